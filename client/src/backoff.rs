@@ -1,14 +1,14 @@
-//! How long to wait before trying again.
+//! Pauses between attempts to connect.
 
 use std::time::Duration;
 
 use crate::clock::BootTime;
 
-/// The first pause. The first attempt is made at once.
+/// First pause, after the first attempt has failed.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Pauses that double, each cut by up to a half so that clients that lost one server do not come back in step.
+/// Pauses that double. Each is shortened by up to a half, so that clients of one server do not reconnect in step.
 #[derive(Debug, Default)]
 pub struct Backoff {
     pauses: u32,
@@ -19,7 +19,7 @@ impl Backoff {
     pub fn next(&mut self, now: BootTime) -> Duration {
         let pause = (FIRST_PAUSE * 2_u32.saturating_pow(self.pauses)).min(LONGEST_PAUSE);
         self.pauses = (self.pauses + 1).min(16);
-        // The clock's last digits are as good as chance for this.
+        // The last digits of the clock are random enough for this purpose.
         let part = (now.as_nanos() / 64 % 512) as u32;
         pause - pause * part / 1024
     }

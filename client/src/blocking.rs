@@ -1,7 +1,7 @@
 //! The client for programs without a runtime of their own.
 //!
-//! There is no second interface to learn. [`connect`] starts a thread that owns the connections, renews the leases and tells
-//! of losses; everything else is the same as everywhere, and [`Block::block`] waits for what would be awaited:
+//! [`connect`] starts a thread that owns the connections, renews the leases and reports losses. All other calls are
+//! the same as in the asynchronous client. Where that client awaits, [`Block::block`] waits:
 //!
 //! ```
 //! use std::time::Duration;
@@ -16,7 +16,7 @@
 //! # });
 //! ```
 //!
-//! A call that blocks must not be made in an asynchronous task, which would hold up all others of its thread.
+//! A blocking call must not be made in an asynchronous task, because it would stop all other tasks of its thread.
 
 use std::ops::Deref;
 use std::thread::JoinHandle;
@@ -28,18 +28,19 @@ use crate::client::ClientBuilder;
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 
-/// Waits for a future, or for what becomes one, on the thread that calls.
+/// Waits for a future, or for a value that becomes a future, on the calling thread.
 pub trait Block: IntoFuture + Sized {
-    /// Blocks until it is ready.
+    /// Blocks until the future is ready, and returns its output.
     ///
     /// # Panics
     ///
-    /// In an asynchronous task of a runtime with one thread: the thread that would have to serve the client would wait for it.
+    /// Panics in an asynchronous task of a single-threaded runtime. The thread that must serve the client would wait
+    /// for itself.
     fn block(self) -> Self::Output {
         if let Ok(runtime) = Handle::try_current()
             && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
         {
-            // Panics with an explanation if this thread drives the runtime, and only then.
+            // This call panics with an explanation if this thread drives the runtime, and only then.
             runtime.block_on(async {});
         }
         pollster::block_on(self.into_future())
@@ -48,17 +49,17 @@ pub trait Block: IntoFuture + Sized {
 
 impl<F: IntoFuture> Block for F {}
 
-/// A [`Client`](crate::Client) with a thread of its own. Dropping it closes it: everything that is still guarded is released,
-/// and guards that are left learn [`LossReason::ClientClosed`](crate::LossReason::ClientClosed).
+/// A [`Client`](crate::Client) with a thread of its own. Dropping it closes the client: all guarded locks are
+/// released, and remaining guards are lost with [`LossReason::ClientClosed`](crate::LossReason::ClientClosed).
 #[derive(Debug)]
 pub struct Client {
     client: crate::Client,
-    /// Ends the thread when it is dropped.
+    /// Sender that ends the thread when it is dropped.
     running: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Connects with defaults, as [`Client::connect`](crate::Client::connect) does.
+/// Connects with the default settings, as [`Client::connect`](crate::Client::connect) does.
 ///
 /// # Errors
 ///
@@ -82,7 +83,7 @@ impl ClientBuilder {
         let serve = move || {
             runtime.block_on(async {
                 let _ = reply.send(self.connect(&address).await);
-                // Until the client is dropped.
+                // Waits until the client is dropped.
                 let _ = ended.await;
             });
         };
@@ -94,8 +95,9 @@ impl ClientBuilder {
 }
 
 impl Client {
-    /// Holds the key alone while `work` runs, as [`Client::with_lock`](crate::Client::with_lock) does. Work that blocks
-    /// cannot be stopped when the lock is lost: it should look at [`Lock::is_held`] before it does what must be protected.
+    /// Runs `work` while it holds an exclusive lock on the key, as [`Client::with_lock`](crate::Client::with_lock)
+    /// does. Blocking work cannot be stopped when the lock is lost. It should check [`Lock::is_held`] before each
+    /// step that needs the lock.
     ///
     /// # Errors
     ///
@@ -118,7 +120,7 @@ impl Drop for Client {
         let _ = pollster::block_on(self.client.clone().close());
         drop(self.running.take());
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say.
+            // The thread returns no value, so its result is ignored.
             let _ = thread.join();
         }
     }

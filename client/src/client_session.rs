@@ -1,4 +1,4 @@
-//! What a client can be told about its session.
+//! Public view of a client's session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::shared_session::SessionState;
 use crate::snapshot::HeldLock;
 use crate::space::Space;
 
-/// The session of a client as it is now, from [`Client::session`](crate::Client::session).
+/// Session of a client in its current state, from [`Client::session`](crate::Client::session).
 ///
-/// All connections of the client belong to it, and every frame on any of them keeps it. When it ends, all locks on its
-/// lease are lost together; the client then opens another one by itself as soon as it needs it.
+/// All connections of the client belong to it, and every frame on any of them renews it. When it ends, all locks on
+/// its lease are lost together. The client opens another session by itself as soon as it needs one.
 #[derive(Clone, Debug)]
 pub struct ClientSession {
     space: Arc<Space>,
@@ -27,18 +27,18 @@ impl ClientSession {
         Self { space, state }
     }
 
-    /// The id; `None` if the client had no session when it was asked.
+    /// Returns the id of the session; `None` if the client had no session at that time.
     pub fn id(&self) -> Option<SessionId> {
         self.state.id
     }
 
-    /// How long the session outlives its last frame.
+    /// Returns how long the session survives after its last frame.
     pub fn lease(&self) -> Duration {
         self.state.lease
     }
 
-    /// What is left until it must be taken for lost, unless it is kept; zero once it is lost. Never more than the server
-    /// gives it.
+    /// Returns the time until the session counts as lost if it is not renewed; zero once it is lost. Never longer
+    /// than the server's own limit.
     pub fn remaining(&self) -> Duration {
         let now = self.space.session.state();
         match now.loss.reason() {
@@ -47,13 +47,13 @@ impl ClientSession {
         }
     }
 
-    /// Version of the protocol that the server chose for the newest connection of the client.
+    /// Returns the version of the protocol that the server chose for the newest connection of the client.
     pub fn protocol_version(&self) -> u16 {
         self.state.version
     }
 
-    /// Optional parts of the protocol that the server offers, as it told the newest connection of the client. `None` if the
-    /// server speaks version 1: then nothing is known, and asking finds out.
+    /// Returns the optional parts of the protocol that the server offers, from the newest welcome. `None` if the
+    /// server speaks version 1: it does not report them, and only a request shows whether it supports one.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -68,19 +68,20 @@ impl ClientSession {
         self.state.capabilities
     }
 
-    /// Why it is lost, if it is.
+    /// Returns why the session is lost, or `None` while it lives.
     pub fn loss_reason(&self) -> Option<LossReason> {
         self.state.loss.reason()
     }
 
-    /// Ends when the session is lost: when the server says so, or when it could not be kept in time. The future does not
-    /// borrow this, and never ends if the client is closed first.
+    /// Returns a future that ends when the session is lost: when the server reports it, or when the client could not
+    /// renew it in time. The future does not borrow this value, and never ends if the client is closed first.
     pub fn expired(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
         let loss = Arc::clone(&self.state.loss);
         async move { loss.wait().await }
     }
 
-    /// All holds that the server knows of the connections of this client, of whatever kind, in no particular order.
+    /// Returns all holds that the server has for the connections of this client, of every kind, in no particular
+    /// order.
     ///
     /// # Errors
     ///

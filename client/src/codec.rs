@@ -4,14 +4,14 @@ use bytes::BytesMut;
 use tokio_util::codec::Decoder;
 use waymaker_protocol::{FrameError, next_frame};
 
-/// Finds whole frames in what was read. The bytes of a frame are handed over without copying them.
+/// Finds whole frames in the bytes read so far. It returns the bytes of a frame without copying them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameCodec {
-    /// Longest frame the other side may send, in bytes.
+    /// Maximum length of a frame from the server, in bytes.
     pub(crate) frame_len_max: usize,
 }
 
-/// Why the stream cannot be read on.
+/// Reason for which the stream cannot be read further.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CodecError {
     #[error(transparent)]

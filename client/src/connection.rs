@@ -1,8 +1,8 @@
-//! The task that owns the socket: it feeds the lane and sends its bytes.
+//! The task that owns the socket: it passes frames to the lane and sends the lane's bytes.
 //!
-//! It alone reads, writes, sleeps and looks at the clock. Commands that arrive while it writes are gathered into the
-//! next write; a read is taken apart to its last whole frame before anything is written. It is always in one of two
-//! states, each a method: `serve` while connected, `reconnect` while not.
+//! Only this task reads, writes, sleeps and looks at the clock. Commands that arrive while it writes are collected
+//! for the next write. After a read, it handles all whole frames before it writes. It is always in one of two states,
+//! each a method: `serve` while connected, `reconnect` while not.
 
 use std::future::poll_fn;
 use std::io;
@@ -26,13 +26,14 @@ use crate::shared_session::SharedSession;
 use crate::space::Shared;
 use crate::spread::Layout;
 
-/// A connection that broke this soon after it was made is not made again at once, or a server that greets and hangs up
-/// would be called without a pause.
+/// A connection that breaks within this time after it opened is not reopened at once. Otherwise the client would call a
+/// server that welcomes it and hangs up without a pause.
 const SHORT_LIFE: Duration = Duration::from_millis(100);
-/// Number of reads in a row after which the task serves timers and callers. A server that never stops sending would keep both waiting.
+/// Number of consecutive reads after which the task serves timers and callers. Otherwise a server that never stops
+/// sending would block both.
 const READS_IN_A_ROW_MAX: u32 = 16;
 
-/// Connects, and leaves a task behind that serves the connection.
+/// Connects, and spawns a task that serves the connection.
 pub(crate) async fn open(
     target: Target,
     options: SessionOptions,
@@ -47,7 +48,7 @@ pub(crate) async fn open(
     Ok(layout)
 }
 
-/// Leaves a task behind that connects and serves the connection. Called in a runtime.
+/// Spawns a task that connects and serves the connection. Must be called in a runtime.
 pub(crate) fn start(
     target: Target,
     options: SessionOptions,
@@ -69,12 +70,12 @@ struct Task {
     clock: Arc<dyn Clock>,
     alarm: Alarm,
     commands: mpsc::UnboundedReceiver<Command>,
-    /// Every handle and guard is gone.
+    /// Whether all handles and guards are gone.
     deserted: bool,
-    /// Connections that were tried.
+    /// Number of attempts to connect.
     attempts: u32,
     lane: GuardedLane,
-    /// The connection that is served.
+    /// The connection that is being served.
     link: Option<Link>,
 }
 
@@ -103,7 +104,7 @@ impl Task {
         })
     }
 
-    /// Serves one connection after the other, the first of them if it is open already.
+    /// Serves one connection after the other, starting with `link` if it is already open.
     async fn run(mut self, mut link: Option<Link>) {
         loop {
             if link.is_some() {
@@ -128,7 +129,7 @@ impl Task {
         }
     }
 
-    /// Serves the connection to its end and says why it ended.
+    /// Serves the connection until it ends, and returns the cause.
     async fn serve(&mut self) -> Error {
         let Self { link: Some(Link { reader, writer }), lane, alarm, commands, clock, deserted, .. } = self
         else {
@@ -146,14 +147,14 @@ impl Task {
                 return Error::disconnected(doubt);
             }
             let timeout = lane.next_timeout();
-            // Nearly always the socket takes it at once.
+            // The socket nearly always accepts the bytes at once.
             let sent = poll_fn(|context| Poll::Ready(writer.poll_send(context, lane.out()))).await;
             if let Poll::Ready(Err(error)) = sent {
                 return Error::disconnected(error.to_string());
             }
             tokio::select! {
                 biased;
-                // Answers first: they may move a deadline that is about to fire only because this task was late.
+                // Responses first: they may move a deadline that is due only because this task was late.
                 filled = reader.fill() => {
                     if let Err(error) = filled {
                         return Error::disconnected(error.to_string());
@@ -196,7 +197,7 @@ impl Task {
         }
     }
 
-    /// Connects again, for as long as it makes sense. `None` when nobody will ever need it.
+    /// Reconnects as long as a connection is needed. Returns `None` when it will never be needed again.
     async fn reconnect(&mut self) -> Option<Link> {
         let mut backoff = Backoff::default();
         let mut failures = 0;
@@ -227,7 +228,7 @@ impl Task {
                     if !self.lane.handle_attempt_failed(error) {
                         failures += 1;
                     }
-                    // A pause once every endpoint was tried.
+                    // Pause after every endpoint was tried.
                     if failures == self.target.endpoints.len() {
                         failures = 0;
                         let now = self.clock.now();
@@ -243,7 +244,7 @@ impl Task {
         for _ in 1..self.target.endpoints.len() {
             let endpoint = self.common.endpoint();
             let link = self.attempt().await;
-            // Where the endpoint was kept, the server is there and does not want this client.
+            // If the endpoint is unchanged, a server is reachable there and rejects this client.
             if link.is_ok() || self.common.endpoint() == endpoint {
                 return link;
             }
@@ -252,7 +253,8 @@ impl Task {
         self.attempt().await
     }
 
-    /// One attempt to connect and greet at the endpoint of all connections, which turn to the next if there is no server.
+    /// Makes one attempt at the current endpoint. If there is no server, all connections of the client move to the
+    /// next endpoint.
     async fn attempt(&mut self) -> Result<Link> {
         let endpoint = self.common.endpoint();
         let index = endpoint % self.target.endpoints.len();
@@ -269,7 +271,8 @@ impl Task {
         link
     }
 
-    /// Adapts HELLO to a server that refused it. Returns whether there is another HELLO to try, which is so at most twice.
+    /// Adapts HELLO to a server that refused it. Returns whether there is another HELLO to try; this happens at most
+    /// twice.
     fn adapts_to(&mut self, endpoint: usize, error: &Error) -> bool {
         if self.lane.handle_hello_refused(endpoint, error) {
             tracing::debug!("the server supports only protocol version 1; reconnecting without capabilities");
@@ -286,14 +289,14 @@ impl Task {
         }
     }
 
-    /// One attempt to connect and greet, while callers and timers are served.
+    /// Makes one attempt to connect and to complete the handshake, and serves callers and timers meanwhile.
     async fn attempt_at(&mut self, index: usize, give_up: BootTime) -> Result<Link> {
         let endpoint = &self.target.endpoints.clone()[index];
         let request = loop {
             match self.lane.request() {
                 Some(request) => break request,
                 None if self.lane.is_finished() => return Err(Error::Closed),
-                // Another connection of this client is about to open the session.
+                // Another connection of this client is opening the session.
                 None => self.wait_until(self.clock.now().after(FIRST_PAUSE)).await,
             }
         };
@@ -328,7 +331,7 @@ impl Task {
         }
     }
 
-    /// Waits, while callers and timers are served.
+    /// Waits until `at`, and serves callers and timers meanwhile.
     async fn wait_until(&mut self, at: BootTime) {
         while self.clock.now() < at && !self.lane.is_finished() {
             let timeout = self.lane.next_timeout().min(at);
@@ -346,8 +349,9 @@ impl Task {
 }
 
 impl Drop for Task {
-    /// The runtime shuts down while the connection stands. Guards that were dropped at the end of `main` have left their releases
-    /// here. The task sends them as far as the socket takes them without waiting, so the leases need not expire.
+    /// Sends the releases that are still queued when the runtime shuts down during a connection, such as those of guards
+    /// dropped at the end of `main`. Sends only as much as the socket accepts without waiting. The leases of these locks need
+    /// not expire then.
     fn drop(&mut self) {
         let Some(Link { writer, .. }) = &mut self.link else { return };
         let now = self.clock.now();
@@ -363,12 +367,12 @@ impl Drop for Task {
         }
         self.lane.transmit(now);
         let mut context = Context::from_waker(Waker::noop());
-        // There is no caller left to report an error to.
+        // No caller is left to get an error.
         let _ = writer.poll_send(&mut context, self.lane.out());
     }
 }
 
-/// Hands over this command and all that have gathered behind it.
+/// Passes this command and all queued commands to the lane.
 fn take_commands(
     lane: &mut GuardedLane,
     commands: &mut mpsc::UnboundedReceiver<Command>,
@@ -382,7 +386,7 @@ fn take_commands(
         return lane.handle_deserted();
     };
     lane.handle_command(first, now);
-    // Not without end: the answers of those that were sent are waiting too.
+    // Limited, because the responses to sent requests are waiting too.
     for _ in 0..1024 {
         match commands.try_recv() {
             Ok(command) => lane.handle_command(command, now),
@@ -391,8 +395,8 @@ fn take_commands(
     }
 }
 
-/// The one timer of the task. Setting the kernel's timer costs a system call, so it is only set earlier, never later:
-/// an alarm that comes too soon finds nothing due.
+/// The only timer of the task. Setting the kernel's timer costs a system call, so the alarm only moves it earlier,
+/// never later. An early alarm finds nothing due.
 struct Alarm {
     timer: Box<dyn Timer>,
     armed: BootTime,
@@ -403,7 +407,7 @@ impl Alarm {
         Self { timer, armed: BootTime::NEVER }
     }
 
-    /// Ends at `at` or somewhat before. May be dropped at any time.
+    /// Waits until `at` or somewhat earlier. Dropping the future is safe.
     async fn reach(&mut self, at: BootTime) {
         if at < self.armed {
             self.timer.arm(at);

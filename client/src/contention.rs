@@ -1,24 +1,24 @@
-//! Who stands in front of a claim that was not granted.
+//! The claim in front of a claim that was not granted.
 
 use std::fmt;
 use std::time::Duration;
 
 use waymaker_protocol as wire;
 
-/// What a refusal tells about the key, so that nobody has to ask twice.
+/// State of the key in a refusal, so that the client needs no second request.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Contention {
-    /// True: `owner` holds the key. False: nobody who conflicts holds it, and `owner` is the waiter in front.
+    /// Whether `owner` holds the key. Otherwise no conflicting claim holds it, and `owner` is the waiter in front.
     pub held: bool,
-    /// That claim is shared.
+    /// Whether that claim is shared.
     pub shared: bool,
-    /// For how long it has been held, or has waited.
+    /// Time for which that claim has been held, or has waited.
     pub age: Duration,
-    /// What is left of its lease, or of its wait. `None` where it has no end.
+    /// Remaining lease or remaining wait of that claim. `None` if it has no end.
     pub remaining: Option<Duration>,
-    /// How many wait for the key.
+    /// Number of waiters for the key.
     pub waiter_count: u32,
-    /// Whose it is, as its client said; empty if it never said.
+    /// Owner of that claim, as its client named it; may be empty.
     pub owner: Vec<u8>,
 }
 
@@ -35,7 +35,7 @@ impl From<wire::Contention<'_>> for Contention {
     }
 }
 
-/// A duration of the wire, where the largest number means without end.
+/// Converts a duration of the wire, in which the largest number means "without end".
 pub(crate) fn finite(ms: u32) -> Option<Duration> {
     (ms != u32::MAX).then(|| Duration::from_millis(u64::from(ms)))
 }

@@ -8,16 +8,17 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-/// Longest file of a token. Front ends accept longer credentials than the binary protocol.
+/// Maximum length of a token file, in bytes. Front ends accept longer credentials than the binary protocol.
 const FILE_LEN_MAX: usize = 8 << 10;
 
-/// Proof of the identity of a client, such as the text of a token. `Debug` does not show it, and it is wiped when the last clone is dropped.
+/// Proof of the identity of a client, for example a token. `Debug` does not show it, and it is wiped when the last
+/// clone is dropped.
 ///
 /// `waymaker-ctl tokens create` makes tokens.
 #[derive(Clone, Default)]
 pub struct Credentials(Arc<Zeroizing<Vec<u8>>>);
 
-/// Credentials cannot be used.
+/// Reason for which credentials cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     /// The file cannot be read.
@@ -25,7 +26,7 @@ pub enum CredentialsError {
     Unreadable {
         /// Path of the file.
         path: PathBuf,
-        /// Error of the system.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The file has no token.
@@ -43,19 +44,19 @@ pub enum CredentialsError {
 }
 
 impl Credentials {
-    /// Copies the credentials. No bytes are no credentials. The binary protocol accepts at most 400 bytes.
+    /// Copies the credentials. An empty value means no credentials. The binary protocol accepts at most 400 bytes.
     pub fn new(credentials: impl AsRef<[u8]>) -> Self {
         Self(Arc::new(Zeroizing::new(credentials.as_ref().to_vec())))
     }
 
-    /// Reads a file with a token. Blanks and line ends around the token are left out.
+    /// Reads a token from a file. White space around the token is removed.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, is empty, or is too long for a token.
+    /// [`CredentialsError`] if the file cannot be read, is empty, or is too long for a token.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, CredentialsError> {
         let path = path.as_ref();
-        // It has room for the longest file, so it never moves and leaves no copy behind.
+        // The buffer has room for the longest file, so it never moves and leaves no copy behind.
         let mut bytes = Zeroizing::new(Vec::with_capacity(2 * FILE_LEN_MAX));
         File::open(path)
             .and_then(|file| file.take(FILE_LEN_MAX as u64 + 1).read_to_end(&mut bytes))

@@ -1,4 +1,4 @@
-//! What can go wrong, as one type.
+//! Errors of the client, as one closed type.
 
 use std::io;
 use std::sync::Arc;
@@ -16,88 +16,90 @@ use crate::tls::{Tls, TlsError};
 use crate::uncertain::Uncertain;
 use crate::url::UrlError;
 
-/// Short for a result of this client.
+/// Result of a call of this client.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call failed: all that there is, so that a `match` can be complete. Cheap to clone, since one broken connection fails
-/// many calls.
+/// Reason for which a call failed. The set is closed, so that a `match` can be complete. Clones are cheap, since one
+/// broken connection fails many calls.
 ///
-/// | it | so |
+/// | Errors | Meaning |
 /// |---|---|
-/// | [`Busy`](Error::Busy), [`Timeout`](Error::Timeout), [`NotOwner`](Error::NotOwner) | somebody else has it, and the error says who |
-/// | [`Throttled`](Error::Throttled), [`Frozen`](Error::Frozen), [`Unavailable`](Error::Unavailable) | not now: nothing was done, ask again later |
-/// | [`Cancelled`](Error::Cancelled), [`Lost`](Error::Lost) | it was taken away |
-/// | [`Uncertain`](Error::Uncertain) | it may have been done: [`Uncertain::resolve`] finds out |
-/// | [`CapacityMismatch`](Error::CapacityMismatch), [`Refused`](Error::Refused) | asking again does not help |
-/// | the others | the client, its settings, or what it speaks to |
+/// | [`Busy`](Error::Busy), [`Timeout`](Error::Timeout), [`NotOwner`](Error::NotOwner) | another claim is in front, and the error names its owner |
+/// | [`Throttled`](Error::Throttled), [`Frozen`](Error::Frozen), [`Unavailable`](Error::Unavailable) | nothing was done; try again later |
+/// | [`Cancelled`](Error::Cancelled), [`Lost`](Error::Lost) | the claim or the lock was ended |
+/// | [`Uncertain`](Error::Uncertain) | the request may have taken effect: [`Uncertain::resolve`] finds out |
+/// | [`CapacityMismatch`](Error::CapacityMismatch), [`Refused`](Error::Refused) | another attempt does not help |
+/// | the others | the client, its settings, or the server's protocol is at fault |
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// A try met a holder or a waiter.
+    /// A try was not granted, because of a holder or a waiter.
     #[error("busy: {0}")]
     Busy(Contention),
     /// The wait ended before the grant.
     #[error("timeout: {0}")]
     Timeout(Contention),
-    /// The claim ended while it waited: an operator or another client ended it, or a newer acquire with the same request id
-    /// took its place.
+    /// The claim ended while it waited: an operator or another client ended it, or a newer acquire with the same
+    /// request id replaced it.
     #[error("cancelled: {}", cancelled(.message))]
     Cancelled {
         /// Why the claim ended.
         reason: CancelReason,
-        /// For people; may be empty.
+        /// Message for people; may be empty.
         message: String,
     },
     /// The claim belongs to another owner.
     #[error("not_owner: {0}")]
     NotOwner(Contention),
-    /// The limiter said no.
+    /// A rate limit refused the request.
     #[error("throttled: {}", throttling(.retry_after))]
     Throttled {
-        /// When to come again; `None` if that would not help, since the request needs more tokens than the bucket can ever hold.
+        /// Time until another attempt can succeed. `None` if waiting cannot help, because the request needs more
+        /// tokens than the bucket can ever hold.
         retry_after: Option<Duration>,
-        /// How full the bucket is, or the tightest of several; `None` if the request named no bucket.
+        /// Fill level of the bucket, or of the tightest of several; `None` if the request named no bucket.
         bucket: Option<Allowance>,
     },
     /// An operator has stopped new grants of this key.
     #[error("frozen: {}", frozen(.message))]
     Frozen {
-        /// For people; may be empty.
+        /// Message for people; may be empty.
         message: String,
     },
-    /// The pool has another capacity than this client thinks.
+    /// The pool has another capacity than the request.
     #[error("capacity_mismatch: the pool has {capacity} permits; request this capacity, or resize the pool")]
     CapacityMismatch {
-        /// How many permits the pool has.
+        /// Number of permits of the pool.
         capacity: u64,
     },
-    /// The server said no for another reason, or the client did because the server would have.
+    /// The server refused the request for another reason, or the client rejected it because the server would refuse
+    /// it.
     #[error("{}", refusal(*.code, .field, .message))]
     Refused {
-        /// Which of the closed table of errors.
+        /// Code of the refusal.
         code: ErrorCode,
-        /// The field or the limit it is about; may be empty.
+        /// Field or limit that the refusal concerns; may be empty.
         field: String,
-        /// For people; may be empty.
+        /// Message for people; may be empty.
         message: String,
-        /// The limit that was passed; 0 if there is none.
+        /// Limit that was exceeded; 0 if there is none.
         value: u64,
     },
-    /// The lock was lost before the call could be served. What was done under it since then is not protected.
+    /// The lock was lost before the server could serve the call. Work done under it since then was unprotected.
     #[error("the lock was lost: {0}")]
     Lost(LossReason),
-    /// The server cannot serve it now, and nothing was done.
+    /// The server cannot serve the request now, and nothing was done.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// The answer did not come. The request may have taken effect; [`Uncertain::resolve`] finds out.
+    /// No response arrived. The request may have taken effect; [`Uncertain::resolve`] finds out.
     #[error("disconnected: {0}")]
     Uncertain(Uncertain),
-    /// The address of the server cannot be understood.
+    /// The address of the server is malformed.
     #[error(transparent)]
     Url(#[from] UrlError),
-    /// The settings of TLS cannot be used.
+    /// The TLS settings cannot be used.
     #[error("tls: {0}")]
     Tls(#[from] TlsError),
-    /// The server sent bytes that are not the protocol.
+    /// The server sent bytes that are not valid in the protocol.
     #[error("the server sent bytes that are not valid in this protocol: {0}")]
     Protocol(#[from] DecodeError),
     /// The client was closed, or its runtime has shut down.
@@ -105,44 +107,46 @@ pub enum Error {
     Closed,
 }
 
-/// Why the server cannot serve a request now, in [`Error::Unavailable`]. Nothing was done, and asking again later may help.
+/// Reason for which the server cannot serve a request now, in [`Error::Unavailable`]. Nothing was done, and a later
+/// attempt may succeed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Unavailable {
-    /// It could not be reached.
+    /// The server could not be reached.
     #[error("cannot reach {address}: {source}{}", hint_clause(.hint))]
     Unreachable {
-        /// Where the client tried.
+        /// Address that the client tried.
         address: String,
-        /// A hint that may help; may be empty.
+        /// Advice for this error; may be empty.
         hint: &'static str,
-        /// The error of the system.
+        /// Error of the operating system.
         source: Arc<io::Error>,
     },
-    /// The connection was lost and did not come back in time, and the request had not been sent.
+    /// The connection was lost and not restored in time, and the request had not been sent.
     #[error("disconnected: {reason}; the request was not sent")]
     Disconnected {
-        /// What happened to the connection.
+        /// Cause of the loss of the connection.
         reason: String,
     },
-    /// The server says so: it is stopping, has no space on its disk, cannot reach its cluster, or a limit is reached.
+    /// The server refused the request: it is stopping, has no space on its disk, cannot reach its cluster, or a limit
+    /// is reached.
     #[error("{}", refusal(*.code, .field, .message))]
     Refused {
-        /// `shutdown`, `recovering`, `no_space`, `quorum_unavailable` or `overloaded`.
+        /// Code of the refusal: `shutdown`, `recovering`, `no_space`, `quorum_unavailable` or `overloaded`.
         code: ErrorCode,
-        /// The limit it is about; may be empty.
+        /// Limit that the refusal concerns; may be empty.
         field: String,
-        /// For people; may be empty.
+        /// Message for people; may be empty.
         message: String,
-        /// The limit that is reached, of a server that is `overloaded`.
+        /// Limit that is reached, if the code is `overloaded`.
         limit: Option<u64>,
-        /// The time after which another attempt can succeed, if the server knows it: while it is `recovering`, and while
+        /// Time until another attempt can succeed, if the server reports it. It does so while it is `recovering`, and while
         /// it refuses `credentials` because too many logins from this address failed.
         retry_after: Option<Duration>,
     },
 }
 
 impl Error {
-    /// The code, where the server refused.
+    /// Returns the code of a refusal; `None` for other errors.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Busy(_) => Some(ErrorCode::Busy),
@@ -159,7 +163,7 @@ impl Error {
         }
     }
 
-    /// The time after which another attempt can succeed, if the server told it.
+    /// Returns the time until another attempt can succeed, if the server reported it.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Throttled { retry_after, .. } => *retry_after,
@@ -168,7 +172,7 @@ impl Error {
         }
     }
 
-    /// Who was in front, where that is why.
+    /// Returns the claim in front, if it is the reason for the error.
     pub fn contention(&self) -> Option<&Contention> {
         match self {
             Self::Busy(contention) | Self::Timeout(contention) | Self::NotOwner(contention) => {
@@ -178,11 +182,11 @@ impl Error {
         }
     }
 
-    /// A refusal, by the server or by the client itself.
+    /// Returns the error for a refusal, by the server or by the client itself.
     pub(crate) fn refused(code: ErrorCode, field: &str, value: u64, message: impl Into<String>) -> Self {
         let (field, message) = (field.to_owned(), message.into());
         match code {
-            // With a field it is about a HELLO or a repeated request, not about a claim.
+            // A refusal with a field concerns a HELLO or a repeated request, not a claim.
             ErrorCode::Cancelled if field.is_empty() => {
                 Self::Cancelled { reason: CancelReason::from_number(value), message }
             }
@@ -191,14 +195,14 @@ impl Error {
             | ErrorCode::NoSpace
             | ErrorCode::QuorumUnavailable
             | ErrorCode::Overloaded => {
-                // Too many logins from this address failed, and the server looks at credentials again after this time.
+                // Too many logins from this address failed. The server checks credentials again after this time.
                 let is_pause = code == ErrorCode::Overloaded && field == "credentials";
                 let limit = (code == ErrorCode::Overloaded && value > 0 && !is_pause).then_some(value);
                 let is_time = code == ErrorCode::Recovering || is_pause;
                 let retry_after = is_time.then(|| Duration::from_millis(value));
                 Unavailable::Refused { code, field, message, limit, retry_after }.into()
             }
-            // The server did not tell either before it ended, and will not.
+            // The server stopped before the outcome was known, and will not report it.
             ErrorCode::Unknown => Self::Uncertain(Uncertain::new(refusal(code, &field, &message)).0),
             _ => Self::Refused { code, field, message, value },
         }
@@ -224,7 +228,7 @@ impl Error {
         Unavailable::Unreachable { address, hint, source: Arc::new(source) }.into()
     }
 
-    /// A server speaks this protocol where the binary protocol is expected.
+    /// Returns the error for a server that speaks another protocol.
     pub(crate) fn other_protocol(address: String, protocol: Protocol) -> Self {
         let hint = match protocol {
             Protocol::Tls => "the address of a server with TLS begins with waymaker+tls://",
@@ -235,7 +239,7 @@ impl Error {
         Unavailable::Unreachable { address, hint, source }.into()
     }
 
-    /// The system has no timer for this client.
+    /// Returns the error for a system that has no timer for this client.
     pub(crate) fn no_timer(source: io::Error) -> Self {
         Unavailable::Unreachable { address: "the clock".to_owned(), hint: "", source: Arc::new(source) }
             .into()
@@ -275,7 +279,7 @@ impl From<CodecError> for Error {
     }
 }
 
-/// When to come again; the largest number means never.
+/// Converts the time until the next attempt; the largest number means never.
 pub(crate) fn retry_after(nanos: u64) -> Option<Duration> {
     (nanos != RETRY_NEVER_NS).then(|| Duration::from_nanos(nanos))
 }
@@ -300,7 +304,7 @@ fn frozen(message: &str) -> &str {
 }
 
 fn refusal(code: ErrorCode, field: &str, message: &str) -> String {
-    // Decode errors begin with the name of their field already.
+    // The message of a decode error already begins with the name of its field.
     match (field, message) {
         ("", "") => code.to_string(),
         ("", message) => format!("{code}: {message}"),
@@ -364,7 +368,8 @@ mod tests {
         assert_eq!(told(b""), "cancelled: the claim ended while it waited");
     }
 
-    /// The number of such an answer is no reason: the server refuses an attempt to take up a lane with that of a later attempt.
+    /// The number in this response is not a cancel reason: a server that refuses to resume a lane sends the number of the
+    /// later attempt.
     #[test]
     fn a_cancelled_connection_attempt_is_not_reported_as_a_cancelled_claim() {
         let message = b"a later attempt has taken up this lane";

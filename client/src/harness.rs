@@ -1,8 +1,8 @@
-//! Lanes of a client without their tasks: how the simulator and the benches drive them.
+//! Lanes of a client without their tasks, for the simulator and the benches.
 //!
-//! Public for `waymaker-simulator` and `waymaker-bench` alone, and hidden from the documentation. A [`Harness`] takes the place
-//! of `connection.rs`: its caller is the network and the clock, and must call in the order in which the task does. All the
-//! rest is the client as it is: futures, guards, and the lane that they speak to.
+//! Public only for `waymaker-simulator` and `waymaker-bench`, and hidden from the documentation. A [`Harness`]
+//! replaces `connection.rs`: its caller is the network and the clock, and must call in the same order as the task.
+//! The rest is the real client: futures, guards and the lane behind them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Creates a client without a connection. A session lease of 0 is the server's default. Callers wait for a lost connection or for
-    /// an answer for `patience`.
+    /// Creates a client without a connection. A session lease of 0 selects the server's default. Callers wait for
+    /// `patience` for a new connection or for a response.
     pub fn new(clock: Arc<dyn Clock>, owner: &[u8], session_lease_ms: u32, patience: Duration) -> Self {
         let options =
             SessionOptions { lease_ms: session_lease_ms, outage_max: patience, request_timeout: patience };
@@ -59,7 +59,7 @@ impl Process {
         Self { in_flight_max, ..self }
     }
 
-    /// One more lane of the session.
+    /// Adds one lane to the session.
     ///
     /// # Errors
     /// [`Error::Closed`] if the client was closed.
@@ -91,10 +91,10 @@ impl Process {
     }
 }
 
-/// One lane: its handles, the channel of their commands, the lane itself, and the codec of its reader. Bytes replace the
-/// socket, and calls replace the task.
+/// One lane, with its handles, the channel of their commands, and the codec of its reader. Bytes replace the socket,
+/// and calls replace the task.
 pub struct Harness {
-    /// `None` once it was deserted.
+    /// Handle of the client; `None` after [`Harness::desert`].
     shared: Option<Arc<Shared>>,
     commands: mpsc::UnboundedReceiver<Command>,
     clock: Arc<dyn Clock>,
@@ -106,21 +106,21 @@ pub struct Harness {
     read: BytesMut,
 }
 
-/// A HELLO on its way.
+/// A HELLO without a response yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Greeting {
-    /// Session that it asks for.
+    /// Session request in the HELLO.
     pub session: SessionRequest,
-    /// Instant at which it was sent.
+    /// Instant at which the HELLO was sent.
     sent: BootTime,
     offer: Offer,
 }
 
 impl Harness {
-    /// A lane that the server has just welcomed, for requests that nothing goes wrong with.
+    /// Returns a lane that the server has just welcomed, for requests without failures.
     ///
     /// # Panics
-    /// Never: a new session lets its first connection in.
+    /// Never: a new session accepts its first connection.
     pub fn connected(clock: Arc<dyn Clock>, welcome: Welcome) -> Self {
         let now = clock.now();
         let process = Process::new(clock, b"", 0, Duration::from_secs(5));
@@ -130,29 +130,29 @@ impl Harness {
         harness
     }
 
-    /// What `client.write(key)` gives.
+    /// Starts an acquire, as `client.write(key)` does.
     pub fn write(&self, key: &[u8]) -> AcquireBuilder<Lock> {
         self.key(key, false)
     }
 
-    /// What `client.write(key)` and `client.read(key)` give.
+    /// Starts an acquire, as `client.write(key)` or `client.read(key)` does.
     pub fn key(&self, key: &[u8], shared: bool) -> AcquireBuilder<Lock> {
         self.builder(Wanted::Key { key: key.into(), shared })
     }
 
-    /// What `client.multi(keys)` gives.
+    /// Starts an acquire, as `client.multi(keys)` does.
     pub fn keys<'a>(&self, keys: impl IntoIterator<Item = (&'a [u8], bool)>) -> AcquireBuilder<MultiLock> {
         let wanted = keys.into_iter().map(|(key, shared)| WantedKey { key: key.into(), shared });
         self.builder(Wanted::Keys(wanted.collect()))
     }
 
-    /// What `client.tree()` gives: a set without paths yet.
+    /// Starts an acquire, as `client.tree()` does, without paths yet.
     pub fn paths(&self) -> AcquireBuilder<TreeLock> {
         self.builder(Wanted::Paths(Vec::new()))
     }
 
-    /// What `client.semaphore(name, capacity)` gives; without a capacity, `any_capacity` of it. With a timestamp the pool serves by
-    /// timestamps.
+    /// Starts an acquire, as `client.semaphore(name, capacity)` does, or with `any_capacity` if there is no capacity.
+    /// With a timestamp, the pool serves by timestamps.
     pub fn permits(
         &self,
         name: &[u8],
@@ -170,7 +170,7 @@ impl Harness {
         }))
     }
 
-    /// What `client.watch(key)` gives.
+    /// Begins a watch, as `client.watch(key)` does.
     ///
     /// # Errors
     /// As `client.watch(key)`.
@@ -179,7 +179,7 @@ impl Harness {
         async move { Watch::begin(shared.ok_or(Error::Closed)?, key).await }
     }
 
-    /// What `client.release(id, key)` gives.
+    /// Ends a claim, as `client.release(id, key)` does.
     ///
     /// # Errors
     /// As `client.release(id, key)`.
@@ -188,10 +188,10 @@ impl Harness {
         async move { shared.ok_or(Error::Closed)?.release(id, key).await }
     }
 
-    /// What `client.close()` does with each connection.
+    /// Closes the lane, as `client.close()` does for each connection.
     pub fn close(&self) -> impl Future<Output = ()> + use<> {
         let (reply, answer) = Reply::channel();
-        // A lane that is deserted closes by itself.
+        // A lane without handles closes by itself.
         let _ = self.shared.as_ref().map(|shared| shared.command(Command::Close { reply }));
         async move { drop(answer.await) }
     }
@@ -200,7 +200,7 @@ impl Harness {
         AcquireBuilder::new(self.shared.clone().ok_or(Error::Closed), wanted)
     }
 
-    /// Drops the handle that the client itself has; guards and futures may still have theirs.
+    /// Drops the client's own handle; guards and futures may still have theirs.
     pub fn desert(&mut self) {
         self.shared = None;
     }
@@ -210,7 +210,8 @@ impl Harness {
         self.lane.wants_connection(self.clock.now())
     }
 
-    /// Appends the HELLO of a new connection, under this number. `None` while another lane of the client opens the session.
+    /// Appends the HELLO of a new connection to `out`, under this number. `None` while another lane of the client
+    /// opens the session.
     pub fn greet(&mut self, number: u32, out: &mut Vec<u8>) -> Option<Greeting> {
         let session = self.lane.request()?;
         self.attempts += 1;
@@ -221,7 +222,7 @@ impl Harness {
         Some(Greeting { session, sent, offer })
     }
 
-    /// Hands over the answer to a HELLO. Returns whether the connection is open now.
+    /// Passes the response to a HELLO to the lane. Returns whether the connection is open now.
     pub fn greeted(&mut self, greeting: Greeting, answer: Frame<'_>) -> bool {
         match link::welcome(answer, greeting.offer) {
             Ok(welcome) => {
@@ -237,17 +238,17 @@ impl Harness {
         true
     }
 
-    /// A connection broke before its HELLO was answered.
+    /// Notes that a connection broke before its HELLO was answered.
     pub fn attempt_failed(&mut self, reason: &str) {
         self.lane.handle_attempt_failed(Error::disconnected(reason));
     }
 
-    /// A connection broke.
+    /// Notes that the connection broke.
     pub fn disconnected(&mut self, reason: &str) {
         self.lane.handle_disconnected(Error::disconnected(reason), self.clock.now());
     }
 
-    /// Hands the commands of handles and guards to the lane.
+    /// Passes the queued commands of handles and guards to the lane.
     pub fn take_commands(&mut self) {
         let now = self.clock.now();
         loop {
@@ -262,7 +263,7 @@ impl Harness {
         }
     }
 
-    /// Takes the commands, and replaces `sent` by the bytes that the lane sends.
+    /// Passes the queued commands to the lane, and replaces the content of `sent` with the bytes that the lane sends.
     pub fn transmit(&mut self, sent: &mut Vec<u8>) {
         self.take_commands();
         if self.lane.wants_to_transmit() {
@@ -272,10 +273,10 @@ impl Harness {
         std::mem::swap(self.lane.out(), sent);
     }
 
-    /// Hands bytes of the server to the lane, frame by frame.
+    /// Passes bytes of the server to the lane, frame by frame.
     ///
     /// # Errors
-    /// If the connection is of no use any more.
+    /// Any error means that the connection cannot be used any more.
     ///
     /// # Panics
     /// Never: the codec yields whole frames.
@@ -290,22 +291,22 @@ impl Harness {
         Ok(())
     }
 
-    /// Time has passed.
+    /// Handles all timers that are due.
     pub fn handle_timers(&mut self) {
         self.lane.handle_timers(self.clock.now());
     }
 
-    /// When to call [`Harness::handle_timers`].
+    /// Returns the next instant at which to call [`Harness::handle_timers`].
     pub fn next_timeout(&self) -> BootTime {
         self.lane.next_timeout()
     }
 
-    /// Why the connection must be taken for dead, if it must.
+    /// Returns why the connection must be taken for dead, or `None` while it is trusted.
     pub fn doubt(&self) -> Option<&'static str> {
         self.lane.doubt()
     }
 
-    /// Returns whether every request has its answer, or waits for a connection that the lane does not need.
+    /// Returns whether every request has its response, or waits for a connection that the lane does not need.
     pub fn is_at_rest(&self) -> bool {
         self.commands.is_empty()
             && (self.lane.is_idle() || !self.lane.is_connected() && !self.wants_connection())

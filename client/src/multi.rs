@@ -1,4 +1,4 @@
-//! Several keys at once.
+//! Multi-key claims.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -17,17 +17,18 @@ use crate::loss::LossReason;
 use crate::one_or_more::OneOrMore;
 
 impl AcquireBuilder<MultiLock> {
-    /// One more key, alone.
+    /// Adds one key, locked exclusively.
     pub fn write(self, key: impl AsRef<[u8]>) -> Self {
         self.with([key], false)
     }
 
-    /// One more key, shared with other readers.
+    /// Adds one key, shared with other readers.
     pub fn read(self, key: impl AsRef<[u8]>) -> Self {
         self.with([key], true)
     }
 
-    /// More keys, each alone. A key that is named twice counts once, and alone if one of them is.
+    /// Adds keys, all exclusive or all shared. A key that is named twice counts once, and exclusively if one of the
+    /// two is exclusive.
     pub(crate) fn with(mut self, keys: impl IntoIterator<Item = impl AsRef<[u8]>>, shared: bool) -> Self {
         if let Wanted::Keys(wanted) = &mut self.claim.wanted {
             wanted.extend(keys.into_iter().map(|key| WantedKey { key: Key::from(key.as_ref()), shared }));
@@ -36,10 +37,10 @@ impl AcquireBuilder<MultiLock> {
     }
 }
 
-/// Several keys that were granted in one step, each a [`Lock`] of its own from then on.
+/// Several keys that were granted in one step. Each is a [`Lock`] of its own from then on.
 ///
-/// The locks stand in the order of the bytes of their keys, one for each distinct key. Dropping this releases all that
-/// were not taken out.
+/// The locks are ordered by the bytes of their keys, one for each distinct key. Dropping this guard releases all
+/// locks that it still contains.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the locks"]
 pub struct MultiLock {
@@ -47,38 +48,38 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// The locks.
+    /// Returns the locks, in the order of their keys.
     pub fn locks(&self) -> &[Lock] {
         &self.locks
     }
 
-    /// The lock of this key.
+    /// Returns the lock of this key, if it is one of the keys.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<&Lock> {
         self.locks.iter().find(|lock| lock.key() == key.as_ref())
     }
 
-    /// The locks, to be released one by one.
+    /// Returns the locks, to release them one by one.
     pub fn into_locks(self) -> Vec<Lock> {
         self.locks
     }
 
-    /// Whether all of them still count as held.
+    /// Returns whether all locks still count as held.
     pub fn is_held(&self) -> bool {
         self.locks.iter().all(Lock::is_held)
     }
 
-    /// Why the first of them is lost that is, if one is.
+    /// Returns the loss reason of the first lost lock; `None` while all are held.
     pub fn loss_reason(&self) -> Option<LossReason> {
         self.locks.iter().find_map(Lock::loss_reason)
     }
 
-    /// Time left until the first of the local deadlines.
+    /// Returns the time until the earliest local deadline.
     pub fn remaining(&self) -> Duration {
         self.locks.iter().map(Lock::remaining).min().unwrap_or_default()
     }
 
-    /// Ends when the first of them is lost, with the reason, or with [`LossReason::Released`] if one is released first. The future
-    /// does not borrow the guard.
+    /// Returns a future that ends with the reason when the first lock is lost, or with [`LossReason::Released`] if
+    /// one is released first. The future does not borrow the guard.
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
         let mut losses: Vec<_> = self.locks.iter().map(|lock| Box::pin(lock.lost())).collect();
         poll_fn(move |context| {
@@ -90,25 +91,26 @@ impl MultiLock {
         })
     }
 
-    /// Moves the end of each lease to `lease` from now on, as [`Lock::extend`] does, and returns the shortest that the
-    /// server gave.
+    /// Moves the end of each lease to `lease` from now, as [`Lock::extend`] does. Returns the shortest lease that the
+    /// server granted.
     ///
     /// # Errors
     ///
-    /// As [`Lock::extend`]; those that could be extended were.
+    /// As [`Lock::extend`]. The other locks are extended even if one fails.
     pub async fn extend(&self, lease: Duration) -> Result<Duration> {
         let given = together(self.locks.iter().map(|lock| lock.extend(lease)).collect()).await;
         given.into_iter().try_fold(Duration::MAX, |shortest, given| Ok(given?.min(shortest)))
     }
 
-    /// Releases all of them and waits for the server's word.
+    /// Releases all locks and waits for the responses of the server.
     ///
     /// # Errors
     ///
-    /// As [`Lock::release`]: a loss, or else the first of them. Each lock that could be released was.
+    /// As [`Lock::release`]: a loss if there is one, or else the first error. The other locks are released even if
+    /// one fails.
     pub async fn release(self) -> Result<()> {
         let mut released = together(self.locks.into_iter().map(Lock::release).collect()).await;
-        // A lock that was lost says more than a release that found no connection.
+        // A lost lock is more important to the caller than a release that found no connection.
         match released.iter().position(|released| matches!(released, Err(Error::Lost(_)))) {
             Some(place) => released.swap_remove(place),
             None => released.into_iter().collect(),
@@ -134,7 +136,7 @@ impl Guarding for MultiLock {
     }
 }
 
-/// Drives all of them at once: their requests leave in one write.
+/// Polls all futures concurrently, so that their requests are sent in one write.
 async fn together<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut values: Vec<Option<T>> = futures.iter().map(|_| None).collect();

@@ -1,26 +1,26 @@
-//! Capabilities that a request needs.
+//! Capabilities that requests require.
 
 use waymaker_protocol::{Capabilities, ErrorCode};
 
 use crate::error::Error;
 
-/// A capability without which a server cannot serve a request. The client refuses such a request itself, so that nothing is done.
+/// A capability without which a server cannot serve a request. The client refuses such a request before it sends it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     capability: Capabilities,
-    /// The part of the request that needs the capability.
+    /// Part of the request that needs the capability.
     field: &'static str,
     message: &'static str,
 }
 
 impl Need {
-    /// A list of claims that wait.
+    /// Capability for a list of waiting claims.
     pub(crate) const LIST_WAITING: Self = Self {
         capability: Capabilities::LIST_WAITING,
         field: "waiting",
         message: "the server cannot list claims that wait; upgrade the server",
     };
-    /// A reason for the audit log.
+    /// Capability for a reason in the audit log.
     pub(crate) const REASON: Self = Self {
         capability: Capabilities::REASON,
         field: "reason",

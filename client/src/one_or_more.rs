@@ -1,4 +1,4 @@
-//! A list that is never empty and seldom has more than one item.
+//! A list that is never empty and rarely has more than one item.
 
 use std::ops::{Deref, DerefMut};
 
@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 #[derive(Clone, Debug)]
 pub enum OneOrMore<T> {
     One(T),
-    /// Items in their order; at least one.
+    /// Items in order; at least one.
     More(Vec<T>),
 }
 

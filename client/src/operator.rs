@@ -1,4 +1,4 @@
-//! What an operator does.
+//! Commands of an operator.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::hold::Key;
 use crate::snapshot::{FreezeOutcome, HeldLock, ReleasedClaim, WaitingClaim};
 use crate::space::Space;
 
-/// What an operator does with one of a client's namespaces, from [`Client::operator`](crate::Client::operator).
+/// An operator's commands for one of a client's namespaces, from [`Client::operator`](crate::Client::operator).
 ///
-/// Keys are what the kind of the namespace has: plain keys, names of pools, keys of entries, and path keys of a tree.
+/// The keys depend on the kind of the namespace: plain keys, names of pools, keys of entries, or path keys of a tree.
 ///
 /// ```
 /// # use waymaker_client::NamespaceKind;
@@ -38,8 +38,8 @@ impl Operator {
         Self { space, kind, reason: Key::default() }
     }
 
-    /// Sets the reason for the freezes and thaws of this handle: at most 256 bytes, which the server writes to its audit log. An empty
-    /// reason is none. A [forced release](Operator::force_release) has a reason of its own.
+    /// Sets the reason for the freezes and thaws of this handle, at most 256 bytes. The server writes it to its audit
+    /// log. An empty reason counts as none. A [forced release](Operator::force_release) has a reason of its own.
     ///
     /// ```
     /// # use waymaker_client::NamespaceKind;
@@ -56,7 +56,8 @@ impl Operator {
         self
     }
 
-    /// All that is held whose keys begin with `prefix`, or lies at or below a path, as [`Client::list`] does for keys.
+    /// Returns all holds whose keys begin with `prefix`, or whose paths lie at or below a path. Like [`Client::list`]
+    /// for keys.
     ///
     /// # Errors
     ///
@@ -81,8 +82,8 @@ impl Operator {
         self.space.link(self.kind)?.list_waiting(prefix.as_ref().into()).await
     }
 
-    /// Ends the claim with this id, whoever holds it and whatever its key is, with a reason of at most 256 bytes that its
-    /// holder is told ([`Lock::loss_message`](crate::Lock::loss_message)) and that stands in the server's log.
+    /// Ends the claim with this id, regardless of its owner and its key. The reason has at most 256 bytes. The holder
+    /// gets it as [`Lock::loss_message`](crate::Lock::loss_message), and the server logs it.
     ///
     /// # Errors
     ///
@@ -94,20 +95,21 @@ impl Operator {
         self.space.link(self.kind)?.force_release(id, reason.as_ref().into()).await
     }
 
-    /// Stops new grants of all keys that begin with `prefix`, until it is thawed. What is held stays held and can be
+    /// Stops new grants of all keys that begin with `prefix`, until the prefix is thawed. Holds stay held and can be
     /// renewed. A tree is frozen as a whole, by the empty prefix.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`](crate::Error::Refused) for a prefix or a reason that is too long or if too many are frozen, and with `bad_input`
-    /// and the field `reason` for a [reason](Operator::reason) if the server is older and lacks
-    /// [`Capabilities::REASON`](crate::Capabilities): nothing is frozen then. [`Error::Unavailable`](crate::Error::Unavailable),
-    /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
+    /// [`Error::Refused`](crate::Error::Refused) if the prefix or the reason is too long, or if too many prefixes are
+    /// frozen. Also with `bad_input` and the field `reason` for a [reason](Operator::reason) if the server is older
+    /// and lacks [`Capabilities::REASON`](crate::Capabilities); nothing is frozen then.
+    /// [`Error::Unavailable`](crate::Error::Unavailable), [`Error::Uncertain`](crate::Error::Uncertain) and
+    /// [`Error::Closed`](crate::Error::Closed).
     pub async fn freeze(&self, prefix: impl AsRef<[u8]>) -> Result<FreezeOutcome> {
         self.set_frozen(prefix.as_ref(), false).await
     }
 
-    /// Takes back an [`Operator::freeze`] of just this prefix.
+    /// Ends an [`Operator::freeze`] of exactly this prefix.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What can be asked of any connection about the keys of its namespace.
+//! Queries of any connection about the keys of its namespace.
 
 use waymaker_protocol as wire;
 use waymaker_protocol::{LockId, Request, Response};

@@ -1,34 +1,34 @@
-//! Detects by the first bytes of a server which protocol it speaks.
+//! Detection of a server's protocol by its first bytes.
 
 use std::fmt;
 
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Response, next_frame};
 
-/// A protocol that a server may speak where another one is expected.
+/// A protocol that a server may speak instead of the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// The binary protocol of Waymaker.
     Waymaker,
-    /// HTTP/1, also of a WebSocket.
+    /// HTTP/1, including WebSocket.
     Http,
-    /// HTTP/2, as gRPC.
+    /// HTTP/2, for example gRPC.
     Http2,
-    /// TLS, without a further look at what it encrypts.
+    /// TLS, regardless of the protocol inside.
     Tls,
     /// SSH.
     Ssh,
 }
 
 impl Protocol {
-    /// The protocol of a server that begins to speak with these bytes, if it is known. The greeting of the binary protocol is not
-    /// among them, since the client speaks first.
+    /// Returns the protocol of a server that sends these bytes first, if it is known. A greeting of the binary
+    /// protocol cannot be detected, since the client speaks first.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         match bytes {
             [b'H', b'T', b'T', b'P', b'/', ..] => Some(Self::Http),
             // The frame SETTINGS, or GOAWAY, of stream 0.
             [0, _, _, 4 | 7, _, 0, 0, 0, 0, ..] => Some(Self::Http2),
-            // A record of TLS: an alert or a handshake.
+            // A TLS record: an alert or a handshake.
             [0x15 | 0x16, 3, ..] => Some(Self::Tls),
             [b'S', b'S', b'H', b'-', ..] => Some(Self::Ssh),
             bytes => {

@@ -1,8 +1,9 @@
-//! What a client reaches the server through: one space, or one for each worker of the server.
+//! The sessions of a client: one space, or one for each worker of the server.
 //!
-//! A key lives in a shard, and a shard is at home with one worker of the server. Any worker serves any key, but the one at home
-//! touches no memory of others and needs nobody woken. A session lives on one worker and draws its connections there, so a
-//! client that wants each request to arrive where its key lives needs a session for each worker, and so a [`Space`].
+//! A key belongs to a shard, and a shard belongs to one worker of the server. Any worker serves any key, but the
+//! owning worker touches no memory of other workers and wakes no other thread. A session lives on one worker, which
+//! also serves its connections. So a client that sends each request to the owning worker needs a session, and so a
+//! [`Space`], for each worker.
 
 use std::sync::Arc;
 
@@ -15,15 +16,16 @@ use crate::lane::SessionOptions;
 use crate::link::Target;
 use crate::space::Space;
 
-/// See the module.
+/// The spaces of a client; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Spread {
-    /// At least one; if several, by the number of their worker.
+    /// At least one space; if there are several, they are ordered by worker number.
     spaces: Vec<Arc<Space>>,
     shard_count: u16,
 }
 
-/// How the server had divided its keys when it was asked. Only a hint: a server that was restarted may have others.
+/// The server's division of keys at the time of the welcome. It is only a hint: a restarted server may divide them
+/// differently.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) worker_count: u16,
@@ -31,7 +33,7 @@ pub(crate) struct Layout {
 }
 
 impl Spread {
-    /// Connects, to every worker if asked to.
+    /// Connects to the server, or to each of its workers if `per_worker` is set.
     pub(crate) async fn open(
         target: Target,
         options: SessionOptions,
@@ -49,12 +51,12 @@ impl Spread {
         Ok(Self { spaces, shard_count: layout.shard_count.max(1) })
     }
 
-    /// Where it does not matter.
+    /// Returns the first space, for requests that no worker owns.
     pub(crate) fn first(&self) -> &Arc<Space> {
         &self.spaces[0]
     }
 
-    /// The way to where this key, pool or bucket lives.
+    /// Returns the space of the worker that owns this key, pool or bucket.
     pub(crate) fn home(&self, name: &[u8]) -> &Arc<Space> {
         match self.spaces.len() {
             1 => self.first(),

@@ -1,4 +1,4 @@
-//! Paths of a tree.
+//! Locks on the paths of a tree.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::space::{Shared, Space};
 
 /// Locks on the paths of a tree, from [`Client::tree`](crate::Client::tree).
 ///
-/// A path is a list of segments. Whoever writes a path is alone on it and on everything below it; readers share it. A claim
+/// A path is a list of segments. A writer locks a path and everything below it exclusively; readers share it. A claim
 /// names a set of paths and is granted as a whole:
 ///
 /// ```
@@ -40,17 +40,17 @@ impl Tree {
         Self { space }
     }
 
-    /// Asks for a path alone, and for everything below it. No segments at all are the whole tree.
+    /// Starts a request for an exclusive lock on a path and everything below it. The empty path is the whole tree.
     pub fn write(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> AcquireBuilder<TreeLock> {
         self.builder().write(path)
     }
 
-    /// Asks for a path and everything below it, shared with other readers.
+    /// Starts a request for a shared lock on a path and everything below it.
     pub fn read(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> AcquireBuilder<TreeLock> {
         self.builder().read(path)
     }
 
-    /// Who holds this path, one above it or one below it, and who waits for these.
+    /// Returns the holders of this path and of all paths above or below it, and the waiters for them.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Tree {
         self.link()?.inspect(path).await
     }
 
-    /// All locks held on paths at or below this one, by their path keys; see [`path_segments`].
+    /// Returns all locks held on paths at or below this path, by their path keys; see [`path_segments`].
     ///
     /// # Errors
     ///
@@ -94,25 +94,25 @@ impl Tree {
 }
 
 impl AcquireBuilder<TreeLock> {
-    /// One more path, alone.
+    /// Adds one path, locked exclusively.
     pub fn write(self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
         self.with(path, true)
     }
 
-    /// One more path, shared with other readers.
+    /// Adds one path, shared with other readers.
     pub fn read(self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
         self.with(path, false)
     }
 
-    /// Without a lease: held until released, or for `release_after` after the connection was lost, which is at least
-    /// a second.
+    /// Acquires without a lease. The lock is held until it is released, or until `release_after` has passed since the
+    /// loss of the connection. `release_after` must be at least 1 s.
     pub fn without_lease(mut self, release_after: Duration) -> Self {
         let release_after_ms = milliseconds(release_after);
         self.claim.lease = Lease::Without;
         self.claim.release_after_ms = Some(release_after_ms);
         if release_after_ms < RELEASE_AFTER_BELIEVED_MIN_MS {
             let min = u64::from(RELEASE_AFTER_BELIEVED_MIN_MS);
-            // The client could not know in time that it was lost.
+            // With a shorter time, the client could not notice the loss in time.
             let message = format!("{release_after_ms} ms; the minimum without a lease is {min} ms");
             self.check(Err(Error::refused(ErrorCode::BadInput, "release_after", min, message)));
         }
@@ -129,7 +129,7 @@ impl AcquireBuilder<TreeLock> {
     }
 }
 
-/// A set of paths that is held as one. It is a [`Lock`] whose key is the path key of the first path; see
+/// A set of paths that is held as one lock. It is a [`Lock`] whose key is the path key of the first path; see
 /// [`path_segments`].
 #[must_use = "dropping the guard releases the lock"]
 pub struct TreeLock {
@@ -138,7 +138,8 @@ pub struct TreeLock {
 
 guard_of_one_lock!(TreeLock);
 
-/// The segments of a path key, as locks of a tree are listed by. Empty for what is no path key.
+/// Returns the segments of a path key, the form in which locks of a tree are listed. Empty if the bytes are not a
+/// path key.
 pub fn path_segments(path_key: &[u8]) -> Vec<&[u8]> {
     PathKey::new(path_key).map(|path| path.segments().collect()).unwrap_or_default()
 }

@@ -1,13 +1,14 @@
-//! Requests of which nobody knows whether they took effect, and how to find out.
+//! Requests whose outcome is unknown, and the means to learn it later.
 
 use std::fmt;
 
 use tokio::sync::watch;
 
-/// A request was sent, and its answer did not come: in [`Error::Uncertain`](crate::Error::Uncertain).
+/// A request that was sent and got no response, in [`Error::Uncertain`](crate::Error::Uncertain).
 ///
-/// The client goes on asking for the answer as long as this value lives. As soon as the connection is back, the request is
-/// repeated under its number, and a server that has served it says again what it said then, without doing it twice.
+/// As long as this value lives, the client keeps trying to get the response. When the connection is restored, the
+/// client repeats the request under its number. A server that has already served the request repeats its response,
+/// and does not serve it twice.
 ///
 /// ```
 /// # use waymaker_client::{Error, Outcome};
@@ -29,38 +30,42 @@ pub struct Uncertain {
     outcome: watch::Receiver<Option<Outcome>>,
 }
 
-/// What became of a request whose answer was late.
+/// Outcome of a request whose response is late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It took effect.
+    /// The request took effect.
     Done,
-    /// It did not, and will not. An acquire that was granted is given back.
+    /// The request had no effect, and will have none. The client releases the hold of an acquire that was granted.
     NotDone,
-    /// That can no longer be found out: the session ended meanwhile, the client was closed, or the server failed while it
-    /// served it. What a lock leaves behind ends with its lease; [`Client::inspect`](crate::Client::inspect) shows it.
+    /// The outcome can no longer be determined: the session ended, the client was closed, or the server failed while it
+    /// served the request. A remaining lock ends with its lease; [`Client::inspect`](crate::Client::inspect) shows it.
     Unknown,
 }
 
-/// The other end: whoever hears the answer.
+/// Sender of the outcome, for the part of the client that gets the response.
 #[derive(Debug)]
 pub(crate) struct Resolver {
     outcome: watch::Sender<Option<Outcome>>,
 }
 
 impl Uncertain {
-    /// With the end that resolves it. If that is dropped before, the outcome stays unknown.
+    /// Returns the error with its resolver. If the resolver is dropped first, the outcome stays unknown.
     pub(crate) fn new(reason: impl Into<String>) -> (Self, Resolver) {
         let (sender, outcome) = watch::channel(None);
         (Self { reason: reason.into(), outcome }, Resolver { outcome: sender })
     }
 
-    /// Why the answer did not come.
+    /// Returns why no response arrived.
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// Waits until the server has been asked again, which may be as long as it cannot be reached. May be called any number
-    /// of times, and dropped.
+    /// Waits until the outcome is known. This may take as long as the server is unreachable. May be called any number
+    /// of times.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect on the outcome; call `resolve` again.
     pub async fn resolve(&self) -> Outcome {
         let mut outcome = self.outcome.clone();
         match outcome.wait_for(Option::is_some).await {

@@ -1,45 +1,45 @@
-//! Where a server is, as text.
+//! Addresses of servers.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The port of the binary protocol where an address names none.
+/// Default port of the binary protocol.
 pub const DEFAULT_PORT: u16 = 7420;
 
 const TCP_SCHEME: &str = "waymaker://";
 const TLS_SCHEME: &str = "waymaker+tls://";
 const UNIX_SCHEME: &str = "waymaker+unix://";
 
-/// The address of a server.
+/// Address of a server.
 ///
-/// `waymaker://HOST` or `waymaker://HOST:PORT` over TCP (port 7420 if none is named; an IPv6 address stands in
-/// brackets), `waymaker+tls://HOST` or `waymaker+tls://HOST:PORT` for the same encrypted, or `waymaker+unix:///PATH` for a
-/// Unix socket.
+/// - `waymaker://HOST` or `waymaker://HOST:PORT` for TCP. The default port is 7420. An IPv6 address needs brackets.
+/// - `waymaker+tls://HOST` or `waymaker+tls://HOST:PORT` for TCP with TLS.
+/// - `waymaker+unix:///PATH` for a Unix socket.
 ///
-/// Where an address is asked for, several may stand with commas between them; see
+/// An address setting may list several addresses, separated by commas; see
 /// [`ClientBuilder::connect`](crate::ClientBuilder::connect).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAddress {
-    /// A host name or address, and a port.
+    /// TCP, with a host and a port.
     Tcp {
-        /// Without brackets.
+        /// Host name or IP address, without brackets.
         host: String,
-        /// The port.
+        /// Port of the server.
         port: u16,
     },
-    /// The same, encrypted.
+    /// TCP with TLS, with a host and a port.
     Tls {
-        /// Without brackets.
+        /// Host name or IP address, without brackets.
         host: String,
-        /// The port.
+        /// Port of the server.
         port: u16,
     },
-    /// The path of a socket on this machine.
+    /// Path of a Unix socket on this machine.
     Unix(PathBuf),
 }
 
-/// The text is not the address of a server.
+/// Error of parsing the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a server address: {problem} (expected waymaker://HOST:PORT, waymaker+tls://HOST:PORT or \
@@ -51,7 +51,7 @@ pub struct UrlError {
 }
 
 impl ServerAddress {
-    /// The addresses of a list with commas between them, at least one.
+    /// Parses a list of addresses, separated by commas; at least one.
     pub(crate) fn list(text: &str) -> Result<Vec<Self>, UrlError> {
         text.split(',').map(|address| address.trim().parse()).collect()
     }

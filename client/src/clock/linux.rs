@@ -17,8 +17,8 @@ pub(super) fn now() -> BootTime {
     BootTime(tv_sec as u64 * 1_000_000_000 + tv_nsec as u64)
 }
 
-/// A timer of the kernel. After a suspension it fires at once if its instant has passed; a sleep of tokio would be late by the
-/// length of the suspension.
+/// A kernel timer. After a suspension it fires at once if its instant has passed. A sleep of tokio would be late by
+/// the length of the suspension.
 pub(super) struct SystemTimer {
     descriptor: AsyncFd<OwnedFd>,
 }

@@ -109,7 +109,7 @@ impl fmt::Display for BootTime {
 mod tests {
     use super::*;
 
-    /// A form of the clock: how to read it, and a timer that waits on it.
+    /// A form of the clock: a function that reads it, and a timer on it.
     type Form = (fn() -> BootTime, Box<dyn Timer>);
 
     /// Returns every form of the clock that this system has.

@@ -10,8 +10,8 @@ use tokio::time::{Sleep, sleep};
 
 use super::{BootTime, Timer};
 
-/// The longest single sleep. The sleeps of tokio may not count the time of a suspension, so a timer reads the clock again
-/// this often.
+/// Maximum length of a single sleep. The sleeps of tokio may not count the time of a suspension, so a timer reads the
+/// clock again this often.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Reads Darwin's monotonic clock, which counts the time of a suspension.
@@ -21,7 +21,7 @@ pub(super) fn now() -> BootTime {
     BootTime(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// Reads the monotonic clock and the wall clock, and counts suspensions that only the wall clock counts.
+/// Reads the monotonic clock and the wall clock, and adds suspensions that only the wall clock counts.
 #[cfg(not(target_vendor = "apple"))]
 pub(super) fn now() -> BootTime {
     use std::sync::{Mutex, OnceLock};
@@ -36,8 +36,8 @@ pub(super) fn now() -> BootTime {
     elapsed.advance(start.elapsed(), wall)
 }
 
-/// A difference between the two clocks from here on counts as a suspension. Shorter ones come from reading the clocks one after
-/// the other, and from corrections of the wall clock.
+/// Minimum difference between the two clocks that counts as a suspension. Smaller differences come from reading the
+/// clocks one after the other, and from corrections of the wall clock.
 #[cfg(any(test, not(target_vendor = "apple")))]
 const SUSPENSION_MIN: Duration = Duration::from_millis(100);
 

@@ -1,4 +1,4 @@
-//! What the server answers, and what it tells unasked.
+//! Reactions to responses and events of the server.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl Lane {
         if let Response::Error(error) = &response
             && error.code == ErrorCode::SessionGone
         {
-            // Nothing was done; the new session asks again.
+            // The server did nothing; the request is repeated in the new session.
             self.window.put_back(sequence, pending);
             self.common.gone(self.welcome.session_id);
             self.session_gone();
@@ -81,7 +81,7 @@ impl Lane {
             }
             (Job::Acquire(mut job), Response::Error(error)) if is_wait_for_nobody(&job, &error) => {
                 job.wait = match job.wait {
-                    // No later than before, so that its answer is not waited for any longer.
+                    // No later than before, so that the lane does not wait longer for its response.
                     Wait::Until(at) => Wait::Until(at.min(now)),
                     Wait::Try => Wait::Try,
                     Wait::Forever => Wait::Until(now),
@@ -116,13 +116,13 @@ impl Lane {
                     entry.renew_ms = Some(lease_ms);
                 }
                 self.extended(id, by, extended, carried, now);
-                // Only now, so that no guard believes in the lease that it had before.
+                // Only after the new lease is applied, so that no guard uses the old lease in between.
                 self.extend_answered(id);
                 reply.answer(Ok(Duration::from_millis(u64::from(extended.remaining_ms))));
             }
             (Job::Extend { id, mut reply, .. }, Response::Error(error)) => {
                 if carried || error.code == ErrorCode::Unknown {
-                    // It, or its first sending, may have moved the lease.
+                    // The extend, or its first transmission, may have moved the lease.
                     self.extend_unknown(id);
                 }
                 self.not_extended(id, error.code, BootTime::default(), now);
@@ -139,7 +139,7 @@ impl Lane {
             (Job::Check { id }, Response::Status(status)) => self.checked(id, by, status, carried, now),
             (Job::Check { id }, Response::Error(error)) => self.not_checked(id, error.code, now),
             (Job::Holds { .. }, Response::Listed(listed)) => self.holds_listed(&listed),
-            // A server that has no such list still answers for each.
+            // A server without this list still answers for each hold.
             (Job::Holds { .. }, Response::Error(_)) => self.reconcile(false),
             (Job::Watch(job), Response::Watching(watching)) => {
                 self.watching(job, sequence.number(), watching);
@@ -157,12 +157,12 @@ impl Lane {
             (Job::KeepAlive, Response::KeptAlive(kept)) => {
                 let remaining = Duration::from_millis(u64::from(kept.remaining_ms));
                 self.move_deadline(self.session_report(kept.stamp_ms, remaining), now);
-                // The welcome has scheduled the next one already.
+                // The welcome has already scheduled the next keep-alive.
                 if !carried {
                     self.schedule_keep_alive(pending.sent);
                 }
             }
-            // A server that cannot serve it now may serve the next.
+            // A server that cannot serve this keep-alive may serve the next.
             (Job::KeepAlive, Response::Error(_)) if !carried => self.schedule_keep_alive(now),
             (Job::KeepAlive, Response::Error(_)) => {}
             (Job::Goodbye, Response::Farewell(_) | Response::Error(_)) => self.finish(),
@@ -175,7 +175,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The server has ended a hold.
+    /// Notes that the server has ended a hold.
     fn ended(&mut self, id: LockId, reason: LossReason, message: &[u8]) {
         self.reconciliation.forgotten.remove(&id);
         self.window.ended(id);
@@ -183,7 +183,7 @@ impl Lane {
         self.holds.lose_with(id, reason, &message, &mut self.timers);
     }
 
-    /// Takes the round trip of this answer as the new anchor, if it says when it was decided.
+    /// Uses the round trip of this response as the new anchor, if the response has a stamp.
     fn move_anchor(&mut self, sent: BootTime, response: &Response<'_>) {
         let stamp_ms = match response {
             Response::KeptAlive(kept) => kept.stamp_ms,
@@ -193,12 +193,13 @@ impl Lane {
             Response::Verified(verified) => verified.stamp_ms,
             Response::PoolDescribed(described) => described.stamp_ms,
             Response::GrantedKeys(granted) if !granted.waited && !granted.repeated => granted.stamp_ms,
-            // One that waited was sent long before. One that names an older claim may bear an older stamp.
+            // A grant that waited was sent long before its decision. A repeated grant may have the stamp of an older
+            // claim.
             Response::Granted(granted) if !granted.waited && !granted.repeated => granted.stamp_ms,
             _ => return,
         };
-        // The newest, so that clocks have had the least time to drift apart. A repetition counts from when it was sent
-        // first, since the answer may be as old as that.
+        // Use the newest round trip, so that the clocks have had the least time to drift apart. A repetition counts
+        // from its first transmission, since the response may be that old.
         if self.anchor.sent <= sent {
             self.anchor = Anchor { sent, stamp_ms };
             self.holds.alive = sent;
@@ -206,19 +207,20 @@ impl Lane {
     }
 }
 
-/// The server has answered something else.
+/// Returns the error for a response that does not fit its request.
 fn no_such_answer() -> Error {
     Error::Protocol(DecodeError::BadValue { field: "opcode", value: 0 })
 }
 
-/// Returns whether a wait ended without a holder or a waiter in front, as if an operator froze the key. A try gets the reason.
+/// Returns whether a wait ended without a holder or a waiter in front, as if an operator froze the key. Only a try
+/// gets the reason.
 fn is_wait_for_nobody(job: &AcquireJob, error: &ErrorAnswer<'_>) -> bool {
     let ErrorDetail::Contention(contention) = error.detail else { return false };
     let is_nobody = !contention.held && contention.owner.is_empty() && contention.age_ms == 0;
     error.code == ErrorCode::Timeout && is_nobody && job.reply.has_caller()
 }
 
-/// An acquire that was to wait, and was repeated when its wait was over, went out as a try.
+/// Converts the refusal of a wait. An acquire whose wait ended before its repetition was sent as a try.
 fn refused(wait: Wait, error: Error) -> Error {
     match (wait, error) {
         (Wait::Until(_), Error::Busy(contention)) => Error::Timeout(contention),
@@ -226,7 +228,7 @@ fn refused(wait: Wait, error: Error) -> Error {
     }
 }
 
-/// What this refusal says about a hold, if it says that it is over.
+/// Returns the loss that this refusal implies for a hold, if it means that the hold has ended.
 pub(super) fn lost_by(code: ErrorCode) -> Option<LossReason> {
     match code {
         ErrorCode::NotFound | ErrorCode::Expired | ErrorCode::NotHeld | ErrorCode::NotOwner => {
@@ -234,7 +236,7 @@ pub(super) fn lost_by(code: ErrorCode) -> Option<LossReason> {
         }
         ErrorCode::Revoked => Some(LossReason::Revoked(RevokeReason::Other(0))),
         ErrorCode::SessionGone => Some(LossReason::SessionExpired),
-        // Of a request about an own claim: another lane has taken the claim up.
+        // The request was for an own claim, and another lane has taken the claim up.
         ErrorCode::Cancelled => Some(LossReason::Superseded),
         _ => None,
     }

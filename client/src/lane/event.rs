@@ -10,26 +10,26 @@ use crate::job::Grantee;
 use crate::loss::{LossCallback, LossReason};
 use crate::one_or_more::OneOrMore;
 
-/// Names one guard of a hold. Older guards of the same hold have other numbers.
+/// Identifies one guard of a hold. Older guards of the same hold have other numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GuardId {
     pub(crate) hold: LockId,
-    /// No other guard of the lane has it.
+    /// Number of the guard, unique in the lane.
     pub(crate) number: u64,
 }
 
 /// A change that concerns guards.
 pub(crate) enum Event {
-    /// The caller gets guards for these holds. The lane counts them as guarded from now on, so the driver must give back a hold that gets no
-    /// guard.
+    /// The caller gets guards for these holds. The lane counts them as guarded from now on, so the driver must give
+    /// back a hold without a guard.
     Granted { grantee: Grantee, on_loss: Option<LossCallback>, holds: OneOrMore<GuardedHold> },
-    /// End of belief by the hold's own lease and by the newest connection.
+    /// New bound of the hold, by its own lease and by the check after a resumed connection.
     Bound { guard: GuardId, until: BootTime },
     /// New length of the lease in milliseconds.
     LeaseLength { guard: GuardId, lease_ms: u32 },
     /// The guard has lost its hold.
     Lost { guard: GuardId, reason: LossReason, message: Box<str> },
-    /// The deadline of the session and the life of the connection begin anew for later guards.
+    /// A new session began. Later guards use a new shared deadline and a new sign of life of the connection.
     SessionBegan,
 }
 

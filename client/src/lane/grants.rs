@@ -1,4 +1,4 @@
-//! From a grant to guards in the hands of the caller.
+//! Handling of grants, until their guards reach the caller.
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ use crate::job::{AcquireJob, ConfirmJob, Job};
 use crate::loss::LossReason;
 use crate::one_or_more::OneOrMore;
 
-/// A hold that outlives its connection by less than this is believed in as if it outlived it for ever: no keep-alive
-/// could be frequent enough.
+/// A shorter grace than this, in milliseconds, is ignored for the local deadline: no keep-alive could be frequent
+/// enough.
 pub(crate) const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
 
-/// An acquire fails once more grants than this were over when they arrived. Then the round trip takes longer than the lease lasts, and
-/// further attempts would only keep the key from others.
+/// Maximum number of grants of an acquire that had expired on arrival; the next one fails the acquire. The round trip
+/// then takes longer than the lease, and further attempts would only block the key.
 pub(super) const GRANTS_LATE_MAX: u32 = 3;
 
-/// Local deadline of a hold, and the report that it follows from.
+/// Local deadline of a hold, and the report that determines it.
 #[derive(Clone, Copy)]
 struct Place {
     deadline: BootTime,
@@ -40,18 +40,19 @@ impl Lane {
             return self.ask_again(job);
         }
         if grant.repeated {
-            // From here on, the session sends no request of an older owner. The server serves earlier ones before the confirmation.
+            // From here on, the session sends no request of an older owner. The server serves earlier ones before the
+            // confirmation.
             for hold in grant.holds.iter() {
                 self.superseded(hold.id, None);
                 self.reconciliation.forgotten.remove(&hold.id);
             }
         }
         if carried && job.claim.may_be_taken_up() {
-            // Another client may have taken the hold up while the connection was lost. Only a new answer tells.
+            // Another client may have taken the hold up during the outage. Only a new response shows this.
             self.note_strangers(&grant);
             return self.ask_again(job);
         }
-        // One that a request id has found again may have been lost meanwhile, and its events gone elsewhere.
+        // A hold that a request id has found may have ended meanwhile, and its events may have gone to another lane.
         let decided_before = grant.repeated || carried && grant.stamp_ms <= self.welcome.stamp_ms;
         if decided_before {
             return self.confirm(ConfirmJob::new(grant, job));
@@ -65,7 +66,7 @@ impl Lane {
         }
     }
 
-    /// Returns the places of the holds of a grant, or `None` if one of them is over.
+    /// Returns the deadlines of the holds of a grant, or `None` if one of them has expired.
     fn places(&mut self, job: &AcquireJob, grant: &Grant, now: BootTime) -> Option<OneOrMore<Place>> {
         let mut place = |hold| Some(self.place(job, hold, now)).filter(|place| now < place.deadline);
         match &grant.holds {
@@ -74,12 +75,13 @@ impl Lane {
         }
     }
 
-    /// Asks the server for a hold of a grant, behind all releases: it must serve the release of an older owner first.
+    /// Confirms a hold of a grant. The job goes behind all releases: the server must serve the release of an older
+    /// owner first.
     fn confirm(&mut self, job: ConfirmJob) {
         self.window.push(Job::Confirm(Box::new(job)));
     }
 
-    /// Sends an acquire once more, under a new number. If its caller goes, `reconcile` releases the hold.
+    /// Repeats an acquire under a new number. If its caller has gone, `reconcile` releases the hold.
     pub(super) fn ask_again(&mut self, mut job: Box<AcquireJob>) {
         if job.reply.has_caller() {
             self.window.push(Job::Acquire(job));
@@ -88,7 +90,7 @@ impl Lane {
         }
     }
 
-    /// One hold of a grant lives.
+    /// Notes that one hold of a grant lives.
     pub(super) fn confirmed(&mut self, mut job: ConfirmJob, remaining_ms: u32, stamp_ms: u64, now: BootTime) {
         if job.is_superseded {
             return;
@@ -111,7 +113,7 @@ impl Lane {
         }
     }
 
-    /// One hold of a grant could not be confirmed.
+    /// Handles the refusal to confirm one hold of a grant.
     pub(super) fn not_confirmed(&mut self, mut job: ConfirmJob, error: &ErrorAnswer<'_>) {
         if job.is_superseded {
             return;
@@ -131,21 +133,21 @@ impl Lane {
         }
     }
 
-    /// Gives back all holds of a grant but one.
+    /// Releases all holds of a grant, except `but`.
     fn release_grant(&mut self, grant: &Grant, but: Option<LockId>) {
         for hold in grant.holds.iter().filter(|hold| Some(hold.id) != but) {
             self.release_unasked(hold.id, grant.take_up_number);
         }
     }
 
-    /// Returns the place of a hold. A hold on the session's lease moves the deadline of the session.
+    /// Returns the local deadline of a hold. A hold on the session's lease also moves the deadline of the session.
     fn place(&mut self, job: &AcquireJob, hold: &GrantedHold, now: BootTime) -> Place {
         let remaining = Duration::from_millis(u64::from(hold.remaining_ms));
         match job.claim.lease {
             Lease::Own { ms } => {
                 let asked_ms = if ms == 0 { self.welcome.lease_default_ms } else { ms };
                 let asked = Duration::from_millis(u64::from(asked_ms.min(self.welcome.lease_max_ms)));
-                // A claim found again by its request id has less left than its lease.
+                // A claim found again by its request id has less left than its full lease.
                 let report = LeaseReport { stamp_ms: hold.stamp_ms, remaining, lease: asked.max(remaining) };
                 Place { deadline: deadline(self.anchor, report, now), report }
             }
@@ -161,7 +163,7 @@ impl Lane {
         }
     }
 
-    /// Lets guards be made and handed over. There are no places if a hold is over.
+    /// Hands the holds over to become guards. `places` is `None` if a hold has expired.
     fn deliver(&mut self, mut job: Box<AcquireJob>, grant: Grant, places: Option<OneOrMore<Place>>) {
         arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
         if !matches!(self.closing, Closing::Open) || !job.reply.has_caller() {
@@ -169,7 +171,7 @@ impl Lane {
             return job.reply.taken_back();
         }
         let Some(places) = places else {
-            // The round trip takes longer than the lease lasts.
+            // The round trip takes longer than the lease.
             self.release_grant(&grant, None);
             return job.reply.answer(Err(Error::Lost(LossReason::LocalDeadline)));
         };
@@ -194,7 +196,7 @@ impl Lane {
         self.holds.events.push_back(Event::Granted { grantee, on_loss, holds });
     }
 
-    /// Puts one hold into the table.
+    /// Adds one hold to the table.
     fn guard(
         &mut self,
         job: &AcquireJob,

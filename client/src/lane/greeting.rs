@@ -1,9 +1,10 @@
-//! Which HELLO a connection sends to which server.
+//! Choice of the HELLO for each server.
 //!
-//! A server of version 1 refuses a HELLO with capabilities and closes the connection. The client then connects once more with
-//! the HELLO of version 1, which servers of all versions accept, and remembers the address for the rest of the outage: so each
-//! address costs at most one more connection in an outage. The next outage begins with capabilities again, because a restarted
-//! server may have been upgraded, and a connection should use every capability of its server.
+//! A server of version 1 refuses a HELLO with capabilities and closes the connection. The client then connects once
+//! more with the HELLO of version 1, which servers of all versions accept. It remembers the address for the rest of
+//! the outage, so each address costs at most one extra connection per outage. The next outage begins with
+//! capabilities again: a restarted server may have been upgraded, and a connection should use every capability of its
+//! server.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ pub(crate) struct Offer {
     pub(crate) capabilities: Option<Capabilities>,
 }
 
-/// Older servers, as one connection of a client has found them.
+/// Endpoints with older servers, as one connection of a client has found them.
 #[derive(Debug, Default)]
 pub(super) struct Greeting {
     /// Endpoints that refused a HELLO with capabilities in this outage.
@@ -40,10 +41,10 @@ impl Greeting {
         }
     }
 
-    /// Notes that the server at this endpoint refused this field of HELLO as `bad_input`. Returns whether it should be sent
-    /// an older HELLO at once: true at most once for each endpoint and outage, so the attempts end.
+    /// Notes that the server at this endpoint refused this field of HELLO as `bad_input`. Returns whether to send an
+    /// older HELLO at once. This is true at most once for each endpoint and outage, so the attempts end.
     ///
-    /// A refused `version` is no reason for an older HELLO: the range that was offered begins with version 1 too.
+    /// A refused `version` does not cause an older HELLO: the offered range also includes version 1.
     pub(super) fn handle_refused(&mut self, endpoint: usize, field: &str) -> bool {
         field == "flags" && self.older.insert(endpoint)
     }

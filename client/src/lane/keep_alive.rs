@@ -1,4 +1,4 @@
-//! Keeping the session itself, and noticing that it or its connection is gone.
+//! Keep-alives of the session, and detection of a lost session or connection.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Lane {
         LeaseReport { stamp_ms, remaining: remaining.min(lease), lease }
     }
 
-    /// Moves the deadline of the session forward. Never back: the session's lease is never shortened, so an earlier
+    /// Moves the deadline of the session forward, never back. The session's lease is never shortened, so an earlier
     /// result only comes from a slower round trip.
     pub(super) fn move_deadline(&mut self, report: LeaseReport, now: BootTime) {
         let deadline = deadline(self.anchor, report, now).max(self.holds.session_deadline);
@@ -47,14 +47,13 @@ impl Lane {
                 self.holds.lose(id, LossReason::LocalDeadline, &mut self.timers);
             }
         }
-        // Other connections may keep the session longer; this one may be the last to know when it ends.
+        // Other connections may keep the session for longer, so look at the shared deadline.
         let look_again = self.common.look(now);
         self.set_deadline_timer(look_again);
     }
 
     pub(super) fn schedule_keep_alive(&mut self, sent: BootTime) {
-        // At least as often as silence is put up with: it is also what finds out that a connection is dead, and what
-        // keeps the anchor young.
+        // Send at least once per maximum silence: keep-alives detect a dead connection and keep the anchor recent.
         self.keep_alive_grace = self.holds.grace_min();
         let grace = self.keep_alive_grace.map_or(PATIENCE_MAX, |grace| grace / 3);
         let interval = (self.session_lease() / 3).min(PATIENCE_MAX).min(grace);
@@ -89,14 +88,14 @@ impl Lane {
         }
     }
 
-    /// Nothing has come since a request was sent, and for so long that the connection must be taken for dead.
+    /// Marks the connection as dead if nothing has arrived since `since`.
     pub(super) fn doubt_if_silent(&mut self, since: BootTime) {
         if self.last_received < since {
             self.doubt = Some("the server stopped responding");
         }
     }
 
-    /// Another connection has learned that this session is over.
+    /// Handles the end of this session, as another connection has reported it.
     pub(crate) fn told_gone(&mut self, id: SessionId) {
         if !self.gone && self.welcome.session_id == id {
             self.session_gone();
@@ -106,18 +105,19 @@ impl Lane {
         }
     }
 
-    /// The session ended on the server, and with it the holds on its lease and those that wait for its lane.
+    /// Notes the end of the session on the server. The holds on its lease end, and so do the holds that depend on its
+    /// lane.
     pub(super) fn session_gone(&mut self) {
         self.gone = true;
         for id in self.holds.ids_on_session() {
             self.holds.lose(id, LossReason::SessionExpired, &mut self.timers);
         }
-        // Another client may take them up, and the lane of an ended session gets no event about it.
+        // Another client may take these holds up, and the lane of an ended session gets no event about it.
         for id in self.holds.ids_that_may_be_taken_up() {
             self.holds.lose(id, LossReason::SessionExpired, &mut self.timers);
         }
         self.holds.drop_overdue_that_may_be_taken_up();
-        // Nothing stops their timers any more.
+        // The lane no longer keeps the connection of these holds alive, so their timers on the server expire.
         for id in self.holds.ids_tied_to_connection() {
             let reason = LossReason::Revoked(RevokeReason::ConnectionLost);
             self.holds.lose(id, reason, &mut self.timers);

@@ -1,4 +1,4 @@
-//! Keeping the holds: renewing, asking, giving up.
+//! Renewal, checks and expiry of holds.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use crate::job::Job;
 use crate::loss::LossReason;
 
 impl Lane {
-    /// `carried` tells that the answer may have been decided before the connection was bound anew.
+    /// Applies the response to an extend. `carried` says that the server may have decided it before the connection
+    /// was resumed.
     pub(super) fn extended(
         &mut self,
         id: LockId,
@@ -37,10 +38,10 @@ impl Lane {
         self.holds.rearm(id, &mut self.timers);
     }
 
-    /// One extend of a caller was answered.
+    /// Notes that one extend of a caller has its response.
     pub(super) fn extend_answered(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id) {
-            // It may have been sent before the hold was found by a request id.
+            // The extend may have been sent before a request id found the hold.
             entry.extends_pending = entry.extends_pending.saturating_sub(1);
             if entry.extends_pending == 0 {
                 entry.extends_bound = BootTime::NEVER;
@@ -49,7 +50,7 @@ impl Lane {
         }
     }
 
-    /// An extend of a caller took effect, or not.
+    /// Notes that the outcome of a caller's extend is unknown, and keeps its earlier deadline.
     pub(super) fn extend_unknown(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id)
             && let LeaseEnd::Own(own) = entry.lease_end
@@ -58,7 +59,7 @@ impl Lane {
         }
     }
 
-    /// The server has answered for this hold on the present connection.
+    /// Notes that the server has answered for this hold on the current connection.
     pub(super) fn uncap(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id) {
             entry.uncap();
@@ -66,7 +67,7 @@ impl Lane {
         }
     }
 
-    /// An extend was refused: the hold is lost, or to be renewed at `retry`.
+    /// Handles a refused extend: the hold is lost, or renewed again at `retry`.
     pub(super) fn not_extended(&mut self, id: LockId, code: ErrorCode, retry: BootTime, now: BootTime) {
         if let Some(reason) = lost_by(code) {
             return self.holds.lose(id, reason, &mut self.timers);
@@ -101,7 +102,7 @@ impl Lane {
         self.holds.rearm(id, &mut self.timers);
     }
 
-    /// A question was refused: the hold is lost, or the session asks again.
+    /// Handles a refused check: the hold is lost, or checked again later.
     pub(super) fn not_checked(&mut self, id: LockId, code: ErrorCode, now: BootTime) {
         if let Some(reason) = lost_by(code) {
             return self.holds.lose(id, reason, &mut self.timers);
@@ -115,13 +116,13 @@ impl Lane {
         }
     }
 
-    /// Returns when to ask again for a hold that the server could not serve just now.
+    /// Returns the time to retry for a hold that the server could not serve.
     pub(super) fn retry_at(&mut self, id: LockId, now: BootTime) -> BootTime {
         let lease = self.holds.get_mut(id).map_or(Duration::ZERO, |entry| entry.lease);
         now.after(retry_delay(lease))
     }
 
-    /// Asks the server whether a hold still lives, after the connection was bound anew.
+    /// Checks with the server whether a hold still lives, after the connection was resumed.
     pub(super) fn ask_for(&mut self, id: LockId, now: BootTime) {
         let Some(entry) = self.holds.get_mut(id) else { return };
         match entry.renew_ms {
@@ -130,7 +131,7 @@ impl Lane {
                 let is_own = entry.may_be_taken_up();
                 self.window.push(Job::Renew { id, lease_ms, is_own });
             }
-            // A renewal behind an extend that a caller asked for would undo it.
+            // A renewal after the extend of a caller would undo the extend.
             _ => self.window.push(Job::Check { id }),
         }
         self.holds.rearm(id, &mut self.timers);
@@ -146,7 +147,7 @@ impl Lane {
         match (entry.renewal, entry.renew_ms) {
             (Renewal::Due(at), Some(lease_ms)) if at <= now => {
                 entry.renewal = Renewal::Sent { since: now, doubt };
-                // The extend of a caller renews it as well, perhaps for longer.
+                // The pending extend of a caller also renews the hold, perhaps for longer.
                 if entry.extends_pending == 0 {
                     let is_own = entry.may_be_taken_up();
                     self.window.push(Job::Renew { id, lease_ms, is_own });

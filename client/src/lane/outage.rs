@@ -1,4 +1,4 @@
-//! What becomes of requests while there is no connection, and when there is one again.
+//! Handling of requests during and after an outage.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::error::{Error, Unavailable};
 use crate::job::Job;
 use crate::reply::Awaited;
 
-/// What became of a request that was sent on a connection that still stands.
+/// Cause of an uncertain result while the connection still stands.
 const SILENCE: &str = "the server did not respond in time";
 
 impl Lane {
-    /// Cancels acquires that are repeated although their callers are gone. Cancellations without an answer are repeated behind them.
+    /// Cancels repeated acquires whose callers have gone. Unanswered cancellations are repeated after the acquires.
     pub(super) fn cancel_abandoned(&mut self) {
         let mut abandoned = BTreeMap::new();
         let mut cancelled = Vec::new();
@@ -37,8 +37,8 @@ impl Lane {
         }
     }
 
-    /// Sends acquires again whose grants were being confirmed. Another client may have taken up the holds during the outage, and a
-    /// confirmation by id would not tell.
+    /// Repeats the acquires whose grants were being confirmed. Another client may have taken up the holds during the
+    /// outage, and a confirmation by id would not show this.
     pub(super) fn ask_again_for_unconfirmed(&mut self) {
         let is_it = |job: &Job| matches!(job, Job::Confirm(job) if job.acquire.claim.may_be_taken_up());
         for job in self.window.take_prompt(is_it) {
@@ -48,14 +48,15 @@ impl Lane {
         }
     }
 
-    /// Carries over into a new session what still makes sense there.
+    /// Moves the requests that are still valid into a new session.
     pub(super) fn begin_anew(&mut self) {
-        // Another client may have the hold by now, and the lane of the old session got no event. The lease ends the hold.
+        // Another client may have the hold by now, and the lane of the old session got no event. The hold ends with
+        // its lease.
         let is_it = |job: &Job| matches!(job, Job::Release { is_own: true, .. });
         for mut job in self.window.take_prompt(is_it) {
             job.leave_uncertain("the session expired");
         }
-        // Holds are asked for again anyway, and the old numbers mean nothing now.
+        // Holds are checked again in any case, and the old request numbers are invalid now.
         self.window.restart(self.welcome.in_flight_max, |job| {
             !matches!(
                 job,
@@ -69,7 +70,7 @@ impl Lane {
         });
     }
 
-    /// An acquire should have been answered by now.
+    /// Handles the timer of an acquire whose response is due.
     pub(super) fn wait_over(&mut self, token: u64, now: BootTime) {
         let (unsent, reason) = self.no_answer();
         if let Some(job) = self.window.take_unsent_acquire(token) {
@@ -80,7 +81,7 @@ impl Lane {
         if let (true, Wait::Until(at)) = (self.connected, job.wait) {
             let answer_by = at.after(ANSWER_PATIENCE);
             if now < answer_by {
-                // It was sent late, and the server counts its wait itself.
+                // The acquire was sent late, and the server measures the wait from its arrival.
                 return arm_wait(job, answer_by, &mut self.timers);
             }
         }
@@ -93,8 +94,8 @@ impl Lane {
         }
     }
 
-    /// Tells all who wait that the connection does not come back in time. What was sent is still repeated should it
-    /// come back later, so that no grant is left behind.
+    /// Reports to all waiting callers that the connection is not restored in time. Sent requests are still repeated
+    /// if the connection is restored later, so that no grant is left behind.
     pub(super) fn tell_outage(&mut self) {
         let reason = self.outage_reason();
         for (_, pending) in self.window.pending_mut() {
@@ -110,7 +111,7 @@ impl Lane {
         }
     }
 
-    /// Tells the callers of prompt requests that were not sent yet and that pass this test. What matters to others is still sent.
+    /// Fails the unsent prompt requests that pass this test. Requests that matter to other clients are still sent.
     pub(super) fn fail_unsent(
         &mut self,
         cause: &Error,
@@ -129,13 +130,12 @@ impl Lane {
             job.matters_unawaited()
         });
         for id in extended {
-            // The hold is renewed by the session again.
+            // The session renews the hold again.
             self.extend_answered(id);
         }
     }
 
-    /// Returns the error for a late request that was never sent, and the reason why the outcome of a late request that was sent is
-    /// unknown.
+    /// Returns the error for a late unsent request, and the cause for a late request whose outcome is unknown.
     pub(super) fn no_answer(&self) -> (Error, String) {
         if self.connected {
             let message = "too many requests of this client are already waiting for the connection";

@@ -1,7 +1,7 @@
-//! How long callers wait for the answer to a request.
+//! Time limit for the response to a request.
 //!
-//! All requests of a session have the same timeout, so one timer serves them: it is set for the first request and, when it fires, for
-//! the next. A request that is answered in time touches no timer.
+//! All requests of a lane have the same time limit, so one timer serves them. It is set for the first request; when
+//! it fires, it is set for the next. A request that is answered in time touches no timer.
 
 use super::{Closing, Lane};
 use crate::clock::BootTime;
@@ -9,7 +9,7 @@ use crate::lane::timers::TimerKey;
 use crate::reply::Awaited;
 
 impl Lane {
-    /// The caller of this reply waits from now on. It waits no longer than the timeout in every state of the connection.
+    /// Starts the time limit of a caller. The limit holds in every state of the connection.
     pub(crate) fn expect_answer(&mut self, reply: &mut dyn Awaited, now: BootTime) {
         let at = now.after(self.options.request_timeout);
         reply.set_answer_by(at);
@@ -18,9 +18,9 @@ impl Lane {
         }
     }
 
-    /// The timeout of a request may have passed.
+    /// Handles the timer of unanswered requests.
     pub(super) fn answer_due(&mut self, now: BootTime) {
-        // It fired, so it is out of the set.
+        // The timer fired, so it is no longer in the set.
         self.answer_timer = BootTime::NEVER;
         let (unsent, reason) = self.no_answer();
         let mut next = BootTime::NEVER;
@@ -37,7 +37,7 @@ impl Lane {
         }
         self.fail_unsent(&unsent, &reason, |job| is_due(job.answer_by()));
         if let Closing::Draining { replies, .. } = &mut self.closing {
-            // The remaining holds are still released, and end with their leases at the latest.
+            // The lane still releases the remaining holds. They end with their leases at the latest.
             for reply in replies.iter_mut().filter(|reply| is_due(reply.answer_by())) {
                 reply.answer(Ok(()));
             }

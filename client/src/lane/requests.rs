@@ -1,4 +1,4 @@
-//! What callers ask for, give up, and close.
+//! Requests of callers: submitting, abandoning, releasing and closing.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::job::{AcquireJob, Job};
 use crate::loss::LossReason;
 use crate::reply::Reply;
 
-/// How long after the end of its wait the answer to an acquire may come. The server counts the wait from when the request
-/// arrives, and its answer takes a while too.
+/// How long after the end of its wait the response to an acquire may arrive. The server measures the wait from the
+/// arrival of the request, and its response takes time too.
 pub(super) const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Sets the timer of an acquire; [`BootTime::NEVER`] disarms it.
@@ -35,7 +35,7 @@ impl Lane {
                 job.claim.name_if_multi_key(self.welcome.session_id, self.welcome.lane, job.token);
                 let at = match job.wait {
                     Wait::Try => now.after(self.options.request_timeout),
-                    // Should it never be sent, its caller must learn so in time.
+                    // If the request is never sent, its caller must get the error in time.
                     Wait::Until(at) if !self.connected || !self.window.has_room_for_acquire() => at,
                     Wait::Until(at) => at.after(ANSWER_PATIENCE),
                     Wait::Forever => BootTime::NEVER,
@@ -62,7 +62,8 @@ impl Lane {
         self.window.push(job);
     }
 
-    /// The server may shorten the lease before its answer arrives here, but not before the request was sent.
+    /// Lowers the bound of a hold for an extend. The server may shorten the lease before its response arrives, but
+    /// not before the request was sent.
     fn shorten(&mut self, id: LockId, lease_ms: u32, now: BootTime) {
         let lease = Duration::from_millis(u64::from(lease_ms));
         if let Some(entry) = self.holds.get_mut(id)
@@ -77,7 +78,8 @@ impl Lane {
         }
     }
 
-    /// A guard lets go of its hold. Returns the reply if the guard is not the owner any more: it has nothing to give back.
+    /// Releases the hold of a guard. Returns the reply if the guard is not the owner any more, so that there is no
+    /// hold to release.
     pub(crate) fn release(
         &mut self,
         guard: GuardId,
@@ -98,7 +100,7 @@ impl Lane {
         }
     }
 
-    /// A guard moves the end of its lease. Returns the reply if the guard is not the owner any more.
+    /// Moves the end of a guard's lease. Returns the reply if the guard is not the owner any more.
     pub(crate) fn extend(
         &mut self,
         guard: GuardId,
@@ -112,7 +114,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Another acquire has taken up the hold that was granted to the acquire with this number, or to any if none is given.
+    /// Notes that another acquire has taken up the hold of the acquire with this number, or of any acquire if there
+    /// is no number.
     pub(super) fn superseded(&mut self, id: LockId, number: Option<u32>) {
         self.holds.supersede(id, number, &mut self.timers);
         self.window.supersede(id, number);
@@ -121,7 +124,7 @@ impl Lane {
     pub(crate) fn abandon(&mut self, token: u64) {
         if let Some(mut job) = self.window.take_unsent_acquire(token) {
             arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
-            // A hold may have waited for this acquire to find it.
+            // `reconcile` may keep a hold because this acquire could have been granted it.
             return self.settle_strangers();
         }
         if let Some((number, job)) = self.window.sent_acquire(token) {
@@ -159,12 +162,13 @@ impl Lane {
             self.release_unasked(id, overdue.take_up_number);
         }
         if !self.connected && (self.window.is_empty() || self.outage_end.is_none()) {
-            // Not worth a connection, or there has been none for long: the session ends by its lease.
+            // A new connection is not worth it, or there has been none for long: the session ends when its lease
+            // expires.
             self.finish();
         }
     }
 
-    /// Takes this connection out of the session, once. True if no other one is left.
+    /// Removes this connection from the session, once. Returns `true` if no other connection is left.
     pub(super) fn leave(&mut self) -> bool {
         !std::mem::replace(&mut self.left, true) && self.common.leave()
     }
@@ -178,7 +182,7 @@ impl Lane {
         }
     }
 
-    /// The guard of this hold lets it live.
+    /// Removes the guard of a hold without a release.
     pub(crate) fn forget(&mut self, guard: GuardId) {
         let is_owner = self.holds.owned(guard).is_some();
         self.holds.let_go(guard, &mut self.timers);

@@ -1,4 +1,4 @@
-//! All instants a session waits for, in one order, so that one timer serves any number of locks.
+//! All deadlines of a lane in one ordered set, so that one timer serves any number of locks.
 
 use std::collections::BTreeSet;
 
@@ -6,22 +6,22 @@ use waymaker_protocol::LockId;
 
 use crate::clock::BootTime;
 
-/// What is due.
+/// Purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TimerKey {
-    /// A renewal or the local deadline of this hold.
+    /// Renewal or local deadline of this hold.
     Hold(LockId),
-    /// The end of the wait of the acquire with this token.
+    /// End of the wait of the acquire with this token.
     Wait(u64),
-    /// The first instant at which the wait of a caller for an answer ends.
+    /// Earliest time limit of an unanswered request.
     Answer,
-    /// The next keep-alive, or the end of patience with the last.
+    /// Next keep-alive, or the time limit for its response.
     KeepAlive,
-    /// The local deadline of the session.
+    /// Local deadline of the session.
     Session,
 }
 
-/// An ordered set. Whoever sets a timer remembers its instant, and says it again to move or clear it.
+/// An ordered set of timers. The owner of a timer stores its instant, and passes it to move or clear the timer.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     set: BTreeSet<(BootTime, TimerKey)>,
@@ -41,12 +41,12 @@ impl Timers {
         }
     }
 
-    /// The first instant.
+    /// Returns the first instant.
     pub(super) fn next(&self) -> BootTime {
         self.set.first().map_or(BootTime::NEVER, |(at, _)| *at)
     }
 
-    /// Takes out the first timer that is due.
+    /// Removes and returns the first timer that is due.
     pub(super) fn pop_due(&mut self, now: BootTime) -> Option<TimerKey> {
         (self.next() <= now).then(|| self.set.pop_first()).flatten().map(|(_, key)| key)
     }
