@@ -1,7 +1,7 @@
 //! The client for programs without a runtime of their own.
 //!
 //! [`connect`] starts a thread that owns the connections, renews the leases and reports losses. All other calls are
-//! the same as in the asynchronous client. Where that client awaits, [`Block::block`] waits:
+//! the same as in the asynchronous client. Use [`Block::block`] in place of `.await`:
 //!
 //! ```
 //! use std::time::Duration;

@@ -114,7 +114,7 @@ impl Entry {
         self.take_up_number.is_some()
     }
 
-    /// Returns the deadline by the hold's own lease and by its cap, without those of the session and of the connection.
+    /// Returns the deadline by the hold's own lease and by its cap. Excludes the deadlines of the session and of the connection.
     pub(super) fn bound(&self) -> BootTime {
         match self.lease_end {
             LeaseEnd::Own(deadline) => deadline.min(self.extends_bound).min(self.cap),

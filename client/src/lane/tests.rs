@@ -1,4 +1,4 @@
-//! The rules of a lane, with time handed in and no socket.
+//! Tests of a lane, with a controlled clock and without a socket.
 
 mod answering;
 mod closing;
@@ -44,10 +44,10 @@ use crate::one_or_more::OneOrMore;
 use crate::space::Shared;
 use crate::uncertain::{Outcome, Uncertain};
 
-/// The server's clock runs so far behind the local one.
+/// Difference between the local clock and the server's clock, which runs behind.
 const SKEW_MS: u64 = 5_000;
 
-/// A clock that stands still until it is moved.
+/// A clock that stands still until a test moves it.
 #[derive(Default)]
 pub(super) struct StoppedClock(pub(super) Mutex<BootTime>);
 
@@ -115,7 +115,7 @@ fn refusal(code: ErrorCode) -> Response<'static> {
     Response::Error(ErrorAnswer { code, detail: ErrorDetail::Text { value: 0, field: b"", message: b"" } })
 }
 
-/// One page of holds, as places and keys.
+/// Returns one page of holds, from their places and keys.
 fn listed(holds: &[(u64, &'static str)], next: u64) -> Response<'static> {
     let lock = |(place, key): &(u64, &'static str)| ListedLock {
         id: id(*place),
@@ -126,12 +126,12 @@ fn listed(holds: &[(u64, &'static str)], next: u64) -> Response<'static> {
 }
 
 impl Rig {
-    /// Connected at 10 s of the local clock.
+    /// Returns a lane that connected at 10 s of the local clock.
     fn new() -> Self {
         Self::offering(None)
     }
 
-    /// Connected to a server with these capabilities.
+    /// Returns a lane that connected to a server with these capabilities.
     fn offering(capabilities: Option<Capabilities>) -> Self {
         let clock = Arc::new(StoppedClock(Mutex::new(at(10_000))));
         let (shared, commands) = Shared::new(Arc::clone(&clock) as Arc<dyn Clock>);
@@ -153,12 +153,12 @@ impl Rig {
         self.clock.now()
     }
 
-    /// The server's clock now.
+    /// Returns the server's clock.
     fn stamp_ms(&self) -> u64 {
         self.now().as_nanos() / 1_000_000 - SKEW_MS
     }
 
-    /// Lets time pass up to `ms`, firing every timer at its instant.
+    /// Moves the clock to `ms`, and fires every timer at its instant.
     fn advance_to(&mut self, ms: u64) {
         while self.lane.next_timeout() <= at(ms) {
             let next = self.lane.next_timeout().max(self.now());
@@ -169,14 +169,14 @@ impl Rig {
         *self.clock.0.lock().unwrap() = at(ms);
     }
 
-    /// The lane hears what guards and handles have said.
+    /// Passes the queued commands of guards and handles to the lane.
     fn take_commands(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
             self.lane.handle_command(command, self.clock.now());
         }
     }
 
-    /// What is sent now, as number and request.
+    /// Returns the requests that the lane sends now, each with its number.
     fn sent(&mut self) -> Vec<(u32, String)> {
         self.take_commands();
         self.lane.transmit(self.clock.now());
@@ -257,7 +257,7 @@ impl Rig {
         self.lane.handle_command(Command::Submit(job), self.clock.now());
     }
 
-    /// A grant of `place` decided now.
+    /// Returns a grant of the hold with `place`, decided now.
     fn granted(&self, place: u64, remaining_ms: u32, waited: bool) -> Response<'static> {
         let stamp_ms = self.stamp_ms();
         Response::Granted(Granted {
@@ -293,12 +293,12 @@ impl Rig {
         })
     }
 
-    /// A lock of its own lease, as acquire number `number`.
+    /// Returns a lock with a lease of its own, granted to the acquire with `number`.
     fn lock(&mut self, number: u32, place: u64, lease_ms: u32) -> Lock {
         self.lock_with(Lease::Own { ms: lease_ms }, number, place, lease_ms, |_| {})
     }
 
-    /// A lock that is granted for `remaining_ms`, as acquire number `number`.
+    /// Returns a lock that is granted for `remaining_ms` to the acquire with `number`.
     fn lock_with(
         &mut self,
         lease: Lease,
@@ -324,7 +324,7 @@ impl Rig {
     }
 }
 
-/// The guard of a claim on one key.
+/// Returns the guard of a claim on one key.
 fn only(answer: &mut oneshot::Receiver<Result<OneOrMore<Lock>>>) -> Lock {
     let locks = answer.try_recv().unwrap().unwrap();
     assert_eq!(locks.len(), 1);
@@ -333,7 +333,7 @@ fn only(answer: &mut oneshot::Receiver<Result<OneOrMore<Lock>>>) -> Lock {
 
 const OWN: Lease = Lease::Own { ms: 3_000 };
 
-/// What the caller was told to be uncertain.
+/// Returns the error of a caller whose outcome is unknown.
 fn uncertain<T: std::fmt::Debug>(answer: &mut oneshot::Receiver<Result<T>>) -> Uncertain {
     match answer.try_recv().unwrap() {
         Err(Error::Uncertain(uncertain)) => uncertain,
@@ -341,7 +341,7 @@ fn uncertain<T: std::fmt::Debug>(answer: &mut oneshot::Receiver<Result<T>>) -> U
     }
 }
 
-/// The outcome, if it is known by now.
+/// Returns the outcome, if it is known.
 fn outcome(uncertain: &Uncertain) -> Option<Outcome> {
     match pin!(uncertain.resolve()).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => Some(outcome),
@@ -349,13 +349,13 @@ fn outcome(uncertain: &Uncertain) -> Option<Outcome> {
     }
 }
 
-/// Names the logical acquire of which all attempts are.
+/// Sets the request id, so that other acquires with it may take up the hold.
 fn named(job: &mut AcquireJob) {
     job.claim.request_id = Some(b"r".as_slice().into());
 }
 
 impl Rig {
-    /// The grant of `place` once more, to another acquire with its request id.
+    /// Returns the grant of the hold with `place` to another acquire with its request id.
     fn granted_again(&self, place: u64, remaining_ms: u32) -> Response<'static> {
         let stamp_ms = self.stamp_ms();
         let granted = Granted { id: id(place), fence: 1, remaining_ms, stamp_ms, ..Granted::default() };
@@ -368,7 +368,7 @@ impl Rig {
         answer
     }
 
-    /// A lock that another acquire may take up, as acquire number `number`.
+    /// Returns a lock that another acquire may take up, granted to the acquire with `number`.
     fn named_lock(&mut self, number: u32, place: u64) -> Lock {
         self.lock_with(OWN, number, place, 3_000, named)
     }

@@ -1,10 +1,10 @@
-//! Answers that come twice or without a request, and pings.
+//! Repeated responses, responses without a request, and pings.
 
 use waymaker_protocol::Event;
 
 use super::*;
 
-/// A copy of a request that came late was answered as the first time: refused.
+/// The server refused a late copy of a request, as it refused the original.
 #[test]
 fn a_second_answer_keeps_the_connection_but_an_unnumbered_error_ends_it() {
     let mut rig = Rig::new();

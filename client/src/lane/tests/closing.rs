@@ -23,7 +23,7 @@ fn closing_cancels_waits_and_releases_holds_before_goodbye() {
     rig.sends(&[(3, "cancel 2"), (4, "release 9")]);
     assert_eq!(lock.loss_reason(), Some(LossReason::ClientClosed));
     assert!(matches!(waiting.try_recv().unwrap(), Err(Error::Closed)));
-    // A grant that crosses is given back before the goodbye.
+    // The lane gives a grant that arrives during the close back, before the goodbye.
     let granted = rig.granted(10, 3_000, true);
     rig.receive(2, &granted);
     rig.receive(3, &Response::Cancelled(waymaker_protocol::Cancelled::default()));

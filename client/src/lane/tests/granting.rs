@@ -1,4 +1,4 @@
-//! Grants on their way to the caller, and acquires that their callers gave up.
+//! Grants until they reach their callers, and abandoned acquires.
 
 use super::*;
 use crate::lane::grants::GRANTS_LATE_MAX;
@@ -12,13 +12,13 @@ fn a_grant_after_a_wait_is_dated_by_the_last_keep_alive() {
     rig.advance_to(13_400);
     rig.sends(&[(2, "keep alive")]);
     rig.advance_to(14_000);
-    // Decided at 13.6 s: the round trip began at 13.4 s.
+    // The server decided at 13.6 s; the round trip began at 13.4 s.
     rig.receive(2, &Response::KeptAlive(KeptAlive { remaining_ms: 10_000, stamp_ms: 13_600 - SKEW_MS }));
     rig.advance_to(15_000);
     let granted = rig.granted(9, 3_000, true);
     rig.receive(1, &granted);
     let lock = only(&mut answer);
-    // The keep-alive was sent at 13.4 s and decided at 13.6 s; those 200 ms may have been the way there.
+    // The keep-alive was sent at 13.4 s and decided at 13.6 s. It may have taken those 200 ms to reach the server.
     assert_eq!(lock.hold.deadline(), at(15_000 - 200 + 3_000 - 80));
 }
 
@@ -54,7 +54,7 @@ fn an_acquire_abandoned_before_sending_is_never_sent() {
     rig.sends(&[]);
 }
 
-/// Its lease may be almost over, and what happened to it may have been told to somebody else.
+/// The lease of such a grant may have nearly expired, and its events may have gone to another lane.
 #[test]
 fn a_grant_found_by_its_request_id_is_renewed_before_delivery() {
     let mut rig = Rig::new();
@@ -85,7 +85,7 @@ fn a_grant_whose_confirmation_also_arrives_late_is_released() {
     rig.sends(&[(3, "release 9")]);
 }
 
-/// A single pause of the client is no reason to fail. A round trip that takes longer than the lease is.
+/// A single pause of the client does not fail the acquire, but a round trip longer than the lease does.
 #[test]
 fn an_acquire_fails_if_its_grants_repeatedly_arrive_expired() {
     let mut rig = Rig::new();
@@ -111,7 +111,7 @@ fn an_acquire_fails_if_its_grants_repeatedly_arrive_expired() {
     rig.sends(&[(number + 1, "release 8")]);
 }
 
-/// The claim would wait in its queue without a caller.
+/// Otherwise the claim would wait in its queue without a caller.
 #[test]
 fn an_acquire_abandoned_during_confirmation_is_not_sent_again() {
     for is_over_before in [false, true] {
@@ -140,7 +140,8 @@ fn confirming() -> (Rig, oneshot::Receiver<Result<OneOrMore<Lock>>>) {
     (rig, answer)
 }
 
-/// Another caller moves the end of the lease by the id of the hold, and the server may have confirmed the grant before that.
+/// Another caller moves the end of the lease by the id of the hold. The server may have confirmed the grant before
+/// that.
 #[test]
 fn a_grant_is_confirmed_again_if_its_lease_is_extended_meanwhile() {
     let (mut rig, mut answer) = confirming();
@@ -157,7 +158,7 @@ fn a_grant_is_confirmed_again_if_its_lease_is_extended_meanwhile() {
     assert!(only(&mut answer).is_held());
 }
 
-/// The answer waited for the log while another client released the hold.
+/// The response waited for the log while another client released the hold.
 #[test]
 fn an_acquire_is_sent_again_if_its_grant_ends_during_confirmation() {
     let (mut rig, mut answer) = confirming();
@@ -187,14 +188,14 @@ fn a_grant_after_the_last_handle_is_dropped_is_released() {
     let mut rig = Rig::new();
     let _answer = rig.acquire(OWN, Wait::Try);
     rig.sends(&[(1, "acquire k wait 0")]);
-    // The lane knows guards and handles by this alone.
+    // Without this, the lane has no guards and no handles.
     (rig.shared, _) = Shared::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
     let granted = rig.granted(9, 3_000, false);
     rig.receive(1, &granted);
     rig.sends(&[(2, "release 9")]);
 }
 
-/// The answer was decided long before its acquire was sent, so it tells nothing about the clock of the server.
+/// The response was decided long before its acquire was sent, so it reveals nothing about the server's clock.
 #[test]
 fn a_repeated_grant_with_an_old_stamp_moves_no_deadline() {
     let mut rig = Rig::new();
@@ -214,7 +215,7 @@ fn a_repeated_grant_with_an_old_stamp_moves_no_deadline() {
     assert!(!other.is_held());
 }
 
-/// Another client may have taken the hold up during the outage, which a confirmation would not tell.
+/// Another client may have taken up the hold during the outage, and a confirmation would not show it.
 #[test]
 fn an_acquire_is_sent_again_if_an_outage_interrupts_its_confirmation() {
     let (mut rig, _answer) = confirming();

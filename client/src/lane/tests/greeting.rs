@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A server of version 1 knows no capabilities.
+/// Returns the refusal of a server of version 1, which has no capabilities.
 fn refused_flags() -> Error {
     Error::refused(ErrorCode::BadInput, "flags", 0, "flags: unknown bits 0x0004")
 }
@@ -18,7 +18,7 @@ fn an_older_server_gets_the_same_session_request_in_a_version_1_hello() {
     assert_eq!(rig.lane.request(), resume);
     assert_eq!(rig.lane.offer(0), Offer { version_max: 1, capabilities: None });
     assert!(!rig.lane.handle_hello_refused(0, &refused_flags()), "there is no third HELLO");
-    // The refusal is remembered to the end of the outage, also if an attempt fails for another reason.
+    // The lane remembers the refusal until the end of the outage, even if an attempt fails for another reason.
     rig.lane.handle_attempt_failed(Error::refused(ErrorCode::Shutdown, "", 0, ""));
     assert_eq!(rig.lane.offer(0).version_max, 1);
     assert!(rig.lane.request().is_some());

@@ -38,7 +38,7 @@ fn a_silent_connection_counts_as_dead_after_a_third_of_the_session_lease() {
     assert!(rig.lane.doubt().is_some());
 }
 
-/// The keep-alive was sent before the connection fell silent, and so was another frame of the server.
+/// The keep-alive was sent before the connection fell silent. So was another frame of the server.
 #[test]
 fn a_connection_with_an_unanswered_keep_alive_counts_as_dead_once_silent() {
     let mut rig = Rig::new();
@@ -63,7 +63,7 @@ fn a_connection_with_incoming_frames_does_not_count_as_dead() {
     assert!(rig.lane.doubt().is_none());
 }
 
-/// The welcome keeps the session too.
+/// The welcome also renews the session.
 #[test]
 fn a_keep_alive_repeated_after_an_outage_causes_no_extra_one() {
     let mut rig = Rig::new();

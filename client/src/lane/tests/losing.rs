@@ -1,4 +1,4 @@
-//! Reasons why a lock is lost, and how its guard learns them.
+//! Reasons for the loss of a lock, and their report to its guard.
 
 use waymaker_protocol::{Event, Released, RevokeReason};
 

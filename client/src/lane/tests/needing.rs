@@ -20,12 +20,12 @@ impl Rig {
         answer
     }
 
-    /// Number of frames that are sent now.
+    /// Returns the number of frames that the lane sends now.
     fn sent_count(&mut self) -> usize {
         self.sent().len()
     }
 
-    /// Comes back to a server with these capabilities.
+    /// Reconnects to a server with these capabilities.
     fn come_back_to(&mut self, capabilities: Option<Capabilities>, resumed: bool) {
         let (now, again) = (self.now(), welcome(self.stamp_ms(), resumed));
         self.lane.handle_welcome(Welcome { capabilities, ..again }, now, now);
@@ -56,7 +56,7 @@ fn a_request_is_refused_and_not_sent_to_a_server_without_its_capability() {
     answer.try_recv().unwrap().unwrap();
 }
 
-/// A refusal takes no number, and the requests behind it are sent.
+/// A refusal uses no number, and the requests behind it are sent.
 #[test]
 fn a_refused_request_does_not_hold_up_others() {
     let mut rig = Rig::offering(None);
@@ -66,7 +66,7 @@ fn a_refused_request_does_not_hold_up_others() {
     assert_refused(&mut refused);
 }
 
-/// The server may have been upgraded or replaced by an older one in the outage.
+/// During the outage, the server may have been upgraded or replaced by an older version.
 #[test]
 fn a_request_in_an_outage_is_judged_by_the_server_that_comes_next() {
     for (before, after) in [(None, REASON), (REASON, None)] {
@@ -87,7 +87,7 @@ fn a_request_in_an_outage_is_judged_by_the_server_that_comes_next() {
     }
 }
 
-/// The newer server may have served it before it went away.
+/// The newer server may have served the request before it stopped.
 #[test]
 fn a_request_that_was_sent_is_uncertain_if_an_older_server_follows() {
     for resumed in [false, true] {

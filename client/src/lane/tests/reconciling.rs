@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// What an earlier client forgot, or a grant that went to nobody, would block others for as long as the session lives.
+/// A hold forgotten by an earlier client, or a grant without a caller, would block other clients as long as the
+/// session lives.
 #[test]
 fn listed_holds_without_a_guard_are_released_after_an_outage() {
     let mut rig = Rig::new();
@@ -13,10 +14,10 @@ fn listed_holds_without_a_guard_are_released_after_an_outage() {
     rig.lose_connection();
     rig.come_back(true);
     rig.sends(&[(3, "acquire k wait 4294967295"), (4, "holds"), (5, "extend 9 by 30000")]);
-    // Of another key than the acquire that is on its way, which would keep it.
+    // The stranger has another key than the acquire in flight, so no grant can explain it.
     rig.receive(4, &listed(&[(9, "k"), (forgotten.place, "forgotten"), (7, "stranger")], 77));
     rig.sends(&[(6, "holds")]);
-    // The last may be what the acquire that is on its way became.
+    // The last hold may belong to the acquire in flight.
     rig.receive(6, &listed(&[(6, "stranger"), (5, "k")], 0));
     rig.sends(&[(7, "release 7"), (8, "release 6")]);
 }
@@ -79,7 +80,8 @@ fn a_listing_interrupted_by_an_outage_restarts() {
     rig.sends(&[]);
 }
 
-/// The release ended with its session and may never have been served. An acquire with the request id of the hold then finds the hold.
+/// The release ended with its session, and the server may never have served it. An acquire with the hold's request id
+/// then finds the hold.
 #[test]
 fn a_hold_whose_release_ended_with_its_session_can_be_granted_again() {
     let mut rig = Rig::new();
@@ -100,7 +102,7 @@ fn a_hold_whose_release_ended_with_its_session_can_be_granted_again() {
     assert!(only(&mut answer).is_held());
 }
 
-/// The server served the acquire before the release, so its answer names a hold that is over.
+/// The server served the acquire before the release, so its response names a hold that has ended.
 #[test]
 fn an_acquire_granted_an_already_released_hold_is_sent_again() {
     let mut rig = Rig::new();
@@ -139,7 +141,7 @@ fn a_hold_whose_release_was_refused_can_be_granted_again() {
     assert!(only(&mut answer).is_held());
 }
 
-/// The pages to come say whether another lane has the hold.
+/// Only the pages that follow show whether another lane has the hold.
 #[test]
 fn an_answer_about_a_lock_not_yet_listed_extends_no_deadline() {
     let mut rig = Rig::new();
@@ -157,7 +159,7 @@ fn an_answer_about_a_lock_not_yet_listed_extends_no_deadline() {
     assert_eq!(lock.loss_reason(), Some(LossReason::LocalDeadline));
 }
 
-/// Without a list nothing says that another lane has the hold.
+/// Without the list, the lane cannot conclude that another lane has the hold.
 #[test]
 fn a_hold_with_a_request_id_is_kept_if_listing_is_refused() {
     let mut rig = Rig::new();

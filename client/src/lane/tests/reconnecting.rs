@@ -62,8 +62,8 @@ fn an_acquire_is_sent_again_if_its_grant_ended_in_the_outage() {
     assert_eq!(only(&mut answer).id(), id(10));
 }
 
-/// The answer to a repeated request may be as old as its first sending. Dating its stamp by the second sending would
-/// put every later deadline too late.
+/// The response to a repeated request may be as old as its first transmission. With the send time of the repetition,
+/// every later deadline would be too late.
 #[test]
 fn the_answer_to_a_repeated_request_is_dated_by_its_first_send() {
     let mut rig = Rig::new();
@@ -78,7 +78,8 @@ fn the_answer_to_a_repeated_request_is_dated_by_its_first_send() {
     let (number, _) = rig.sent().into_iter().find(|(_, text)| text == "extend 9 by 30000").unwrap();
     rig.receive(number, &extended);
     assert_eq!(rig.lane.anchor, stamp);
-    // 30 s from 20 s on, less 50 ms and a hundredth; but no more than before until it is asked for anew.
+    // The new lease lasts 30 s from 20 s on, less 50 ms and one hundredth. The cap keeps the old deadline until the
+    // hold is checked.
     let own = rig.lane.holds.owned(lock.hold.guard).unwrap().lease_end;
     assert_eq!(own, LeaseEnd::Own(at(20_000 + 30_000 - 350)));
     assert_eq!(lock.hold.deadline(), at(10_000 + 30_000 - 350));
@@ -119,7 +120,7 @@ fn a_connection_bound_lock_is_held_only_while_its_connection_is_confirmed() {
     let kept_alive = rig.kept_alive();
     rig.receive(2, &kept_alive);
     assert_eq!(lock.remaining(), Duration::from_millis(3_000 - 80));
-    // The server may see the connection break at once, and the client only now.
+    // The server may notice the break at once, and the client only now.
     rig.advance_to(13_000);
     rig.lose_connection();
     rig.advance_to(13_900);
@@ -154,7 +155,7 @@ fn the_client_reconnects_until_the_local_deadline_of_its_lock() {
     drop(lock);
 }
 
-/// Until the server has answered for the hold, its guard believes no longer than before the outage.
+/// Until the server has answered for the hold, the guard keeps the deadline from before the outage.
 #[test]
 fn a_refused_status_request_about_a_hold_is_sent_again() {
     let mut rig = Rig::new();
@@ -176,7 +177,7 @@ fn a_refused_status_request_about_a_hold_is_sent_again() {
     assert!(lock.is_held());
 }
 
-/// The server has heard nothing of the client since the hello.
+/// The server has received nothing from the client since the hello.
 #[test]
 fn the_deadline_of_a_listed_connection_bound_lock_counts_from_the_hello() {
     let mut rig = Rig::new();

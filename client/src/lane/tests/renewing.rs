@@ -1,4 +1,4 @@
-//! Renewals and extends of a lock, and the deadlines that follow from them.
+//! Renewals and extends of a lock, and the resulting deadlines.
 
 use waymaker_protocol::Event;
 
@@ -19,7 +19,7 @@ fn a_lock_is_renewed_each_time_a_third_of_its_lease_has_passed() {
     rig.sends(&[(3, "extend 9 by 3000")]);
 }
 
-/// Thousands of them would each be written, and wake the task, for itself.
+/// Otherwise each of thousands of renewals would need its own write and its own wake-up of the task.
 #[test]
 fn locks_granted_close_together_are_renewed_together() {
     let mut rig = Rig::new();
@@ -39,7 +39,7 @@ fn a_shortening_takes_effect_locally_before_it_is_answered() {
     let mut rig = Rig::new();
     let lock = rig.lock(1, 9, 30_000);
     rig.submit(Job::Extend { id: id(9), lease_ms: 1_000, is_own: false, reply: Reply::Nobody });
-    // The answer may take long; the server may have shortened it at once.
+    // The response may take long, but the server may have shortened the lease at once.
     assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
     rig.sends(&[(2, "extend 9 by 1000")]);
     let extended = rig.extended(1_000);
@@ -48,7 +48,7 @@ fn a_shortening_takes_effect_locally_before_it_is_answered() {
     rig.sends(&[(3, "extend 9 by 1000")]);
 }
 
-/// The answer to the extend would make the guard believe in a lease that the renewal behind it has shortened.
+/// After the response to the extend, the guard would use a lease that the later renewal has shortened.
 #[test]
 fn no_renewal_with_the_old_length_follows_an_extend() {
     let mut rig = Rig::new();
@@ -69,7 +69,7 @@ fn no_renewal_with_the_old_length_follows_an_extend() {
     rig.sends(&[(5, "keep alive"), (6, "extend 9 by 30000")]);
 }
 
-/// The renewal was served first and its answer says 30 s, but the extend behind it is served by now too.
+/// The server served the renewal first, and its response says 30 s. But the later extend is served by now, too.
 #[test]
 fn the_answer_to_an_earlier_renewal_does_not_undo_a_shortening() {
     let mut rig = Rig::new();
@@ -89,7 +89,7 @@ fn the_answer_to_an_earlier_renewal_does_not_undo_a_shortening() {
     assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
 }
 
-/// The renewal asked for a longer lease, which had to be durable before its answer.
+/// The renewal asked for a longer lease, which had to be durable before the server responded.
 #[test]
 fn a_late_renewal_answer_does_not_undo_an_answered_shortening() {
     for apart_ms in [0, 5] {
@@ -122,7 +122,7 @@ fn a_lock_may_be_extended_twice_in_one_millisecond() {
     assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
 }
 
-/// Another client shortened it in the same millisecond. The order of the two is not known.
+/// Another client shortened the lease in the same millisecond. The order of the two changes is unknown.
 #[test]
 fn the_shorter_lease_wins_if_a_renewal_and_a_shortening_share_a_millisecond() {
     for event_is_first in [true, false] {
@@ -150,7 +150,7 @@ fn the_shorter_lease_wins_if_a_renewal_and_a_shortening_share_a_millisecond() {
     }
 }
 
-/// The other client may have shortened it after both extends.
+/// The other client may have shortened the lease after both extends.
 #[test]
 fn the_shortest_lease_wins_if_three_changes_share_a_millisecond() {
     for event_is_first in [true, false] {
@@ -177,7 +177,7 @@ fn the_shortest_lease_wins_if_three_changes_share_a_millisecond() {
     }
 }
 
-/// The server may have served only the first of them.
+/// The server may have served only the first extend.
 #[test]
 fn the_shorter_of_two_pending_extends_wins() {
     let mut rig = Rig::new();
@@ -192,7 +192,7 @@ fn the_shorter_of_two_pending_extends_wins() {
     assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
 }
 
-/// The server may have served the other extend before the client reads the answer to this one.
+/// The server may have served the other extend before the client reads this response.
 #[test]
 fn the_answer_to_one_extend_does_not_override_a_shorter_pending_one() {
     let mut rig = Rig::new();
@@ -206,7 +206,7 @@ fn the_answer_to_one_extend_does_not_override_a_shorter_pending_one() {
     assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 60));
 }
 
-/// Another client lengthened it in the same millisecond. The order of the two is not known.
+/// Another client lengthened the lease in the same millisecond. The order of the two changes is unknown.
 #[test]
 fn the_shorter_lease_wins_if_an_extend_and_a_lengthening_share_a_millisecond() {
     let mut rig = Rig::new();
@@ -274,7 +274,7 @@ fn a_renewal_refused_as_overloaded_is_retried_soon() {
     rig.sends(&[(3, "extend 9 by 3000")]);
 }
 
-/// The machine of the server was booted again, so the clock of the server began anew and shows less than at the last renewal.
+/// The server's machine was rebooted, so its clock restarted and shows less than at the last renewal.
 #[test]
 fn a_lock_is_renewed_after_the_server_clock_restarts() {
     let mut rig = Rig::new();
@@ -289,7 +289,7 @@ fn a_lock_is_renewed_after_the_server_clock_restarts() {
     assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
 }
 
-/// A lock without a lease is never renewed, so no later answer corrects its deadline.
+/// A lock without a lease is never renewed, so no later response corrects its deadline.
 #[test]
 fn a_refused_extend_restores_the_previous_deadline() {
     let shortened = Duration::from_millis(1_000 - 60);

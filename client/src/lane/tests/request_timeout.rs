@@ -6,7 +6,7 @@ use super::*;
 use crate::job::Ask;
 
 impl Rig {
-    /// Its callers wait two seconds for an answer.
+    /// Returns a lane whose callers wait two seconds for a response.
     fn impatient() -> Self {
         let mut rig = Self::new();
         rig.lane.options.request_timeout = Duration::from_secs(2);
@@ -60,7 +60,7 @@ fn a_request_to_a_silent_server_ends_after_the_request_timeout() {
     uncertain(&mut ask);
 }
 
-/// The claim that the try found under its request id had waited in vain.
+/// The request id of the try found a claim, and the wait of that claim ended without a grant.
 #[test]
 fn a_try_that_is_sent_again_ends_at_the_original_request_timeout() {
     let mut rig = Rig::impatient();
@@ -104,7 +104,7 @@ fn an_unsent_request_fails_as_unavailable_after_the_request_timeout() {
         assert!(matches!(error, Error::Unavailable(_)), "{error}");
     }
     rig.come_back(true);
-    // The release is still sent: another client may be waiting for the key.
+    // The release is still sent, because another client may wait for the key.
     rig.sends(&[(2, "release 9"), (3, "holds")]);
 }
 
@@ -149,7 +149,7 @@ fn an_unsent_extend_does_not_stop_renewals() {
     }
 }
 
-/// A session that ended may have served it, and the next one has not been asked yet.
+/// The server may have served the request in the old session, and the new session has not sent it yet.
 #[test]
 fn a_request_of_an_earlier_session_is_reported_as_uncertain() {
     for mut rig in [Rig::new(), Rig::impatient()] {

@@ -54,7 +54,7 @@ fn the_client_reconnects_to_release_while_another_connection_keeps_the_session()
     }
 }
 
-/// A second connection of the same client that found out first.
+/// A second connection of the same client learned of the end first.
 #[test]
 fn a_session_that_ends_on_one_connection_ends_on_all() {
     let mut rig = Rig::new();

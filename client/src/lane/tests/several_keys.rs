@@ -1,4 +1,4 @@
-//! Claims on several keys.
+//! Multi-key claims.
 
 use waymaker_protocol::{Event, GrantedKey, GrantedKeys};
 
@@ -17,7 +17,7 @@ impl Rig {
         })
     }
 
-    /// A grant of both keys, with places 8 and 9, decided now.
+    /// Returns a grant of both keys, with places 8 and 9, decided now.
     fn granted_keys(&self) -> Response<'static> {
         let key = |(place, key): (u64, &'static str)| GrantedKey {
             id: id(place),
@@ -51,7 +51,8 @@ fn the_locks_of_a_multi_key_claim_are_renewed_and_released_independently() {
     rig.sends(&[(4, "release 9")]);
 }
 
-/// Returns a lane that asks whether the second key of a grant from before the connection is still held. The first one is.
+/// Returns a lane that confirms the second key of a grant from before the connection. The first key is confirmed
+/// already.
 fn confirming_the_second() -> (Rig, oneshot::Receiver<Result<OneOrMore<Lock>>>) {
     let mut rig = Rig::new();
     let answer = rig.acquire_keys();
@@ -68,7 +69,7 @@ fn confirming_the_second() -> (Rig, oneshot::Receiver<Result<OneOrMore<Lock>>>) 
     (rig, answer)
 }
 
-/// Half of the keys are worth nothing.
+/// The caller needs all keys, so half of them are useless.
 #[test]
 fn a_partly_lost_multi_key_grant_is_released_and_acquired_again() {
     let (mut rig, mut answer) = confirming_the_second();
@@ -141,7 +142,7 @@ fn the_loss_callback_of_a_multi_key_claim_runs_once() {
     assert_eq!(*told.lock().unwrap(), [LossReason::Expired]);
 }
 
-/// Its holds have other ids than the claim had while it waited, so only its request id finds them under a new number.
+/// The holds have other ids than the claim had while it waited. Under a new number, only the request id finds them.
 #[test]
 fn a_multi_key_claim_keeps_its_request_id_in_a_new_session() {
     let mut rig = Rig::new();

@@ -12,7 +12,8 @@ fn an_abandoned_grant_is_not_released_if_a_new_acquire_found_it() {
     rig.lane.handle_command(Command::Abandon { token: 0 }, rig.now());
     let mut answer = rig.acquire_with(OWN, Wait::Forever, named);
     rig.sends(&[(2, "cancel 1"), (3, "acquire k wait 4294967295")]);
-    // Granted before the cancellation arrived, and found by the second attempt before it was released.
+    // The first acquire was granted before its cancellation arrived. The second acquire found the hold before it was
+    // released.
     let (granted, again) = (rig.granted(9, 3_000, false), rig.granted_again(9, 3_000));
     rig.receive(1, &granted);
     rig.receive(3, &again);
@@ -55,7 +56,7 @@ fn a_repeated_grant_supersedes_the_older_guard_before_its_confirmation() {
     rig.receive(2, &again);
     assert_eq!(older.loss_reason(), Some(LossReason::Superseded));
     rig.sends(&[(3, "extend 9 by 3000")]);
-    // No request of the older guard is sent, also while the newer one is being confirmed.
+    // No request of the older guard is sent, even while the newer grant is being confirmed.
     let (reply, mut extended) = Reply::channel();
     let extend = Command::Extend { hold: Arc::clone(&older.hold), lease_ms: 20, reply };
     rig.lane.handle_command(extend, rig.now());

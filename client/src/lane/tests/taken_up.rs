@@ -5,7 +5,7 @@ use waymaker_protocol::Event;
 use super::*;
 
 impl Rig {
-    /// Tells the acquire of this number that another one has its hold.
+    /// Notifies the acquire with this number that another acquire has taken up its hold.
     fn taken_up(&mut self, number: u32, place: u64) {
         self.receive(number, &Response::Event(Event::TakenUp { id: id(place) }));
     }
@@ -23,7 +23,7 @@ fn a_guard_is_superseded_by_a_takeover_and_releases_nothing() {
     rig.sends(&[]);
 }
 
-/// What a session sends to a server with these capabilities when a guard extends, renews and releases.
+/// Returns the requests to a server with these capabilities when a guard extends, renews and releases.
 fn sent_for_a_guard(offered: Option<Capabilities>, change: impl FnOnce(&mut AcquireJob)) -> Vec<String> {
     let mut rig = Rig::offering(offered);
     let mut answer = rig.acquire_with(OWN, Wait::Try, change);
@@ -41,20 +41,21 @@ fn sent_for_a_guard(offered: Option<Capabilities>, change: impl FnOnce(&mut Acqu
     sent.into_iter().map(|(_, text)| text).collect()
 }
 
-/// Another client may take the hold up before the server has read such a request.
+/// Another client may take up the hold before the server reads such a request.
 #[test]
 fn requests_about_a_hold_with_a_request_id_carry_the_own_flag() {
     let plain = ["extend 9 by 3000", "extend 9 by 5000", "release 9"];
     let own = plain.map(|text| format!("{text}, if it is its own"));
     assert_eq!(sent_for_a_guard(Some(Capabilities::OWN_CLAIM), named), own);
-    // The hold stays after its session, and then the lane is another one.
+    // Without a request id, the hold survives its session. A later session has another lane, so the flag would not
+    // fit.
     assert_eq!(sent_for_a_guard(Some(Capabilities::OWN_CLAIM), |_| ()), plain);
-    // An older server refuses the flag.
+    // An older server rejects the flag.
     assert_eq!(sent_for_a_guard(Some(Capabilities::NONE), named), plain);
     assert_eq!(sent_for_a_guard(None, named), plain);
 }
 
-/// No guard of this client has it, and one of another client may have taken it up.
+/// The hold has no guard in this client, and another client may have taken it up.
 #[test]
 fn a_release_of_a_hold_without_a_guard_carries_the_own_flag() {
     let mut rig = Rig::offering(Some(Capabilities::OWN_CLAIM));
@@ -86,7 +87,7 @@ fn requests_after_an_outage_carry_the_own_flag() {
     rig.sends(&[(4, "release 7, if it is its own")]);
 }
 
-/// Its lane has ended with the session, so no later lane may release it.
+/// The hold's lane has ended with the session, so no later lane may release it.
 #[test]
 fn an_unanswered_release_with_a_request_id_ends_with_its_session() {
     for is_sent in [false, true] {
@@ -118,7 +119,7 @@ fn a_renewal_refused_after_a_takeover_supersedes_the_guard() {
     rig.sends(&[]);
 }
 
-/// The event about it may come later, once the log has it.
+/// The takeover event may arrive later, once it is in the log.
 #[test]
 fn a_confirmation_refused_after_a_takeover_releases_nothing() {
     let mut rig = Rig::offering(Some(Capabilities::OWN_CLAIM));
@@ -158,7 +159,7 @@ fn a_grant_taken_over_during_its_confirmation_is_not_delivered() {
     rig.sends(&[]);
 }
 
-/// The event was lost with the connection. The hold lives, but not in this lane.
+/// The event was lost with the connection. The hold lives, but in another lane.
 #[test]
 fn a_hold_taken_over_during_an_outage_is_superseded_after_listing() {
     for (listed_holds, reason) in [(&[][..], Some(LossReason::Superseded)), (&[(9, "k")][..], None)] {
@@ -214,7 +215,7 @@ fn an_acquire_with_a_request_id_granted_before_an_outage_is_sent_again() {
     assert!(only(&mut answer).is_held());
 }
 
-/// The grant came after the list of holds, so the list cannot show that the hold has no guard.
+/// The grant arrived after the list of holds, so the list cannot show that the hold has no guard.
 #[test]
 fn the_grant_of_an_abandoned_repeated_acquire_is_released() {
     for gives_up_before_the_grant in [true, false] {
@@ -241,7 +242,7 @@ fn the_grant_of_an_abandoned_repeated_acquire_is_released() {
     }
 }
 
-/// The server of this connection does not know requests about own claims, so a release would end the hold of another client.
+/// This server lacks the capability for own claims, so a release would end the hold of another client.
 #[test]
 fn an_abandoned_grant_from_before_an_outage_is_released_only_if_listed() {
     let mut rig = Rig::new();

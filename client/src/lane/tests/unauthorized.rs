@@ -81,7 +81,7 @@ fn a_watch_that_waits_for_the_connection_is_refused() {
     assert!(matches!(answer.try_recv(), Ok(Err(error)) if is_refusal(&error)));
 }
 
-/// Other clients of the address may have failed, so the credentials may be valid after the pause.
+/// Other clients at this address may have failed to log in, so the credentials may be valid after the pause.
 #[test]
 fn a_pause_of_logins_is_waited_for() {
     let mut rig = Rig::new();

@@ -1,4 +1,4 @@
-//! Callers who get no answer, and how they learn the outcome later.
+//! Callers without a response, and how they learn the outcome later.
 
 use waymaker_protocol::Released;
 
@@ -23,7 +23,7 @@ fn an_uncertain_outcome_is_resolved_after_a_reconnect() {
     rig.advance_to(15_000);
     let [granted, refused] = [&mut granted, &mut refused].map(uncertain);
     let released = uncertain(&mut released);
-    // Somebody wants to know, so the server is asked.
+    // A caller may still query the outcome, so the lane repeats the requests.
     assert!(rig.lane.wants_connection(rig.now()));
     rig.come_back(true);
     rig.sent();
@@ -32,7 +32,7 @@ fn an_uncertain_outcome_is_resolved_after_a_reconnect() {
     assert_eq!(outcome(&released), Some(Outcome::Done));
     let grant = rig.granted(8, 10_000, false);
     rig.receive(2, &grant);
-    // Confirmed first, since it may have ended meanwhile; then it is given back.
+    // The grant is confirmed first, since the hold may have ended; then the lane releases it.
     let confirm = rig.sent().last().unwrap().0;
     let stamp_ms = rig.stamp_ms();
     rig.receive(confirm, &Response::Extended(Extended { remaining_ms: 10_000, stamp_ms, clamped: false }));
@@ -70,14 +70,14 @@ fn calls_fail_after_the_maximum_outage_or_their_wait() {
     assert!(matches!(long.try_recv().unwrap(), Err(Error::Uncertain(_))));
     assert!(late.try_recv().unwrap().is_err());
     assert!(!rig.lane.wants_connection(rig.now()));
-    // Should the connection come back all the same, what may have been granted is taken back.
+    // If the connection is restored after all, the lane releases a hold that may have been granted.
     rig.come_back(true);
     let sent = rig.sent();
     let texts: Vec<_> = sent.iter().map(|(_, text)| text.as_str()).collect();
     assert_eq!(texts, ["acquire k wait 0", "acquire k wait 4294967295", "cancel 1", "cancel 2", "holds"]);
 }
 
-/// Otherwise each connection that breaks early would add one.
+/// Otherwise each connection that breaks early would add a cancellation.
 #[test]
 fn an_unanswered_cancel_is_repeated_with_its_number() {
     let mut rig = Rig::new();

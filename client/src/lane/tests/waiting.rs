@@ -31,8 +31,8 @@ fn an_unanswered_acquire_ends_soon_after_its_wait_and_is_cancelled() {
     }
 }
 
-/// Its request id may find a claim that waits. Until the server says so, the acquire counts as in flight, and then renewals soon
-/// find no room behind it.
+/// The request id may find a waiting claim. Until the server reports it, the acquire counts as in flight, and soon
+/// blocks the renewals behind it.
 #[test]
 fn a_try_with_a_request_id_asks_for_the_queued_event() {
     for (change, asks) in [((|_| {}) as fn(&mut AcquireJob), false), (named, true)] {
@@ -109,7 +109,7 @@ fn the_answer_to_a_late_sent_acquire_may_arrive_after_its_wait() {
     uncertain(&mut answer);
 }
 
-/// An operator has frozen the key, or the claim that a request id found had waited before.
+/// An operator has frozen the key, or the request id found a claim that had waited before.
 #[test]
 fn an_acquire_that_times_out_early_is_sent_again_as_a_try() {
     let mut rig = Rig::new();

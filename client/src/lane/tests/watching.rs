@@ -34,7 +34,7 @@ fn a_watch_reports_the_current_state_and_then_each_change() {
     assert_eq!(*states.borrow_and_update(), Some(KeyState::Held { fence: 3, holder: None }));
     rig.receive(1, &Response::Event(Event::KeyFreed { fence: 3 }));
     rig.receive(1, &Response::Event(Event::KeyHeld { fence: 4, shared: true, owner: b"x" }));
-    // The newest wins.
+    // The newest state replaces the older ones.
     let holder = KeyHolder { shared: true, owner: b"x".to_vec() };
     assert_eq!(*states.borrow_and_update(), Some(KeyState::Held { fence: 4, holder: Some(holder) }));
     rig.receive(9, &Response::Event(Event::KeyFreed { fence: 4 }));
@@ -52,7 +52,7 @@ fn a_watch_restarts_after_a_reconnect_and_reports_only_changes() {
     rig.lose_connection();
     rig.advance_to(10_100);
     rig.come_back(true);
-    // Not under its old number: what the server would repeat is no watch.
+    // The lane uses a new number: the server would repeat its response to the old number without a watch.
     rig.sends(&[(2, "holds"), (3, WATCH)]);
     let watching = rig.watching(3, 0);
     rig.receive(3, &watching);
