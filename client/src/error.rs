@@ -24,7 +24,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 ///
 /// | Errors | Meaning |
 /// |---|---|
-/// | [`Busy`](Error::Busy), [`Timeout`](Error::Timeout), [`NotOwner`](Error::NotOwner) | another claim is in front, and the error names its owner |
+/// | [`Busy`](Error::Busy), [`Timeout`](Error::Timeout), [`NotOwner`](Error::NotOwner) | another claim is in front; the error names it |
 /// | [`Throttled`](Error::Throttled), [`Frozen`](Error::Frozen), [`Unavailable`](Error::Unavailable) | nothing was done; try again later |
 /// | [`Cancelled`](Error::Cancelled), [`Lost`](Error::Lost) | the claim or the lock was ended |
 /// | [`Uncertain`](Error::Uncertain) | the request may have taken effect: [`Uncertain::resolve`] finds out |

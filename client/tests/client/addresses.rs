@@ -13,7 +13,7 @@ async fn the_first_address_that_answers_is_used() {
     let urls = format!("{}, {},{}", closed[0].url(), closed[1].url(), server.url());
     let client = soon(patient().connect(&urls)).await.unwrap();
     assert_eq!(soon(client.write("k").into_future()).await.unwrap().fence(), 1);
-    // Connections that are opened later know the way.
+    // Later connections use the address that worked.
     assert_eq!(soon(client.semaphore("s", 1).into_future()).await.unwrap().fence(), 1);
 }
 
@@ -27,7 +27,7 @@ async fn the_error_names_the_last_address_if_no_server_answers() {
     assert!(matches!(soon(Client::connect(&format!("{first},"))).await, Err(Error::Url(_))));
 }
 
-/// Two ways to one server, of which one breaks.
+/// Two addresses of one server, of which one fails.
 #[tokio::test]
 async fn a_session_resumes_over_another_address_without_losing_locks() {
     let server = server!();
@@ -36,7 +36,7 @@ async fn a_session_resumes_over_another_address_without_losing_locks() {
     let own = soon(client.write("own").into_future()).await.unwrap();
     let of_session = soon(client.write("session").session_lease().into_future()).await.unwrap();
     drop(first);
-    // Only answered over the other one.
+    // Only the other address still works.
     assert_eq!(soon(client.session().holds()).await.unwrap().len(), 2);
     assert!(own.is_held() && of_session.is_held());
     soon(own.release()).await.unwrap();

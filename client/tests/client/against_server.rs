@@ -1,4 +1,4 @@
-//! Against the real server.
+//! Tests with a real server.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::patience::{HOUR, LEASE, patient, soon};
 use crate::real::server;
 use crate::relay::Relay;
 
-/// Lets time pass for a client of keys; its server answers each keep-alive and each renewal in no time.
+/// Moves the clock of a client of keys. Its server answers each keep-alive and each renewal at once.
 pub(crate) async fn pass(client: &Client, clock: &ManualClock, duration: Duration) {
     clock.advance_with(duration, async || drop(soon(client.inspect("k")).await.unwrap())).await;
 }
 
-/// Ends when so many wait for the key.
+/// Waits until the key has this many waiters.
 pub(crate) async fn waiting(client: &Client, key: &str, count: u32) {
     soon(async {
         while client.inspect(key).await.unwrap().waiter_count != count {
@@ -77,7 +77,7 @@ async fn enqueue_reports_the_queue_position_of_a_waiter() {
     }
     assert!(matches!(soon(client.write("k").try_().enqueue()).await, Err(Error::Busy(_))));
     let last = queued.pop().unwrap();
-    // The place of a waiter that is dropped is given up.
+    // Dropped waiters give up their queue positions.
     drop(queued);
     waiting(&client, "k", 1).await;
     soon(lock.release()).await.unwrap();
@@ -118,7 +118,7 @@ async fn a_dropped_waiter_leaves_the_queue_and_blocks_nobody() {
     assert_eq!(soon(next).await.unwrap().unwrap().fence(), 2);
 }
 
-/// The grant and the cancel cross again and again, and no hold is left that nobody knows of.
+/// The grant and the cancel cross again and again, and no hold remains without an owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquire_futures_dropped_at_any_moment_leave_nothing_behind() {
     let server = server!();
@@ -175,7 +175,7 @@ async fn increments_under_the_lock_are_never_lost() {
     assert_eq!(counter.load(Ordering::Relaxed), 800);
 }
 
-/// More than a connection may have in flight. The release must get through while they wait.
+/// More acquires than a connection may have in flight. The release must pass while they wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_acquires_may_wait_on_one_connection() {
     let server = server!();
@@ -246,7 +246,7 @@ async fn only_a_renewed_lock_is_held_beyond_its_lease() {
     assert!(matches!(other.write("renewed").try_().await, Err(Error::Busy(_))));
 }
 
-/// Uses the real clock: the holder stops to believe in its lock before the server grants the key to another client.
+/// Uses the real clock: the holder's deadline passes before the server grants the key to another client.
 #[tokio::test]
 async fn a_guard_is_lost_before_the_key_is_granted_to_another_client() {
     let server = server!();
@@ -366,7 +366,7 @@ async fn locks_and_waiters_survive_a_cut_connection() {
     waiting(&other, "wanted", 1).await;
     for _ in 0..5 {
         relay.cut();
-        // A question through the new wire: the client is back.
+        // The response arrives on the new connection, so the client has reconnected.
         soon(client.inspect("own")).await.unwrap();
         waiting(&other, "wanted", 1).await;
         assert!(own.is_held() && on_session.is_held());
@@ -380,7 +380,7 @@ async fn locks_and_waiters_survive_a_cut_connection() {
     on_session.release().await.unwrap();
 }
 
-/// Whatever was on its way when the wire was cut is answered once, and takes effect once.
+/// Each request that was in flight during a cut has one response and takes effect once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_connection_cuts_lose_and_duplicate_no_request() {
     const TASK_COUNT: u64 = 8;
@@ -407,7 +407,7 @@ async fn repeated_connection_cuts_lose_and_duplicate_no_request() {
     let other = connect(&server, "").await;
     assert_eq!(other.list("").await.unwrap(), []);
     for task in 0..TASK_COUNT {
-        // Each grant counts once. An acquire repeated after its answer was lost is the same grant.
+        // Each grant counts once. An acquire that is repeated after its response was lost is the same grant.
         assert_eq!(other.inspect(format!("k{task}")).await.unwrap().fence, ROUND_COUNT);
     }
 }
@@ -420,7 +420,7 @@ async fn a_lock_of_a_killed_server_is_lost_at_the_local_deadline() {
     let left = lock.remaining();
     let before = clock.now();
     server.kill();
-    // Pauses between attempts to connect move the clock too.
+    // The pauses between attempts to connect also move the clock.
     clock.advance_until(LEASE / 100, async || !lock.is_held()).await;
     assert_eq!(soon(lock.lost()).await, LossReason::LocalDeadline);
     assert!(clock.now().since(before) >= left);

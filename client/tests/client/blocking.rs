@@ -9,7 +9,7 @@ use crate::nowhere::Nowhere;
 use crate::patience::{HOUR, LEASE, SOON, patient};
 use crate::real::{RealServer, server};
 
-/// Tries again where the server does not answer in time.
+/// Connects, and tries again if the server does not respond in time.
 fn connect(server: &RealServer) -> blocking::Client {
     let begin = std::time::Instant::now();
     loop {
@@ -63,13 +63,13 @@ fn connecting_to_a_missing_server_fails_and_leaves_no_thread() {
     assert!(matches!(error, Error::Unavailable(Unavailable::Unreachable { .. })), "{error}");
 }
 
-/// It would wait for itself.
+/// The thread would wait for itself.
 #[test]
 fn blocking_the_only_thread_of_a_runtime_panics_at_once() {
     let server = server!();
     let url = server.url().to_owned();
     let (ended, end) = std::sync::mpsc::channel();
-    // Without the refusal this thread never ends.
+    // Without the refusal this thread would never end.
     std::thread::spawn(move || {
         let blocked = std::panic::catch_unwind(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

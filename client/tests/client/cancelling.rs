@@ -1,4 +1,4 @@
-//! Futures that are dropped, guards that are dropped.
+//! Futures and guards that are dropped.
 
 use std::future::IntoFuture;
 use std::pin::pin;
@@ -32,7 +32,7 @@ async fn a_grant_that_crosses_the_cancel_is_released() {
     assert_eq!(connection.next().await.1, Seen::Release(id(9)));
 }
 
-/// The grant lies in the future, which was not polled again before it was dropped.
+/// The grant is in the future, which was not polled again before it was dropped.
 #[tokio::test]
 async fn a_grant_in_a_dropped_future_is_released() {
     let (client, mut connection, _server) = connected().await;
@@ -41,7 +41,7 @@ async fn a_grant_in_a_dropped_future_is_released() {
         let mut context = Context::from_waker(Waker::noop());
         assert!(future.as_mut().poll(&mut context).is_pending());
         connection.grant_next(9, 30_000).await;
-        // A round trip later the connection task has read the grant.
+        // After one round trip, the connection task has read the grant.
         let (status, ()) = tokio::join!(client.status(id(1)), async {
             let (number, _) = connection.next().await;
             connection.refuse(number, waymaker_client::ErrorCode::NotFound).await;
@@ -86,7 +86,7 @@ async fn a_dropped_release_future_still_releases() {
     }
 }
 
-/// Long before the client takes the connection for dead.
+/// The wait ends long before the client takes the connection for dead.
 #[tokio::test]
 async fn an_acquire_ends_soon_after_its_wait_although_the_server_is_silent() {
     let (client, mut connection, _server) = connected_with(Client::builder()).await;
@@ -98,7 +98,8 @@ async fn an_acquire_ends_soon_after_its_wait_although_the_server_is_silent() {
     assert_eq!(connection.next().await.1, Seen::Cancel { acquire_number });
 }
 
-/// Every call that has no wait of its own. Each must end with `Uncertain`, or with `Unavailable` if it was never sent.
+/// Makes every call that has no wait of its own. Each must end with `Uncertain`, or with `Unavailable` if it was
+/// never sent.
 async fn calls_that_nobody_answers(client: &Client, lock: Lock) {
     let begin = Instant::now();
     let (name, hold) = ("k", lock.id());
@@ -134,7 +135,7 @@ async fn calls_that_nobody_answers(client: &Client, lock: Lock) {
     assert!(begin.elapsed() < Duration::from_secs(4), "close took {:?}", begin.elapsed());
 }
 
-/// A client whose calls end long before it takes the connection for dead.
+/// Returns the settings of a client whose calls end long before it takes the connection for dead.
 fn impatient() -> ClientBuilder {
     Client::builder().session_lease(HOUR).connect_timeout(HOUR).request_timeout(Duration::from_millis(100))
 }
@@ -146,7 +147,7 @@ async fn every_call_to_a_silent_server_ends_after_the_request_timeout() {
     soon(calls_that_nobody_answers(&client, lock.unwrap())).await;
 }
 
-/// New connections are accepted and not greeted, as if the server hung.
+/// The relay accepts new connections but does not pass them on, as if the server hung.
 #[tokio::test]
 async fn every_call_without_a_connection_ends_after_the_request_timeout() {
     let server = server!();

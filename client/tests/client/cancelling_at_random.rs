@@ -1,4 +1,4 @@
-//! Acquires that are given up at any moment, ten thousand of them, and how soon the server knows.
+//! Ten thousand acquires that are abandoned at random moments, and the time until the server knows.
 
 use std::future::{IntoFuture, poll_fn};
 use std::pin::Pin;
@@ -17,14 +17,14 @@ use crate::relay::Relay;
 
 const TASK_COUNT: u64 = 10;
 const CANCELS_OF_TASK: u32 = 1_000;
-/// So few that they are nearly always contended.
+/// Few keys, so that they are nearly always contended.
 const KEYS: [&str; 3] = ["a", "b", "c"];
 const CAPACITY: u64 = 3;
 
-/// A guard of whatever kind.
+/// A guard of any kind.
 type Guard = Box<dyn Send>;
 
-/// Asks for something that somebody else may have.
+/// Starts an acquire that may have to wait for another caller.
 fn acquire(client: &Client, random: &mut Random) -> Pin<Box<dyn Future<Output = Guard> + Send>> {
     fn guard<G: Send + 'static>(
         future: impl Future<Output = waymaker_client::Result<G>> + Send + 'static,
@@ -46,7 +46,7 @@ fn acquire(client: &Client, random: &mut Random) -> Pin<Box<dyn Future<Output = 
     }
 }
 
-/// Polls at least so often and for at least so long, then gives up what was not granted.
+/// Polls at least this often and for at least this time, then drops the future if it is not ready.
 async fn cancel_after(
     mut future: Pin<Box<dyn Future<Output = Guard> + Send>>,
     polls: u64,
@@ -63,7 +63,7 @@ async fn cancel_after(
     None
 }
 
-/// The client lives on: its session does not clean up behind it.
+/// The client stays open, so no end of a session removes the claims.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn randomly_cancelled_acquires_leave_neither_holds_nor_waiters() {
     let server = server!();
@@ -81,7 +81,7 @@ async fn randomly_cancelled_acquires_leave_neither_holds_nor_waiters() {
                     _ => (1, Duration::from_micros(random.below(400))),
                 };
                 match cancel_after(future, polls, time).await {
-                    // What was held until now is released, or this one.
+                    // Replaces the previous guard, which is then released, or releases this guard.
                     Some(guard) if random.below(2) == 0 => held = Some(guard),
                     Some(guard) => drop(guard),
                     None => {
@@ -121,7 +121,7 @@ async fn randomly_cancelled_acquires_leave_neither_holds_nor_waiters() {
     let _tree = other.tree().write([""; 0]).try_().await.unwrap();
 }
 
-/// The cancel is the next frame that the client sends; it does not wait for a timer.
+/// The cancel is the next frame of the client; it does not wait for a timer.
 #[tokio::test]
 async fn a_cancelled_waiter_leaves_the_queue_before_the_next_answer() {
     let server = server!();
@@ -145,7 +145,7 @@ async fn waiters_leave_their_queues_when_their_connection_is_lost() {
     let _lock = other.write("k").await.unwrap();
     let _waiters: Vec<_> = (0..100).map(|_| tokio::spawn(client.write("k").into_future())).collect();
     waiting(&other, "k", 100).await;
-    // The client cannot reconnect either.
+    // The relay is gone, so the client cannot reconnect.
     drop(relay);
     waiting(&other, "k", 0).await;
 }

@@ -1,4 +1,4 @@
-//! Clients that are connected to a real server.
+//! Clients with a connection to a real server.
 
 use waymaker_client::Client;
 

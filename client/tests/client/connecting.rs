@@ -1,4 +1,4 @@
-//! Opening and closing.
+//! Opening and closing of clients.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One small piece of work over a link that is cut once, at every byte of it.
+//! A small piece of work over a link that is cut once, at every possible byte.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::patience::{patient, soon};
 use crate::real::server;
 use crate::relay::{Fault, Relay, Toward};
 
-/// More bytes than the work takes.
+/// A count above the bytes of the work, so that the link is never cut.
 const NEVER: u64 = 99_999;
-/// So many clients work at a time.
+/// Number of clients that work at a time.
 const CLIENT_COUNT: usize = 8;
 
 /// Keys of one piece of work, and the clock of its client. The clock stands still, so the client sends no keep-alive and all
@@ -29,13 +29,13 @@ pub(crate) struct Work {
 impl Work {
     pub(crate) fn new() -> Self {
         static WORK_COUNT: AtomicU32 = AtomicU32::new(0);
-        // Always of one length.
+        // The prefix has a fixed length, so that all links carry the same number of bytes.
         let prefix = format!("{:05} ", WORK_COUNT.fetch_add(1, Ordering::Relaxed));
         Self { clock: ManualClock::new(), prefix }
     }
 
-    /// Acquires and releases one key, then two keys together, all on the lease of a session. The server must grant each of
-    /// them once, with the fence and the id that the client learned, however many frames are lost or late.
+    /// Acquires and releases one key, then two keys together, all on the lease of a session. The server must grant
+    /// each key once, with the fence and the id that the client got, regardless of lost or late frames.
     pub(crate) async fn run(&self, relay: &Relay, other: &Client, fault: Fault) {
         let connect = || patient().clock(self.clock.shared()).connect(relay.url());
         // A client without a session cannot resume one; it may fail once.
@@ -56,7 +56,7 @@ impl Work {
             assert_held_once(&soon(other.inspect(key)).await.unwrap(), lock);
         }
         served(fault, both.release()).await;
-        // Else the goodbye leaves some time after this, and is not always among the bytes that passed.
+        // Wait for the goodbye, so that it is always among the bytes that passed.
         soon(client.close()).await.unwrap();
     }
 
@@ -75,7 +75,7 @@ impl Work {
     }
 }
 
-/// Waits for an answer, which must be a success.
+/// Waits for a response, which must be a success.
 async fn served<T>(fault: Fault, asked: impl Future<Output = Result<T>>) -> T {
     soon(asked).await.unwrap_or_else(|error| panic!("{fault:?}: {error}"))
 }

@@ -12,7 +12,7 @@ use crate::real::server_program::example;
 /// Maximum time until an example prints a line.
 const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An example that runs on, and the lines that it prints. Killed when dropped.
+/// A running example, with the lines that it prints. It is killed when this is dropped.
 struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -29,7 +29,7 @@ impl Running {
         Self { child, lines }
     }
 
-    /// Waits for a line that has this text in it.
+    /// Waits for a line that contains this text.
     fn wait_for(&self, text: &str) {
         let mut line = String::new();
         while !line.contains(text) {

@@ -1,5 +1,5 @@
-//! A server that does what the test says, for what a real one will not do: fall silent, hang up at the wrong moment,
-//! answer late.
+//! A scripted server, for behaviour that a real server does not show: silence, a hang-up at the wrong moment, a late
+//! response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ pub(crate) struct FakeServer {
     listener: Option<UnixListener>,
 }
 
-/// A request, as a test looks at it.
+/// A request in the form that tests compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     Hello(SessionRequest),
@@ -47,12 +47,12 @@ impl FakeServer {
         server
     }
 
-    /// Listens; after a stop at the same address as before.
+    /// Starts to listen, after a stop at the same address as before.
     pub(crate) fn start(&mut self) {
         self.listener = Some(UnixListener::bind(self.directory.path().join("socket")).unwrap());
     }
 
-    /// Stops to listen and closes connections that were not accepted yet.
+    /// Stops listening and closes connections that were not accepted yet.
     pub(crate) fn stop(&mut self) {
         self.listener = None;
         std::fs::remove_file(self.directory.path().join("socket")).unwrap();
@@ -82,12 +82,12 @@ impl FakeServer {
         connection
     }
 
-    /// Accepts a connection that takes up the session.
+    /// Accepts a connection that resumes the session.
     pub(crate) async fn resume(&self) -> FakeConnection {
         self.expect(SessionRequest::Resume { id: session_id(), lane: 3 }).await
     }
 
-    /// Accepts one more connection of the session.
+    /// Accepts a connection that joins the session.
     pub(crate) async fn join(&self) -> FakeConnection {
         self.expect(SessionRequest::Join { id: session_id() }).await
     }
@@ -100,17 +100,17 @@ impl FakeServer {
     }
 }
 
-/// Settings of a client whose clock stands still, apart from the pauses between its attempts to connect.
+/// Settings of a client whose clock stands still, except during pauses between attempts to connect.
 pub(crate) fn still() -> ClientBuilder {
     Client::builder().connect_timeout(HOUR).clock(ManualClock::new().shared())
 }
 
-/// Connects a client whose clock stands still. Returns its connection and the server to which it may come back.
+/// Connects a client whose clock stands still. Returns its connection, and the server to which it may reconnect.
 pub(crate) async fn connected() -> (Client, FakeConnection, FakeServer) {
     connected_with(still()).await
 }
 
-/// Connects a client with these settings. Returns its connection and the server to which it may come back.
+/// Connects a client with these settings. Returns its connection, and the server to which it may reconnect.
 pub(crate) async fn connected_with(builder: ClientBuilder) -> (Client, FakeConnection, FakeServer) {
     let server = FakeServer::new();
     let url = server.url();
@@ -126,7 +126,7 @@ pub(crate) fn id(place: u64) -> LockId {
     LockId { place, secret: 7 }
 }
 
-/// Ends when dropped.
+/// A flood of responses, which ends when this is dropped.
 pub(crate) struct Flood(Arc<AtomicBool>);
 
 impl Drop for Flood {
@@ -138,17 +138,17 @@ impl Drop for Flood {
 pub(crate) struct FakeConnection {
     stream: UnixStream,
     buffer: Vec<u8>,
-    /// From the hello.
+    /// Kind and name of the namespace in the hello.
     pub(crate) namespace: (NamespaceKind, Vec<u8>),
-    /// From the hello.
+    /// Credentials in the hello.
     pub(crate) credentials: Vec<u8>,
-    /// The clock of this server; it stands still, which is as good as a fast network.
+    /// Clock of this server in milliseconds. It stands still, which is equivalent to a fast network.
     pub(crate) stamp_ms: u64,
 }
 
 impl FakeConnection {
-    /// The next request. Keep-alives and the question what is held are left out: they are answered here, the latter by
-    /// nothing, so that the client asks for each hold.
+    /// Returns the next request. Answers keep-alives and lists of holds itself. Each list is empty, so the client
+    /// checks each hold.
     pub(crate) async fn next(&mut self) -> (u32, Seen) {
         loop {
             match soon(self.next_or_end()).await.expect("the client stays") {
@@ -162,7 +162,7 @@ impl FakeConnection {
         }
     }
 
-    /// The next request, or `None` if the client hangs up.
+    /// Returns the next request, or `None` if the client hangs up.
     pub(crate) async fn next_or_end(&mut self) -> Option<(u32, Seen)> {
         loop {
             if let Some(frame) = next_frame(&self.buffer, FRAME_LEN_MAX).unwrap() {
@@ -211,7 +211,7 @@ impl FakeConnection {
         self.stream.write_all(bytes).await.unwrap();
     }
 
-    /// Sends answers to nothing from a thread, as fast as the client reads them.
+    /// Sends responses without requests from a thread, as fast as the client reads them.
     pub(crate) fn flood(self) -> Flood {
         let mut bytes = Vec::new();
         for number in 0..4096 {
@@ -246,7 +246,7 @@ impl FakeConnection {
     }
 
     pub(crate) async fn grant(&mut self, number: u32, place: u64, remaining_ms: u32) {
-        // Decided after the welcome, or a client that came back would doubt it.
+        // The stamp is after the welcome; otherwise a client that resumed its session would check the grant.
         self.stamp_ms += 1;
         let granted = Granted {
             id: id(place),
@@ -272,7 +272,7 @@ impl FakeConnection {
         self.send(number, Response::Error(ErrorAnswer { code, detail })).await;
     }
 
-    /// Takes the acquire that must come next and grants it.
+    /// Expects an acquire as the next request, and grants it.
     pub(crate) async fn grant_next(&mut self, place: u64, remaining_ms: u32) {
         let (number, seen) = self.next().await;
         assert!(matches!(seen, Seen::Acquire { .. }), "{seen:?}");

@@ -1,4 +1,4 @@
-//! A client with several connections, and what one of them learns for all.
+//! A client with several connections, and events on one of them that concern all.
 
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use waymaker_protocol::{Event, Farewell, Response, SessionRequest, Watching};
 use crate::fake::{FakeConnection, FakeServer, Seen, connected, connected_with, id, session_id, still};
 use crate::patience::soon;
 
-/// Takes the acquire of permits that must come next and grants it.
+/// Expects an acquire of permits as the next request, and grants it.
 async fn grant_permit(connection: &mut FakeConnection, place: u64) {
     let (number, seen) = connection.next().await;
     assert!(matches!(seen, Seen::Permits { .. }), "{seen:?}");
     connection.grant(number, place, 30_000).await;
 }
 
-/// A client with a connection for keys and one for pools.
+/// Opens a connection for pools beside the connection for keys.
 async fn with_pool(client: &Client, server: &FakeServer) -> (FakeConnection, waymaker_client::Permit) {
     let permit = tokio::spawn(client.semaphore("p", 4).permits(2).into_future());
     let mut pool = server.join().await;
@@ -61,9 +61,9 @@ async fn session_expiry_on_one_connection_reaches_all_and_one_opens_the_next() {
     pool.send(0, Response::Event(Event::SessionExpired)).await;
     assert_eq!(soon(lock.lost()).await, LossReason::SessionExpired);
     assert_eq!(soon(session.expired()).await, LossReason::SessionExpired);
-    // Its lease is its own.
+    // The permit has a lease of its own.
     assert!(permit.is_held());
-    // Whichever comes first opens a session, and the other waits for it and joins.
+    // The first connection opens a session, and the other waits for it and joins.
     let mut first = server.accept().await;
     assert!(matches!(first.next().await.1, Seen::Hello(SessionRequest::New { .. })));
     first.send_welcome(false).await;
@@ -74,7 +74,7 @@ async fn session_expiry_on_one_connection_reaches_all_and_one_opens_the_next() {
     assert_eq!(of_the_pool.next().await.1, Seen::Extend { id: id(9), lease_ms: 0 });
 }
 
-/// All connections were idle for longer than the session lasts.
+/// All connections were idle for longer than the session's lease.
 #[tokio::test]
 async fn a_session_that_is_gone_when_another_kind_joins_is_replaced() {
     let (client, _connection, server) = connected().await;

@@ -17,8 +17,8 @@ thread_local! {
 
 /// Spans and events of the client on the thread of one test, until this is dropped.
 ///
-/// All tests share one subscriber of the process. A subscriber of one thread misses the events that a thread without a
-/// subscriber met first.
+/// All tests share one subscriber of the process. A subscriber for one thread would miss events that a thread without
+/// a subscriber met first.
 pub(crate) struct KeptTraces(Bytes);
 
 impl KeptTraces {
@@ -34,7 +34,7 @@ impl KeptTraces {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// Returns how many lines contain these words.
+    /// Returns the number of lines that contain these words.
     #[allow(dead_code, reason = "the tests of the dialects share this file and need it")]
     pub(crate) fn count(&self, words: &str) -> usize {
         self.text().lines().filter(|line| line.contains(words)).count()

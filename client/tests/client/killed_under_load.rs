@@ -1,4 +1,4 @@
-//! A server that is killed and started again while its clients go on.
+//! A server that is killed and restarted while its clients continue.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,11 +16,11 @@ const KILL_COUNT: usize = 6;
 /// Minimum number of grants of each key between two kills.
 const GRANT_COUNT: usize = 3;
 
-/// What is known of a key here.
+/// What the test knows of a key, beside the server.
 #[derive(Default)]
 struct Known {
     is_held: AtomicBool,
-    /// In the order of the grants.
+    /// Fences in the order of the grants.
     fences: Mutex<Vec<u64>>,
 }
 
@@ -47,7 +47,7 @@ async fn repeated_server_kills_duplicate_no_grant_and_keep_no_released_lock() {
     let mut clients = Vec::new();
     let mut tasks = JoinSet::new();
     for number in 0..CLIENT_COUNT {
-        // The socket stays the same.
+        // The Unix socket keeps its path after a restart.
         let client = soon(patient().connect(&server.unix_url())).await.unwrap();
         for (index, key) in KEYS.into_iter().enumerate() {
             let (client, known, is_over) = (client.clone(), Arc::clone(&known), Arc::clone(&is_over));
@@ -56,7 +56,7 @@ async fn repeated_server_kills_duplicate_no_grant_and_keep_no_released_lock() {
                     let acquire = client.write(key).scope(FenceScope::Local);
                     let acquire = if number % 2 == 0 { acquire.lease(HOUR) } else { acquire.session_lease() };
                     let lock = match acquire.wait(SOON).await {
-                        // None is a grant, also not where only the answer got lost.
+                        // None of these is a grant, even if only the response was lost.
                         Err(Error::Timeout(_) | Error::Uncertain(_) | Error::Unavailable(_)) => {
                             continue;
                         }
@@ -84,7 +84,7 @@ async fn repeated_server_kills_duplicate_no_grant_and_keep_no_released_lock() {
     while let Some(done) = soon(tasks.join_next()).await {
         done.unwrap();
     }
-    // The clients live on: no session cleans up behind them.
+    // The clients stay open, so no end of a session removes their holds.
     let other = connect(&server, "").await;
     for (key, known) in KEYS.into_iter().zip(&*known) {
         let lock = soon(async { other.write(key).scope(FenceScope::Local).await.unwrap() }).await;

@@ -54,7 +54,7 @@ async fn a_lock_on_a_silent_server_is_lost_before_its_lease_ends() {
     assert_eq!(telling.recv().unwrap(), LossReason::LocalDeadline);
 }
 
-/// The lease may not have ended on the server yet.
+/// The lease may not have expired on the server yet.
 #[tokio::test]
 async fn a_lock_lost_at_its_local_deadline_is_still_released() {
     let clock = ManualClock::new();
@@ -119,7 +119,7 @@ async fn values_captured_by_a_callback_may_panic_when_dropped() {
     assert!(third.unwrap().is_held() && other.is_held());
 }
 
-/// As at the end of `main`: the guard and the client are dropped, and then the runtime.
+/// As at the end of `main`: the guard and the client are dropped first, and then the runtime.
 #[test]
 fn a_guard_dropped_just_before_its_runtime_is_released() {
     let server = server!();
@@ -161,7 +161,7 @@ fn calls_after_the_end_of_the_runtime_fail_as_closed() {
     assert!(matches!(client.tree().write(["a"]).block(), Err(Error::Closed)));
 }
 
-/// The socket is never empty, so only reads are ever ready.
+/// The socket always has data to read, so no other event of the task is ready first.
 #[tokio::test]
 async fn a_flooding_server_delays_neither_timeouts_nor_losses() {
     let (client, mut connection, _server) =

@@ -1,4 +1,4 @@
-//! The client from the outside: against a server that the test plays itself, and against the real one.
+//! Black-box tests of the client, with a scripted server and with a real server.
 
 mod addresses;
 mod against_server;

@@ -47,8 +47,8 @@ impl ManualClock {
         Arc::new(self.clone())
     }
 
-    /// Lets time pass. Each timer fires at its own instant. Time goes on after the other tasks of the runtime had time to
-    /// react, which must have one thread.
+    /// Moves the clock. Each timer fires at its own instant. The clock moves on after the other tasks of the runtime
+    /// had time to react. The runtime must have one thread.
     pub(crate) async fn advance(&self, duration: Duration) {
         let nothing_left = async || {
             for _ in 0..TURN_COUNT {
@@ -58,14 +58,15 @@ impl ManualClock {
         self.advance_with(duration, nothing_left).await;
     }
 
-    /// Lets time pass while the only thread of the runtime is blocked, so no timer fires before it goes on.
+    /// Moves the clock while the only thread of the runtime is blocked, so no timer fires meanwhile.
     pub(crate) fn pass_blocked(&self, duration: Duration) {
         let mut state = self.0.lock().unwrap();
         state.now = state.now.after(duration);
     }
 
-    /// Lets time pass, and waits for `answered` after each timer. `answered` asks something over the client's connection,
-    /// where answers keep the order of the requests, so the server has answered the request of the timer too.
+    /// Moves the clock, and waits for `answered` after each timer. `answered` sends a query over the client's
+    /// connection. Responses keep the order of the requests, so the server has then answered the request of the timer
+    /// too.
     pub(crate) async fn advance_with(&self, duration: Duration, mut answered: impl AsyncFnMut()) {
         let end = self.now().after(duration);
         loop {
@@ -77,19 +78,19 @@ impl ManualClock {
         }
     }
 
-    /// Returns true if a timer is armed that fires after a time within this range.
+    /// Returns whether a timer is armed that fires after a time within this range.
     pub(crate) fn is_armed_for(&self, time: impl RangeBounds<Duration>) -> bool {
         let state = self.0.lock().unwrap();
         let mut timers = state.timers.iter().flatten();
         timers.any(|timer| timer.at != BootTime::NEVER && time.contains(&timer.at.since(state.now)))
     }
 
-    /// Lets time pass in steps of `step` until the condition holds.
+    /// Moves the clock in steps of `step` until the condition holds.
     pub(crate) async fn advance_until(&self, step: Duration, mut is_so: impl AsyncFnMut() -> bool) {
         crate::patience::soon(async {
             while !is_so().await {
                 self.advance(step).await;
-                // Another process may have to react.
+                // Give other processes time to react.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         })
@@ -102,7 +103,7 @@ impl State {
         self.timers.iter().flatten().filter(|timer| timer.at <= self.now).count()
     }
 
-    /// Moves to the next timer, but at most to the end. Returns false if the end was reached before.
+    /// Moves the clock to the next timer, but at most to `end`. Returns false if `end` was reached before.
     fn step_toward(&mut self, end: BootTime) -> bool {
         let next = self.timers.iter().flatten().map(|timer| timer.at).min().unwrap_or(BootTime::NEVER);
         let is_over = self.now >= end;

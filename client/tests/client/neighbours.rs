@@ -1,4 +1,4 @@
-//! Servers of other versions: one of version 1, played with the golden bytes of that version, and newer ones.
+//! Servers of other versions: version 1, scripted with the golden bytes of that version, and newer versions.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ macro_rules! golden {
     };
 }
 
-/// Answer of a server of version 1 to a HELLO with capabilities. It closes the connection then.
+/// Response of a server of version 1 to a HELLO with capabilities. The server then closes the connection.
 const FLAGS_REFUSED: &str = "
     35 00 00 00 00 00 00 00 ff 00 00 00 # header
     0a 00                               # code
@@ -29,18 +29,18 @@ const FLAGS_REFUSED: &str = "
     05 00 66 6c 61 67 73                # field: flags
     1a 00 66 6c 61 67 73 3a 20 75 6e 6b 6e 6f 77 6e 20 62 69 74 73 20 30 78 30 30 30 34 # message
 ";
-/// Where HELLO has its oldest version.
+/// Offset of the oldest version in HELLO.
 const VERSION_MIN_OFFSET: usize = 20;
-/// Where HELLO has its newest version.
+/// Offset of the newest version in HELLO.
 const VERSION_MAX_OFFSET: usize = 22;
 
-/// The bytes of a golden file: hexadecimal digits; `#` begins a comment.
+/// Parses a golden file: hexadecimal digits, with comments after `#`.
 fn bytes_of(golden: &str) -> Vec<u8> {
     let digits = golden.lines().filter_map(|line| line.split('#').next()).flat_map(str::split_whitespace);
     digits.map(|digits| u8::from_str_radix(digits, 16).unwrap()).collect()
 }
 
-/// A server that reads and writes bytes, and knows nothing of this version of the codec.
+/// A server that reads and writes bytes, without this version's codec.
 struct Scripted {
     listener: TcpListener,
 }
@@ -59,7 +59,7 @@ impl Scripted {
         Connection { stream, received: Vec::new() }
     }
 
-    /// Accepts a connection that greets with capabilities, and refuses it as version 1 does.
+    /// Accepts a connection whose HELLO has capabilities, and refuses it as version 1 does.
     async fn refuse_capabilities(&self) {
         let mut connection = self.accept().await;
         let hello = connection.receive().await;
@@ -78,7 +78,7 @@ impl Scripted {
         connection.answer(&hello, bytes).await;
     }
 
-    /// Returns true if no connection waits to be accepted.
+    /// Returns whether no connection waits to be accepted.
     fn left_alone(self) -> bool {
         let listener = self.listener.into_std().unwrap();
         listener.accept().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
@@ -91,7 +91,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// The next frame. Keep-alives, and the question for all holds, are answered and left out.
+    /// Returns the next frame. Answers keep-alives and lists of holds itself.
     async fn receive(&mut self) -> Vec<u8> {
         loop {
             let frame = soon(self.next()).await;
@@ -113,7 +113,7 @@ impl Connection {
         }
     }
 
-    /// Receives the frame that must come next: these bytes, but for its number and some bytes at its end.
+    /// Expects these bytes as the next frame, except for its number and `own_end_len` bytes at its end.
     async fn expect(&mut self, mut expected: Vec<u8>, own_end_len: usize) -> Vec<u8> {
         let frame = self.receive().await;
         let end = expected.len() - own_end_len;
@@ -136,15 +136,15 @@ impl Connection {
     }
 }
 
-/// Where ACQUIRE has `wait_ms`.
+/// Offset of `wait_ms` in ACQUIRE.
 const WAIT_MS_OFFSET: usize = 16;
 
-/// The client that the golden files are about.
+/// Returns the settings of the client in the golden files.
 fn builder() -> ClientBuilder {
     Client::builder().namespace("orders").owner("billing-3").session_lease(Duration::from_secs(10))
 }
 
-/// Connects to a server of version 1, which sees both greetings.
+/// Connects to a server of version 1, which gets both HELLOs.
 async fn connected(server: &Scripted) -> (Client, Connection) {
     let url = server.url();
     let served = async {
@@ -163,7 +163,7 @@ async fn locked(client: &Client, connection: &mut Connection) -> Lock {
     let acquire =
         client.write("order:0000000042").lease(Duration::from_secs(30)).wait(Duration::from_secs(5));
     let mut expected = golden!("v1/acquire");
-    // NOTIFY_QUEUED: the client wants to know its place.
+    // NOTIFY_QUEUED: the client asks for its queue position.
     expected[10] |= 1 << 2;
     let served = async {
         let request = connection.receive().await;
@@ -212,7 +212,7 @@ async fn scope_local_is_requested_from_a_version_1_server_without_capabilities()
     assert_eq!(tokio::join!(acquire, served).0.unwrap().fence(), 7);
 }
 
-/// The server would refuse the request, or act without the reason.
+/// Without this check, the server would refuse the request, or act without recording the reason.
 #[track_caller]
 fn assert_needs<T: std::fmt::Debug>(result: Result<T, Error>, field: &str) {
     let error = result.unwrap_err();
@@ -230,7 +230,7 @@ async fn an_older_server_gets_no_reason_and_no_request_for_waiters() {
     assert_needs(soon(client.list_waiting("order:")).await, "waiting");
     assert_needs(soon(because.freeze("order:")).await, "reason");
     assert_needs(soon(because.thaw("order:")).await, "reason");
-    // This is the first request that the server gets.
+    // The server gets this request first.
     let frozen = connection.answer_next(golden!("v1/freeze"), golden!("v1/frozen_changed"));
     let (outcome, ()) = tokio::join!(async { soon(keys.freeze("order:")).await }, frozen);
     assert!(outcome.unwrap().changed);
@@ -253,7 +253,7 @@ async fn an_older_server_gets_no_reason_and_no_request_for_waiters() {
     assert!(previous.is_some());
 }
 
-/// Accepts a connection that takes up the session with the HELLO of version 1, and answers it.
+/// Accepts a connection that resumes the session with the HELLO of version 1, and answers it.
 async fn greet_again(server: &Scripted, answer: Vec<u8>) -> Connection {
     let mut connection = server.accept().await;
     let mut hello = asks_for_taken_up(golden!("v1/hello_session_resume_attempt"));
@@ -275,7 +275,7 @@ async fn each_outage_costs_one_extra_connection_to_a_version_1_server() {
     for _ in 0..2 {
         drop(connection);
         server.refuse_capabilities().await;
-        // A second attempt of the same outage is refused for another reason, the third is served.
+        // The second attempt of the same outage is refused for another reason, and the third is served.
         greet_again(&server, golden!("v1/error_cancelled")).await;
         connection = greet_again(&server, resumed.clone()).await;
         let question = connection.receive().await;
@@ -294,7 +294,7 @@ async fn an_upgraded_server_is_used_with_version_2_after_the_next_outage() {
     let hello = connection.receive().await;
     assert_eq!(hello[VERSION_MAX_OFFSET..][..2], [2, 0]);
     connection.answer(&hello, golden!("v2/welcome_capabilities")).await;
-    // An answer shows that the welcome was read.
+    // The response shows that the client has read the welcome.
     let inspected = async {
         let question = connection.receive().await;
         connection.answer(&question, golden!("v1/inspected_free")).await;
@@ -320,7 +320,7 @@ async fn unknown_capabilities_are_ignored() {
     let (client, mut connection) = tokio::join!(builder().connect(&url), served);
     let client = client.unwrap();
     let offered = client.session().server_capabilities().unwrap();
-    // One of the capabilities in the frozen file got a name later.
+    // A later version named one of the capabilities in the frozen file.
     assert_eq!(offered.intersection(Capabilities::KNOWN), Capabilities::LIST_WAITING);
     assert_eq!(format!("{offered:?}"), "{list_waiting, 0x8786858483828000}");
     assert_eq!(locked(&client, &mut connection).await.fence(), 7);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use socket2::{Domain, Socket, Type};
 
-/// Refuses connections. It keeps its port, so that no other process can take it.
+/// An address that refuses connections. It keeps its port, so that no other process can take it.
 pub(crate) struct Nowhere(Socket);
 
 impl Nowhere {
@@ -14,7 +14,7 @@ impl Nowhere {
         Self(socket)
     }
 
-    /// `host:port`.
+    /// Returns the address as `host:port`.
     pub(crate) fn address(&self) -> String {
         self.0.local_addr().unwrap().as_socket().unwrap().to_string()
     }
@@ -23,7 +23,7 @@ impl Nowhere {
         format!("waymaker://{}", self.address())
     }
 
-    /// Begins to listen.
+    /// Starts to listen.
     #[allow(dead_code, reason = "only some of the packages that share this file have a test that needs it")]
     pub(crate) fn listen(self) -> std::net::TcpListener {
         self.0.listen(64).unwrap();

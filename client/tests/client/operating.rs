@@ -1,4 +1,4 @@
-//! Limits, registries, watches, sessions and what operators do, against the real server.
+//! Limits, registries, watches, sessions and operators' commands, with a real server.
 
 use std::future::IntoFuture;
 use std::path::Path;
@@ -51,7 +51,7 @@ async fn several_buckets_grant_together_or_not_at_all() {
     assert_eq!(client.take_all([]).await.unwrap_err().code(), Some(ErrorCode::BadInput));
 }
 
-/// The client asks again when the server said, and not before.
+/// The client tries again at the time that the server named, and not before.
 #[tokio::test]
 async fn waiting_for_a_token_takes_as_long_as_the_server_says() {
     let (server, clock) = (server!(), ManualClock::new());
@@ -75,7 +75,7 @@ async fn waiting_for_a_token_takes_as_long_as_the_server_says() {
     soon(waiting).await.unwrap().unwrap();
 }
 
-/// A take whose answer was lost counts once.
+/// A take counts once, even if its response was lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_are_taken_once_despite_repeated_connection_cuts() {
     const TAKE_COUNT: u64 = 300;
@@ -135,7 +135,7 @@ async fn a_lazy_registration_stays_after_it_has_expired() {
     let past = SystemTime::now() - HOUR;
     let registered = entry.register_until(past).await.unwrap();
     assert_eq!(registered.remaining, None);
-    // The wall clock may be set meanwhile.
+    // The wall clock may be adjusted meanwhile.
     let almost = HOUR - Duration::from_secs(60);
     assert!(registered.overdue.unwrap() >= almost);
     let found = client.lazy().look_up("k").await.unwrap().unwrap();
@@ -203,7 +203,7 @@ async fn inspect_lists_waiters_in_the_order_in_which_they_are_served() {
     let operator = connect(&server, "").await;
     let lock = operator.write("k").await.unwrap();
     assert_eq!(operator.inspect("k").await.unwrap().waiters, []);
-    // Whoever comes first is served last: the other one has priority.
+    // The first to arrive is served last, because the other claim has priority.
     let writer = tokio::spawn(last.write("k").wait(HOUR).into_future());
     waiting(&operator, "k", 1).await;
     let reader = tokio::spawn(first.read("k").priority(3).into_future());
@@ -310,7 +310,7 @@ async fn claims_that_wait_for_paths_are_listed_below_a_path() {
     beside.abort();
 }
 
-/// Members of the lines of the audit log about these acts.
+/// Returns the fields of the audit log's lines about these acts.
 fn audited(path: &Path) -> Vec<[String; 3]> {
     let text = std::fs::read_to_string(path).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
@@ -438,14 +438,14 @@ async fn all_connections_of_a_client_share_one_session_and_its_holds() {
     held.sort();
     expected.sort();
     assert_eq!(held, expected);
-    // Ended by the last of its connections, and with it what hangs on it.
+    // The last connection of the session ends it, and with it the holds on its lease.
     client.close().await.unwrap();
     drop(soon(other.write("k").into_future()).await.unwrap());
     drop(soon(other.semaphore("p", 1).acquire().into_future()).await.unwrap());
     drop(soon(other.tree().write(["a"]).into_future()).await.unwrap());
 }
 
-/// The guard of a permit needs its connection, and the session that its lease hangs on.
+/// The guard of a permit needs its connection, and the session whose lease it is on.
 #[tokio::test]
 async fn a_guard_keeps_the_session_after_all_handles_are_dropped() {
     let (server, clock) = (server!(), ManualClock::new());
@@ -454,7 +454,7 @@ async fn a_guard_keeps_the_session_after_all_handles_are_dropped() {
     let other = connect(&server, "").await;
     let permit = client.semaphore("p", 1).acquire().session_lease().await.unwrap();
     drop(client);
-    // The server refuses this: the hold is on the lease of the session.
+    // The server refuses this, because the hold is on the lease of the session.
     let answered = async || drop(soon(permit.extend(LEASE)).await.unwrap_err());
     clock.advance_with(2 * LEASE, answered).await;
     assert!(permit.is_held());
@@ -482,7 +482,7 @@ async fn a_session_without_keep_alives_is_lost_on_all_connections() {
     assert!(session.remaining().is_zero() && session.loss_reason().is_some(), "{url}");
 }
 
-/// With nothing held the client gives up connecting long before, and must still say so.
+/// Without holds, the client stops reconnecting long before that, but must still report the loss.
 #[tokio::test]
 async fn a_session_without_holds_is_reported_lost() {
     let (server, clock) = (server!(), ManualClock::new());

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use waymaker_client::{Client, ClientBuilder};
 
-/// Longest wait for an event.
+/// Maximum wait for an event.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// A lease that outlasts every wait for an event, for tests that let several such leases pass on a [`ManualClock`]. A client
-/// sends a keep-alive every five seconds, so an hour would take them long.
+/// sends a keep-alive every five seconds, so with an hour these tests would be slow.
 ///
 /// [`ManualClock`]: crate::manual_clock::ManualClock
 pub(crate) const LEASE: Duration = Duration::from_secs(120);
-/// A lease that no test outlives.
+/// A lease that is longer than any test.
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Waits for the future. Fails the test instead of letting it hang.
@@ -19,7 +19,7 @@ pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.expect("it happens soon")
 }
 
-/// Asks until the condition holds.
+/// Polls the condition until it holds.
 pub(crate) async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
     soon(async {
         while !is_so().await {

@@ -23,7 +23,7 @@ async fn each_worker_gets_its_own_session_and_serves() {
     for session in &sessions {
         held.push(soon(session.holds()).await.unwrap().len());
     }
-    // Where each key lives is published, so this is the same each time.
+    // The mapping of keys to workers is fixed, so the result is always the same.
     assert!(held.iter().all(|count| *count > 5), "{held:?}");
     assert_eq!(held.iter().sum::<usize>(), 60);
     let other = connect(&server, "").await;
@@ -32,7 +32,7 @@ async fn each_worker_gets_its_own_session_and_serves() {
     assert_eq!(soon(other.list("")).await.unwrap(), []);
 }
 
-/// One that asked for a worker that is no more would be refused for ever.
+/// A client that insisted on a removed worker would be refused for ever.
 #[tokio::test]
 async fn a_server_restarted_with_fewer_workers_stays_usable() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Chance that a seed repeats.
+//! Random numbers that a seed reproduces.
 
-/// A small generator, so that a seed means the same for ever.
+/// A small generator with a fixed algorithm, so that a seed always produces the same numbers.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -14,7 +14,7 @@ impl Random {
         self.next() % count
     }
 
-    /// Returns whether an event happens that happens once in `count` times.
+    /// Returns true once in `count` calls on average.
     pub(crate) fn once_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }

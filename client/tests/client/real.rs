@@ -1,4 +1,4 @@
-//! The real server as a process of its own.
+//! A real server in a process of its own.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -9,10 +9,10 @@ pub(crate) mod server_program;
 
 use server_program::server_program;
 
-/// A server on a port and a socket of its own. Killed when dropped.
+/// A server with its own port and socket. It is killed when this is dropped.
 pub(crate) struct RealServer {
     child: Child,
-    /// What it said when it was ready.
+    /// Line that the server printed when it was ready.
     ready: String,
     url: String,
     directory: tempfile::TempDir,
@@ -24,7 +24,7 @@ impl RealServer {
         Self::run_in(data_dir.unwrap_or(Path::new("none")), tempfile::tempdir().unwrap(), arguments)
     }
 
-    /// Kills it, and starts it again on the same socket and data directory.
+    /// Kills the server, and starts it again on the same socket and data directory.
     #[allow(dead_code, reason = "the tests of the command line share this file, and restart nothing")]
     pub(crate) fn restart(mut self, data_dir: &Path) -> Self {
         self.kill();
@@ -41,7 +41,7 @@ impl RealServer {
             .env("WAYMAKER_DATA_DIR", data_dir)
             .env("WAYMAKER_GRPC_LISTEN", "none")
             .env("WAYMAKER_HTTP_LISTEN", "none")
-            // Small, so that a test that reads a whole log is fast.
+            // A small segment, so that a test that reads a whole log is fast.
             .env("WAYMAKER_LOG_SEGMENT_LEN", "65536")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -51,7 +51,7 @@ impl RealServer {
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         let url = format!("waymaker://{}", listener(&line, "binary"));
-        // Whatever it still says must not fill the pipe.
+        // Keep reading, so that later output of the server does not fill the pipe.
         std::thread::spawn(move || stdout.read_to_end(&mut Vec::new()));
         Self { child, ready: line, url, directory }
     }
@@ -60,12 +60,12 @@ impl RealServer {
         &self.url
     }
 
-    /// Its address where it was told to encrypt.
+    /// Returns the TLS address of the binary protocol, for a server with TLS.
     pub(crate) fn tls_url(&self) -> String {
         self.url.replacen("waymaker://", "waymaker+tls://", 1)
     }
 
-    /// Where it listens for `grpc` or `http`, if it was told to (`--grpc-listen 127.0.0.1:0`).
+    /// Returns the address of the `grpc` or `http` listener, if the server has it (`--grpc-listen 127.0.0.1:0`).
     #[allow(
         dead_code,
         reason = "the tests of the command line share this file, and speak the binary protocol"
@@ -78,7 +78,7 @@ impl RealServer {
         format!("waymaker+unix://{}", self.directory.path().join("socket").display())
     }
 
-    /// Ends it as a power cut would.
+    /// Ends the server as a power cut would.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -105,7 +105,7 @@ macro_rules! server {
 }
 pub(crate) use server;
 
-/// The address behind `front=` in what a server says when it is ready.
+/// Returns the address after `front=` in the line that a server prints when it is ready.
 fn listener<'a>(ready: &'a str, front: &str) -> &'a str {
     let address = ready.split_whitespace().find_map(|word| word.strip_prefix(front)?.strip_prefix('='));
     address.unwrap_or_else(|| panic!("it says ready and the address of {front}, not {ready:?}"))

@@ -73,7 +73,7 @@ async fn a_lost_session_is_replaced_and_locks_with_own_leases_are_renewed() {
     assert_eq!(soon(own.lost()).await, LossReason::Expired);
 }
 
-/// The pauses between attempts to connect take the clock along, to the end of the client's patience.
+/// The pauses between attempts to connect move the clock, until the client's time limit has passed.
 #[tokio::test]
 async fn calls_fail_while_the_server_is_unreachable() {
     let (client, mut connection, mut server) = connected().await;
@@ -82,7 +82,7 @@ async fn calls_fail_while_the_server_is_unreachable() {
     server.stop();
     drop(connection);
     assert!(matches!(soon(caller).await.unwrap(), Err(Error::Uncertain(_))));
-    // From here on each caller waits for attempts of its own, and learns what they met.
+    // From here on, each caller waits for new attempts to connect, and gets their error.
     assert!(matches!(
         soon(client.inspect("k")).await,
         Err(Error::Unavailable(Unavailable::Unreachable { .. }))
@@ -98,7 +98,7 @@ async fn a_client_that_stopped_reconnecting_reconnects_for_the_next_call() {
     server.start();
     let (lock, ()) = tokio::join!(client.write("k").into_future(), async {
         let mut connection = server.resume().await;
-        // The question may have been sent before the connection was found broken; then it is repeated first.
+        // The query may have been sent before the client noticed the broken connection; then it is repeated first.
         let number = loop {
             if let (number, Seen::Acquire { .. }) = connection.next().await {
                 break number;

@@ -1,4 +1,4 @@
-//! A wire between client and server that a test can cut, and that cuts, stalls or repeats what passes by itself.
+//! A link between client and server that a test can cut. It can also cut, stall, repeat or delay data by itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::nowhere::Nowhere;
 use crate::patience::soon;
 use crate::random::Random;
 
-/// Directions that were late so far: the next has another seed.
+/// Number of delayed directions so far; each direction has another seed.
 static LATE_COUNT: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) struct Relay {
@@ -31,7 +31,7 @@ struct Progress {
     /// Bytes of the first connection that have passed, by direction.
     passed: [AtomicU64; 2],
     connection_count: watch::Sender<u32>,
-    /// New connections reach the server while this is true.
+    /// Whether new connections reach the server.
     passes_new: watch::Sender<bool>,
     stall: watch::Sender<Stall>,
 }
@@ -47,18 +47,18 @@ enum Stall {
     Over,
 }
 
-/// What is wrong with a wire.
+/// Fault of a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// The first connection is cut as soon as so many bytes have passed in this direction.
+    /// The first connection is cut as soon as this many bytes have passed in this direction.
     Cut { toward: Toward, after: u64 },
-    /// The first connection stalls in this direction after this many bytes, until [`Relay::resume`]. Then it goes on, even if
-    /// the client has gone.
+    /// The first connection stalls in this direction after this many bytes, until [`Relay::resume`]. Then it
+    /// continues, even if the client has gone.
     Stall { toward: Toward, after: u64 },
     /// Each request passes twice, on every connection.
     Repeat,
-    /// All requests of all earlier connections pass once more on each new one, right behind its greeting. For clients
-    /// that use keys only: another kind has another lane.
+    /// All requests of all earlier connections pass again on each new connection, right after its greeting. Only for
+    /// clients that use keys alone, because other kinds have other lanes.
     RepeatLate,
     /// Each piece of data may be late by up to this time, on every connection and in both directions. Data of one connection keeps
     /// its order; data of different connections overtakes.
@@ -72,7 +72,7 @@ impl Fault {
     }
 }
 
-/// Which way bytes go.
+/// Direction in which bytes pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Toward {
     Server,
@@ -137,14 +137,14 @@ impl Relay {
         &self.url
     }
 
-    /// Its address for what speaks gRPC.
+    /// Returns the address of the relay for gRPC clients.
     #[allow(dead_code, reason = "the tests of the dialects share this file and need it")]
     pub(crate) fn grpc_url(&self) -> String {
         self.url.replacen("waymaker://", "http://", 1)
     }
 
-    /// How many bytes of the first connection have passed in this direction. Only counted where it is to be cut or to
-    /// stall.
+    /// Returns the number of bytes of the first connection that have passed in this direction. It is counted only if
+    /// the fault is a cut or a stall.
     pub(crate) fn passed(&self, toward: Toward) -> u64 {
         self.progress.passed[toward as usize].load(Ordering::Relaxed)
     }
@@ -159,7 +159,7 @@ impl Relay {
         self.stall_is(Stall::Stalled).await;
     }
 
-    /// Lets a stalled connection go on.
+    /// Resumes a stalled connection.
     pub(crate) fn resume(&self) {
         self.progress.stall.send_replace(Stall::Resumed);
     }
@@ -175,14 +175,14 @@ impl Relay {
             .expect("the relay is there");
     }
 
-    /// Cuts every connection there is. New ones work.
+    /// Cuts every open connection. New connections work.
     pub(crate) fn cut(&self) {
         for wire in self.wires.lock().unwrap().drain(..) {
             wire.abort();
         }
     }
 
-    /// Cuts every connection there is. New ones reach the server only after `noticed`.
+    /// Cuts every open connection. New connections reach the server only after `noticed`.
     pub(crate) async fn cut_until_noticed(&self, noticed: impl Future<Output = ()>) {
         self.progress.passes_new.send_replace(false);
         self.cut();
@@ -211,7 +211,7 @@ impl Drop for Relay {
     }
 }
 
-/// Passes on what either side sends, to the end of the connection. However it ends, both sides see the end.
+/// Passes on the bytes of both sides until the connection ends. Both sides see the end, regardless of its cause.
 async fn connect(
     mut client: TcpStream,
     mut server: TcpStream,
@@ -227,7 +227,7 @@ async fn connect(
         Some(Fault::Cut { toward, after } | Fault::Stall { toward, after, .. }) => (toward, after),
         Some(Fault::Repeat | Fault::RepeatLate | Fault::Jitter { .. }) => (Toward::Server, u64::MAX),
     };
-    // Hands over its small pieces as they come.
+    // The relay passes small pieces on as they arrive.
     server.set_nodelay(true).unwrap();
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
     let [to_server_count, to_client_count] = &progress.passed;
@@ -270,13 +270,13 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Passes on so many bytes, and no more. False if the connection ended before.
+    /// Passes on exactly `left` bytes. Returns false if the connection ended first.
     async fn bytes(&mut self, mut left: u64) -> bool {
         let mut buffer = [0; 4096];
         while left > 0 {
             let room = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             let Ok(len) = self.from.read(&mut buffer[..room]).await else { return false };
-            // Before anybody can have read them.
+            // Count the bytes before a peer can read them.
             self.passed.fetch_add(len as u64, Ordering::Relaxed);
             if len == 0 || self.to.write_all(&buffer[..len]).await.is_err() {
                 return false;
@@ -286,7 +286,7 @@ impl Pass<'_> {
         true
     }
 
-    /// Passes on data, one piece in four late.
+    /// Passes on data; one piece in four is delayed.
     async fn late(&mut self, delay_max: Duration) {
         let mut random = Random::new(LATE_COUNT.fetch_add(1, Ordering::Relaxed));
         let mut buffer = [0; 4096];
@@ -301,7 +301,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Passes on requests, of which all but the greeting come again: at once, or on later connections.
+    /// Passes on requests. All except the greeting are repeated: at once, or on later connections.
     async fn frames(&mut self, fault: Option<Fault>, requests: &Mutex<Vec<u8>>) {
         let is_late = matches!(fault, Some(Fault::RepeatLate));
         let (mut buffer, mut out) = (Vec::new(), Vec::new());

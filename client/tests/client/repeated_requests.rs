@@ -1,4 +1,4 @@
-//! Requests of which the server gets more copies than were sent.
+//! Requests of which the server receives duplicates.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::patience::{HOUR, patient, soon};
 use crate::real::server;
 use crate::relay::{Fault, Relay};
 
-/// Whatever is asked for has its effect once: fences rise by one, tokens are taken once, and a refusal is one of its
-/// request and not of the connection.
+/// Each request takes effect once. Fences rise by one, tokens are taken once, and a refusal concerns its request and
+/// not the connection.
 #[tokio::test]
 async fn a_duplicated_request_of_any_kind_takes_effect_once() {
     let server = server!();
@@ -45,8 +45,8 @@ async fn a_duplicated_request_of_any_kind_takes_effect_once() {
     assert_nothing_is_left(&other).await;
 }
 
-/// Each connection brings all requests of those before it once more: acquires of locks that were released, releases of
-/// locks whose keys are held again.
+/// Each connection repeats all requests of the earlier connections: acquires of released locks, and releases of locks
+/// whose keys are held again.
 #[tokio::test]
 async fn a_late_copy_of_a_request_neither_grants_nor_releases() {
     let server = server!();
@@ -59,7 +59,7 @@ async fn a_late_copy_of_a_request_neither_grants_nor_releases() {
         let lock = client.write("k").await.unwrap();
         relay.cut();
         assert_eq!(other.inspect("released").await.unwrap().holder_count, 0);
-        // Answered on the next connection, behind what is repeated there.
+        // The response arrives on the next connection, after the repeated requests.
         assert_eq!(soon(client.inspect("released")).await.unwrap().holder_count, 0);
         assert_eq!(client.inspect("released").await.unwrap().fence, fence);
         for lock in [&held, &lock] {

@@ -1,4 +1,4 @@
-//! Locks that outlive their server.
+//! Locks that survive a restart of their server.
 
 use waymaker_client::{Error, ErrorCode, FenceScope};
 
@@ -21,7 +21,7 @@ async fn local_scope_locks_and_fences_survive_a_server_kill() {
     let client = connect(&server, "bob").await;
     let error = client.write("held").try_().await.unwrap_err();
     assert_eq!(error.contention().unwrap().owner, b"alice");
-    // Once its counter is in the log, a key stays there, whatever is asked for.
+    // Once the counter of a key is in the log, it stays there, regardless of the requested scope.
     assert_eq!(client.write("freed").await.unwrap().fence(), 2);
 }
 
@@ -34,7 +34,7 @@ async fn a_client_survives_a_server_kill_with_only_a_delay() {
     let own_lease = client.write("own").scope(FenceScope::Local).lease(HOUR).await.unwrap();
     let of_session = client.write("session").scope(FenceScope::Local).session_lease().await.unwrap();
     let server = tokio::task::spawn_blocking(move || server.restart(&data_dir)).await.unwrap();
-    // Whoever asks waits until the client is connected again.
+    // The caller waits until the client has reconnected.
     let next = soon(async { client.write("next").scope(FenceScope::Local).await.unwrap() }).await;
     assert_eq!(next.fence(), 1);
     assert!(own_lease.is_held() && of_session.is_held());

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-/// Path of the server that `cargo build --workspace --bins` left beside this test.
+/// Returns the path of the server that `cargo build --workspace --bins` left beside this test.
 ///
-/// Tests build nothing themselves: a build inside a test waits for other builds, and a build of one package has other
+/// Tests build no programs themselves: a build inside a test waits for other builds. A build of one package has other
 /// features and compiles its dependencies again.
 ///
 /// # Panics
@@ -29,7 +29,7 @@ pub(crate) fn server_program() -> &'static Path {
     })
 }
 
-/// Path of an example of this package, as `cargo test` built it.
+/// Returns the path of an example of this package, as `cargo test` built it.
 ///
 /// # Panics
 ///
@@ -44,12 +44,12 @@ pub(crate) fn example(name: &str) -> PathBuf {
     })
 }
 
-/// Returns this program, or the problem with it: it is missing, older than its sources, or of another checkout.
+/// Returns this program, or the problem with it: it is missing, older than its sources, or from another checkout.
 pub(crate) fn up_to_date(program: PathBuf) -> Result<PathBuf, String> {
     up_to_date_in(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace"), program)
 }
 
-/// The same for a workspace.
+/// Does the same for a workspace.
 fn up_to_date_in(workspace: &Path, program: PathBuf) -> Result<PathBuf, String> {
     let Some(built) = modified(&program) else {
         return Err(format!("there is no {}", program.display()));
@@ -58,7 +58,7 @@ fn up_to_date_in(workspace: &Path, program: PathBuf) -> Result<PathBuf, String> 
     let rules = fs::read_to_string(program.with_extension("d")).unwrap_or_default();
     let mut all = sources(&rules).peekable();
     if all.peek().is_some() && !all.any(|source| source.starts_with(workspace)) {
-        // A folder of programs that was copied here, as from another worktree.
+        // The folder of programs was copied here, for example from another worktree.
         return Err(format!("{} was not built from {}", program.display(), workspace.display()));
     }
     let newer = sources(&rules).find(|source| modified(source).is_none_or(|changed| changed > built));
@@ -68,7 +68,7 @@ fn up_to_date_in(workspace: &Path, program: PathBuf) -> Result<PathBuf, String> 
     }
 }
 
-/// Returns the files after the first colon of a rule for `make`. A backslash stands in front of a space in a name.
+/// Returns the files after the first colon of a rule for `make`. A backslash escapes a space in a name.
 fn sources(rules: &str) -> impl Iterator<Item = PathBuf> {
     let (_, names) = rules.split_once(": ").unwrap_or_default();
     let names = names.replace("\\ ", "\0");

@@ -1,4 +1,4 @@
-//! Several keys, trees and pools against the real server.
+//! Multi-key claims, trees and pools, with a real server.
 
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -69,7 +69,7 @@ async fn a_dropped_multi_key_acquire_leaves_all_queues() {
     drop(soon(other.multi(["a", "b"]).into_future()).await.unwrap());
 }
 
-/// The wire is cut while keys are granted, awaited and released.
+/// The link is cut while keys are granted, awaited and released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn multi_key_claims_survive_repeated_connection_cuts() {
     const SEAT_COUNT: u64 = 5;
@@ -123,7 +123,7 @@ async fn a_path_blocks_its_ancestors_and_descendants_but_not_its_siblings() {
     beside.release().await.unwrap();
     lock.release().await.unwrap();
     assert_eq!(soon(all).await.unwrap().unwrap().fence(), 3);
-    // Another namespace of the server altogether.
+    // Trees and plain keys are in separate namespaces.
     assert_eq!(client.list("").await.unwrap(), []);
 }
 
@@ -148,7 +148,7 @@ async fn a_path_without_a_lease_is_lost_only_after_its_connection() {
     soon(lock.lost()).await;
 }
 
-/// Uses the real clock: the holder stops to believe in its lock before the server grants the path to another client.
+/// Uses the real clock: the holder's deadline passes before the server grants the path to another client.
 #[tokio::test]
 async fn a_path_without_a_lease_is_lost_before_another_client_gets_it() {
     let server = server!();

@@ -10,12 +10,12 @@ use crate::cut_everywhere::{Work, whole};
 use crate::real::server;
 use crate::relay::{Fault, Relay, Toward};
 
-/// Number of places of the exchange at which a link stalls, in each direction.
+/// Number of positions in the exchange at which a link stalls, in each direction.
 const PLACE_COUNT: u64 = 20;
 /// Step of the client's clock while its link is stalled. After a few steps the client doubts the connection.
 const STEP: Duration = Duration::from_secs(2);
 
-/// The link goes on before any time has passed for the client, so the client keeps its connection.
+/// The link resumes before any time has passed for the client, so the client keeps its connection.
 async fn stall_briefly(url: &str, other: &Client, fault: Fault) {
     let (work, relay) = (Work::new(), Relay::with(url, fault).await);
     let resume = async {
@@ -27,7 +27,7 @@ async fn stall_briefly(url: &str, other: &Client, fault: Fault) {
     work.assert_over(other, fault).await;
 }
 
-/// The client takes the connection for dead and resumes its session on another one. The delayed frames arrive after the
+/// The client takes the connection for dead and resumes its session on another connection. The delayed frames arrive after the
 /// client has finished.
 async fn stall_for_long(url: &str, other: &Client, fault: Fault) {
     let (work, relay) = (Work::new(), Relay::with(url, fault).await);

@@ -1,4 +1,4 @@
-//! Acquires with the request id of a hold that a guard has: the newer guard owns the hold, and the older one learns it.
+//! Acquires with the request id of a held lock: the newer guard owns the hold, and the older guard is superseded.
 
 use std::future::IntoFuture;
 
@@ -8,8 +8,8 @@ use crate::connected::connect;
 use crate::patience::{HOUR, soon};
 use crate::real::server;
 
-/// Acquires a hold of every kind twice under one request id, first with one client and then with the other. The hold belongs to
-/// the second guard alone.
+/// Acquires a hold of every kind twice under one request id, first with one client and then with the other. Only the second guard
+/// then owns the hold.
 async fn take_up(first: &Client, second: &Client, name: &str) {
     macro_rules! twice {
         ($client:ident => $builder:expr) => {{
@@ -20,7 +20,7 @@ async fn take_up(first: &Client, second: &Client, name: &str) {
             assert!(!older.is_held());
             let released = soon(older.release()).await;
             assert!(matches!(released, Err(Error::Lost(LossReason::Superseded))), "{released:?}");
-            // The server serves this after all requests of the older guard.
+            // The server serves this query after all requests of the older guard.
             drop(first.inspect(name).await.unwrap());
             assert!(newer.is_held());
             soon(newer.release()).await.unwrap();
@@ -47,7 +47,7 @@ async fn a_guard_is_superseded_when_another_client_takes_over_its_hold() {
     take_up(&first, &second, "k").await;
 }
 
-/// Later requests of the older guard must not reach the hold of the newer guard.
+/// Later requests of the older guard must not affect the hold of the newer guard.
 #[tokio::test]
 async fn dropping_a_superseded_guard_releases_nothing() {
     let server = server!();
@@ -63,8 +63,8 @@ async fn dropping_a_superseded_guard_releases_nothing() {
     assert_eq!(client.inspect("k").await.unwrap().holder_count, 0);
 }
 
-/// Until a client reads that another one took up its hold, its guard believes in it. The other client may release it meanwhile. So a caller that moves
-/// to another client counts on its older guards no longer, and first waits for the answers to its older acquires.
+/// A guard counts as held until its client reads that another client took up the hold. That client may release the hold meanwhile.
+/// So a caller that moves to another client first waits for the responses to its older acquires. Then it ignores its older guards.
 #[test]
 fn a_guard_counts_as_held_until_its_client_receives_the_takeover() {
     let server = server!();
@@ -87,7 +87,8 @@ fn a_guard_counts_as_held_until_its_client_receives_the_takeover() {
     assert!(!older.is_held());
 }
 
-/// A try waits if its request id finds a claim that waits. A client that does not know this can send at most 1,024 further requests.
+/// A try waits if its request id finds a waiting claim. A client that is not notified of the wait can send at most 1,024 further
+/// requests.
 #[tokio::test]
 async fn a_try_that_takes_over_a_waiting_acquire_leaves_room_for_requests() {
     let server = server!();

@@ -1,4 +1,4 @@
-//! Encrypted connections, to the real server.
+//! Encrypted connections to a real server.
 
 use waymaker_client::{Client, Error, Tls, Unavailable};
 
@@ -21,7 +21,7 @@ async fn a_client_that_trusts_the_ca_is_served() {
         let client = connect(&server.tls_url(), tls).await.unwrap();
         let lock = soon(client.write("key").into_future()).await.unwrap();
         lock.release().await.unwrap();
-        // The other connections of the client encrypt too.
+        // The other connections of the client also use TLS.
         let permit = soon(client.semaphore("pool", 1).acquire().into_future()).await.unwrap();
         permit.release().await.unwrap();
         client.close().await.unwrap();

@@ -1,4 +1,4 @@
-//! What a client tells those who trace it.
+//! Spans and events of a client.
 
 use std::future::IntoFuture;
 

@@ -42,7 +42,7 @@ async fn a_client_without_credentials_sends_none() {
     assert_eq!(connection.credentials, b"");
 }
 
-/// The clock of the client stands still, so it would try again for ever.
+/// The clock of the client stands still, so without this rule it would try for ever.
 #[tokio::test]
 async fn connecting_ends_when_the_credentials_are_refused() {
     let server = FakeServer::new();

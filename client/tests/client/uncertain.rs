@@ -1,4 +1,4 @@
-//! Requests whose answer was lost, and how to find out about them.
+//! Requests whose response was lost, and how callers learn the outcome.
 
 use std::future::IntoFuture;
 
@@ -14,7 +14,7 @@ fn uncertain<T: std::fmt::Debug>(answer: Result<T, Error>) -> Uncertain {
     }
 }
 
-/// The next request that passes.
+/// Returns the number of the next request that passes the test.
 async fn seen(connection: &mut FakeConnection, is_it: impl Fn(&Seen) -> bool) -> u32 {
     loop {
         let (number, seen) = connection.next().await;
@@ -34,7 +34,7 @@ async fn an_uncertain_release_resolves_to_done_after_a_reconnect() {
     drop(connection);
     let uncertain = uncertain(soon(release).await.unwrap());
     assert!(uncertain.to_string().ends_with("the outcome of the request is unknown"), "{uncertain}");
-    // Only because somebody wants to know.
+    // The client reconnects only because a caller may query the outcome.
     server.start();
     let mut connection = server.resume().await;
     let number = seen(&mut connection, |seen| *seen == Seen::Release(id(9))).await;

@@ -13,12 +13,12 @@ const FACTORS: [u32; 4] = [1, 8, 64, 512];
 /// A stall of more than this part of the time may be the reason for a failure: several such stalls may add up.
 const STALL_PART: u32 = 20;
 
-/// Runs an attempt within whose `time` several tasks must react, such as the deadline of a call.
+/// Runs an attempt that succeeds only if several tasks react within `time`, for example before the deadline of a call.
 ///
-/// A program that is not scheduled for that time misses the deadline and fails rightly. So a failure counts only if nothing
+/// A program that is not scheduled for that time misses the deadline, which is correct. So a failure counts only if nothing
 /// stalled. Otherwise another attempt follows, with more time.
 ///
-/// `pulse` detects stalls: it asks the server that takes part, if there is one. The runtime must have one thread, and the
+/// `pulse` detects stalls: it sends a query to the server of the attempt, if there is one. The runtime must have one thread, and the
 /// server one worker, so that the pulse stalls whenever one of them does.
 pub(crate) async fn undisturbed(time: Duration, pulse: impl AsyncFn(), attempt: impl AsyncFn(Duration)) {
     for factor in FACTORS {
@@ -34,7 +34,7 @@ pub(crate) async fn undisturbed(time: Duration, pulse: impl AsyncFn(), attempt: 
         };
         let failed = tokio::select! {
             biased;
-            // Polled first, so that a stall is noted before its consequences.
+            // This branch is polled first, so that a stall is noted before its consequences.
             () = watching => unreachable!("it watches to the end"),
             outcome = outcome(attempt(time)) => match outcome {
                 Ok(()) => return,
@@ -52,7 +52,7 @@ pub(crate) async fn undisturbed(time: Duration, pulse: impl AsyncFn(), attempt: 
 async fn outcome(future: impl Future<Output = ()>) -> Result<(), Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(|context| {
-        // It is not polled again.
+        // The future is not polled again after a panic.
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(poll) => poll.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),
@@ -80,6 +80,6 @@ async fn a_failed_attempt_is_repeated_only_after_a_stall() {
     };
     assert_eq!(attempt(Duration::from_secs(10) / STALL_PART).await, (true, 2));
     let (is_over, times) = attempt(Duration::ZERO).await;
-    // The machine may have stalled all the same.
+    // The machine may have stalled in spite of this.
     assert!((is_over, times) == (false, 1) || (is_over, times) == (true, 2));
 }

@@ -27,7 +27,7 @@ async fn the_lock_is_held_during_the_work_and_released_afterwards() {
     assert_eq!(soon(other.write("k").try_().into_future()).await.unwrap().fence(), 2);
 }
 
-/// Whatever was awaited when the lock was lost is dropped.
+/// The work is dropped at the await at which it is when the lock is lost.
 #[tokio::test]
 async fn the_work_is_dropped_when_the_lock_is_lost() {
     struct Flag(Arc<AtomicBool>);
@@ -100,7 +100,7 @@ async fn multi_key_path_and_permit_claims_can_run_work() {
     assert_eq!(client.session().holds().await.unwrap(), []);
 }
 
-/// The task that would tell of the loss had no turn while the work blocked the only thread, and then no server to ask.
+/// The task that reports losses could not run while the work blocked the only thread. Afterwards there is no server to respond.
 #[tokio::test]
 async fn work_longer_than_its_lease_fails_even_without_a_loss_event() {
     let server = server!();
@@ -115,7 +115,7 @@ async fn work_longer_than_its_lease_fails_even_without_a_loss_event() {
     assert!(matches!(done, Err(Error::Lost(LossReason::LocalDeadline))), "{done:?}");
 }
 
-/// The server still has the lock, and takes the release.
+/// The server still has the hold, and accepts the release.
 #[tokio::test]
 async fn work_past_its_local_deadline_fails_even_if_the_release_succeeds() {
     let (server, clock) = (server!(), ManualClock::new());
@@ -133,14 +133,14 @@ async fn work_fails_if_the_client_is_closed_meanwhile() {
     let done = client.with_lock("k", async |_| {
         let client = client.clone();
         tokio::spawn(async move { closed.send(client.close().await).unwrap() });
-        // Blocks its thread, as work should not. So the work never awaits, and the client cannot drop it.
+        // The work blocks its thread, which real work should not do. It never awaits, so the client cannot drop it.
         closes.recv_timeout(SOON).unwrap().unwrap();
     });
     let done = soon(done).await;
     assert!(matches!(done, Err(Error::Lost(LossReason::ClientClosed))), "{done:?}");
 }
 
-/// A guard may be moved to another task or thread, and so may the future of work under one.
+/// A guard may move to another task or thread, and so may the future of work under a guard.
 #[test]
 fn guards_are_send_and_sync() {
     fn owned<T: Send + Sync + 'static>() {}

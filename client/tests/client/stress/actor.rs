@@ -1,4 +1,4 @@
-//! A caller that acquires, gives up, asks again under the same request id, and holds.
+//! A caller that acquires, abandons, repeats acquires under one request id, and holds locks.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,20 +13,20 @@ use super::beliefs::{Belief, Believer};
 use super::random_of;
 use crate::random::Random;
 
-/// So few that they are nearly always contended.
+/// Few keys, so that they are nearly always contended.
 const KEY_COUNT: u64 = 6;
 const LEASE: Duration = Duration::from_secs(2);
-/// Longest wait of an acquire.
+/// Maximum wait of an acquire.
 const WAIT: Duration = Duration::from_secs(1);
-/// A guard whose hold another client took up learns it within this time, also if its connection was just cut.
+/// Maximum time until a guard notices that another client took up its hold, even if its connection was just cut.
 const TOLD_WITHIN: Duration = Duration::from_secs(20);
 
-/// What all actors of a process share.
+/// State that all actors of a process share.
 pub(crate) struct Stage {
     pub(crate) clients: Vec<Client>,
     /// Number of the first client.
     pub(crate) client_first: u64,
-    /// Different in every process, so no two of them share a request id.
+    /// Name that differs in every process, so that no two processes share a request id.
     pub(crate) name: String,
     pub(crate) lock_count: AtomicU64,
     pub(crate) lock_count_wanted: u64,
@@ -103,7 +103,7 @@ impl Stage {
     async fn fulfil(&self, wish: &Wish, random: &mut Random) {
         let mut believers = Vec::new();
         let mut client = random.below(self.clients.len() as u64) as usize;
-        // No acquire of this client is on its way.
+        // Whether no acquire of this client is in flight.
         let mut may_hand_over = true;
         for _ in 0..1 + random.below(4) {
             may_hand_over = match random.below(8) {
@@ -120,7 +120,7 @@ impl Stage {
                     self.take(Some(one), client, &mut believers);
                     self.take(Some(other), client, &mut believers)
                 }
-                // Releases of the client that had the holds may be on their way.
+                // Releases of the client that had the holds may be in flight.
                 5..7 if may_hand_over => {
                     client = (client + 1) % self.clients.len();
                     self.hand_over(wish, client, &mut believers).await
@@ -144,7 +144,8 @@ impl Stage {
         }
     }
 
-    /// Keeps the granted locks, and returns whether there are any. Contention, loss and a cut link are no failures.
+    /// Keeps the granted locks, and returns whether there are any. Contention, a loss and a cut link are not
+    /// failures.
     fn take(&self, granted: Option<Result<Vec<Lock>>>, client: usize, believers: &mut Vec<Believer>) -> bool {
         match granted {
             Some(Ok(locks)) => {
@@ -158,8 +159,8 @@ impl Stage {
         }
     }
 
-    /// Another client takes up the holds, also those whose guards were given up or dropped. From its acquire on, the older guards
-    /// do not count. They must learn of the grant.
+    /// Moves to another client, which takes up the holds, even if their guards were abandoned or dropped. After its acquire, the
+    /// older guards do not count. They must be superseded.
     async fn hand_over(&self, wish: &Wish, client: usize, believers: &mut Vec<Believer>) -> bool {
         let older: Vec<_> = believers.drain(..).map(|believer| self.record(believer)).collect();
         let attempt = wish.attempt(&self.clients[client]).await;

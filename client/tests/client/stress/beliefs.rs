@@ -1,11 +1,11 @@
-//! The times at which guards believed in their locks, and the verdict on them, which asks no server.
+//! The times at which guards counted their locks as held, and a check of these times that needs no server.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use waymaker_client::{BootClock, Clock, Lock, LockId};
 
-/// One guard that said `is_held` from `begin` to `end`, on the clock that all processes of the machine share.
+/// A guard that reported `is_held` from `begin` to `end`, on the clock that all processes of the machine share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Belief {
     pub(crate) key: String,
@@ -34,19 +34,20 @@ impl Believer {
         believer
     }
 
-    /// Asks the guard whether the lock is held, and returns the answer.
+    /// Asks the guard whether the lock is held, and returns the result.
     pub(crate) fn ask(&mut self) -> bool {
         let before = now();
         let is_held = self.lock.is_held();
         if is_held {
-            // It said so at an instant between the two readings, so only what lies between two such answers counts.
+            // The result is from an instant between the two readings, so only the time between two such results
+            // counts.
             self.begin.get_or_insert_with(now);
             self.end = before;
         }
         is_held
     }
 
-    /// Asks once more, and returns the guard with its belief.
+    /// Asks the guard again, and returns it with its belief.
     pub(crate) fn finish(mut self) -> (Lock, Option<Belief>) {
         self.ask();
         let belief = self.begin.filter(|begin| *begin < self.end).map(|begin| Belief {
@@ -66,8 +67,8 @@ fn now() -> u64 {
     BootClock.now().as_nanos()
 }
 
-/// Returns the pairs of guards that contradict each other: two that believed at the same time in holds of one key of which one is
-/// exclusive, or two guards of one client that believed in one hold.
+/// Returns the pairs of guards that contradict each other. Both counted as held at the same time: either for holds of one key of
+/// which one is exclusive, or, in one client, for the same hold.
 pub(crate) fn contradictions(mut beliefs: Vec<Belief>) -> Vec<(Belief, Belief)> {
     beliefs.sort_by_key(|belief| belief.begin);
     let mut contradictions = Vec::new();
@@ -77,7 +78,7 @@ pub(crate) fn contradictions(mut beliefs: Vec<Belief>) -> Vec<(Belief, Belief)> 
         others.retain(|other| other.end > belief.begin);
         for other in others.iter() {
             let is_contradiction = match other.id == belief.id {
-                // A guard of another client learns from an event that a newer one took up its hold.
+                // The guard of another client is superseded later, by an event.
                 true => other.client == belief.client,
                 false => !(other.is_shared && belief.is_shared),
             };

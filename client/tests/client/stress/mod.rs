@@ -1,5 +1,5 @@
-//! Many callers that give up, ask again under one request id and hold, over links that are late and that are cut. A table of what
-//! all guards believed shows whether two of them ever contradicted each other.
+//! Many callers that abandon acquires, repeat them under one request id and hold locks, over links with delays and cuts. A table
+//! of the times at which each guard counted as held shows whether two guards ever contradicted each other.
 //!
 //! `WAYMAKER_STRESS_LOCKS` is the number of locks, 3,000 by default. From 50,000 locks on, other processes take part.
 //! `WAYMAKER_STRESS_SEED` is the seed of their choices, 0 by default.
@@ -34,7 +34,7 @@ const CUT_PAUSE_MAX_MS: u64 = 400;
 /// All clients have the same owner, so that one finds what another acquired under a request id.
 const OWNER: &str = "stress";
 
-/// The random numbers of one of the callers, or of the links of a process.
+/// Returns the random numbers of one caller, or of the links of a process.
 fn random_of(number: u64) -> Random {
     let seed = std::env::var("WAYMAKER_STRESS_SEED");
     let seed: u64 = seed.map_or(0, |seed| seed.parse().expect("a number"));

@@ -1,4 +1,4 @@
-//! Other processes that take part: this test program, started again.
+//! Additional processes of the stress test: this test program, started again.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -9,10 +9,10 @@ use waymaker_client::LockId;
 use super::beliefs::Belief;
 use super::believe;
 
-/// Tells a process what to do: the address of the server, its number, and the number of locks.
+/// Environment variable with the task of a process: the address of the server, its number, and the number of locks.
 const TASK: &str = "WAYMAKER_STRESS_TASK";
 const CHILD_COUNT: u64 = 2;
-/// Marks a line with a belief.
+/// Prefix of a line with a belief.
 const MARK: &str = "belief";
 
 /// A process that takes part.
@@ -41,7 +41,7 @@ pub(crate) fn start(server_url: &str, lock_count: u64) -> Vec<Participant> {
 }
 
 impl Participant {
-    /// Waits for its end, and returns what its guards believed.
+    /// Waits for the process to end, and returns the beliefs of its guards.
     pub(crate) fn finish(mut self) -> Vec<Belief> {
         let beliefs = self.reading.take().expect("it is finished once").join().unwrap();
         assert!(self.child.wait().unwrap().success(), "a process that took part failed");
@@ -56,7 +56,7 @@ impl Drop for Participant {
     }
 }
 
-/// The part of a process that [`start`] started. Without a task the test does nothing.
+/// Runs the part of a process that [`start`] started. Without a task the test does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn subprocess_entry() {
     let Ok(task) = std::env::var(TASK) else { return };
@@ -69,7 +69,7 @@ async fn subprocess_entry() {
 }
 
 fn parse(line: &str) -> Option<Belief> {
-    // The test harness may have written in front of the first line.
+    // The test harness may have printed text before the first line.
     let mut words = line[line.find(MARK)?..].split(' ').skip(1);
     let key = words.next()?.to_owned();
     let number = |words: &mut dyn Iterator<Item = &str>| words.next()?.parse().ok();
