@@ -197,7 +197,6 @@ impl<G> AcquireBuilder<G> {
     /// The server may notice the loss before the client does. So the local deadline is never more than `delay` after
     /// the last sign of life from the server. With a delay below one second, this protection is impossible. Another
     /// client may get such a lock before this client notices the loss, and only the fence protects.
-    /// else's before this client knows, and only its fence tells.
     pub fn release_after(mut self, delay: Duration) -> Self {
         self.claim.release_after_ms = Some(milliseconds(delay));
         self

@@ -101,7 +101,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`AcquireBuilder::run`](crate::AcquireBuilder::run), with [`Error::Lost`] if the lock was lost while the work ran.
+    /// As [`AcquireBuilder::run`](crate::AcquireBuilder::run), with [`Error::Lost`] if the lock was lost while the
+    /// work ran.
     pub fn with_lock<T>(&self, key: impl AsRef<[u8]>, work: impl FnOnce(&Lock) -> T) -> Result<T> {
         pollster::block_on(self.client.with_lock(key, async |lock| work(lock)))
     }

@@ -210,7 +210,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for a key that is empty or too long, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
+    /// [`Error::Refused`] for a key that is empty or too long, [`Error::Unavailable`], [`Error::Uncertain`] and
+    /// [`Error::Closed`].
     pub async fn verify(&self, key: impl AsRef<[u8]>, fence: u64) -> Result<Verification> {
         self.home(key.as_ref()).flat.verify(checked_key(key.as_ref())?, fence).await
     }
@@ -219,7 +220,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for a key that is empty or too long, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
+    /// [`Error::Refused`] for a key that is empty or too long, [`Error::Unavailable`], [`Error::Uncertain`] and
+    /// [`Error::Closed`].
     pub async fn inspect(&self, key: impl AsRef<[u8]>) -> Result<KeyStatus> {
         self.home(key.as_ref()).flat.inspect(checked_key(key.as_ref())?).await
     }
@@ -240,31 +242,33 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for a prefix that is too long, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
+    /// [`Error::Refused`] for a prefix that is too long, [`Error::Unavailable`], [`Error::Uncertain`] and
+    /// [`Error::Closed`].
     pub async fn list(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<HeldLock>> {
         self.operator(NamespaceKind::Flat).list(prefix).await
     }
 
-    /// Returns all claims of the namespace that wait for keys that begin with `prefix`, in no particular order. The client reads
-    /// them page by page. A claim that waits all the while is listed once for each of its keys. A claim that begins or ends to wait
-    /// meanwhile may be missing.
+    /// Returns all claims of the namespace that wait for keys that begin with `prefix`, in no particular order. The
+    /// client reads them page by page. A claim that waits all the while is listed once for each of its keys. A claim
+    /// that begins or ends to wait meanwhile may be missing.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for a prefix that is too long, and with `bad_input` and the field `waiting` if the server is older and lacks
-    /// [`Capabilities::LIST_WAITING`](crate::Capabilities); [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
+    /// [`Error::Refused`] for a prefix that is too long, and with `bad_input` and the field `waiting` if the server
+    /// is older and lacks [`Capabilities::LIST_WAITING`](crate::Capabilities); [`Error::Unavailable`],
+    /// [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn list_waiting(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<WaitingClaim>> {
         self.operator(NamespaceKind::Flat).list_waiting(prefix).await
     }
 
-    /// Returns the pools of the namespace whose names begin with `prefix`, in no particular order: pools in use, and pools whose
-    /// capacity was set. The client reads them page by page. A pool that exists all the while is listed once. A pool that comes or
-    /// goes meanwhile may be missing.
+    /// Returns the pools of the namespace whose names begin with `prefix`, in no particular order: pools in use, and
+    /// pools whose capacity was set. The client reads them page by page. A pool that exists all the while is listed
+    /// once. A pool that comes or goes meanwhile may be missing.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with `bad_input` for a prefix that is too long, [`Error::Unavailable`], [`Error::Uncertain`] and
-    /// [`Error::Closed`]. Servers of 0.1.0 refuse the request with `bad_input`.
+    /// [`Error::Refused`] with `bad_input` for a prefix that is too long, [`Error::Unavailable`],
+    /// [`Error::Uncertain`] and [`Error::Closed`]. Servers of 0.1.0 refuse the request with `bad_input`.
     pub async fn pools(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<PoolSummary>> {
         check_len("prefix", prefix.as_ref(), 0, KEY_LEN_MAX)?;
         self.space().link(NamespaceKind::Pool)?.pools(prefix.as_ref().into()).await
@@ -321,8 +325,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with `bad_input` if the server is older and lacks [`Capabilities::SERVER_STATUS`](crate::Capabilities);
-    /// [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
+    /// [`Error::Refused`] with `bad_input` if the server is older and lacks
+    /// [`Capabilities::SERVER_STATUS`](crate::Capabilities); [`Error::Unavailable`], [`Error::Uncertain`] and
+    /// [`Error::Closed`].
     pub async fn server_status(&self) -> Result<ServerStatus> {
         self.space().flat.server_status().await
     }
@@ -336,14 +341,14 @@ impl Client {
         self.space().flat.namespaces().await
     }
 
-    /// Removes the namespace with this name, which is its name on the wire, such as `sem/jobs`. It must contain nothing but idle
-    /// keys, and no connection may use it, not even one of this client.
+    /// Removes the namespace with this name, which is its name on the wire, such as `sem/jobs`. It must contain
+    /// nothing but idle keys, and no connection may use it, not even one of this client.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with `not_found` if there is no such namespace, or with `bad_input` and the field `namespace` if it belongs to
-    /// a front end, `connections` if a connection uses it, or `contents` if it is not empty; [`Error::Unavailable`],
-    /// [`Error::Uncertain`] and [`Error::Closed`].
+    /// [`Error::Refused`] with `not_found` if there is no such namespace, or with `bad_input` and the field
+    /// `namespace` if it belongs to a front end, `connections` if a connection uses it, or `contents` if it is not
+    /// empty; [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn remove_namespace(&self, name: impl AsRef<[u8]>) -> Result<()> {
         check_len("namespace", name.as_ref(), 1, NAMESPACE_LEN_MAX)?;
         self.space().flat.remove_namespace(name.as_ref().into()).await

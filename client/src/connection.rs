@@ -349,9 +349,9 @@ impl Task {
 }
 
 impl Drop for Task {
-    /// Sends the releases that are still queued when the runtime shuts down during a connection, for example of guards
-    /// dropped at the end of `main`. Sends only as much as the socket accepts without waiting. The leases of these locks need
-    /// not expire then.
+    /// Sends the releases that are still queued when the runtime shuts down during a connection, for example of
+    /// guards dropped at the end of `main`. Sends only as much as the socket accepts without waiting. The leases of
+    /// these locks need not expire then.
     fn drop(&mut self) {
         let Some(Link { writer, .. }) = &mut self.link else { return };
         let now = self.clock.now();

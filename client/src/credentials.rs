@@ -53,7 +53,7 @@ impl Credentials {
     ///
     /// # Errors
     ///
-    /// [`CredentialsError`] if the file cannot be read, is empty, or is too long for a token.
+    /// `CredentialsError` if the file cannot be read, is empty, or is too long for a token.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, CredentialsError> {
         let path = path.as_ref();
         // The buffer has room for the longest file, so it never moves and leaves no copy behind.

@@ -139,8 +139,8 @@ pub enum Unavailable {
         message: String,
         /// Limit that is reached, if the code is `overloaded`.
         limit: Option<u64>,
-        /// Time until another attempt can succeed, if the server reports it. It does so while it is `recovering`, and while
-        /// it refuses `credentials` because too many logins from this address failed.
+        /// Time until another attempt can succeed, if the server reports it. It does so while it is `recovering`, and
+        /// while it refuses `credentials` because too many logins from this address failed.
         retry_after: Option<Duration>,
     },
 }
@@ -368,8 +368,8 @@ mod tests {
         assert_eq!(told(b""), "cancelled: the claim ended while it waited");
     }
 
-    /// The number in this response is not a cancel reason: a server that refuses to resume a lane sends the number of the
-    /// later attempt.
+    /// The number in this response is not a cancel reason: a server that refuses to resume a lane sends the number of
+    /// the later attempt.
     #[test]
     fn a_cancelled_connection_attempt_is_not_reported_as_a_cancelled_claim() {
         let message = b"a later attempt has taken up this lane";

@@ -94,7 +94,7 @@ impl Process {
 /// One lane, with its handles, the channel of their commands, and the codec of its reader. Bytes replace the socket,
 /// and calls replace the task.
 pub struct Harness {
-    /// Handle of the client; `None` after [`Harness::desert`].
+    /// Handle of the client; `None` after `desert`.
     shared: Option<Arc<Shared>>,
     commands: mpsc::UnboundedReceiver<Command>,
     clock: Arc<dyn Clock>,

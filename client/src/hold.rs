@@ -25,7 +25,8 @@ pub(crate) struct Hold {
     pub(crate) lease_ms: LeaseMs,
     /// Deadline by the hold's own lease and by the check after a resumed connection.
     pub(crate) bound: SharedInstant,
-    /// Local deadline of the session, if the hold is on the session's lease. One keep-alive moves it for all such holds.
+    /// Local deadline of the session, if the hold is on the session's lease. One keep-alive moves it for all such
+    /// holds.
     pub(crate) session: Option<Arc<SharedInstant>>,
     /// Present if the hold ends some time after its connection was lost.
     pub(crate) tie: Option<ConnectionTie>,

@@ -192,7 +192,7 @@ pub(crate) fn hello(target: &Target, offer: Offer, session: SessionRequest, atte
 ///
 /// # Errors
 ///
-/// The error of a server that refused the HELLO, or [`Error::Protocol`] if its response does not fit a HELLO.
+/// The error of a server that refused the HELLO, or a protocol error if its response does not fit a HELLO.
 pub(crate) fn welcome(frame: Frame<'_>, offer: Offer) -> Result<Welcome> {
     match Response::decode(frame)? {
         Response::Welcome(Welcome { version, .. })

@@ -78,8 +78,9 @@ impl Lock {
 
     /// Returns the length of the lease in milliseconds, as the server reported it with the grant or the newest extend.
     ///
-    /// The length is shorter than the requested lease if [`Lock::is_clamped`]. For a lock on the session's lease, it is the
-    /// length of that lease. `None` for a hold without a lease. [`Lock::remaining`] returns the remaining time.
+    /// The length is shorter than the requested lease if [`Lock::is_clamped`]. For a lock on the session's lease, it
+    /// is the length of that lease. `None` for a hold without a lease. [`Lock::remaining`] returns the remaining
+    /// time.
     pub fn lease_ms(&self) -> Option<u32> {
         self.hold.lease_ms.get()
     }

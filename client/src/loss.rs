@@ -23,8 +23,8 @@ pub enum LossReason {
     LocalDeadline,
     /// The client was closed, or its runtime has shut down, so the lease is no longer renewed.
     ClientClosed,
-    /// A newer acquire with the same request id took over the hold, in this client or in another one. The newer guard holds the
-    /// lock; releasing or dropping the older guard changes nothing.
+    /// A newer acquire with the same request id took over the hold, in this client or in another one. The newer guard
+    /// holds the lock; releasing or dropping the older guard changes nothing.
     Superseded,
     /// The guard released the lock, forgot it, or was dropped. This is no loss:
     /// [`on_loss`](crate::AcquireBuilder::on_loss) is not called.

@@ -69,8 +69,8 @@ impl Operator {
         self.space.link(self.kind)?.list(prefix.as_ref().into()).await
     }
 
-    /// Returns all claims that wait for keys that begin with `prefix`, or for a path or paths below it, as [`Client::list_waiting`]
-    /// does for keys.
+    /// Returns all claims that wait for keys that begin with `prefix`, or for a path or paths below it, as
+    /// [`Client::list_waiting`] does for keys.
     ///
     /// # Errors
     ///

@@ -13,7 +13,8 @@ pub(crate) enum Reply<T> {
     Nobody,
     Caller {
         sender: oneshot::Sender<Result<T>>,
-        /// Latest instant for the answer; then the caller gets an error. The claim of an acquire has its own wait instead.
+        /// Latest instant for the answer; then the caller gets an error. The claim of an acquire has its own wait
+        /// instead.
         answer_by: BootTime,
         /// Whether the request was sent in a session that ended, so the server may have served it.
         was_sent: bool,
@@ -34,7 +35,7 @@ impl<T> Reply<T> {
         matches!(self, Self::Caller { .. })
     }
 
-    /// Returns whether a caller waits for the answer or may ask for the outcome later.
+    /// Returns whether a caller waits for the answer or may query the outcome later.
     pub(crate) fn is_awaited(&self) -> bool {
         match self {
             Self::Nobody => false,

@@ -82,7 +82,7 @@ impl fmt::Debug for Member {
 }
 
 impl SharedSession {
-    /// Adds a connection, which must later call [`SharedSession::leave`].
+    /// Adds a connection, which must later call `leave`.
     pub(crate) fn enter(&self, member: Member) -> Result<()> {
         let mut state = self.lock();
         if state.closed {

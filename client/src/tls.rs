@@ -12,7 +12,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// TLS settings of a client for a `waymaker+tls://` address, and of the clients in `waymaker-dialects` for `https://` and `wss://`.
+/// TLS settings of a client for a `waymaker+tls://` address, and of the clients in `waymaker-dialects` for `https://`
+/// and `wss://`.
 ///
 /// ```no_run
 /// # async fn example() -> waymaker_client::Result<()> {
@@ -78,7 +79,7 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// [`TlsError`] if a file cannot be used, or if the host is not a valid name for a certificate.
+    /// `TlsError` if a file cannot be used, or if the host is not a valid name for a certificate.
     pub fn for_rustls(&self, host: &str) -> Result<(ClientConfig, ServerName<'static>), TlsError> {
         let name = self.server_name.as_deref().unwrap_or(host);
         let name =

@@ -54,7 +54,8 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for a path beyond the limits, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
+    /// [`Error::Refused`] for a path beyond the limits, [`Error::Unavailable`], [`Error::Uncertain`] and
+    /// [`Error::Closed`].
     pub async fn inspect(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<KeyStatus> {
         let path = path_key(path)?;
         self.link()?.inspect(path).await
@@ -74,8 +75,8 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// As [`Tree::inspect`], and [`Error::Refused`] with `bad_input` and the field `waiting` if the server is older and lacks
-    /// [`Capabilities::LIST_WAITING`](crate::Capabilities).
+    /// As [`Tree::inspect`], and [`Error::Refused`] with `bad_input` and the field `waiting` if the server is older
+    /// and lacks [`Capabilities::LIST_WAITING`](crate::Capabilities).
     pub async fn list_waiting(
         &self,
         path: impl IntoIterator<Item = impl AsRef<[u8]>>,

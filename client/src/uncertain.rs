@@ -80,7 +80,7 @@ impl Resolver {
         self.outcome.send_replace(Some(outcome));
     }
 
-    /// Returns whether a caller may still ask for the outcome.
+    /// Returns whether a caller may still query the outcome.
     pub(crate) fn is_awaited(&self) -> bool {
         self.outcome.receiver_count() > 0
     }

@@ -134,7 +134,7 @@ impl Watch {
         &self.key
     }
 
-    /// Waits for the next state that was not returned yet. Returns `None` if there will be no more states: the client
+    /// Waits for the next state that was not returned yet. Returns `None` at the end of the watch: the client
     /// was closed, or the server refused to watch the key again.
     ///
     /// # Cancel safety

@@ -76,9 +76,9 @@ pub trait Timer: Send {
 
 /// The clock of this machine. It keeps counting while the machine is suspended.
 ///
-/// On Linux this is `CLOCK_BOOTTIME` with timers of the kernel. On other systems a timer may fire up to 100 ms late after
-/// the machine wakes up, and on systems other than Linux and macOS a step of the wall clock to a later time makes leases
-/// end earlier for this client, never later.
+/// On Linux this is `CLOCK_BOOTTIME` with timers of the kernel. On other systems a timer may fire up to 100 ms late
+/// after the machine wakes up, and on systems other than Linux and macOS a step of the wall clock to a later time
+/// makes leases end earlier for this client, never later.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 

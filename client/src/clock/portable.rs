@@ -41,12 +41,12 @@ pub(super) fn now() -> BootTime {
 #[cfg(any(test, not(target_vendor = "apple")))]
 const SUSPENSION_MIN: Duration = Duration::from_millis(100);
 
-/// Counts time from readings of two clocks: a monotonic clock that may stand still during a suspension, and a wall clock that
-/// counts suspensions and may be set.
+/// Counts time from readings of two clocks: a monotonic clock that may stand still during a suspension, and a wall
+/// clock that counts suspensions and may be set.
 ///
-/// A lease must not be believed longer than it lasts. So between two readings the wall clock counts if it advanced clearly
-/// more. If the wall clock is set forward, this clock advances with it: guards then report a loss too early, which is safe. If
-/// the wall clock is set back, the monotonic clock counts.
+/// A lock must not count as held after its lease. So between two readings the wall clock counts if it advanced
+/// clearly more. If the wall clock is set forward, this clock advances with it: guards then report a loss too early,
+/// which is safe. If the wall clock is set back, the monotonic clock counts.
 #[cfg(any(test, not(target_vendor = "apple")))]
 struct Elapsed {
     nanos: u64,

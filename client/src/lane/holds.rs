@@ -114,7 +114,8 @@ impl Entry {
         self.take_up_number.is_some()
     }
 
-    /// Returns the deadline by the hold's own lease and by its cap. Excludes the deadlines of the session and of the connection.
+    /// Returns the deadline by the hold's own lease and by its cap. Excludes the deadlines of the session and of the
+    /// connection.
     pub(super) fn bound(&self) -> BootTime {
         match self.lease_end {
             LeaseEnd::Own(deadline) => deadline.min(self.extends_bound).min(self.cap),
@@ -207,8 +208,8 @@ pub(super) struct Holds {
     pub(super) session_deadline: BootTime,
     /// Send time of the last answered request of this connection.
     ///
-    /// The server may notice the loss of a connection long before the client does. But the connection was alive when the
-    /// server decided that response.
+    /// The server may notice the loss of a connection long before the client does. But the connection was alive when
+    /// the server decided that response.
     pub(super) alive: BootTime,
     /// Events for guards, in their order.
     pub(super) events: VecDeque<Event>,
@@ -334,8 +335,8 @@ impl Holds {
 
     /// Reports the bound of a hold to its guard if it has moved, and sets the timer of the hold.
     ///
-    /// The deadline of the session has a timer of its own. The deadline by the life of the connection moves without notice,
-    /// so the timer may find it later than it was.
+    /// The deadline of the session has a timer of its own. The deadline by the life of the connection moves without
+    /// notice, so the timer may find it later than it was.
     pub(super) fn rearm(&mut self, id: LockId, timers: &mut Timers) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.rearm(self.alive, &mut self.events, timers);
@@ -354,7 +355,7 @@ impl Holds {
         self.lose_with(id, reason, "", timers);
     }
 
-    /// Like [`Holds::lose`], with the operator's message.
+    /// Like `lose`, with the operator's message.
     pub(super) fn lose_with(&mut self, id: LockId, reason: LossReason, message: &str, timers: &mut Timers) {
         if let Some(entry) = self.remove_if(id, |_| true, timers) {
             self.tell_loss(&entry, reason, message);

@@ -244,7 +244,8 @@ impl Lane {
         self.outage_end.is_some() || needed || self.window.may_leave_hold() && self.is_kept_by_others(now)
     }
 
-    /// Returns whether another connection has renewed the session since this one could, so that the session does not end soon.
+    /// Returns whether another connection has renewed the session since this one could, so that the session does not
+    /// end soon.
     fn is_kept_by_others(&self, now: BootTime) -> bool {
         let deadline = self.common.deadline();
         !self.gone && now < deadline && self.holds.session_deadline < deadline
@@ -373,8 +374,8 @@ impl Lane {
         self.greeting.offer(endpoint)
     }
 
-    /// Notes that the server at this endpoint refused HELLO. Returns whether to connect to it again at once, with the HELLO that
-    /// [`Lane::request`] and [`Lane::offer`] describe then.
+    /// Notes that the server at this endpoint refused HELLO. Returns whether to connect to it again at once, with the
+    /// HELLO that [`Lane::request`] and [`Lane::offer`] describe then.
     pub(crate) fn handle_hello_refused(&mut self, endpoint: usize, error: &Error) -> bool {
         let Error::Refused { code: ErrorCode::BadInput, field, .. } = error else { return false };
         let is_older = self.greeting.handle_refused(endpoint, field);
@@ -461,6 +462,8 @@ impl Lane {
         });
         self.ask_again_for_unconfirmed();
         let watches = self.take_unanswered_watches();
+        // Cap the holds before the session's deadline and the sign of life move. Otherwise these would extend
+        // unchecked holds.
         self.holds.cap_all(&mut self.timers);
         if resumed {
             self.holds.alive = sent;

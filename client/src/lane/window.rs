@@ -116,6 +116,7 @@ impl Window {
     /// Appends the requests that fit into the window to `out`.
     pub(super) fn transmit(&mut self, now: BootTime, out: &mut Vec<u8>) {
         while self.has_room() {
+            // Prompt jobs go first: renewals and releases must not wait behind acquires.
             let acquire = || self.unsent_acquires.pop_first().map(|(_, job)| Job::Acquire(job));
             let Some(mut job) = self.unsent.pop_front().or_else(acquire) else { break };
             if let Some(refusal) = job.refusal(self.offered) {
@@ -263,8 +264,8 @@ impl Window {
         })
     }
 
-    /// Returns whether an unanswered acquire may become a hold of this key. An acquire with a request id may find the hold, so it
-    /// counts before it is sent.
+    /// Returns whether an unanswered acquire may become a hold of this key. An acquire with a request id may find the
+    /// hold, so it counts before it is sent.
     pub(super) fn awaits_decision(&self, key: &[u8]) -> bool {
         let is_sent = self.in_flight.values().any(|pending| match &pending.job {
             Job::Acquire(job) => job.claim.may_hold(key),
@@ -283,8 +284,8 @@ impl Window {
             .collect()
     }
 
-    /// Notes that a newer acquire has the hold of the acquire with this number, or of any acquire if there is no number. Drops the
-    /// unsent release of the older one, and fails the older one if its grant is being confirmed.
+    /// Notes that a newer acquire has the hold of the acquire with this number, or of any acquire if there is no
+    /// number. Drops the unsent release of the older one, and fails the older one if its grant is being confirmed.
     pub(super) fn supersede(&mut self, id: LockId, number: Option<u32>) {
         let is_meant = |of: Option<u32>| number.is_none() || of == number;
         let is_its_release = |job: &Job| match job {

@@ -19,8 +19,8 @@ const NEVER: u64 = 99_999;
 /// Number of clients that work at a time.
 const CLIENT_COUNT: usize = 8;
 
-/// Keys of one piece of work, and the clock of its client. The clock stands still, so the client sends no keep-alive and all
-/// links carry the same bytes.
+/// Keys of one piece of work, and the clock of its client. The clock stands still, so the client sends no keep-alive
+/// and all links carry the same bytes.
 pub(crate) struct Work {
     pub(crate) clock: ManualClock,
     prefix: String,

@@ -15,11 +15,11 @@ const TURN_COUNT: u32 = 32;
 /// Longest timer that moves the clock by itself: the pauses between attempts to connect.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Clock of a client. It stands still until the test moves it, so the scheduler cannot make a lease end or a renewal late. The
-/// time of the server goes on. Clones share the same time.
+/// Clock of a client. It stands still until the test moves it, so the scheduler cannot make a lease end or a renewal
+/// late. The time of the server goes on. Clones share the same time.
 ///
-/// Timers of more than a second fire when [`ManualClock::advance`] reaches them. A shorter timer moves the clock by itself
-/// and fires after a few turns of the runtime.
+/// Timers of more than a second fire when [`ManualClock::advance`] reaches them. A shorter timer moves the clock by
+/// itself and fires after a few turns of the runtime.
 #[derive(Clone)]
 pub(crate) struct ManualClock(Arc<Mutex<State>>);
 

@@ -6,8 +6,8 @@ use waymaker_client::{Client, ClientBuilder};
 
 /// Maximum wait for an event.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// A lease that outlasts every wait for an event, for tests that let several such leases pass on a [`ManualClock`]. A client
-/// sends a keep-alive every five seconds, so with an hour these tests would be slow.
+/// A lease that outlasts every wait for an event, for tests that let several such leases pass on a [`ManualClock`]. A
+/// client sends a keep-alive every five seconds, so with an hour these tests would be slow.
 ///
 /// [`ManualClock`]: crate::manual_clock::ManualClock
 pub(crate) const LEASE: Duration = Duration::from_secs(120);

@@ -60,8 +60,8 @@ pub(crate) enum Fault {
     /// All requests of all earlier connections pass again on each new connection, right after its greeting. Only for
     /// clients that use keys alone, because other kinds have other lanes.
     RepeatLate,
-    /// Each piece of data may be late by up to this time, on every connection and in both directions. Data of one connection keeps
-    /// its order; data of different connections overtakes.
+    /// Each piece of data may be late by up to this time, on every connection and in both directions. Data of one
+    /// connection keeps its order; data of different connections overtakes.
     Jitter { delay_max: Duration },
 }
 
@@ -190,8 +190,8 @@ impl Relay {
         self.progress.passes_new.send_replace(true);
     }
 
-    /// Cuts every connection again and again until `count` pieces of work are done. A few pieces are done between two cuts,
-    /// however slow the machine is.
+    /// Cuts every connection again and again until `count` pieces of work are done. A few pieces are done between two
+    /// cuts, however slow the machine is.
     pub(crate) async fn cut_until(&self, done: &watch::Sender<u64>, count: u64) {
         let mut done = done.subscribe();
         for cut_count in 0.. {

@@ -27,8 +27,8 @@ async fn stall_briefly(url: &str, other: &Client, fault: Fault) {
     work.assert_over(other, fault).await;
 }
 
-/// The client takes the connection for dead and resumes its session on another connection. The delayed frames arrive after the
-/// client has finished.
+/// The client takes the connection for dead and resumes its session on another connection. The delayed frames arrive
+/// after the client has finished.
 async fn stall_for_long(url: &str, other: &Client, fault: Fault) {
     let (work, relay) = (Work::new(), Relay::with(url, fault).await);
     let doubt = async {

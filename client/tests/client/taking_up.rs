@@ -8,8 +8,8 @@ use crate::connected::connect;
 use crate::patience::{HOUR, soon};
 use crate::real::server;
 
-/// Acquires a hold of every kind twice under one request id, first with one client and then with the other. Only the second guard
-/// then owns the hold.
+/// Acquires a hold of every kind twice under one request id, first with one client and then with the other. Only the
+/// second guard then owns the hold.
 async fn take_up(first: &Client, second: &Client, name: &str) {
     macro_rules! twice {
         ($client:ident => $builder:expr) => {{
@@ -63,8 +63,9 @@ async fn dropping_a_superseded_guard_releases_nothing() {
     assert_eq!(client.inspect("k").await.unwrap().holder_count, 0);
 }
 
-/// A guard counts as held until its client reads that another client took up the hold. That client may release the hold meanwhile.
-/// So a caller that moves to another client first waits for the responses to its older acquires. Then it ignores its older guards.
+/// A guard counts as held until its client reads that another client took up the hold. That client may release the
+/// hold meanwhile. So a caller that moves to another client first waits for the responses to its older acquires. Then
+/// it ignores its older guards.
 #[test]
 fn a_guard_counts_as_held_until_its_client_receives_the_takeover() {
     let server = server!();
@@ -87,8 +88,8 @@ fn a_guard_counts_as_held_until_its_client_receives_the_takeover() {
     assert!(!older.is_held());
 }
 
-/// A try waits if its request id finds a waiting claim. A client that is not notified of the wait can send at most 1,024 further
-/// requests.
+/// A try waits if its request id finds a waiting claim. A client that is not notified of the wait can send at most
+/// 1,024 further requests.
 #[tokio::test]
 async fn a_try_that_takes_over_a_waiting_acquire_leaves_room_for_requests() {
     let server = server!();

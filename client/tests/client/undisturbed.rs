@@ -15,11 +15,11 @@ const STALL_PART: u32 = 20;
 
 /// Runs an attempt that succeeds only if several tasks react within `time`, for example before the deadline of a call.
 ///
-/// A program that is not scheduled for that time misses the deadline, which is correct. So a failure counts only if nothing
-/// stalled. Otherwise another attempt follows, with more time.
+/// A program that is not scheduled for that time misses the deadline, which is correct. So a failure counts only if
+/// nothing stalled. Otherwise another attempt follows, with more time.
 ///
-/// `pulse` detects stalls: it sends a query to the server of the attempt, if there is one. The runtime must have one thread, and the
-/// server one worker, so that the pulse stalls whenever one of them does.
+/// `pulse` detects stalls: it sends a query to the server of the attempt, if there is one. The runtime must have one
+/// thread, and the server one worker, so that the pulse stalls whenever one of them does.
 pub(crate) async fn undisturbed(time: Duration, pulse: impl AsyncFn(), attempt: impl AsyncFn(Duration)) {
     for factor in FACTORS {
         let time = time * factor;

@@ -100,7 +100,8 @@ async fn multi_key_path_and_permit_claims_can_run_work() {
     assert_eq!(client.session().holds().await.unwrap(), []);
 }
 
-/// The task that reports losses could not run while the work blocked the only thread. Afterwards there is no server to respond.
+/// The task that reports losses could not run while the work blocked the only thread. Afterwards there is no server
+/// to respond.
 #[tokio::test]
 async fn work_longer_than_its_lease_fails_even_without_a_loss_event() {
     let server = server!();

@@ -121,7 +121,8 @@ fn an_acquire_granted_an_already_released_hold_is_sent_again() {
     assert!(only(&mut answer).is_held());
 }
 
-/// Another lane had taken the hold up before the release, so the hold lives. A later acquire of this client takes it up again.
+/// Another lane had taken the hold up before the release, so the hold lives. A later acquire of this client takes it
+/// up again.
 #[test]
 fn a_hold_whose_release_was_refused_can_be_granted_again() {
     let mut rig = Rig::new();

@@ -159,8 +159,8 @@ impl Stage {
         }
     }
 
-    /// Moves to another client, which takes up the holds, even if their guards were abandoned or dropped. After its acquire, the
-    /// older guards do not count. They must be superseded.
+    /// Moves to another client, which takes up the holds, even if their guards were abandoned or dropped. After its
+    /// acquire, the older guards do not count. They must be superseded.
     async fn hand_over(&self, wish: &Wish, client: usize, believers: &mut Vec<Believer>) -> bool {
         let older: Vec<_> = believers.drain(..).map(|believer| self.record(believer)).collect();
         let attempt = wish.attempt(&self.clients[client]).await;

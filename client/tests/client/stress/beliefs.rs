@@ -67,8 +67,8 @@ fn now() -> u64 {
     BootClock.now().as_nanos()
 }
 
-/// Returns the pairs of guards that contradict each other. Both counted as held at the same time: either for holds of one key of
-/// which one is exclusive, or, in one client, for the same hold.
+/// Returns the pairs of guards that contradict each other. Both counted as held at the same time: either for holds of
+/// one key of which one is exclusive, or, in one client, for the same hold.
 pub(crate) fn contradictions(mut beliefs: Vec<Belief>) -> Vec<(Belief, Belief)> {
     beliefs.sort_by_key(|belief| belief.begin);
     let mut contradictions = Vec::new();

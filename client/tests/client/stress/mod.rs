@@ -1,5 +1,6 @@
-//! Many callers that abandon acquires, repeat them under one request id and hold locks, over links with delays and cuts. A table
-//! of the times at which each guard counted as held shows whether two guards ever contradicted each other.
+//! Many callers that abandon acquires, repeat them under one request id and hold locks, over links with delays and
+//! cuts. A table of the times at which each guard counted as held shows whether two guards ever contradicted each
+//! other.
 //!
 //! `WAYMAKER_STRESS_LOCKS` is the number of locks, 3,000 by default. From 50,000 locks on, other processes take part.
 //! `WAYMAKER_STRESS_SEED` is the seed of their choices, 0 by default.
