@@ -107,8 +107,8 @@ impl<G> AcquireBuilder<G> {
     /// Limits the wait to this length. By default, the wait is unlimited. Zero is the same as
     /// [`AcquireBuilder::try_`].
     ///
-    /// The server ends the wait. The client waits half a second longer for its response, for example because the
-    /// network fell silent. It then gives up with [`Error::Uncertain`] and withdraws the request.
+    /// The server ends the wait. If its response does not arrive within another half second, for example because the
+    /// network fell silent, the client gives up with [`Error::Uncertain`] and withdraws the request.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self

@@ -12,7 +12,7 @@
 //! An acquire may wait until its number is too old to be repeated. If the connection is then lost, the lane repeats
 //! the acquire under a new number. But the acquire may have been granted just before, with only the response lost.
 //! That hold would then block the new attempt, and every other, until its lease expires. On the session's lease it
-//! never expires.
+//! lives as long as the session.
 //!
 //! So each acquire that may wait asks for `QUEUED`, which contains the id of its claim. Before the lane repeats the
 //! acquire under a new number, it releases that id. An acquire without an id still counts as in flight, so its number
