@@ -63,40 +63,41 @@ use vacancy::Asking;
 use waymaker_engine::multi_key::MultiKeyClaim;
 use waymaker_engine::{LaneAddress, Nanos, QuorumQuestion, Reading, Time};
 
-/// What the driver does after it handed in bytes.
+/// Next step of the driver after it handed in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Go on.
+    /// Continue to read this connection.
     Continue,
-    /// Go on under another name: the connection took over a lane of its session.
+    /// Continue under this key: the connection took over a lane of its session.
     Rebound(ConnectionKey),
-    /// Hand the socket and what was read from it so far to this worker.
+    /// Hand the socket, and the bytes read from it so far, to this worker.
     Move(u16),
 }
 
-/// The logic of one worker: its connections, their sessions, and its visits to the shards.
+/// The logic of one worker: its connections, their sessions, and its turns in the shards.
 ///
-/// It does no I/O. A driver feeds it and does what it says, in this order, whenever something happened:
+/// The worker does no I/O. A driver hands in each event, and then calls these methods in this order:
 ///
 /// ```text
-/// handle_*      what came from outside: open, bytes, lost, mail, drained, with the time at which sockets were read
-/// poll_dirty    connections that now have something to write
-/// output/wrote  what to write, and how much of it was taken
-/// poll_wake     workers to wake, because mail was left for them while they slept
-/// next_deadline when to call `turn` though nothing happens
-/// wants_drain   whether to read all sockets empty once and say so with `handle_drained`
-/// poll_accept   up to when whoever connected is to be accepted first, see `Node::publish_accepted`
+/// handle_*      hands in an event: open, bytes, lost, mail or drained, with the time at which sockets were read
+/// poll_dirty    returns connections that now have something to write
+/// output/wrote  returns the bytes to write, and notes how many of them were written
+/// poll_wake     returns workers to wake, because they were asleep when this worker left mail for them
+/// next_deadline returns when to call `turn` if no event comes before
+/// wants_drain   returns whether to read all sockets empty once, and then to call `handle_drained`
+/// poll_accept   returns up to when new connections must be accepted, see `Node::publish_accepted`
 /// ```
 ///
-/// So a simulator can run whole nodes on one thread, with any network and any clock.
+/// A simulator can therefore run whole nodes on one thread, with any network and any clock.
 ///
 /// # One request
 ///
-/// Bytes are parsed in place into frames; each frame knows its shard. For each shard of the batch the worker tries to
-/// take the turn. If it gets it, it serves its requests, writing answers straight into the output of their connections,
-/// and then whatever others left meanwhile. If somebody else has the turn it goes on to the next shard, comes round once
-/// more, and then leaves a copy of its frames for whoever has the turn. Answers for lanes of other workers go to their
-/// mailboxes, one letter box a batch.
+/// The worker parses bytes in place into frames; each frame knows its shard. For each shard of the batch the worker
+/// tries to take the turn. A worker that gets the turn serves its requests and writes the answers straight into the
+/// output of their connections. It then serves the batches that other workers left in the shard meanwhile. If another
+/// worker holds the turn, this worker continues with the next shard and tries this one once more at the end. If that
+/// fails too, it leaves a copy of its frames for the worker that holds the turn. Answers for lanes of other workers
+/// go to the mailboxes of these workers, as one mail for each batch.
 pub struct Worker {
     node: Arc<Node>,
     state: State,
@@ -108,65 +109,65 @@ impl std::fmt::Debug for Worker {
     }
 }
 
-/// Everything that is the worker's own.
+/// State that belongs to this worker alone.
 pub(crate) struct State {
     index: u16,
     metrics: Arc<WorkerMetrics>,
-    /// Acquires of one connection that may wait in queues.
+    /// Maximum number of acquires of one connection that may wait in queues.
     waiting_max: i32,
-    /// When sockets were last read, rounded up: what begins now begins at this instant.
+    /// Time at which sockets were last read, rounded up. Leases and waits that begin now begin at this instant.
     now: Time,
-    /// The same rounded down: the latest instant that is known to have passed.
+    /// The same time rounded down: the latest instant that has certainly passed.
     passed: Time,
-    /// The reading itself.
+    /// The same time in nanoseconds, not rounded.
     nanos: Nanos,
     lanes: Lanes,
     sessions: Sessions,
     timers: Timers,
     dirty: Vec<ConnectionKey>,
-    /// What other workers will get, by worker.
+    /// Letters to other workers, indexed by worker, until the next post.
     letters: Vec<Vec<Letter>>,
-    /// What the log will get.
+    /// Records for the log, until the next post.
     log: LogBatch,
     questions: Vec<QuorumQuestion>,
-    /// What came with letters that had to be read at once, and can wait.
+    /// Mail that was taken from the mailbox together with letters, and that can wait.
     mails: VecDeque<Mail>,
-    /// Workers to wake.
+    /// Workers that the driver must wake.
     wakes: Vec<u16>,
-    /// What turns have left to be done once they were given back.
+    /// Work that a turn caused and that begins only after the turn is given back.
     follow_ups: Vec<FollowUp>,
-    /// Claims over several keys that are over, and that other work may not wait for.
+    /// Ended multi-key claims, still to be withdrawn in later steps so that other work does not wait for them.
     withdrawals: VecDeque<Arc<MultiKeyClaim>>,
-    /// What waits for the turns of several shards at once.
+    /// Multi-shard work that waits for the turns of its shards.
     multi_shard: VecDeque<MultiShard>,
-    /// Shards whose turns others will say to be free.
+    /// Shards whose turn holder will send mail when the turn is free.
     knocked: Vec<u16>,
-    /// How many of `together`, from the front, are to be tried again.
+    /// Number of entries of `multi_shard`, from the front, that are still to be tried again.
     untried: usize,
     /// Acts of operators and traced acquires.
     followed: Followed,
-    /// The frames of the batch that is being served, and in the order of their shards.
+    /// Frames of the batch that is being served. `sorted` has the same frames in the order of their shards.
     batch: Vec<Located>,
     sorted: Vec<Located>,
-    /// For each shard, where its part of `sorted` ends.
+    /// Index in `sorted` at which the part of each shard ends.
     ends: Vec<usize>,
     finishing: bool,
-    /// When this worker last looked which namespaces are idle.
+    /// Time at which this worker last looked for idle namespaces.
     namespaces_looked_at: Time,
-    /// When it last looked after its connections.
+    /// Time at which this worker last looked for stalled connections.
     housekept_at: Time,
-    /// Session without a connection whose claims the worker counts in all shards.
+    /// Session without a connection, while this worker counts its claims in all shards.
     asking: Option<Asking>,
-    /// Lanes of ended sessions that shards still know.
+    /// Lanes of ended sessions that are still to be closed in shards.
     lane_ends: VecDeque<LaneEnd>,
-    /// A look whether identities and rights of connections still hold, while it lasts.
+    /// The running check whether identities and rights of connections are still valid.
     look: Option<Look>,
-    /// The version of the policy at the last look.
+    /// Version of the policy at the last such check.
     access_version: u64,
 }
 
 impl Worker {
-    /// A worker without connections.
+    /// Returns a worker without connections.
     pub fn new(node: Arc<Node>, index: u16, now: impl Into<Moment>) -> Self {
         let Moment { now, passed, nanos } = now.into();
         let state = State {
@@ -208,14 +209,14 @@ impl Worker {
         worker
     }
 
-    /// A connection from `peer`, which is its owner until it names another.
+    /// Opens a connection from `peer`. The peer address is the owner until the client names another owner.
     pub fn handle_open(&mut self, peer: &[u8], now: impl Into<Moment>) -> ConnectionKey {
         self.state.advance(now.into());
         let now = self.state.now;
         self.state.lanes.open(peer, now)
     }
 
-    /// A connection that another worker sent on with what it had read.
+    /// Opens a connection that another worker sent here. That worker may have read bytes of it already.
     pub fn handle_moved(&mut self, peer: &[u8], now: impl Into<Moment>) -> ConnectionKey {
         let key = self.handle_open(peer, now);
         if let Some(lane) = self.state.lanes.of(key) {
@@ -224,28 +225,29 @@ impl Worker {
         key
     }
 
-    /// A connection has a place in a reserve: it may begin a session although memory is full.
+    /// Notes whether a connection has a place in a reserve. Such a connection may begin a session even if memory is
+    /// full.
     pub(crate) fn note_reserved(&mut self, key: ConnectionKey, is_reserved: bool) {
         if let Some(lane) = self.state.lanes.of(key) {
             lane.is_reserved = is_reserved;
         }
     }
 
-    /// Sets the client of a connection. To be called before its first bytes are handed in.
+    /// Sets the client of a connection. Must be called before the first bytes of the connection are handed in.
     pub fn note_client(&mut self, key: ConnectionKey, client: Client) {
         if let Some(lane) = self.state.lanes.of(key) {
             lane.client = client;
         }
     }
 
-    /// Bytes were read from a connection.
+    /// Serves bytes that were read from a connection.
     #[inline]
     pub fn handle_bytes(&mut self, key: ConnectionKey, bytes: &[u8], now: impl Into<Moment>) -> Next {
         self.handle_bytes_within(&mut Unlimited, key, bytes, now)
     }
 
-    /// Bytes were read from a connection. Requests that are left when the budget is spent are set aside: see
-    /// [`Worker::has_input`].
+    /// Serves bytes that were read from a connection, within a budget. Requests that remain when the budget is spent
+    /// are set aside: see [`Worker::has_input`].
     #[inline]
     pub fn handle_bytes_within(
         &mut self,
@@ -260,7 +262,7 @@ impl Worker {
         next
     }
 
-    /// Goes on with requests that were set aside, once the connection has room for answers and a new budget.
+    /// Serves requests that were set aside. The connection must have room for answers, and `budget` is a new one.
     pub fn handle_set_aside(
         &mut self,
         budget: &mut dyn Budget,
@@ -270,14 +272,14 @@ impl Worker {
         self.handle_bytes_within(budget, key, &[], now)
     }
 
-    /// A connection is over: it was closed, or it failed.
+    /// Removes a connection that was closed or that failed.
     pub fn handle_lost(&mut self, key: ConnectionKey, now: impl Into<Moment>) {
         self.state.advance(now.into());
         self.state.lose(&self.node, key);
         self.state.finish_step(&self.node);
     }
 
-    /// Takes what is in the mailbox. True if there was something.
+    /// Takes and handles the mail of this worker. Returns whether there was any.
     #[inline]
     pub fn handle_mail(&mut self, now: impl Into<Moment>) -> bool {
         let letters = self.state.read_letters(&self.node);
@@ -285,7 +287,7 @@ impl Worker {
             return letters;
         }
         self.state.advance(now.into());
-        // Serving some of it may bring more.
+        // Serving one mail may put further mails in the queue.
         while let Some(mail) = self.state.mails.pop_front() {
             let is_long = matches!(
                 mail,
@@ -314,7 +316,8 @@ impl Worker {
                 Mail::Finish => self.state.finish(&self.node),
             }
             if is_long && !self.state.mails.is_empty() {
-                // The connections have their turns before the rest.
+                // Connections have their turns before the rest of the mail. The wake brings this worker back to the
+                // mail.
                 self.state.wakes.push(self.state.index);
                 break;
             }
@@ -323,26 +326,28 @@ impl Worker {
         true
     }
 
-    /// Ends what is due, and goes on with work that was left over. To be called when `next_deadline` has come.
+    /// Ends leases and waits that are due, and continues unfinished work. Must be called when `next_deadline` has
+    /// come.
     pub fn turn(&mut self, now: impl Into<Moment>) {
         self.state.advance(now.into());
         self.state.turn(&self.node);
         self.state.finish_step(&self.node);
     }
 
-    /// A connection that another worker sent on has served what was unread then.
+    /// Reports to the sending worker that a moved connection has served the bytes that were unread when it arrived.
     pub fn handle_settled(&mut self, ticket: MoveTicket) {
         self.state.mail(&self.node, ticket.from, Mail::Settled(ticket.number));
     }
 
-    /// All sockets were read empty after `at`: nothing that arrived before is still unread.
+    /// Notes that all sockets were read empty after `at`: no byte that arrived before `at` is still unread.
     pub fn handle_drained(&mut self, at: Time, now: impl Into<Moment>) {
         self.state.advance(now.into());
         self.state.drained(&self.node, at);
         self.state.finish_step(&self.node);
     }
 
-    /// Looks for connections that let the server wait too long and gives them up. To be called now and then.
+    /// Closes stalled connections, looks for idle namespaces, checks access and publishes metrics. Must be called
+    /// from time to time.
     pub fn housekeep(&mut self, now: impl Into<Moment>) {
         self.state.advance(now.into());
         self.state.close_stalled(&self.node);
@@ -352,13 +357,13 @@ impl Worker {
         self.state.finish_step(&self.node);
     }
 
-    /// Whether some connection has something to write, or is to be closed.
+    /// Whether any connection has bytes to write or must be closed.
     #[inline]
     pub fn has_dirty(&self) -> bool {
         !self.state.dirty.is_empty()
     }
 
-    /// The next connection that has something to write, or is to be closed. Each is named once.
+    /// Returns the next connection that has bytes to write or must be closed. Returns each connection once.
     pub fn poll_dirty(&mut self) -> Option<ConnectionKey> {
         let key = self.state.dirty.pop()?;
         if let Some(lane) = self.state.lanes.of(key) {
@@ -368,7 +373,8 @@ impl Worker {
         Some(key)
     }
 
-    /// The output of a connection was taken by whoever fed it: nobody has to come for it, if it was the last to have some.
+    /// Removes a connection from the dirty list if it is last there. The driver calls this after it has taken the
+    /// output itself.
     #[inline]
     pub(crate) fn settle(&mut self, key: ConnectionKey) {
         if self.state.dirty.last() == Some(&key) {
@@ -381,19 +387,19 @@ impl Worker {
         self.state.followed.acts.poll()
     }
 
-    /// Returns the next traced acquire that has ended, oldest first. To be called after each step.
+    /// Returns the next traced acquire that has ended, oldest first. Must be called after each step.
     #[inline]
     pub(crate) fn poll_span(&mut self) -> Option<AcquireSpan> {
         self.state.followed.poll_span(self.state.nanos)
     }
 
-    /// The next worker to wake.
+    /// Returns the next worker to wake.
     #[inline]
     pub fn poll_wake(&mut self) -> Option<u16> {
         self.state.wakes.pop()
     }
 
-    /// What is to be written to this connection. `None`: the connection is over, close it.
+    /// Returns the bytes to write to this connection, or `None` if the driver must close the connection.
     #[inline]
     pub fn output(&mut self, key: ConnectionKey) -> Option<&[u8]> {
         let lane = self.state.lanes.of(key)?;
@@ -404,7 +410,7 @@ impl Worker {
         Some(&lane.output[lane.written..])
     }
 
-    /// So much of the output was taken.
+    /// Notes that `len` bytes of the output were written.
     #[inline]
     pub fn wrote(&mut self, key: ConnectionKey, len: usize) {
         let now = self.state.now;
@@ -419,13 +425,13 @@ impl Worker {
         } else {
             lane.output_since = Some(now);
             if !lane.overrun.is_empty() && lane.pending_len() < crate::limits::OUTPUT_LEN_PAUSE {
-                // There is room again: what is missed from here on is told again.
+                // There is room again, so an event that is dropped from now on is announced by a new `OVERRUN`.
                 lane.overrun.clear();
             }
         }
     }
 
-    /// Whether the driver should read: not while too many answers wait to be written.
+    /// Whether the driver should read this connection. False while too many bytes of answers wait to be written.
     #[inline]
     pub fn wants_read(&mut self, key: ConnectionKey) -> bool {
         let Some(lane) = self.state.lanes.of(key) else { return false };
@@ -439,8 +445,9 @@ impl Worker {
         })
     }
 
-    /// Returns a connection that has to move, with everything that was read from it. It is over here. What this worker has read of
-    /// its sockets counts only once [`Worker::handle_settled`] of the other worker was called with the ticket.
+    /// Returns a connection that must move to another worker, with all bytes read from it, and removes it here. The
+    /// next drain of this worker counts only after [`Worker::handle_settled`] of the other worker was called with the
+    /// ticket.
     pub fn take_moving(&mut self, key: ConnectionKey) -> Moved {
         let lane = self.state.lanes.of(key);
         let taken = lane.map(|lane| (std::mem::take(&mut lane.input), std::mem::take(&mut lane.client)));
@@ -450,37 +457,37 @@ impl Worker {
         Moved { input, client, ticket }
     }
 
-    /// When to call `turn`.
+    /// Returns when to call `turn`.
     #[inline]
     pub fn next_deadline(&self) -> Time {
         self.state.timers.next_wake.min(self.state.sessions_wake())
     }
 
-    /// Whether something is due that may only end once all sockets were read.
+    /// Whether the driver must read all sockets empty. Leases or waits that are due may end only after that.
     #[inline]
     pub fn wants_drain(&self) -> bool {
         self.state.timers.wants_drain()
     }
 
-    /// Up to when whoever connected is to be accepted and handed to a worker, if that is to be asked. Once it was done,
-    /// `Mail::Drained` says so.
+    /// Returns up to when new connections must be accepted and handed to a worker, if sessions wait for that.
+    /// `Mail::Drained` reports that it was done.
     #[inline]
     pub fn poll_accept(&mut self) -> Option<Time> {
         self.state.timers.take_wants_accepted()
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     pub fn connection_count(&self) -> usize {
         self.state.lanes.iter().count()
     }
 
-    /// Returns where shards find the lane of a connection. For tests.
+    /// Returns the address of a connection's lane in the shards. For tests.
     pub fn address(&self, key: ConnectionKey) -> Option<LaneAddress> {
         self.state.lanes.iter().find(|lane| lane.key() == key).map(|lane| lane.address)
     }
 
-    /// Returns the connections with requests in flight, acquires that wait, or a cost of requests that wait for shards, each with these
-    /// numbers. For tests.
+    /// Returns the connections that have work in progress. The three counts are requests in flight, waiting acquires,
+    /// and the cost of requests that wait for shards. For tests.
     pub fn open_counts(&self) -> Vec<(ConnectionKey, [i64; 3])> {
         let counts = |lane: &Lane| {
             let counts = [lane.in_flight.into(), lane.waiting.into(), lane.left_cost().into()];
@@ -489,23 +496,23 @@ impl Worker {
         self.state.lanes.iter().filter_map(counts).collect()
     }
 
-    /// Returns when this worker comes by at a shard for what ends there. For tests.
+    /// Returns when this worker next visits a shard to end leases and waits. For tests.
     pub fn comes_by(&self, shard: usize) -> Time {
         self.state.timers.comes_by(shard)
     }
 
-    /// Whether this worker is about to look whether all of a waiting claim is clear. For tests.
+    /// Whether this worker will check again that all keys of a waiting multi-key claim are clear. For tests.
     pub fn will_recheck(&self, multi_key: &MultiKeyClaim) -> bool {
         self.state.will_recheck(multi_key)
     }
 
-    /// When sockets were last read.
+    /// Returns the time at which sockets were last read.
     #[inline]
     pub fn moment(&self) -> Moment {
         Moment { now: self.state.now, passed: self.state.passed, nanos: self.state.nanos }
     }
 
-    /// The server asked every connection to end.
+    /// Whether the server has asked every connection to end.
     pub fn is_finishing(&self) -> bool {
         self.state.finishing
     }
@@ -519,7 +526,7 @@ impl State {
         self.nanos = self.nanos.max(moment.nanos);
     }
 
-    /// When sockets were last read.
+    /// Returns the time at which sockets were last read.
     #[inline]
     fn reading(&self) -> Reading {
         Reading { time: self.now, nanos: self.nanos }
@@ -547,7 +554,7 @@ impl State {
         }
     }
 
-    /// Ends a step: does what turns have left to be done, and posts what was written.
+    /// Ends a step: does the follow-ups of its turns, then posts records, questions and letters.
     #[inline]
     fn finish_step(&mut self, node: &Node) {
         if !self.follow_ups.is_empty() {
@@ -556,7 +563,7 @@ impl State {
         self.post(node);
     }
 
-    /// Posts what was recorded, and the letters that were written, one batch for each worker.
+    /// Posts the records to the log, the questions to the quorum, and the letters as one mail for each worker.
     #[inline]
     fn post(&mut self, node: &Node) {
         if let Some(log) = &node.log
@@ -564,7 +571,8 @@ impl State {
         {
             log.post(std::mem::take(&mut self.log));
         }
-        // Behind the records: once the log has what stands behind an answer, it has them too.
+        // Questions go after the records: when the log has the record of an answer, it also has all records before
+        // it.
         if let Some(quorum) = &node.quorum
             && !self.questions.is_empty()
         {
@@ -586,7 +594,7 @@ impl State {
         }
     }
 
-    /// Delivers the letters in the mailbox. Other mail is kept for later. True if there was any.
+    /// Delivers the letters in the mailbox and keeps other mail for later. Returns whether the mailbox had any mail.
     #[inline]
     fn read_letters(&mut self, node: &Node) -> bool {
         let mails = node.mailboxes[usize::from(self.index)].take();
@@ -614,10 +622,10 @@ impl State {
         }
     }
 
-    /// From here on the lane reads nothing more; it is closed once its answers are written.
+    /// Stops reading the lane, and closes its connection once all answers are written.
     fn close(&mut self, key: ConnectionKey) {
         if let Some(lane) = self.lanes.of(key) {
-            // A lane that has heard `FAREWELL` hears nothing more.
+            // `FAREWELL` is the last frame of a connection, so a lane at this stage keeps it.
             if lane.stage != Stage::Left {
                 lane.stage = Stage::Closing;
             }
@@ -629,7 +637,7 @@ impl State {
     /// Closes every connection once its answers are written.
     fn finish(&mut self, node: &Node) {
         self.finishing = true;
-        // The log is to keep no hold of an ended session.
+        // The log must not keep a hold of an ended session.
         while !self.lane_ends.is_empty() {
             self.close_lanes(node);
         }

@@ -1,7 +1,9 @@
-//! What needs the turns of several shards at once: claims over several keys, and several buckets.
+//! Multi-shard requests, which need the turns of several shards at once: multi-key claims, and throttles of several
+//! buckets.
 //!
-//! The turns are taken in the order of the shards. If one is held by somebody else, those in hand are given back, and
-//! whoever has it is asked to say when it is free: nobody waits while it has a turn, and nobody spins.
+//! The worker takes the turns in the order of the shards. If another worker holds one of them, this worker gives back
+//! the turns it has. It then asks the holder to report when the turn is free. So no worker waits while it holds a
+//! turn, and no worker spins.
 
 use super::State;
 use super::apply::{BatchClock, acquire_options, refuse, throttle_of};
@@ -19,26 +21,26 @@ use waymaker_engine::{
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Frame, KeyItem, Request, next_frame};
 
-/// Bytes of a request that count as one of its keys.
+/// Number of bytes of a request that are counted as one key.
 const BYTES_PER_KEY: usize = 16;
 
-/// What a turn leaves to be done once it was given back.
+/// Work that a turn caused and that begins only after the turn is given back.
 #[derive(Debug)]
 pub(crate) enum FollowUp {
-    /// One key of this claim has become clear.
+    /// Check all keys of this claim again, because one of them has become clear.
     Recheck(Arc<MultiKeyClaim>),
-    /// This claim is over.
+    /// Withdraw this claim, which is over.
     Withdraw(Arc<MultiKeyClaim>),
-    /// The shard has looked for the namespaces of this removal, and these are in use.
+    /// Note that the shard has looked for the namespaces of this removal. The listed ones are in use.
     Looked(u64, Vec<u16>),
-    /// The lane asked this again, and the first time had no effect.
+    /// Serve this frame of the lane again: the client repeated it, and the first attempt had no effect.
     AskAgain(LaneAddress, Box<[u8]>),
 }
 
-/// Something to do with several turns in hand.
+/// Work that needs the turns of several shards.
 #[derive(Debug)]
 pub(crate) struct MultiShard {
-    /// Each once, rising.
+    /// Shards in ascending order, each once.
     shards: Box<[u16]>,
     task: Task,
 }
@@ -47,9 +49,9 @@ pub(crate) struct MultiShard {
 enum Task {
     /// A request of a lane of this worker, as a whole frame.
     Request { ticket: Ticket, frame: Box<[u8]> },
-    /// Look whether all of a waiting claim is clear.
+    /// Check whether all keys of a waiting claim are clear.
     Recheck(Arc<MultiKeyClaim>),
-    /// The reserved keys of a claim go on.
+    /// End the reservation of all keys of a claim.
     End(ReservedEnd, Box<ReservedMultiKey>),
 }
 
@@ -60,7 +62,7 @@ impl MultiShard {
         Self { shards: shards.into(), task }
     }
 
-    /// The cost of a try, in acquires of one key: it takes the turn of each shard, and looks at each key.
+    /// Returns the cost of one try, in acquires of one key. A try takes the turn of each shard and looks at each key.
     fn cost(&self) -> usize {
         let key_count = match &self.task {
             Task::Request { frame, .. } => frame.len() / BYTES_PER_KEY,
@@ -72,7 +74,7 @@ impl MultiShard {
 }
 
 impl State {
-    /// Serves a request for several keys or buckets, now or as soon as their turns can be had.
+    /// Serves a request for several keys or buckets, now or as soon as the worker gets all turns.
     pub(super) fn serve_multi_shard(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
         let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
         let shards: Vec<u16> = match Request::decode(frame) {
@@ -92,7 +94,7 @@ impl State {
         self.do_multi_shard(node, MultiShard::new(shards, Task::Request { ticket, frame }));
     }
 
-    /// Gives up a request that still waits for its turns. False if it does not.
+    /// Gives up a request that still waits for its turns. Returns false if there is no such request.
     pub(super) fn cancel_multi_shard(
         &mut self,
         node: &Node,
@@ -111,7 +113,7 @@ impl State {
         true
     }
 
-    /// Does what turns have left to be done.
+    /// Does the follow-ups of turns that were given back.
     pub(super) fn follow_up(&mut self, node: &Node) {
         let mut withdrawn_cost = 0;
         while let Some(follow_up) = self.follow_ups.pop() {
@@ -131,7 +133,7 @@ impl State {
                 FollowUp::Looked(removal, in_use) => self.end_namespaces(node, removal, &in_use),
                 FollowUp::AskAgain(lane, frame) => self.serve_again(node, lane, &frame),
                 FollowUp::Recheck(multi_key) => {
-                    // One that has still to look will see what has changed.
+                    // A recheck that is still to come will see this change too.
                     if !self.will_recheck(&multi_key) {
                         let shards = multi_key.shards().into();
                         self.do_multi_shard(node, MultiShard { shards, task: Task::Recheck(multi_key) });
@@ -146,7 +148,7 @@ impl State {
         !self.withdrawals.is_empty()
     }
 
-    /// Goes on with claims that are over: they are as many as a lost connection had waiting.
+    /// Continues to withdraw claims that are over. A lost connection may leave many of them.
     pub(super) fn go_on_withdrawing(&mut self, node: &Node) {
         let mut cost = 0;
         while cost < BATCH_COST_MAX
@@ -166,20 +168,20 @@ impl State {
         }
     }
 
-    /// Whether it is still to be looked whether all of this claim is clear.
+    /// Whether a recheck of this claim is still to come.
     pub(super) fn will_recheck(&self, multi_key: &MultiKeyClaim) -> bool {
         let is_same = |multi_shard: &MultiShard| matches!(&multi_shard.task, Task::Recheck(other) if other.id() == multi_key.id());
         self.multi_shard.iter().any(is_same)
     }
 
-    /// The turn of this shard was given back: who wanted it together with others tries again.
+    /// Tries all multi-shard work again, because the turn of this shard was given back.
     pub(super) fn retry_multi_shard(&mut self, node: &Node, shard: u16) {
         self.knocked.retain(|knocked| *knocked != shard);
         self.untried = self.multi_shard.len();
         self.try_multi_shard(node);
     }
 
-    /// Goes on trying. After some tries the connections of this worker have their turns first.
+    /// Continues to try multi-shard work. After some tries the connections of this worker have their turns first.
     pub(super) fn try_multi_shard(&mut self, node: &Node) {
         let mut cost = 0;
         while let Some(left) = self.untried.checked_sub(1) {
@@ -187,7 +189,7 @@ impl State {
                 return self.mail(node, self.index, Mail::Untried);
             }
             self.untried = left;
-            // A request that is tried in vain goes to the back, so the requests in front were not tried.
+            // A failed try puts its request at the back, so the requests in front have not been tried yet.
             if let Some(multi_shard) = self.multi_shard.pop_front() {
                 cost += multi_shard.cost();
                 self.do_multi_shard(node, multi_shard);
@@ -246,7 +248,7 @@ impl State {
         }
     }
 
-    /// Asks whoever has this turn to say when it is free, unless that was asked already.
+    /// Asks the holder of this turn to report when the turn is free, unless this worker has asked already.
     fn knock(&mut self, node: &Node, shard: u16) {
         if !self.knocked.contains(&shard) {
             self.knocked.push(shard);
@@ -266,7 +268,7 @@ impl State {
         let is_asked =
             lane.window.as_ref().is_none_or(|window| window.is_asked_by(ticket.number, lane.epoch));
         if lane.epoch == 0 || lane.stage != Stage::Open || !is_asked {
-            // Nobody is there to hear of a hold, so none begins. Asked again, it is a new request.
+            // No connection of the client can receive the grant, so no hold begins. A repetition is a new request.
             lane.in_flight -= 1;
             if let Some(window) = &mut lane.window {
                 window.forget(ticket.number);
@@ -328,18 +330,18 @@ impl State {
     }
 }
 
-/// The time of turns together: that of the latest.
+/// Returns the common time of these turns, which is the latest of their times.
 fn time_of(turns: &[ShardTurn<'_>]) -> Time {
     turns.iter().map(|turn| turn.shard.now()).max().unwrap_or_default()
 }
 
-/// The shards of these turns, and the numbers of the asking lane there; none if nobody asks.
+/// Returns the shards of these turns with the lane numbers of the requester. Without a requester, `lanes` is empty.
 fn participants<'a>(turns: &'a mut [ShardTurn<'_>], lanes: &[LaneIx]) -> Vec<Participant<'a>> {
     let lanes = lanes.iter().copied().chain(std::iter::repeat(LaneIx::NONE));
     turns.iter_mut().zip(lanes).map(|(turn, lane)| Participant { shard: &mut turn.shard, lane }).collect()
 }
 
-/// The keys in bytewise order, each once: exclusive if any mention of it is.
+/// Returns the keys in bytewise order, each once. A key is exclusive if any item asks for it exclusively.
 fn distinct_keys<'a>(node: &Node, items: impl IntoIterator<Item = KeyItem<'a>>) -> Vec<RequestedKey<'a>> {
     let key = |item: KeyItem<'a>| RequestedKey {
         key: item.key,
@@ -347,7 +349,7 @@ fn distinct_keys<'a>(node: &Node, items: impl IntoIterator<Item = KeyItem<'a>>) 
         shard: node.shard_of_key(item.key),
     };
     let mut keys: Vec<RequestedKey<'_>> = items.into_iter().map(key).collect();
-    // Of equal keys the exclusive one comes first, and stays.
+    // Of equal keys the exclusive item sorts first, and `dedup` keeps the first.
     keys.sort_unstable_by_key(|key| (key.key, key.shared));
     keys.dedup_by_key(|key| key.key);
     keys

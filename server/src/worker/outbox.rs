@@ -1,4 +1,4 @@
-//! Where effects go: to the lanes of this worker at once, to those of others by mail.
+//! Delivery of effects: to lanes of this worker at once, to lanes of other workers by mail.
 
 use super::acts;
 use super::answer::{Context, lock_id, put_allowance, put_answer, put_event, put_grant, put_refusal};
@@ -23,32 +23,32 @@ use waymaker_engine::{
 };
 use waymaker_protocol::Released;
 
-/// Delivers what a turn says while the turn is still held, so that it leaves in the order in which it became true.
+/// Delivers the effects of a turn while the turn is still held, so that they leave in the order of the changes.
 #[derive(Debug)]
 pub(crate) struct Outbox<'a> {
     pub(crate) worker: u16,
     pub(crate) shard: u16,
     pub(crate) shard_count: u16,
-    /// The time of the turn.
+    /// Time of the turn.
     pub(crate) stamp: Time,
     pub(crate) lanes: &'a mut Lanes,
-    /// Connections with something to write, each once.
+    /// Connections that have something to write, each once.
     pub(crate) dirty: &'a mut Vec<ConnectionKey>,
-    /// What other workers will get, by worker.
+    /// Letters to other workers, indexed by worker, until the next post.
     pub(crate) letters: &'a mut [Vec<Letter>],
-    /// What the log will get.
+    /// Records for the log, until the next post.
     pub(crate) log: &'a mut LogBatch,
-    /// What the cluster that counts will be asked.
+    /// Questions to the quorum, until the next post.
     pub(crate) questions: &'a mut Vec<QuorumQuestion>,
-    /// What is left to be done once the turn was given back.
+    /// Work to do after the turn is given back.
     pub(crate) follow_ups: &'a mut Vec<FollowUp>,
     /// Acts of operators and traced acquires.
     pub(crate) followed: &'a mut Followed,
-    /// For the names of namespaces.
+    /// Namespaces of the server, to look up their names.
     pub(crate) namespaces: &'a Mutex<Namespaces>,
-    /// Entries of registries that ended with their lease.
+    /// Counts of registrations whose lease expired.
     pub(crate) expiries: &'a Expiries,
-    /// Of this worker.
+    /// Metrics of this worker.
     pub(crate) metrics: &'a WorkerMetrics,
 }
 
@@ -148,7 +148,7 @@ impl Effects for Outbox<'_> {
     fn acted_on_other(&mut self, act: ActOnOther<'_>) {
         let ActOnOther { act, lane, by, namespace, id, key, owner } = act;
         let namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        // The lane of another worker is out of reach here, but its identity is not.
+        // Lanes of other workers are out of reach here, so only the identity of such a caller is known.
         let own = self.lanes.at(lane).filter(|_| lane.worker == self.worker).map(|lane| acts::caller(lane));
         let caller = Caller { identity: Some(Arc::clone(by)), ..own.unwrap_or_default() };
         let namespace = namespaces.name_of(namespace).map(Box::from);
@@ -188,8 +188,8 @@ impl Outbox<'_> {
         self.letters[usize::from(worker)].push(Letter { stamp: self.stamp, shard: self.shard, content });
     }
 
-    /// Writes an answer straight to a lane of this worker that keeps none. False: it is another lane, or requests are followed, and nothing
-    /// was done.
+    /// Writes an answer straight to a lane of this worker that keeps no answers. Returns false, and does nothing, if
+    /// the lane is another one or if the request is followed.
     #[inline]
     fn put_plainly(&mut self, ticket: Ticket, put: impl FnOnce(&mut Lane, Context)) -> bool {
         let (stamp, shard, shard_count) = (self.stamp, self.shard, self.shard_count);
@@ -204,7 +204,7 @@ impl Outbox<'_> {
         true
     }
 
-    /// The acquire of this ticket is no longer in flight, but waits.
+    /// Notes that the acquire of this ticket is no longer in flight but waits in a queue.
     pub(crate) fn note_waits(&mut self, ticket: Ticket) {
         self.followed.note_waits(ticket);
         if let Some(lane) = self.lanes.at(ticket.lane) {
@@ -213,7 +213,7 @@ impl Outbox<'_> {
         }
     }
 
-    /// Like [`Outbox::deliver_answer`], for an acquire that waited.
+    /// Delivers the answer of an acquire that waited, like [`Outbox::deliver_answer`].
     pub(crate) fn deliver_waiter_answer(&mut self, ticket: Ticket, answer: &Answer) {
         if let Some(lane) = self.lanes.at(ticket.lane) {
             lane.in_flight += 1;
@@ -222,12 +222,12 @@ impl Outbox<'_> {
         self.deliver_acquire_answer(ticket, answer);
     }
 
-    /// Like [`Outbox::deliver_answer`], for an acquire.
+    /// Delivers the answer of an acquire, like [`Outbox::deliver_answer`].
     pub(crate) fn deliver_acquire_answer(&mut self, ticket: Ticket, answer: &Answer) {
         self.deliver(ticket, answer, AcquireResult::of(answer));
     }
 
-    /// Writes an answer to the output of its lane, and keeps it where the lane has a session.
+    /// Writes an answer to the output of its lane, and keeps it if the lane has a session.
     #[inline]
     pub(crate) fn deliver_answer(&mut self, ticket: Ticket, answer: &Answer) {
         self.deliver(ticket, answer, None);
@@ -235,7 +235,7 @@ impl Outbox<'_> {
 
     #[inline]
     fn deliver(&mut self, ticket: Ticket, answer: &Answer, result: Option<AcquireResult>) {
-        // Also if the client has left.
+        // The act or the span ends even if the client has left.
         self.followed.end(ticket, answer);
         if let Answer::Refused(Refusal::Overloaded { limit, .. }) = answer {
             self.metrics.note_rejected(limit);
@@ -275,7 +275,7 @@ impl Outbox<'_> {
         mark_dirty(lane, self.dirty);
     }
 
-    /// The answer to a question that changes nothing, which is a frame already.
+    /// Delivers an answer that is already encoded as a frame. Only requests without an effect have such answers.
     pub(crate) fn answer_frame(&mut self, ticket: Ticket, frame: Vec<u8>) {
         if ticket.lane.worker == self.worker {
             self.deliver_frame(ticket, &frame);
@@ -292,7 +292,7 @@ impl Outbox<'_> {
         self.deliver_unkept(ticket, frame);
     }
 
-    /// Refuses a request whose answer has no room.
+    /// Refuses a request because the output of its lane has no room for the answer.
     #[cold]
     fn deliver_refused_as_full(&mut self, ticket: Ticket) {
         let (limit, value) = ("bytes of unread responses", OUTPUT_LEN_REFUSE as u64);
@@ -302,7 +302,7 @@ impl Outbox<'_> {
         self.deliver_unkept(ticket, &frame);
     }
 
-    /// Writes an answer that may be looked up again to the output of its lane.
+    /// Writes an answer to the output of its lane without keeping it. A repetition of the request is served again.
     fn deliver_unkept(&mut self, ticket: Ticket, frame: &[u8]) {
         let Some(lane) = self.lanes.at(ticket.lane) else { return };
         lane.in_flight -= 1;
@@ -322,7 +322,8 @@ impl Outbox<'_> {
         if let Event::KeyHeld { number, .. } | Event::KeyFreed { number, .. } = event
             && lane.pending_len() >= OUTPUT_LEN_PAUSE
         {
-            // Whoever does not read its watches is told of each, once, that it missed something of it.
+            // A client that does not read its events gets one `OVERRUN` for each watch, and the events themselves are
+            // dropped.
             if lane.overrun.insert(*number) {
                 waymaker_protocol::Event::Overrun.encode(*number, &mut lane.output);
             }
@@ -331,7 +332,7 @@ impl Outbox<'_> {
         if matches!(event, Event::TakenUp { .. }) && !lane.notify_taken_up {
             return;
         }
-        // An earlier connection asked, or the request was refused because its session is gone.
+        // An earlier connection sent the request, or the request was refused because its session is gone.
         if let Event::Queued { number, .. } = event
             && lane.window.as_ref().is_some_and(|window| !window.is_asked_by(*number, lane.epoch))
         {
@@ -342,19 +343,20 @@ impl Outbox<'_> {
     }
 }
 
-/// Returns true if a connection at this stage hears this answer no more.
+/// Returns true if a connection at this stage must not get this answer any more.
 #[cold]
 fn comes_too_late(stage: Stage, answer: &Answer) -> bool {
     match stage {
-        // The answer waited for the log, or for another worker of a server that stops. `FAREWELL` is the last frame of a connection.
+        // The answer waited for the log, or for another worker of a server that stops. `FAREWELL` is the last frame
+        // of a connection.
         Stage::Left => true,
-        // The client has heard of the end of its session, although another worker has not closed the lane yet.
+        // The client already knows that its session has ended, although another worker has not closed the lane yet.
         Stage::SessionGone => matches!(answer, Answer::Granted(_) | Answer::GrantedMultiKey(_)),
         _ => false,
     }
 }
 
-/// Puts a connection on the list of those with something to write.
+/// Adds a connection to the list of connections that have something to write.
 #[inline]
 pub(crate) fn mark_dirty(lane: &mut Lane, dirty: &mut Vec<ConnectionKey>) {
     if !lane.dirty && lane.epoch != 0 {
@@ -363,14 +365,14 @@ pub(crate) fn mark_dirty(lane: &mut Lane, dirty: &mut Vec<ConnectionKey>) {
     }
 }
 
-/// An answer to a lane with a session is kept for its repetition, also while the lane has no connection.
+/// Writes an answer to a lane and keeps it for a repeated request. A lane without a connection keeps the answer only.
 fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) {
     let start = lane.output.len();
     put_answer(&mut lane.output, number, answer, context);
     let Some(window) = &mut lane.window else { return };
     let is_heard = lane.epoch != 0 && window.is_asked_by(number, lane.epoch);
     match answer {
-        // What changes nothing may be looked up again.
+        // A repeated request without an effect can be served again, so its answer is not kept.
         answer if changes_nothing(answer) => window.forget(number),
         _ => window.answer(number, &lane.output[start..]),
     }
@@ -379,7 +381,8 @@ fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) 
     }
 }
 
-/// Whether what was asked may be asked again and answered anew. A watch ends with its connection, so it is among these.
+/// Whether the answer belongs to a request without an effect, which can be served again. A watch ends with its
+/// connection, so it counts as such a request.
 fn changes_nothing(answer: &Answer) -> bool {
     matches!(
         answer,
@@ -397,7 +400,7 @@ fn changes_nothing(answer: &Answer) -> bool {
     )
 }
 
-/// Whether such an answer, to a question that changes nothing, may have many bytes.
+/// Whether the answer belongs to a request without an effect, and may be long.
 fn is_long(answer: &Answer) -> bool {
     changes_nothing(answer)
         && !matches!(

@@ -1,4 +1,4 @@
-//! From bytes to batches.
+//! Parsing of bytes into frames, and sorting of frames into batches.
 
 use super::answer::put_error;
 use super::apply::claim_id;
@@ -24,18 +24,18 @@ use waymaker_protocol::{
     ErrorCode, Frame, KeptAlive, NamespaceKind, Quoted, Request, Route, next_frame, route,
 };
 
-/// What becomes of a frame when it is sorted.
+/// Result of sorting a frame.
 enum Sorted {
-    /// It was answered.
+    /// The frame was answered.
     Answered,
-    /// It was put in the batch.
+    /// The frame was added to the batch.
     Batched,
-    /// It changes the connection, so what came before it must be served first.
+    /// The frame must be served after the batch. It may change the connection, for example.
     AfterBatch,
 }
 
 impl State {
-    /// Serves what was read, together with what was set aside before, and sets aside what is not a whole frame.
+    /// Serves the bytes just read, together with bytes that were set aside before. Sets aside an incomplete frame.
     #[inline]
     pub(super) fn receive(
         &mut self,
@@ -64,7 +64,7 @@ impl State {
             if served > 0
                 && let Some(lane) = self.lanes.of(key)
             {
-                // The frame that was waited for is there; what follows it has only begun.
+                // The awaited frame is complete, and the bytes after it are the beginning of a new one.
                 lane.awaited = Awaited::Nothing;
             }
             self.set_aside_whole(key, input);
@@ -88,7 +88,8 @@ impl State {
         lane.input = input;
     }
 
-    /// Serves whole frames in batches, until the budget is spent or the answers pile up. Returns the number of bytes served.
+    /// Serves whole frames in batches, until the budget is spent or too many bytes of answers are pending. Returns
+    /// the number of bytes served.
     fn serve_frames(
         &mut self,
         node: &Node,
@@ -121,6 +122,7 @@ impl State {
                         }
                     }
                     Err(error) => {
+                        // Serve the valid frames before the refusal, so that answers keep the order of the requests.
                         self.serve(node, key.slot, bytes);
                         let limit = FRAME_LEN_MAX as u64;
                         self.refuse_connection(
@@ -155,11 +157,11 @@ impl State {
         }
     }
 
-    /// Puts a frame in the batch, or answers it here if it is no matter of a shard.
+    /// Adds a frame to the batch, or answers it here if it does not belong to a shard.
     #[inline]
     fn sort(&mut self, node: &Node, slot: u32, frame: Frame<'_>, offset: usize, cost: usize) -> Sorted {
         let lane = &mut self.lanes[slot];
-        // Its session has ended. No frame comes here before `HELLO` or after `GOODBYE`.
+        // The session of the lane has ended. No frame gets here before `HELLO` or after `GOODBYE`.
         if lane.stage != Stage::Open {
             self.refuse_for_session(node, slot, frame);
             return Sorted::Answered;
@@ -171,8 +173,8 @@ impl State {
         }
     }
 
-    /// Sorts a frame that needs a closer look first: its namespace may not serve it, its client may lack a right, it is an act of an
-    /// operator, or it may be traced.
+    /// Sorts a frame that needs a closer look first. Its namespace may not support it, its client may lack a right,
+    /// it may be an act of an operator, or it may be traced.
     #[cold]
     fn sort_barred(
         &mut self,
@@ -204,10 +206,12 @@ impl State {
     ) -> Sorted {
         let lane = &mut self.lanes[slot];
         let is_new = |window: &Window| window.look(frame.number()) == Known::New;
-        // An owner renews with a REGISTER too: its shard knows the owner, and refuses others once it has heard of the stop.
+        // An owner also renews with REGISTER. The shard knows the owner, and refuses other clients once the stop was
+        // announced to it.
         let is_refused = begins_claim(frame.opcode()) && frame.opcode() != opcode::REGISTER;
         if node.is_stopping() && is_refused && lane.window.as_deref().is_none_or(is_new) {
-            // Shards learn it one after the other; a client learns it from all of them at once.
+            // Shards learn of the stop one after the other. This check makes all of them refuse from the same moment
+            // on.
             self.refuse(slot, frame.number(), ErrorCode::Shutdown, 0, "", "the server is stopping");
             return Sorted::Answered;
         }
@@ -257,13 +261,14 @@ impl State {
         Sorted::Batched
     }
 
-    /// Answers a sign of life, or puts off what changes the connection.
+    /// Answers `KEEP_ALIVE`, `SERVER_STATUS` and `PONG`. Leaves requests that change the connection until after the
+    /// batch.
     #[inline(never)]
     fn sort_of_connection(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> Sorted {
         match frame.opcode() {
             opcode::KEEP_ALIVE => self.keep_alive(slot, frame),
             opcode::SERVER_STATUS => self.server_status(node, slot, frame),
-            // Reading it was the sign of life.
+            // A `PONG` needs no handling: reading its bytes was the sign of life.
             opcode::PONG if Request::decode(frame).is_ok() => {}
             opcode::PONG => self.refuse_malformed(slot, frame),
             _ => return Sorted::AfterBatch,
@@ -286,7 +291,8 @@ impl State {
         }
     }
 
-    /// Whether a request is to be served: it is new, and the connection has room for one more. It is in flight then.
+    /// Whether to serve a request: it is new, and the connection has room for one more. The request then counts as in
+    /// flight.
     #[inline]
     fn admit(&mut self, slot: u32, frame: Frame<'_>, cost: usize) -> bool {
         let lane = &mut self.lanes[slot];
@@ -315,7 +321,7 @@ impl State {
         true
     }
 
-    /// Whether the frame gives up a request that still waits for its turns, which is over then.
+    /// Whether the frame cancels a request that still waits for its turns. That request is then over.
     fn cancels_multi_shard(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> bool {
         match Request::decode(frame) {
             Ok(Request::Cancel(cancel)) => {
@@ -333,7 +339,8 @@ impl State {
         }
     }
 
-    /// Refuses a request that its namespace does not serve, or that its client may not make. Returns whether it did.
+    /// Refuses a request that its namespace does not support, or for which its client lacks the right. Returns
+    /// whether it refused.
     #[cold]
     fn is_barred(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> bool {
         let lane = &self.lanes[slot];
@@ -341,11 +348,11 @@ impl State {
             self.refuse_kind(slot, frame);
             return true;
         }
-        // A repeated request gets the answer of the first time, also if the right has gone since.
+        // A repeated request gets the answer of the first attempt, even if the client has lost the right since.
         if lane.window.as_deref().is_some_and(|window| window.look(frame.number()) != Known::New) {
             return false;
         }
-        // A malformed request is refused as such later on.
+        // A malformed request passes here and is refused as malformed later.
         let (Some(access), Ok(request)) = (&lane.access, Request::decode(frame)) else { return false };
         let Some((right, key)) = missing_right(access, &request) else { return false };
         let message = format!(
@@ -367,8 +374,8 @@ impl State {
         self.refuse(slot, frame.number(), ErrorCode::BadInput, 0, "kind", &message);
     }
 
-    /// Whether a request of a lane with a session is served for the first time. If not, its answer goes out again, or goes
-    /// here once it is there.
+    /// Whether a request of a lane with a session is served for the first time. Otherwise the kept answer is sent
+    /// again, or the answer in preparation goes to this connection.
     fn is_new(&mut self, slot: u32, frame: Frame<'_>) -> bool {
         let lane = &mut self.lanes[slot];
         let Some(window) = &mut lane.window else { return true };
@@ -414,7 +421,7 @@ impl State {
         }
     }
 
-    /// Serves a request that was asked again by a connection of this lane, if that is still there.
+    /// Serves a request again that a connection of this lane repeated, if that connection is still open.
     #[cold]
     pub(super) fn serve_again(&mut self, node: &Node, address: LaneAddress, frame: &[u8]) {
         if let Some(lane) = self.lanes.at(address).filter(|lane| lane.epoch != 0 && lane.stage == Stage::Open)
@@ -424,7 +431,8 @@ impl State {
         }
     }
 
-    /// A watch ends with its connection, also one that is not answered yet: it would be nobody's though it was asked again.
+    /// Refuses a repeated watch whose first answer is still pending. A watch ends with its connection, so that answer
+    /// belongs to no connection.
     #[cold]
     fn refuse_repeated_watch(&mut self, slot: u32, number: u32) {
         let message = "the watch ended with its connection; send it again under another request number";
@@ -459,7 +467,7 @@ impl State {
         self.refuse(slot, frame.number(), code, limit, field, &message);
     }
 
-    /// Serves a frame that has to be alone.
+    /// Serves a frame that cannot be part of a batch.
     fn serve_after_batch(&mut self, node: &Node, key: ConnectionKey, frame: Frame<'_>, bytes: &[u8]) {
         let number = frame.number();
         let cost = cost_of(frame, || self.lanes[key.slot].kind);
@@ -504,7 +512,7 @@ impl State {
         }
     }
 
-    /// Answers a request with an error in words.
+    /// Answers a request with an error.
     #[cold]
     pub(super) fn refuse(
         &mut self,
@@ -515,7 +523,7 @@ impl State {
         field: &'static str,
         message: &str,
     ) {
-        // A pause of logins is no limit that could be raised, and has a metric of its own.
+        // The pause after failed logins is not a limit that can be raised, and it has its own metric.
         if code == ErrorCode::Overloaded && field != "credentials" {
             self.metrics.note_rejected(field);
         }
@@ -529,7 +537,7 @@ impl State {
         mark_dirty(lane, &mut self.dirty);
     }
 
-    /// Refuses a connection as a whole: says why and closes it.
+    /// Refuses a whole connection: sends the reason and closes it.
     #[cold]
     pub(super) fn refuse_connection(
         &mut self,
@@ -545,7 +553,7 @@ impl State {
     }
 }
 
-/// Whether such a request asks for something that lasts, which a server that is stopping refuses.
+/// Whether a request of this kind begins something lasting, which a stopping server refuses.
 #[inline]
 fn begins_claim(opcode: u8) -> bool {
     matches!(
@@ -559,12 +567,13 @@ fn begins_claim(opcode: u8) -> bool {
     )
 }
 
-/// Whether such a request ends or renews one claim. It takes little time even if its cost is high, and other clients may wait for it.
+/// Whether a request of this kind ends or renews one claim. It takes little time even if its cost is high, and other
+/// clients may wait for it.
 fn ends_or_renews_claim(opcode: u8) -> bool {
     matches!(opcode, opcode::RELEASE | opcode::FORCE_RELEASE | opcode::EXTEND | opcode::CANCEL)
 }
 
-/// Notes which request a CANCEL gives up.
+/// Notes in the window which request a CANCEL gives up.
 #[cold]
 fn give_up(window: &mut Window, frame: Frame<'_>) {
     if let Ok(Request::Cancel(cancel)) = Request::decode(frame) {

@@ -1,4 +1,4 @@
-//! What this worker has to come back for, and the reading of sockets that must go before.
+//! Deadlines for which this worker must act, and the reading of sockets that must precede their end.
 
 use super::State;
 use crate::limits::LANE_ENDS_PER_TURN;
@@ -9,63 +9,66 @@ use waymaker_engine::Time;
 
 /// Timers of a worker.
 ///
-/// A deadline that has come is not enough to end anything: first every worker must have read its sockets empty after
-/// that deadline (`Node::drained`), because the renewal may be among what they have not read. So a worker with something
-/// due asks the others to drain, drains itself, and ends it when all have done so. Nobody waits meanwhile.
+/// A deadline alone does not end a lease or a wait. First every worker must have read its sockets empty after the
+/// deadline (`Node::drained`), because a renewal may be among the unread bytes. So a worker with an expired deadline
+/// asks the other workers to drain and drains its own sockets. It ends the lease or wait when all workers have done
+/// so. No worker blocks meanwhile.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    /// For each shard, when this worker comes by: at once if work is left over.
+    /// For each shard, the next visit of this worker: at once if work is left over.
     shards: Vec<Time>,
-    /// For each shard, when the next lease or wait ends. Leftover work is done without reading any sockets, so it must not hide this.
+    /// For each shard, the end of the next lease or wait. A visit for leftover work does not wait for a drain, so it
+    /// must not hide this end.
     ends: Vec<Time>,
-    /// When `turn` has something to do.
+    /// Time of the next call of `turn`.
     pub(super) next_wake: Time,
-    /// Something of ours is due and waits for the drain.
+    /// Whether a lease, wait or session of this worker is due and waits for a drain.
     due: bool,
-    /// This worker's own sockets have to be read.
+    /// Whether this worker must read its own sockets.
     own: bool,
-    /// What each other worker was last asked to read up to.
+    /// For each other worker, the latest instant for which this worker has asked it to drain.
     asked: Vec<Time>,
-    /// Workers that asked us, and up to when we are to read.
+    /// Workers that asked this worker to drain, each with the instant up to which it must read.
     askers: Vec<(u16, Time)>,
-    /// How far the end of sessions has come.
+    /// Progress of the sessions that are ending; `None` if no session is due.
     ending: Option<Ending>,
-    /// Everything that connected by then is to be accepted.
+    /// Instant up to which new connections must be accepted, until the driver takes it.
     wants_accepted: Option<Time>,
     moves: Moves,
 }
 
-/// Connections that this worker sent on to others.
+/// Connections that this worker sent on to other workers.
 #[derive(Debug, Default)]
 struct Moves {
-    /// Moves so far. The last one has this number.
+    /// Number of moves so far, which is also the number of the last move.
     count: u64,
-    /// Numbers of those whose connections have not served what was unread when they moved.
+    /// Numbers of the moves whose connections have not yet served the bytes that were unread when they moved.
     unsettled: BTreeSet<u64>,
-    /// The end of a sweep that waits for all moves up to this number.
+    /// End of a sweep, and the number of the last move that must settle before the end counts.
     held: Option<(Time, u64)>,
 }
 
 /// Sessions whose deadline had passed at some instant, on their way to their end.
 ///
-/// A lease of a hold is renewed on a connection that some worker reads, so it may end once all have read. A session is
-/// also resumed, by a connection that nobody reads yet, because it waits to be accepted. So before a session ends, all connections
-/// are accepted, and then all sockets are read. Reading includes a connection that has to move to the worker of the session.
+/// A client renews the lease of a hold on a connection that some worker reads, so the lease may end once all workers
+/// have read. A client may also resume a session on a connection that no worker reads yet, because it waits to be
+/// accepted. So before a session ends, the server accepts all connections and then reads all sockets. This reading
+/// includes connections that must move to the worker of the session.
 #[derive(Clone, Copy, Debug)]
 struct Ending {
-    /// Those end that are not renewed by then.
+    /// Instant by which a session must be renewed, or it ends.
     due: Time,
-    /// What has to be done before.
+    /// Step that is under way.
     step: EndingStep,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum EndingStep {
-    /// Accept whoever connected.
+    /// Accept all new connections.
     Accept,
-    /// Read all sockets after that instant.
+    /// Read all sockets after this instant.
     Read(Time),
-    /// End the sessions that are due, some in each turn.
+    /// End the sessions that are due, a limited number in each turn.
     End,
 }
 
@@ -85,22 +88,22 @@ impl Timers {
         }
     }
 
-    /// This worker comes by at that instant. The next lease or wait of the shard ends at `end`.
+    /// Arms a visit to the shard at `at`. The next lease or wait of the shard ends at `end`.
     #[inline]
     pub(super) fn arm(&mut self, shard: u16, at: Time, end: Time) {
         let shard = usize::from(shard);
         self.shards[shard] = at.min(self.shards[shard]);
-        // Also an instant that is not up to date any more is read for: `shards` may have it.
+        // Keep an outdated earlier end too: `shards` may still hold a visit for it, and that visit needs the drain.
         self.ends[shard] = end.min(self.ends[shard]);
         self.next_wake = self.next_wake.min(at);
     }
 
-    /// When this worker comes by at a shard.
+    /// Returns when this worker next visits a shard.
     pub(super) fn comes_by(&self, shard: usize) -> Time {
         self.shards[shard]
     }
 
-    /// This worker has something to do at that instant beside the shards.
+    /// Wakes this worker at `at` for work other than visits to shards.
     pub(super) fn wake_at(&mut self, at: Time) {
         self.next_wake = self.next_wake.min(at);
     }
@@ -114,27 +117,27 @@ impl Timers {
         (self.own || !self.askers.is_empty()) && self.moves.held.is_none()
     }
 
-    /// Returns the number of another move.
+    /// Counts one more move and returns its number.
     pub(super) fn note_move(&mut self) -> u64 {
         self.moves.count += 1;
         self.moves.unsettled.insert(self.moves.count);
         self.moves.count
     }
 
-    /// Up to when whoever connected is to be accepted, asked once.
+    /// Returns up to when new connections must be accepted. Returns each request once.
     pub(super) fn take_wants_accepted(&mut self) -> Option<Time> {
         self.wants_accepted.take()
     }
 }
 
 impl State {
-    /// When to see to the end of sessions; never while that waits for the drain.
+    /// Returns when to end sessions. While a session waits for the drain, the answer is never.
     #[inline]
     pub(super) fn sessions_wake(&self) -> Time {
         if self.timers.due { Time::NEVER } else { self.sessions_due() }
     }
 
-    /// What sessions wait for: a deadline, or that all sockets were read after some instant.
+    /// Returns the time at which the next step of ending sessions is due: a deadline, or the end of a drain.
     #[inline]
     fn sessions_due(&self) -> Time {
         match self.timers.ending {
@@ -145,7 +148,8 @@ impl State {
         }
     }
 
-    /// Ends what is due as far as the sockets have been read, and asks for the rest to be read.
+    /// Ends leases, waits and sessions that are due, as far as all sockets were read. Asks other workers to read the
+    /// rest.
     pub(super) fn turn(&mut self, node: &Node) {
         let drained = node.drained();
         for shard in 0..self.timers.shards.len() {
@@ -174,14 +178,15 @@ impl State {
         }
     }
 
-    /// Goes on with the end of sessions that are due, as far as connections were accepted and read.
+    /// Continues to end the sessions that are due, as far as connections were accepted and read.
     fn end_sessions(&mut self, node: &Node, drained: Time) {
         if self.timers.ending.is_none() && self.sessions.first_over(self.passed).is_some() {
             self.timers.ending = Some(Ending { due: self.passed, step: EndingStep::Accept });
             self.timers.wants_accepted = Some(self.passed);
         }
         let Some(Ending { due, mut step }) = self.timers.ending else { return };
-        // A step begins in a later millisecond than the one before ended in: so what that left is there.
+        // The read step must begin in a later millisecond than the accept step ended. Then the drain covers all
+        // connections that were accepted.
         let later = self.now.after_ms(1);
         match step {
             EndingStep::Accept if node.accepted() < due => return,
@@ -201,7 +206,7 @@ impl State {
         self.timers.ending = Some(Ending { due, step });
     }
 
-    /// Asks whoever has not read its sockets since `due`, once.
+    /// Asks each worker that has not read its sockets since `due` to do so, once.
     fn ask_for_drain(&mut self, node: &Node, due: Time) {
         for worker in 0..node.worker_count() {
             if node.drained_by(worker) >= due {
@@ -217,8 +222,8 @@ impl State {
         }
     }
 
-    /// This worker's sockets were read empty after `at`. That counts once connections that moved away meanwhile have served what was
-    /// unread.
+    /// Notes that this worker's sockets were read empty after `at`. That counts once connections that moved away
+    /// meanwhile have served their unread bytes.
     pub(super) fn drained(&mut self, node: &Node, at: Time) {
         if self.timers.moves.unsettled.is_empty() {
             self.publish_drained(node, at);
@@ -227,7 +232,7 @@ impl State {
         }
     }
 
-    /// A connection that moved away with this number has served what was unread then.
+    /// Notes that the connection of the move with this number has served the bytes that were unread when it moved.
     pub(super) fn settled(&mut self, node: &Node, number: u64) {
         let moves = &mut self.timers.moves;
         moves.unsettled.remove(&number);
@@ -238,11 +243,12 @@ impl State {
     }
 
     fn publish_drained(&mut self, node: &Node, at: Time) {
-        // What was learned from those bytes goes out first: who sees the new instant finds it delivered.
+        // Post first: a worker that sees the new instant must find the effects of those bytes delivered.
         self.post(node);
         node.publish_drained(usize::from(self.index), at);
         self.timers.own = false;
-        // Who asked for more than this reading gave would not ask again: it is told after the next one.
+        // An asker whose instant is later than this reading does not ask again. It gets its answer after the next
+        // reading.
         let (told, waiting) =
             std::mem::take(&mut self.timers.askers).into_iter().partition(|(_, due)| *due <= at);
         self.timers.askers = waiting;
@@ -253,7 +259,8 @@ impl State {
         self.turn(node);
     }
 
-    /// The server is stopping: every shard refuses its waiters. Any worker may be told first; telling twice does no harm.
+    /// Makes every shard of this worker refuse its waiters, because the server is stopping. A repeated call does no
+    /// harm.
     pub(super) fn stop_shards(&mut self, node: &Node) {
         for shard in self.home_shards(node) {
             self.hand_over(node, shard, Batch::Stop);

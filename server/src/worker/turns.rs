@@ -1,4 +1,4 @@
-//! Visits to the shards.
+//! Turns in the shards: taking them, serving batches in them, and giving them back.
 
 use super::State;
 use super::apply::BatchClock;
@@ -33,6 +33,8 @@ impl State {
     fn serve_by_shard(&mut self, node: &Node, slot: u32, bytes: &[u8], batch: &[Located]) {
         let mut sorted = std::mem::take(&mut self.sorted);
         self.sort_by_shard(node, batch, &mut sorted);
+        // Serve the shards that are free first. A shard whose turn was taken is probably free by the time the others
+        // are done.
         let mut later: Vec<&mut [Located]> = Vec::new();
         let drained = node.drained();
         for group in sorted.chunk_by_mut(|a, b| a.shard == b.shard) {
@@ -41,15 +43,16 @@ impl State {
                 None => later.push(group),
             }
         }
-        // Those that were taken are tried once more, and then left to whoever has them.
+        // Try the remaining shards once more. `visit` leaves the requests to the holder of the turn if that fails
+        // too.
         for group in later {
             self.visit(node, slot, bytes, group);
         }
         self.sorted = sorted;
     }
 
-    /// Sorts a batch by shard, beginning at a shard of this worker's own, so that workers with like batches do not walk
-    /// the shards in step. A counting sort: requests of one lane for one shard keep their order.
+    /// Sorts a batch by shard, beginning at a shard of this worker's own. Workers with similar batches therefore do
+    /// not walk the shards in step. A counting sort, so requests of one lane for one shard keep their order.
     #[inline]
     fn sort_by_shard(&mut self, node: &Node, batch: &[Located], sorted: &mut Vec<Located>) {
         let mask = node.shards.len() - 1;
@@ -73,7 +76,7 @@ impl State {
         }
     }
 
-    /// Serves requests for one shard, or leaves them for whoever has its turn.
+    /// Serves requests for one shard. If another worker holds the turn, leaves them for that worker.
     #[inline]
     fn visit(&mut self, node: &Node, slot: u32, bytes: &[u8], group: &mut [Located]) {
         let shard = group[0].shard;
@@ -106,14 +109,15 @@ impl State {
         self.leave(node, turn, shard);
     }
 
-    /// Leaves requests for later: those in front of them said as much as a batch may.
+    /// Leaves the rest of a batch for later, because the requests in front of it produced as much output as a batch
+    /// may.
     #[cold]
     fn leave_rest(&mut self, turn: &mut ShardTurn<'_>, slot: u32, bytes: &[u8], rest: &[Located]) {
         let batch = self.batch_of(slot, copied_frames(bytes, rest), BATCH_COST_MAX);
         turn.left.push_back(Batch::Requests(batch));
     }
 
-    /// Who asks, by the number that the shard knows it by.
+    /// Returns the sender of requests, with the number by which the shard knows its lane.
     #[inline]
     pub(super) fn sender(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, slot: u32) -> Sender {
         let lane = &mut self.lanes[slot];
@@ -148,7 +152,7 @@ impl State {
         self.hand_over(node, shard, Batch::Requests(batch));
     }
 
-    /// Returns requests of a lane, to be served later.
+    /// Copies requests of a lane into a batch that is served later.
     fn batch_of(&mut self, slot: u32, frames: Vec<u8>, cost: usize) -> RequestBatch {
         let lane = &mut self.lanes[slot];
         let counted = LeftCost::new(lane.left_cost.get_or_insert_default(), cost);
@@ -167,7 +171,8 @@ impl State {
         }
     }
 
-    /// Has a batch served by whoever has the turn of this shard, or right here.
+    /// Serves the batch if this worker can take the shard's turn. Otherwise leaves it for the worker that holds the
+    /// turn.
     pub(super) fn hand_over(&mut self, node: &Node, shard: u16, batch: Batch) {
         let drained = node.drained();
         if let HandedOver::Entered(mut turn, batch) = node.shards[usize::from(shard)].hand_over(batch) {
@@ -177,15 +182,18 @@ impl State {
         }
     }
 
-    /// Begins a turn. What was due by `drained` ends, and `drained` was read before the turn was taken: what somebody
-    /// read by then and could not serve was served by whoever had the turn before, or lies in front of us. Read any later it
-    /// might count a renewal as served that was just left for this very turn.
+    /// Begins a turn and ends all leases and waits that were due by `drained`.
+    ///
+    /// The caller must read `drained` before it takes the turn. Every request that a worker had read by `drained`,
+    /// but could not serve, was then served by the previous holder of the turn or lies in front of this worker. A
+    /// later value of `drained` could cover a renewal that was just left for this very turn, and the lease would end
+    /// although it was renewed in time.
     #[inline]
     pub(super) fn begin(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, drained: Time) {
         self.tell_states(node, turn, shard);
         if node.worker_count() > 1 || node.log.is_some() {
-            // What earlier turns of this shard said to our lanes goes out before what this one will say, and so do answers that waited for
-            // what is durable by now.
+            // Letters that earlier turns of this shard wrote to lanes of this worker go out before new ones. The same
+            // holds for answers that waited for records and are durable by now.
             self.read_letters(node);
         }
         let now = self.reading();
@@ -193,7 +201,7 @@ impl State {
         turn.shard.begin_turn(now, drained, &mut outbox);
     }
 
-    /// Says what may be expected of the log and of the cluster.
+    /// Updates the shard's view of memory, of the stop, of the log and of the cluster.
     #[inline]
     fn tell_states(&self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16) {
         if node.memory.is_full() != turn.shard.is_memory_full() {
@@ -212,7 +220,8 @@ impl State {
         }
     }
 
-    /// Gives a turn back, after whatever others left meanwhile was served and somebody is armed for what comes next.
+    /// Gives a turn back. Before that, serves all batches that other workers left meanwhile, and arms a timer for the
+    /// next deadline.
     #[inline]
     pub(super) fn leave(&mut self, node: &Node, mut turn: ShardTurn<'_>, shard: u16) {
         let mut served_cost = 0;
@@ -222,22 +231,23 @@ impl State {
                 turn.armed = deadline;
                 self.timers.arm(shard, deadline, turn.shard.next_end());
             }
-            // Posted while the turn is held: what it said arrives in the order in which it became true.
+            // Post while the turn is held, so that letters about the shard arrive in the order of its changes.
             self.post(node);
             if served_cost >= SERVED_COST_MAX {
                 if !self.finishing {
-                    // The batches of others keep us from our own connections: the next worker serves on.
+                    // The batches of others keep this worker from its own connections, so the next worker continues.
                     let next = (usize::from(self.index) + 1) % node.worker_count();
                     return self.mail(node, next as u16, Mail::Turn { shard, pass: turn.pass_on() });
                 }
-                // Its connections are closed, and the next worker may not run any more.
+                // Connections of this worker are closed, and the next worker may not run any more.
                 served_cost = 0;
             }
             if !turn.left.is_empty() {
                 self.serve_all_left(node, &mut turn, shard, &mut served_cost);
                 continue;
             }
-            // Told only once it is free. Whoever tried before would find it held, knock again, and by that keep it held.
+            // Send `Knocked` only once the turn is free. A worker that tried before that would find it held and knock
+            // again, and its knock would keep the turn held.
             let knocks = std::mem::take(&mut turn.knocks);
             match turn.leave() {
                 None => {
@@ -255,7 +265,7 @@ impl State {
         }
     }
 
-    /// Serves batches that other workers left, until they have cost enough.
+    /// Serves batches that other workers left, until their cost reaches the maximum.
     fn serve_all_left(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, served_cost: &mut usize) {
         while *served_cost < SERVED_COST_MAX
             && let Some(batch) = turn.left.pop_front()
@@ -265,7 +275,7 @@ impl State {
         }
     }
 
-    /// Goes on with a turn that another worker passed on.
+    /// Continues a turn that another worker passed on.
     pub(super) fn take_turn(&mut self, node: &Node, shard: u16, pass: Pass) {
         let mut turn = node.shards[usize::from(shard)].resume(pass);
         // It may be passed on for long without beginning anew.
@@ -274,7 +284,7 @@ impl State {
         self.leave(node, turn, shard);
     }
 
-    /// Serves a batch that somebody left.
+    /// Serves a batch that another worker left.
     fn serve_left(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, batch: Batch) {
         match batch {
             Batch::Requests(batch) => self.serve_requests(node, turn, shard, batch),
@@ -312,7 +322,7 @@ impl State {
                     turn.shard.end_reservation(end, reserved, &mut outbox);
                 }
             }
-            // A clean stop carries over what is held.
+            // With a log, a clean stop keeps the holds. Only the waiters are lost, so only they count.
             Batch::Count if node.log.is_some() => node.note_claim_count(shard, turn.shard.waiting_count()),
             Batch::Count => node.note_claim_count(shard, turn.shard.claim_count()),
             Batch::Publish => {
@@ -326,6 +336,7 @@ impl State {
                 gauges.publish_contended(Contended::of(contended, &node.namespaces));
             }
             Batch::Expire { drained } => {
+                // The timer of this shard has fired; `leave` arms it again.
                 turn.armed = Time::NEVER;
                 self.begin(node, turn, shard, drained);
             }
@@ -353,12 +364,13 @@ impl State {
         let clock = BatchClock::new(&*node.clock);
         let served = serve_batch(&mut turn.shard, sender, &batch.frames, &mut located, &clock, &mut outbox);
         if served < located.len() {
+            // The rest goes to the front, so requests of this lane that came later stay behind it.
             let frames = copied_frames(&batch.frames, &located[served..]);
             turn.left.push_front(Batch::Requests(RequestBatch { frames, cost: BATCH_COST_MAX, ..batch }));
         }
     }
 
-    /// Tells every shard that knows this lane what happened to it.
+    /// Reports a change of this lane to every shard that knows the lane.
     pub(super) fn change_lane(
         &mut self,
         node: &Node,
@@ -372,7 +384,7 @@ impl State {
     }
 }
 
-/// Copies the frames of these requests, one behind the other.
+/// Copies the frames of these requests, one after the other.
 fn copied_frames(bytes: &[u8], group: &[Located]) -> Vec<u8> {
     let frame = |located: &Located| &bytes[located.offset as usize..(located.offset + located.len) as usize];
     group.iter().flat_map(frame).copied().collect()
