@@ -1,5 +1,7 @@
-//! Acts of operators that this worker's lanes request, for the audit log. An event begins with its request, whose lane knows who acts, and
-//! ends with the response, which knows the result. So a refused act has an event too, and so has the act of a client that has left.
+//! Acts of operators that lanes of this worker request, for the audit log.
+//!
+//! An event begins with its request, because the lane knows the operator. The event ends with the response, because
+//! the response contains the result. So a refused act has an event too, and so has the act of a client that has left.
 
 use super::State;
 use super::answer::put_refusal;
@@ -103,7 +105,7 @@ impl State {
             Ok(Request::RemoveNamespace(remove)) => {
                 AuditEvent { namespace: Some(remove.name.into()), ..event(Act::RemoveNamespace) }
             }
-            // Refused as malformed.
+            // The request is refused as malformed.
             _ => return,
         };
         let namespace = event.namespace.or_else(|| {
@@ -134,17 +136,17 @@ impl State {
     }
 }
 
-/// The reason of a request that needs none.
+/// Returns the reason of a request for which a reason is optional.
 fn reason_of(reason: &[u8]) -> Option<Box<[u8]>> {
     (!reason.is_empty()).then(|| reason.into())
 }
 
-/// Returns whether such a request is an act of an operator.
+/// Returns whether requests with this opcode are acts of operators.
 pub(super) const fn is_act(opcode: u8) -> bool {
     matches!(opcode, opcode::FORCE_RELEASE | opcode::FREEZE | opcode::SET_CAPACITY | opcode::REMOVE_NAMESPACE)
 }
 
-/// Returns who acts on a lane.
+/// Returns the client of a lane as the caller of an act.
 pub(super) fn caller(lane: &Lane) -> Caller {
     let Client { address, front_end, .. } = &lane.client;
     Caller {
@@ -202,7 +204,7 @@ mod tests {
         assert_eq!(events, expected);
     }
 
-    /// Requests of one client, all with one number.
+    /// All requests are from one client and have the same number.
     #[test]
     fn requests_with_one_number_have_an_event_each() {
         let mut acts = Acts::default();

@@ -1,4 +1,4 @@
-//! What the engine says, as the wire says it. The one place where the two meet on the way out.
+//! Encoding of the engine's answers and events. Only this module converts them to the wire.
 
 use crate::limits::LOG_STALLED_MS;
 use waymaker_engine::{
@@ -8,15 +8,15 @@ use waymaker_engine::{
 use waymaker_protocol as wire;
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail};
 
-/// What an answer needs to know beside itself.
+/// Facts for encoding an answer that the answer does not contain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
-    /// The time of the turn in which it became true.
+    /// Time of the turn that produced the answer.
     pub(crate) stamp: Time,
-    /// The shard that said it.
+    /// Shard that produced the answer.
     pub(crate) shard: u16,
     pub(crate) shard_count: u16,
-    /// The session of the lane lives at least until then.
+    /// Earliest end of the lane's session.
     pub(crate) session_end: Time,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn put_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, contex
     }
 }
 
-/// Appends an answer to what is not asked a million times a second.
+/// Appends an answer of a kind that is not among the most frequent ones.
 fn put_rare_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, context: Context) {
     let stamp_ms = context.stamp.as_millis();
     match answer {
@@ -149,7 +149,7 @@ fn put_grants(out: &mut Vec<u8>, number: u32, grants: &[KeyGrant], context: Cont
         shared: *shared,
         key,
     });
-    // They were granted together, so what is said of one holds for all.
+    // The keys were granted together, so the flags of the first grant apply to all.
     let Some(KeyGrant { grant, .. }) = grants.first() else { return };
     let granted = wire::GrantedKeys {
         stamp_ms: context.stamp.as_millis(),
@@ -289,7 +289,7 @@ fn put_page(out: &mut Vec<u8>, number: u32, page: &Page, context: Context) {
     wire::Listed { next: next_cursor(page.next, context), locks: locks.collect() }.encode(number, out);
 }
 
-/// Where the next page begins: in this shard, in the next one, or nowhere.
+/// Returns the cursor of the next page, which begins in this shard or in the next one; 0 if there is none.
 fn next_cursor(next: Option<u32>, context: Context) -> u64 {
     let next_shard = context.shard + 1;
     match next {
@@ -299,13 +299,13 @@ fn next_cursor(next: Option<u32>, context: Context) -> u64 {
     }
 }
 
-/// The cursor of a page: the shard, and the slot in it. Zero is the first slot of the first shard, so it also says that
-/// nothing follows.
+/// Returns the cursor of a page, made of the shard and the slot in it. A cursor of 0 means the first slot of the
+/// first shard, and after the last page it means that no page follows.
 fn list_cursor(shard: u16, slot: u32) -> u64 {
     u64::from(shard) << 32 | u64::from(slot)
 }
 
-/// The shard and the slot of a cursor that came from outside.
+/// Returns the shard and the slot of a cursor that a client sent.
 pub(crate) fn read_list_cursor(cursor: u64) -> (u64, u32) {
     (cursor >> 32, cursor as u32)
 }
@@ -338,7 +338,7 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &Event, stamp: Time) {
     }
 }
 
-/// Appends an error in words.
+/// Appends an error with a text.
 pub(crate) fn put_error(
     out: &mut Vec<u8>,
     number: u32,

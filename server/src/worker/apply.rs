@@ -1,4 +1,4 @@
-//! One request, as the engine is asked it. The one place where the wire and the engine meet on the way in.
+//! Calls of the engine for decoded requests. Only this module converts requests from the wire to the engine.
 
 use super::answer::read_list_cursor;
 use super::outbox::Outbox;
@@ -15,10 +15,10 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
 use waymaker_protocol::{Frame, NamespaceKind, Request};
 
-/// Paths of a set that need no memory of their own.
+/// Number of paths of a set that need no heap allocation.
 const FEW: usize = 8;
 
-/// The clock of one batch: read when the first request needs it, and once for all of them.
+/// The clock of one batch. It is read when the first request needs it, and once for all of them.
 #[derive(Debug)]
 pub(crate) struct BatchClock<'a> {
     clock: &'a dyn Clock,
@@ -41,7 +41,7 @@ impl<'a> BatchClock<'a> {
     }
 }
 
-/// Serves one request. `target` is what the passes before found: the hash of a key.
+/// Serves one request. `target` is the result of the prefetch: the hash of a key.
 #[inline]
 pub(crate) fn apply(
     shard: &mut Shard,
@@ -73,7 +73,7 @@ pub(crate) fn apply(
     }
 }
 
-/// What is not asked a million times a second.
+/// Serves a request of a kind that is not among the most frequent ones.
 #[inline(never)]
 fn apply_rare(
     shard: &mut Shard,
@@ -143,7 +143,8 @@ fn apply_rare(
     }
 }
 
-/// Where a key may be empty, or longer than a flat one, depends on the kind.
+/// Checks the key of a request. The kind of the namespace decides whether a key may be empty or longer than a flat
+/// key.
 fn checked_key(kind: NamespaceKind, request: &Request<'_>) -> Result<(), (&'static str, u64, &'static str)> {
     let limit = KEY_LEN_MAX as u64;
     let (key, may_be_empty) = match request {
@@ -201,6 +202,7 @@ fn apply_acquire(
         notify_queued: acquire.notify_queued,
         options: None,
     };
+    // The common path: without options and without terms of namespaces the engine needs no options.
     if !has_options && !shard.has_terms() {
         return shard.acquire(caller, &engine_acquire, outbox);
     }
@@ -268,7 +270,7 @@ fn apply_acquire_permits(
     let Some(mut options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
     let mut lease_ms = acquire.lease_ms;
     shard.apply_terms(caller.namespace, acquire.session_lease, &mut lease_ms, &mut options.scope);
-    // Whoever takes any capacity takes the pool as it is, and says what it should be only where there is none.
+    // With `any_capacity`, an existing pool stays as it is. The capacity and the order then apply only to a new pool.
     let existing =
         if acquire.any_capacity { shard.order_of_pool(caller.namespace, acquire.name) } else { None };
     let says_nothing = acquire.any_capacity && acquire.capacity == 0;
@@ -291,7 +293,8 @@ fn apply_acquire_permits(
     shard.acquire_permits(caller, &acquire, outbox);
 }
 
-/// A client's clock may be wrong, but by no more than an hour.
+/// Returns the timestamp of a client, or the current time if it is 0. A timestamp may differ from the server's clock
+/// by an hour at most.
 fn clamped_timestamp(timestamp_us: u64, clock: &BatchClock<'_>) -> u64 {
     let now_us = u64::try_from(clock.clock.unix_micros()).unwrap_or(0);
     if timestamp_us == 0 {
@@ -308,10 +311,11 @@ fn pool_order(order: wire::PoolOrder) -> PoolOrder {
     }
 }
 
-/// What an owner says, with its lease on the engine's clock.
+/// Converts a registration to the engine's form, with its lease on the engine's clock.
 fn registration<'a>(register: &wire::Register<'a>, lazy: bool, clock: &BatchClock<'_>) -> Register<'a> {
     let lease = if register.absolute {
-        // Both clocks are read now: the time of the shard is that of its batch, and older where the worker lost its processor.
+        // Both clocks must be read now. The time of the shard is the time of its batch, which is older if the worker
+        // lost its processor.
         let unix_ms = clock.clock.unix_micros().div_euclid(1000);
         let now_ms = i64::try_from(clock.clock.now().as_millis()).unwrap_or(i64::MAX);
         Lease::Until(register.lease_ms.saturating_sub(unix_ms).saturating_add(now_ms))
@@ -322,13 +326,13 @@ fn registration<'a>(register: &wire::Register<'a>, lazy: bool, clock: &BatchCloc
     Register { key, owner, value, type_name, lease, lazy, ephemeral }
 }
 
-/// What is asked of one bucket, whose name has this hash.
+/// Returns the engine's form of a request for one bucket. `hash` is the hash of its name.
 pub(crate) fn throttle_of<'a>(bucket: &wire::Bucket<'a>, hash: u64, refund: bool) -> Throttle<'a> {
     let wire::Bucket { rate, burst, cost, period_ns, name } = *bucket;
     Throttle { name, hash, rate, period_ns, burst, cost, refund }
 }
 
-/// The options of an acquire, or `None` where it was refused because of them.
+/// Returns the options of an acquire. Refuses the acquire and returns `None` if they are invalid.
 fn options_or_refusal<'a>(
     options: &wire::AcquireOptions<'a>,
     caller: &Caller,
@@ -343,7 +347,7 @@ fn options_or_refusal<'a>(
     }
 }
 
-/// The options of an acquire as the engine has them.
+/// Converts the options of an acquire to the engine's form.
 pub(crate) fn acquire_options<'a>(options: &wire::AcquireOptions<'a>) -> Result<AcquireOptions<'a>, Refusal> {
     let scope = match options.scope {
         None | Some(0 | 1) => Scope::Ephemeral,
@@ -374,7 +378,7 @@ fn refuse_session_lease(outbox: &mut Outbox<'_>, ticket: Ticket) {
     refuse(outbox, ticket, "flags", 0, message);
 }
 
-/// Refuses a request before it reached the engine.
+/// Refuses a request before it reaches the engine.
 #[cold]
 pub(crate) fn refuse(
     outbox: &mut Outbox<'_>,
@@ -391,7 +395,7 @@ mod tests {
     use super::*;
     use waymaker_engine::Time;
 
-    /// Half a minute after boot, a minute after 1970.
+    /// A clock that stands still, 30 s after boot and 60 s after 1970.
     #[derive(Debug)]
     struct Stopped;
 

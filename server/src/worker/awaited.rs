@@ -1,32 +1,32 @@
-//! The wait of the server for a client: its object, and its length.
+//! The wait of the server for a client: its object and its length.
 
 use crate::limits::PINGS_MISSED_MAX;
 use waymaker_engine::Time;
 
-/// The thing that the server waits for from a client.
+/// Event that the server waits for from a client.
 ///
-/// A read that leaves no part of a frame sets `Nothing`. Housekeeping alone sets `SignOfLife`. So the server notices silence
-/// without any work for each read.
+/// A read that leaves no partial frame sets `Nothing`. Housekeeping alone sets `SignOfLife`. So the server notices
+/// silence without any work for each read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Awaited {
-    /// Nothing: the client has sent whole frames since the last housekeeping.
+    /// No event: the client has sent whole frames since the last housekeeping.
     #[default]
     Nothing,
     /// `HELLO` or the rest of a frame, since this instant.
     Frame(Time),
     /// Any bytes.
     SignOfLife {
-        /// When the silence was noticed, or when the last `PING` was sent.
+        /// Time at which the silence was noticed, or at which the last `PING` was sent.
         since: Time,
         /// Number of `PING`s sent in this silence.
         pings: u8,
     },
 }
 
-/// What housekeeping does about the silence of a client.
+/// Action of housekeeping on the silence of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// Nothing: it is not long enough.
+    /// No action: the silence is not long enough.
     Short,
     /// Send a `PING`.
     Ping,
@@ -43,7 +43,7 @@ impl Awaited {
         }
     }
 
-    /// Time for which the server has waited for `HELLO` or the rest of a frame, in milliseconds.
+    /// Returns how long the server has waited for `HELLO` or the rest of a frame, in milliseconds.
     pub(crate) fn frame_ms(self, now: Time) -> u64 {
         match self {
             Self::Frame(since) => now.ms_since(since),
@@ -51,21 +51,21 @@ impl Awaited {
         }
     }
 
-    /// The server stood still for so long, which is no fault of the client.
+    /// Excludes time in which the server did not run, because that is no fault of the client.
     pub(crate) fn excuse(&mut self, stood_still_ms: u64, now: Time) {
         if let Self::Frame(since) = self {
             *since = since.after_ms(stood_still_ms).min(now);
         }
     }
 
-    /// The server does not read the connection: a silence begins when it does again.
+    /// Notes that the server does not read the connection. A silence can begin only when the server reads it again.
     pub(crate) fn note_not_read(&mut self) {
         if let Self::SignOfLife { .. } = self {
             *self = Self::Nothing;
         }
     }
 
-    /// Looks at a client that answers `PING`, and decides what to do about its silence.
+    /// Checks the silence of a client that answers `PING`, and returns the action to take.
     pub(crate) fn look(&mut self, ping_ms: u64, now: Time) -> Silence {
         match self {
             Self::Frame(_) => Silence::Short,
@@ -78,8 +78,8 @@ impl Awaited {
             Self::SignOfLife { since, pings } => {
                 *since = now;
                 *pings += 1;
-                // If the process was stopped, the answer to the last one may be unread. So the connection is read once more
-                // before the next look closes it.
+                // If the process was stopped, the answer to the last `PING` may be unread. So the connection is read
+                // once more before the next check closes it.
                 if *pings > PINGS_MISSED_MAX { Silence::Short } else { Silence::Ping }
             }
         }
@@ -93,7 +93,7 @@ mod tests {
 
     const LOOK_MS: u64 = 500;
 
-    /// Looks for so long, and returns after how many milliseconds something was done, and what.
+    /// Checks for `millis` milliseconds. Returns each action and the time at which it was taken.
     fn look_for(awaited: &mut Awaited, start: Time, millis: u64) -> Vec<(u64, Silence)> {
         let looks = (0..=millis).step_by(LOOK_MS as usize);
         let done = looks.map(|ms| (ms, awaited.look(PING_MS, start.after_ms(ms))));
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Its clock jumps. An answer may have been in the socket all the while.
+    /// The clock of the server jumps. An answer may have been in the socket all the time.
     #[test]
     fn a_suspended_server_reads_a_connection_before_it_closes_it() {
         for pings in 0..=PINGS_MISSED_MAX {

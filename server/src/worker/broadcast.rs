@@ -1,4 +1,5 @@
-//! Questions that every shard has to answer, and none of them at once: whoever serves the last one gives the answer.
+//! Broadcasts: requests that every shard answers, one after the other. The worker that serves the last shard sends
+//! the response.
 
 use super::State;
 use super::turns::ShardTurn;
@@ -15,12 +16,12 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
 use waymaker_protocol::{ErrorCode, Frame, NamespaceKind, Request};
 
-/// One question.
+/// One broadcast.
 #[derive(Debug)]
 pub struct Broadcast {
-    /// Shards that have not answered yet.
+    /// Number of shards that have not answered yet.
     left: AtomicUsize,
-    /// Such questions of its lane that are in flight.
+    /// Number of broadcasts of its lane that are in flight.
     in_flight: Arc<AtomicU32>,
     ticket: Ticket,
     question: Question,
@@ -28,38 +29,38 @@ pub struct Broadcast {
 
 #[derive(Debug)]
 enum Question {
-    /// Take this list of frozen prefixes.
+    /// Replace the list of frozen prefixes by this one.
     Freeze { freezes: FreezeList, changed: bool, frozen_count: u16 },
-    /// Count what there is in the namespaces of a page.
+    /// Count the claims in the namespaces of a page.
     Namespaces { page: NamespacePage, sums: Mutex<Vec<NamespaceCounters>> },
 }
 
 /// A page of the list of namespaces. A namespace that ends later stays in it.
 #[derive(Debug)]
 struct NamespacePage {
-    /// Rising.
+    /// Numbers of the namespaces, in ascending order.
     numbers: Vec<u16>,
     namespaces: Vec<(Box<[u8]>, NamespaceKind)>,
-    /// The cursor of the next page; 0 after the last.
+    /// Cursor of the next page; 0 after the last.
     next: u64,
 }
 
-/// Claims of the namespaces of a page that one shard has counted so far.
+/// Claims that one shard has counted so far, for each namespace of a page.
 #[derive(Debug, Default)]
 pub struct CountedClaims {
-    /// The lane to go on with.
+    /// Lane with which to continue.
     next_lane: u32,
     claim_counts: Vec<u64>,
 }
 
 impl State {
-    /// Returns whether the lane has fewer requests to all shards in flight than the limit.
+    /// Returns whether the lane has fewer broadcasts in flight than the limit.
     pub(super) fn may_broadcast(&self, slot: u32) -> bool {
         let count = self.lanes[slot].everywhere_count.as_ref();
         count.is_none_or(|count| count.load(Ordering::Relaxed) < EVERYWHERE_IN_FLIGHT_MAX)
     }
 
-    /// Asks every shard.
+    /// Sends a broadcast to every shard.
     pub(super) fn serve_broadcast(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
         let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
         let question = match Request::decode(frame) {
@@ -108,10 +109,11 @@ impl State {
         }
     }
 
-    /// Returns why a client may not remove a namespace, if that is so. It says the same whether there is such a namespace or not.
+    /// Returns why a client may not remove a namespace, or `None` if it may. The text does not reveal whether the
+    /// namespace exists.
     fn may_not_remove(&self, node: &Node, slot: u32, name: &[u8]) -> Option<String> {
         let identity = self.lanes[slot].identity()?;
-        // No rule looks different for another kind, as the whole namespace is meant.
+        // Rules for the whole namespace are the same for every kind, so any kind will do here.
         let access = node.access.policy().access(Some(identity), name, NamespaceKind::Flat)?;
         let may_remove = access.everywhere().contains(Rights::ADMIN);
         (!may_remove).then(|| no_right_in(&identity.name, Rights::ADMIN, name))
@@ -136,7 +138,8 @@ impl State {
             .change_within(count_max, lane.namespace, freeze.prefix, !freeze.thaw)
             .map_err(|value| Refusal::Overloaded { limit: "frozen prefixes", value })?;
         if changed {
-            // Before any shard is told, so that nobody is refused because of what a crash may undo.
+            // Record the freeze before any shard applies it, so that no claim is refused because of a freeze that a
+            // crash may undo.
             let (namespace, frozen, prefix) = (lane.namespace, !freeze.thaw, freeze.prefix);
             node.record(&Record::Frozen { namespace, frozen, prefix });
         }
@@ -144,7 +147,7 @@ impl State {
         Ok(Question::Freeze { freezes: freezes.clone(), changed, frozen_count })
     }
 
-    /// Asks this shard, whose turn is in hand, and answers if it is the last.
+    /// Serves a broadcast in this shard, whose turn is held, and answers it if this shard is the last.
     pub(super) fn ask_shard(
         &mut self,
         node: &Node,
@@ -161,7 +164,7 @@ impl State {
                 if let Some(lane) = turn.shard.count_claims_of_lanes(*next_lane, &page.numbers, claim_counts)
                 {
                     *next_lane = lane;
-                    // Behind the batches that others left.
+                    // The rest follows after the batches that other workers left.
                     let again = Batch::Broadcast(Arc::clone(broadcast), turn.shard.reading(), counted);
                     return turn.left.push_back(again);
                 }
@@ -172,11 +175,11 @@ impl State {
                 }
             }
         }
-        // AcqRel: whoever is last sees what all others counted.
+        // AcqRel: the last shard sees the sums of all others.
         if broadcast.left.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        // Before the answer: the client may send the next request as soon as it has it.
+        // This must precede the answer: the client may send the next request as soon as it has the answer.
         broadcast.in_flight.fetch_sub(1, Ordering::Relaxed);
         let stamp = turn.shard.now();
         let mut outbox = self.outbox(node, shard, stamp);
@@ -199,12 +202,13 @@ impl State {
 }
 
 impl NamespacePage {
-    /// The namespaces from this number on that the client may list.
+    /// Returns the page of namespaces from number `from` on that the client may list.
     fn new(node: &Node, from: u64, count_max: usize, may_list: impl Fn(&[u8]) -> bool) -> Self {
         let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
         let mut page = Self { numbers: Vec::new(), namespaces: Vec::new(), next: 0 };
         let (mut bytes, mut hidden_count) = (0, 0);
-        // A cursor is the number of the next namespace, so pages fit together although namespaces come and go.
+        // A cursor is the number of the next namespace, so pages fit together even if namespaces begin and end
+        // meanwhile.
         for (number, name, kind) in namespaces.by_number(from) {
             if hidden_count >= HIDDEN_NAMESPACES_PER_PAGE_MAX {
                 page.next = u64::from(number);

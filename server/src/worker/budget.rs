@@ -1,11 +1,11 @@
-//! How long the requests of one connection may keep a worker.
+//! Limit of the time that the requests of one connection may use without a break.
 
 /// Time that one connection may use before the other connections of its worker have their turn.
 ///
-/// The worker asks between two batches, and only if the connection has more. So a budget may read a clock: connections with few
-/// requests cause no reading.
+/// The worker asks between two batches, and only if the connection has more requests. So a budget may read a clock:
+/// connections with few requests cause no reading.
 pub trait Budget {
-    /// A batch begins that may cost as much as a batch may. The time that it takes counts.
+    /// Notes that a batch of maximum cost begins. The time that it takes counts.
     fn begin(&mut self) {}
 
     /// Whether the time is used up.
@@ -23,7 +23,7 @@ impl Budget for Unlimited {
     }
 }
 
-/// A budget of which nothing is left: one batch is served.
+/// A budget that is already spent: one batch is served.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use waymaker_engine::{LaneAddress, Ticket};
 
-/// Names one record. A client may give several requests one number, so each record has a number of its own.
+/// Identifies one record. A client may give several requests the same number, so each record has a number of its own.
 pub(super) type Place = (Ticket, u64);
 
 /// One record for each request.

@@ -1,5 +1,5 @@
-//! The cost of requests and batches, in acquires of one key: a microsecond at most, and 1 KiB of answers. `bench/src/opcodes` measures
-//! the time.
+//! The cost of requests and batches, in acquires of one key. Such an acquire takes a microsecond at most, and stands
+//! for 1 KiB of answers. `bench/src/opcodes` measures the time.
 
 use super::spans::has_trace_context;
 use crate::limits::{BATCH_COST_MAX, OUTPUT_LEN_PAUSE};
@@ -12,16 +12,18 @@ use waymaker_protocol::limits::{
 use waymaker_protocol::message::{acquire, opcode};
 use waymaker_protocol::{Frame, NamespaceKind, next_frame};
 
-/// Bytes of a request that cost as much as an acquire of one key: the worker decodes, copies and hashes them.
+/// Number of bytes of a request that cost as much as an acquire of one key, because the worker decodes, copies and
+/// hashes them.
 const BYTES_PER_COST: usize = 512;
 
 /// Cost of a span of a request: the worker opens, ends and exports it.
 const SPAN_COST: usize = 8;
 
-/// Bytes of answers that cost as much as one cheap request. A batch may have as many bytes of answers as pause a connection.
+/// Number of bytes of answers that cost as much as one cheap request. A batch of maximum cost has as many bytes of
+/// answers as pause a connection.
 const ANSWER_BYTES_PER_COST: usize = OUTPUT_LEN_PAUSE / BATCH_COST_MAX;
 
-/// Bits of the opcodes below 64 that cost 1, unless the request is long or wants to hear its position.
+/// Bits of the opcodes below 64 that cost 1, unless the request is long, is traced, or asks for its queue position.
 const CHEAP: u64 = 1 << opcode::ACQUIRE
     | 1 << opcode::RELEASE
     | 1 << opcode::EXTEND
@@ -54,14 +56,14 @@ fn uncommon_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
 
 fn time_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
     match frame.opcode() {
-        // Waiters are counted from the front of the queue to tell the position.
+        // The shard counts waiters from the front of the queue to report the position.
         opcode::ACQUIRE | opcode::ACQUIRE_PERMITS if frame.flags() & acquire::flag::NOTIFY_QUEUED != 0 => 32,
         opcode::THROTTLE => 1,
         cheap if is_cheap(cheap) => 1,
         opcode::ACQUIRE_PERMITS | opcode::STATUS | opcode::CANCEL | opcode::HEARTBEAT => 2,
         opcode::SERVER_STATUS => 8,
         opcode::VERIFY | opcode::LOOK_UP if kind != NamespaceKind::Tree => 8,
-        // Sets that overlap a path are looked for.
+        // The shard searches for all sets that overlap a path.
         opcode::INSPECT | opcode::VERIFY if kind == NamespaceKind::Tree => BATCH_COST_MAX / 2,
         opcode::ACQUIRE_SET => 4 + frame.len() / 16,
         // A page looks at many claims, and at the record of the key of each of them.
@@ -71,8 +73,8 @@ fn time_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
     }
 }
 
-/// Returns an upper bound of the bytes of the answer; 0 if they are few. Lists and grants of several keys are served one by
-/// one, and may have more.
+/// Returns an upper bound of the length of the answer; 0 if the answer is short. Lists and multi-key grants are
+/// served one at a time, and may be longer.
 fn answer_len_max(opcode: u8, kind: NamespaceKind) -> usize {
     match opcode {
         opcode::LOOK_UP => 128 + KEY_LEN_MAX + OWNER_LEN_MAX + VALUE_LEN_MAX + TYPE_LEN_MAX,
@@ -90,7 +92,7 @@ fn answer_len_max(opcode: u8, kind: NamespaceKind) -> usize {
     }
 }
 
-/// The cost of requests that lie one behind the other.
+/// Returns the cost of requests that lie one after the other.
 #[cold]
 pub(super) fn cost_of_requests(mut frames: &[u8], kind: NamespaceKind) -> usize {
     let mut cost = 0;
@@ -101,14 +103,14 @@ pub(super) fn cost_of_requests(mut frames: &[u8], kind: NamespaceKind) -> usize 
     cost
 }
 
-/// The cost of a batch that another worker left.
+/// Returns the cost of a batch that another worker left.
 pub(super) fn cost_of_batch(batch: &Batch) -> usize {
     match batch {
         Batch::Requests(batch) => batch.cost,
         Batch::Vacancy(vacancy) => vacancy.lane_count(),
         Batch::Withdraw(multi_key, _) => multi_key.key_count(),
         Batch::Reserved(_, reserved) => reserved.len(),
-        // These may use up the follow-up work of a turn.
+        // These batches may cause the maximum of follow-up work of a turn.
         Batch::Lane(..) | Batch::Expire { .. } | Batch::Broadcast(..) | Batch::Forget(_) => {
             BATCH_COST_MAX / 2
         }

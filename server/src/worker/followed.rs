@@ -1,6 +1,6 @@
 //! Requests that the worker follows from their arrival to their response: acts of operators for the audit log, and traced acquires.
 //!
-//! Nearly all requests are not followed, so the outbox finds with one comparison that there is nothing to end.
+//! Nearly all requests are not followed, so the outbox needs only one comparison for them.
 
 use super::acts::Acts;
 use super::spans::Spans;
@@ -9,7 +9,7 @@ use crate::traces::AcquireSpan;
 use waymaker_engine::{Answer, LaneAddress, Nanos, Ticket};
 use waymaker_protocol::ErrorCode;
 
-/// No worker has this number.
+/// Number that no worker has.
 const NO_WORKER: u16 = u16::MAX;
 
 /// The followed requests of one worker.
@@ -18,7 +18,7 @@ pub(crate) struct Followed {
     pub(super) acts: Acts,
     spans: Spans,
     worker: u16,
-    /// The worker whose tickets need no look here: this one, or none while a request is followed.
+    /// Worker whose tickets need no lookup: this one, or `NO_WORKER` while a request is followed.
     plain_worker: u16,
 }
 
@@ -27,7 +27,7 @@ impl Followed {
         Self { acts: Acts::default(), spans: Spans::default(), worker, plain_worker: worker }
     }
 
-    /// Returns whether a request of a lane of this worker is surely not followed. False for other workers.
+    /// Returns whether a request of a lane of this worker is certainly not followed. False for other workers.
     #[inline]
     pub(super) fn is_plain(&self, ticket: Ticket) -> bool {
         ticket.lane.worker == self.plain_worker
@@ -90,13 +90,13 @@ impl Followed {
         has_begun
     }
 
-    /// Returns the next span that has ended. To be called after each step with the time of the step.
+    /// Returns the next span that has ended. Must be called after each step with the time of the step.
     #[inline]
     pub(super) fn poll_span(&mut self, now: Nanos) -> Option<AcquireSpan> {
         self.spans.poll(now)
     }
 
-    /// Looks again whether a request is followed.
+    /// Updates `plain_worker` after an event or a span has begun or ended.
     fn look(&mut self) {
         let is_idle = self.acts.is_idle() && self.spans.is_idle();
         self.plain_worker = if is_idle { self.worker } else { NO_WORKER };

@@ -1,4 +1,4 @@
-//! How a connection begins: version, namespace, session, and the worker that serves it.
+//! The beginning of a connection: its version, namespace and session, and the worker that serves it.
 
 use super::acts::caller;
 use super::awaited::Awaited;
@@ -21,13 +21,13 @@ use waymaker_protocol::{
     Welcome, next_frame,
 };
 
-/// Why a connection is refused.
+/// Refusal of a connection.
 struct HelloRefusal {
     code: ErrorCode,
     limit: u64,
     field: &'static str,
     message: String,
-    /// The namespace in which the client has no right, for the audit log.
+    /// Namespace in which the client has no right, for the audit log.
     denied_namespace: Option<Box<[u8]>>,
 }
 
@@ -72,7 +72,7 @@ impl HelloRefusal {
     fn not_identified(refusal: NotIdentified) -> Self {
         match refusal {
             NotIdentified::Unauthenticated { reason, .. } => Self::unauthenticated(reason),
-            // A client takes `Unauthorized` as final, but after the pause its credentials may be accepted.
+            // A client treats `Unauthorized` as final, but after the pause its credentials may be accepted.
             NotIdentified::Paused { retry_ms } => {
                 Self::new(ErrorCode::Overloaded, retry_ms, "credentials", refusal.to_string())
             }
@@ -101,7 +101,7 @@ struct Resumption {
 }
 
 impl State {
-    /// The first frame must be `HELLO`; whatever follows it is served once it was accepted.
+    /// Serves the first frame, which must be `HELLO`. Frames after it are served once it is accepted.
     pub(super) fn receive_hello(
         &mut self,
         node: &Node,
@@ -119,7 +119,7 @@ impl State {
             }
             Ok(Some(frame)) => frame,
             Err(error) => {
-                // What speaks another protocol begins with what reads as a huge length.
+                // A client of another protocol sends bytes that look like a huge length.
                 let limit = FRAME_LEN_BEFORE_HELLO_MAX as u64;
                 let message =
                     format!("{error} before HELLO; the client may not speak the Waymaker binary protocol");
@@ -161,7 +161,7 @@ impl State {
         let hello = Hello::decode(frame)
             .map_err(|error| HelloRefusal::bad_input(error.field(), error.limit(), error.to_string()))?;
         let version = common_version(&hello)?;
-        // Other clients may still renew and release.
+        // Clients that resume or join a session may still renew and release.
         let begins_session = matches!(hello.session, SessionRequest::New { .. });
         if self.finishing || node.is_stopping() && begins_session {
             return Err(HelloRefusal::new(ErrorCode::Shutdown, 0, "", "the server is stopping"));
@@ -188,14 +188,14 @@ impl State {
         let joined = self.join_session(node, key, namespace, access, &hello);
         settle_namespace(node, &hello, joined.is_err());
         let (key, lane_number, resumed) = joined?;
-        // A client of version 1 refuses the flag.
+        // A client of version 1 rejects the flag, so only a client that sent capabilities gets some.
         let capabilities = hello.capabilities.map(|_| offered_capabilities(node));
         let welcome = Welcome { version, lane: lane_number, resumed, capabilities, ..Welcome::default() };
         self.welcome(node, key, frame.number(), welcome);
         Ok(if resumed { Next::Rebound(key) } else { Next::Continue })
     }
 
-    /// The worker that should serve this connection, if it is another one.
+    /// Returns the worker that should serve this connection, if it is another one.
     fn elsewhere(
         &mut self,
         node: &Node,
@@ -204,7 +204,7 @@ impl State {
     ) -> Result<Option<u16>, HelloRefusal> {
         let worker_count = node.worker_count() as u16;
         let worker = match hello.session {
-            // There may have been more workers when an earlier server gave the id.
+            // An earlier server with more workers may have assigned the id.
             SessionRequest::Resume { id, .. } | SessionRequest::Join { id } => {
                 Some(Sessions::worker_of(id) % worker_count)
             }
@@ -221,7 +221,8 @@ impl State {
         Ok(worker.filter(|worker| *worker != self.index && !moved))
     }
 
-    /// Identifies the client, unless its identity is known, and returns its rights in the namespace. `None`: all rights.
+    /// Identifies the client, unless its identity is known, and returns its rights in the namespace. `None`: all
+    /// rights.
     fn identify(
         &mut self,
         node: &Node,
@@ -258,7 +259,8 @@ impl State {
             if access.somewhere() == Rights::NONE {
                 return Err(HelloRefusal::no_rights(access, hello.namespace));
             }
-            // A front end counts its connections itself: one is several lanes. One that resumes a lane is counted with it.
+            // A front end counts its connections itself, because each of them has several lanes. `resume` counts a
+            // connection that resumes a lane.
             if is_new && !matches!(hello.session, SessionRequest::Resume { .. }) {
                 let counted = access.accounts().count_connection(now_unix_s);
                 lane.counted = Some(counted.map_err(HelloRefusal::quota_reached)?);
@@ -267,8 +269,8 @@ impl State {
         Ok(access)
     }
 
-    /// Settles the session. Says which connection it is from here on, its number in the session, and whether it took
-    /// over a lane that was there before.
+    /// Opens, joins or resumes the session. Returns the key of the connection from now on, its number in the session,
+    /// and whether it took over an existing lane.
     fn join_session(
         &mut self,
         node: &Node,
@@ -331,8 +333,8 @@ impl State {
         Ok((key, number, false))
     }
 
-    /// Finds the session with this id. A client does not find the session of another identity. A session that an earlier server knew without
-    /// an identity belongs to the client that knows its id.
+    /// Finds the session with this id. A client does not find the session of another identity. A session that an
+    /// earlier server knew without an identity belongs to the client that knows its id.
     fn find_session(&self, id: SessionId, access: Option<&Access>) -> Result<u32, HelloRefusal> {
         let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
         let own = self.sessions.get(session).and_then(|session| session.identity.as_ref());
@@ -343,8 +345,8 @@ impl State {
         if may_take { Ok(session) } else { Err(HelloRefusal::session_gone()) }
     }
 
-    /// Gives a lane of a session to a new connection. The old connection is over, and what it had not yet been read
-    /// with it: from here on its key names nothing.
+    /// Gives a lane of a session to a new connection. The old connection ends together with its unserved input, and
+    /// its key becomes invalid.
     fn resume(
         &mut self,
         node: &Node,
@@ -373,7 +375,8 @@ impl State {
             return Err(HelloRefusal::new(ErrorCode::Cancelled, u64::from(last), "attempt", message));
         }
         let accounts = accounts_of(access.as_deref());
-        // A connection takes over the count of the connection that it replaces. So no quota is in the way of a client that lost its own.
+        // A connection takes over the count of the connection that it replaces. So the quota does not stop a client
+        // that lost its connection.
         let counted = match self.lanes[slot].counted.take_if(|counted| counted.is_in(accounts)) {
             None if !accounts.is_empty() => {
                 Some(accounts.count(Resource::Connections).map_err(HelloRefusal::quota_reached)?)
@@ -396,7 +399,8 @@ impl State {
         lane.counted = counted;
         let (address, known_to) = (lane.address, lane.known_to.clone());
         self.change_access(node, slot, access);
-        // A turn delivers the events that other workers have posted. As long as the lane has no connection, none is written in front of the welcome.
+        // A turn delivers the events that other workers have posted. As long as the lane has no connection, none is
+        // written in front of the welcome.
         self.change_lane(node, address, &known_to, &LaneChange::Attached);
         let lane = &mut self.lanes[slot];
         lane.epoch = epoch;
@@ -439,7 +443,7 @@ impl State {
     }
 }
 
-/// Returns the newest version that the client and this server both speak.
+/// Returns the newest version that the client and this server both support.
 fn common_version(hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
     let (min, max) = (hello.version_min, hello.version_max);
     let version = max.min(VERSION);
@@ -452,8 +456,8 @@ fn common_version(hello: &Hello<'_>) -> Result<u16, HelloRefusal> {
     Ok(version)
 }
 
-/// Returns the optional parts of the protocol that this server offers. The configuration decides
-/// about the scopes; every server of this version offers the others.
+/// Returns the optional parts of the protocol that this server offers. The scopes depend on the configuration. Every
+/// server of this version offers the other parts.
 fn offered_capabilities(node: &Node) -> Capabilities {
     let offered = |is_offered, capability| if is_offered { capability } else { Capabilities::NONE };
     Capabilities::LIST_POOLS
@@ -468,7 +472,7 @@ fn offered_capabilities(node: &Node) -> Capabilities {
         .union(offered(node.quorum.is_some(), Capabilities::SCOPE_QUORUM))
 }
 
-/// Returns whether the client said that it answers `PING`.
+/// Returns whether the client announced that it answers `PING`.
 fn answers_ping(hello: &Hello<'_>) -> bool {
     hello.capabilities.is_some_and(|said| said.contains(Capabilities::PING))
 }
@@ -502,8 +506,8 @@ fn open_namespace(
     })
 }
 
-/// A greeting that was refused leaves no new namespace. Otherwise the namespace is recorded under the lock, so before anything
-/// in it can be.
+/// Keeps or drops a namespace after `HELLO`. A refused `HELLO` leaves no new namespace. Otherwise the namespace is
+/// recorded under the lock, so its record precedes all records of its content.
 fn settle_namespace(node: &Node, hello: &Hello<'_>, is_refused: bool) {
     let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
     namespaces.settle(hello.namespace, is_refused, |change| node.record_namespace(change));

@@ -1,4 +1,4 @@
-//! Namespaces end if they are empty: when they have been idle for a while, or because an operator wants it.
+//! The end of empty namespaces: after an idle time, or at the request of an operator.
 
 use super::State;
 use crate::limits::NAMESPACE_LOOK_MS;
@@ -9,7 +9,8 @@ use std::sync::PoisonError;
 use waymaker_engine::{Answer, Effects as _, Refusal, Ticket, WhenDurable};
 
 impl State {
-    /// Looks now and then which namespaces are idle, and asks the shards whether they are empty. One worker does.
+    /// Looks for idle namespaces from time to time, and asks the shards whether they are empty. Only worker 0 does
+    /// this.
     pub(super) fn look_for_idle_namespaces(&mut self, node: &Node) {
         if self.index != 0 || self.now.ms_since(self.namespaces_looked_at) < NAMESPACE_LOOK_MS {
             return;
@@ -17,7 +18,7 @@ impl State {
         self.namespaces_looked_at = self.now;
         let looking = {
             let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-            // No lane can freeze anything in a namespace without lanes.
+            // No lane can freeze a prefix in a namespace without lanes, so this check stays valid after the locks are released.
             let freezes = node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
             let is_frozen = |number| freezes.count(number) > 0;
             namespaces.look(self.now, node.shards.len(), is_frozen, |change| node.record_namespace(change))
@@ -33,7 +34,7 @@ impl State {
         }
     }
 
-    /// An operator wants a namespace to be gone.
+    /// Removes a namespace at the request of an operator.
     pub(super) fn remove_namespace(&mut self, node: &Node, ticket: Ticket, name: &[u8]) {
         let removed = {
             let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +59,7 @@ impl State {
         }
     }
 
-    /// A shard has looked: the last one ends the namespaces that are empty, and the next removal begins.
+    /// Notes that a shard has looked. After the last shard, the empty namespaces end and the next removal begins.
     pub(super) fn end_namespaces(&mut self, node: &Node, removal: u64, in_use: &[u16]) {
         let Looked { removed, answers } = {
             let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +74,7 @@ impl State {
         self.begin_wanted(node);
     }
 
-    /// Tells an operator, once the log has it, if there is one.
+    /// Answers the operator. With a log, the answer waits until the removal is durable.
     fn answer_removed(&mut self, node: &Node, ticket: Ticket, answer: Result<(), StaysBecause>) {
         let mut outbox = self.outbox(node, 0, self.now);
         match answer {

@@ -1,9 +1,9 @@
-//! Which requests each kind of namespace serves.
+//! The requests that each kind of namespace serves.
 
 use waymaker_protocol::NamespaceKind;
 use waymaker_protocol::message::opcode;
 
-/// One bit for each kind, by opcode. An opcode without any is not known, and decoding says so.
+/// Kinds that serve each opcode, one bit for each kind. An unknown opcode has all bits; decoding refuses it.
 const SERVED: [u8; 256] = {
     const FLAT: u8 = 1 << NamespaceKind::Flat as u8;
     const TREE: u8 = 1 << NamespaceKind::Tree as u8;
@@ -42,12 +42,12 @@ const SERVED: [u8; 256] = {
     served
 };
 
-/// The kinds whose namespaces serve such requests, one bit for each.
+/// Returns the kinds whose namespaces serve requests with this opcode, one bit for each.
 pub(crate) const fn served_kinds(opcode: u8) -> u8 {
     SERVED[opcode as usize]
 }
 
-/// Whether namespaces of this kind serve such requests.
+/// Whether namespaces of this kind serve requests with this opcode.
 pub(crate) fn serves(kind: NamespaceKind, opcode: u8) -> bool {
     served_kinds(opcode) & 1 << kind.number() != 0
 }

@@ -1,4 +1,4 @@
-//! The lanes of one worker: its connections, and the places in sessions that outlive them.
+//! The lanes of one worker: its connections, and the members of sessions that survive the loss of a connection.
 
 use super::awaited::Awaited;
 use super::rights::Barriers;
@@ -14,69 +14,70 @@ use waymaker_engine::log::SessionTag;
 use waymaker_engine::{Access, Counted, LaneAddress, LaneIx, Time};
 use waymaker_protocol::NamespaceKind;
 
-/// The namespace of a restored lane that held nothing, so that nothing is known of it.
+/// Namespace number of a restored lane that held nothing. The log does not contain the namespace of such a lane.
 pub(crate) const NO_NAMESPACE: u16 = u16::MAX;
 
-/// Names one connection of a worker. It stays unique when its lane passes to another connection.
+/// Identifies one connection of a worker. The key stays unique when the lane passes to another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionKey {
-    /// The lane.
+    /// Slot of the lane.
     pub slot: u32,
-    /// Which of the connections that the lane has had.
+    /// Number of the connection. It is different for each connection that the lane has had.
     pub epoch: u32,
 }
 
-/// How far a connection has come.
+/// Progress of a connection from `HELLO` to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Stage {
-    /// It has not said `HELLO`.
+    /// The connection has not sent `HELLO`.
     #[default]
     Hello,
-    /// It may ask.
+    /// Requests are served.
     Open,
-    /// Its session has ended, and shards still know the lane.
+    /// The session has ended, and shards still know the lane.
     SessionEnds,
-    /// Its client has heard that the session has ended: every request is refused.
+    /// The client knows that its session has ended. The server refuses every request.
     SessionGone,
-    /// Nothing more is read; `GOODBYE` is answered under this number once its session has ended in all shards.
+    /// The server reads nothing more. It answers `GOODBYE`, which has this number, once the lane is closed in all
+    /// shards.
     Leaving(u32),
-    /// Nothing more is read; it is closed once its answers are written.
+    /// The server reads nothing more, and closes the connection once all answers are written.
     Closing,
-    /// The same, and `FAREWELL` was its last frame: later answers and events are dropped.
+    /// Like `Closing`, and `FAREWELL` was the last frame. Later answers and events are dropped.
     Left,
 }
 
 impl Stage {
-    /// Whether nothing more is read.
+    /// Whether the server reads nothing more from the connection.
     pub(crate) fn is_over(self) -> bool {
         matches!(self, Self::Leaving(_)) || self.is_closing()
     }
 
-    /// Returns true if the connection is closed after the last of its output.
+    /// Returns true if the server closes the connection after the last of its output.
     pub(crate) fn is_closing(self) -> bool {
         matches!(self, Self::Closing | Self::Left)
     }
 }
 
-/// Who is on the other side of a connection, and how it got here.
+/// The client of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct Client {
-    /// Who it is.
+    /// Identity of the client.
     pub known_as: KnownAs,
-    /// What its connection shows. `None` for the server itself, which may do everything.
+    /// Evidence that the connection provides about its client. `None` for the server itself, which has all rights.
     pub evidence: Option<Arc<Evidence>>,
-    /// The address of the client, as people read it.
+    /// Address of the client as readable text.
     pub address: Option<Arc<str>>,
-    /// The protocol of the connection.
+    /// Protocol of the connection.
     pub front_end: Option<&'static str>,
 }
 
-/// Who a client is, as far as the server has asked.
+/// Result of identifying a client.
 #[derive(Clone, Debug)]
 pub enum KnownAs {
-    /// Not asked yet. `HELLO` may bring credentials.
+    /// The client is not identified yet. `HELLO` may contain credentials.
     Unidentified,
-    /// Identified. `None`: the client has no identity and may do everything.
+    /// The client is identified. `None`: it has no identity and has all rights.
     Identified(Option<Arc<Identity>>),
 }
 
@@ -86,79 +87,81 @@ impl Default for KnownAs {
     }
 }
 
-/// One lane: what a connection is to the rest of the server. A lane with a session outlives its connection.
+/// One lane: the server's state of a connection. A lane with a session survives the loss of its connection.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
-    /// Where answers find it.
+    /// Address for answers and events.
     pub(crate) address: LaneAddress,
-    /// Its connection; 0 without one.
+    /// Number of the current connection; 0 without a connection.
     pub(crate) epoch: u32,
     pub(crate) stage: Stage,
-    /// It came from another worker, so it is not sent on.
+    /// Whether the connection came from another worker. It then stays at this worker.
     pub(crate) moved: bool,
-    /// Its connection has a place in a reserve.
+    /// Whether the connection has a place in a reserve.
     pub(crate) is_reserved: bool,
-    /// It is on the list of those with something to write.
+    /// Whether the connection is on the list of connections with something to write.
     pub(crate) dirty: bool,
     pub(crate) namespace: u16,
-    /// Keeps the namespace; `None` before HELLO and for a restored lane without one.
+    /// Use that keeps the namespace; `None` before HELLO and for a restored lane without one.
     pub(crate) namespace_use: Option<NamespaceUse>,
     pub(crate) kind: NamespaceKind,
-    /// Who is on the other side.
+    /// Client of the connection.
     pub(crate) client: Client,
-    /// Counts the results of its acquires; `None` before `HELLO`.
+    /// Counters for the results of its acquires; `None` before `HELLO`.
     pub(crate) acquires: Option<Arc<AcquireCounts>>,
-    /// Acquires that were granted at once and are not counted there yet.
+    /// Number of acquires that were granted at once and are not in `acquires` yet.
     pub(crate) uncounted_grants: u32,
-    /// What its client may do in its namespace. `None`: everything.
+    /// Rights of the client in the namespace. `None`: all rights.
     pub(crate) access: Option<Arc<Access>>,
-    /// Counts its connection in the accounts of its client.
+    /// Count of the connection in the accounts of its client.
     pub(crate) counted: Option<Counted>,
-    /// Requests that are not served without a closer look. Follows from `kind` and `access`.
+    /// Barriers for requests that need a closer look before they are served. Depends on `kind` and `access`.
     pub(crate) barriers: Barriers,
-    /// The shard of a namespace that lies in one.
+    /// Shard of the namespace, if its kind keeps the whole namespace in one shard.
     pub(crate) namespace_shard: u16,
-    /// Its number in its session.
+    /// Number of the lane in its session.
     pub(crate) number: u16,
     pub(crate) session: Option<u32>,
-    /// The session as the durable log names it.
+    /// Identification of the session in the durable log.
     pub(crate) session_tag: Option<SessionTag>,
-    /// An earlier server knew it, and nobody has resumed it since. Its namespace may be [`NO_NAMESPACE`].
+    /// Whether the lane was restored from the log and has not been resumed since. Its namespace may be
+    /// [`NO_NAMESPACE`].
     pub(crate) is_restored: bool,
-    /// Which attempt to take it up was the last to succeed, as far as its client says.
+    /// Number of the last successful attempt to resume the lane, if the client numbers its attempts.
     pub(crate) attempt: Option<u32>,
-    /// Its connection wants to be told where a repeated request id takes up a hold.
+    /// Whether the connection wants an event if a repeated request id takes over an existing hold.
     pub(crate) notify_taken_up: bool,
-    /// The session lives at least until then.
+    /// Earliest end of the session.
     pub(crate) session_end: Time,
-    /// Of a lane with a session.
+    /// Kept answers of a lane with a session.
     pub(crate) window: Option<Box<Window>>,
     pub(crate) owner: Arc<[u8]>,
-    /// Requests without an answer, without those that wait in a queue.
+    /// Number of requests without an answer, except those that wait in a queue.
     pub(crate) in_flight: i32,
-    /// Requests in flight that all shards serve. `None` before the first.
+    /// Number of broadcasts in flight. `None` before the first.
     pub(crate) everywhere_count: Option<Arc<AtomicU32>>,
-    /// Cost of its requests that wait for the turn of a shard. `None` before the first.
+    /// Cost of the requests that wait for the turn of a shard. `None` before the first.
     pub(crate) left_cost: Option<Arc<AtomicU32>>,
-    /// Acquires that wait in a queue. Below zero for a moment where an answer overtakes the word that it waits.
+    /// Number of acquires that wait in a queue. It is below zero for a moment if the answer arrives before the notice
+    /// of the wait.
     pub(crate) waiting: i32,
-    /// The lane's number in each shard that it has asked, `NONE` where it has not. Empty before `HELLO`.
+    /// Number of the lane in each shard; `NONE` for a shard that got no request of it. Empty before `HELLO`.
     pub(crate) shard_lanes: Vec<LaneIx>,
-    /// Shards that know this lane, also those that others asked on its behalf.
+    /// Shards that know this lane, including shards to which other workers took its requests.
     pub(crate) known_to: Vec<u16>,
     /// Bytes that were read and not served yet.
     pub(crate) input: Vec<u8>,
-    /// Answers and events on their way out.
+    /// Answers and events that are not fully written yet.
     pub(crate) output: Vec<u8>,
-    /// How much of `output` has been written.
+    /// Number of bytes of `output` that are written.
     pub(crate) written: usize,
-    /// Watches of which events were dropped while the output was full, each told so once.
+    /// Watches that lost events while the output was full. Each of them got one `OVERRUN`.
     pub(crate) overrun: BTreeSet<u32>,
-    /// The wait of the server for this client.
+    /// Event that the server waits for from this client.
     pub(crate) awaited: Awaited,
-    /// True if its client answers `PING`.
+    /// Whether the client answers `PING`.
     pub(crate) answers_ping: bool,
-    /// When it last took some of its output, while it has some.
+    /// Time at which the client last took some output. `None` while there is no output.
     pub(crate) output_since: Option<Time>,
 }
 
@@ -167,7 +170,7 @@ impl Lane {
         ConnectionKey { slot: self.address.slot, epoch: self.epoch }
     }
 
-    /// Returns true if a connection may hear answers and events of the lane.
+    /// Returns true if answers and events of the lane go to a connection.
     pub(crate) fn is_heard(&self) -> bool {
         self.epoch != 0 && self.stage != Stage::Left
     }
@@ -180,7 +183,7 @@ impl Lane {
         }
     }
 
-    /// Counts the acquires that were granted at once. To be called before their answers are written.
+    /// Counts the acquires that were granted at once. Must be called before their answers are written.
     #[inline]
     pub(crate) fn count_grants(&mut self) {
         let count = std::mem::take(&mut self.uncounted_grants);
@@ -191,18 +194,18 @@ impl Lane {
         }
     }
 
-    /// Its answers are written and not kept: it is connected and has no session.
+    /// Whether answers are written without being kept: the lane is connected and has no session.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.is_heard() && self.window.is_none()
     }
 
-    /// Returns the cost of its requests that wait for the turn of a shard.
+    /// Returns the cost of the requests that wait for the turn of a shard.
     pub(crate) fn left_cost(&self) -> u32 {
         self.left_cost.as_ref().map_or(0, |cost| cost.load(Ordering::Relaxed))
     }
 
-    /// Bytes that are still to be written.
+    /// Returns the number of bytes that are still to be written.
     #[inline]
     pub(crate) fn pending_len(&self) -> usize {
         self.output.len() - self.written
@@ -215,7 +218,7 @@ impl Lane {
         self.output_since = None;
     }
 
-    /// The identity of its client, if it is known.
+    /// Returns the identity of the client, if it is known.
     pub(crate) fn identity(&self) -> Option<&Arc<Identity>> {
         match &self.client.known_as {
             KnownAs::Identified(identity) => identity.as_ref(),
@@ -223,14 +226,14 @@ impl Lane {
         }
     }
 
-    /// Sets what its client may do from here on, on a server that exports traces or does not.
+    /// Sets the rights of the client from now on. `is_traced` says whether the server exports traces.
     pub(crate) fn set_access(&mut self, access: Option<Arc<Access>>, is_traced: bool) {
         let barriers = Barriers::of_lane(self.kind, access.as_deref());
         self.barriers = if is_traced { barriers.tracing() } else { barriers };
         self.access = access;
     }
 
-    /// The shard knows this lane from here on.
+    /// Notes that the shard knows this lane from now on.
     #[inline]
     pub(crate) fn note_known_to(&mut self, shard: u16) {
         if !self.known_to.contains(&shard) {
@@ -239,7 +242,7 @@ impl Lane {
         }
     }
 
-    /// A shard is about to hear of the lane's namespace.
+    /// Notes that a shard is about to learn of the lane's namespace.
     pub(crate) fn note_namespace_known(&self) {
         if let Some(namespace) = &self.namespace_use {
             namespace.note_known();
@@ -261,7 +264,7 @@ impl Lanes {
         Self { worker, slots: Vec::new(), free: Vec::new(), next_epoch: 0 }
     }
 
-    /// A lane for a new connection.
+    /// Opens a lane for a new connection.
     pub(crate) fn open(&mut self, peer: &[u8], now: Time) -> ConnectionKey {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Lane::default());
@@ -280,7 +283,7 @@ impl Lanes {
         self.next_epoch
     }
 
-    /// Frees a lane. Answers that are still on their way to it find another generation.
+    /// Frees a lane. Answers that are still on their way to the lane then find another generation.
     pub(crate) fn free(&mut self, slot: u32) {
         let lane = &mut self.slots[slot as usize];
         lane.count_grants();
@@ -290,19 +293,19 @@ impl Lanes {
         self.free.push(slot);
     }
 
-    /// The lane of this connection, unless the connection is over.
+    /// Returns the lane of this connection, unless the connection has ended.
     #[inline]
     pub(crate) fn of(&mut self, key: ConnectionKey) -> Option<&mut Lane> {
         self.slots.get_mut(key.slot as usize).filter(|lane| lane.epoch == key.epoch)
     }
 
-    /// The lane at this address, unless it is gone.
+    /// Returns the lane at this address, unless the lane is gone.
     #[inline]
     pub(crate) fn at(&mut self, address: LaneAddress) -> Option<&mut Lane> {
         self.slots.get_mut(address.slot as usize).filter(|lane| lane.address.generation == address.generation)
     }
 
-    /// Number of slots, of lanes that are free too.
+    /// Returns the number of slots, including free ones.
     pub(crate) fn slot_count(&self) -> u32 {
         self.slots.len() as u32
     }
@@ -332,7 +335,7 @@ impl std::ops::IndexMut<u32> for Lanes {
     }
 }
 
-/// A lane's numbers in shards that it has not asked yet.
+/// Returns the numbers of a lane that no shard knows yet.
 pub(crate) fn no_shard_lanes(shard_count: usize) -> Vec<LaneIx> {
     vec![LaneIx::NONE; shard_count]
 }

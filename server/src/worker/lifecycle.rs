@@ -1,4 +1,4 @@
-//! How connections and sessions end.
+//! The end of connections and sessions.
 
 use super::State;
 use super::awaited::{Awaited, Silence};
@@ -14,14 +14,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use waymaker_engine::{LaneAddress, Time};
 use waymaker_protocol::{ErrorCode, Event, Farewell};
 
-/// A lane that the shards close. Its connection hears of the end once all of them have done so.
+/// A lane that the shards are closing. Its connection gets the last frame once all of them have closed it.
 #[derive(Debug)]
 pub struct LaneClosing {
     worker: u16,
     key: ConnectionKey,
-    /// Number of shards that have not closed the lane, and of lanes that it waits for; plus one until the message has gone to all shards.
+    /// Number of shards that have not closed the lane, plus the number of lanes for which this one waits. One more
+    /// until the message has gone to all shards.
     left: AtomicUsize,
-    /// The lane that waits for this one: `FAREWELL` says that the whole session has ended.
+    /// Lane that waits for this one, because its `FAREWELL` confirms that the whole session has ended.
     awaited_by: Option<Arc<LaneClosing>>,
 }
 
@@ -30,12 +31,13 @@ pub struct LaneClosing {
 pub(super) struct LaneEnd {
     address: LaneAddress,
     closing: Arc<LaneClosing>,
-    /// Shards that know the lane and are to close it.
+    /// Shards that know the lane and must close it.
     shards: Vec<u16>,
 }
 
 impl State {
-    /// A connection is over. Its waiters leave; its holds follow their policy; a lane with a session waits for another.
+    /// Ends a connection. Its waiters leave, and its holds follow their policy. A lane with a session waits for the
+    /// next connection.
     pub(super) fn lose(&mut self, node: &Node, key: ConnectionKey) {
         let Some(lane) = self.lanes.of(key) else { return };
         let (address, known_to) = (lane.address, lane.known_to.clone());
@@ -50,7 +52,7 @@ impl State {
             self.note_left(session);
             self.change_lane(node, address, &known_to, &LaneChange::Detached);
         } else {
-            // Freed first: an answer to a waiter that leaves has nowhere to go.
+            // Free the lane first, so that answers to its leaving waiters are dropped.
             self.lanes.free(key.slot);
             let change = LaneChange::Closed { session_ended: true, closing: None };
             self.change_lane(node, address, &known_to, &change);
@@ -58,18 +60,20 @@ impl State {
         }
     }
 
-    /// Gives up a connection that a driver still has. Whoever drives it finds out that it is over.
+    /// Ends a connection that a driver still has. The driver finds no lane for the key and closes the socket.
     pub(super) fn cut_off(&mut self, node: &Node, key: ConnectionKey) {
         self.lose(node, key);
         self.dirty.push(key);
     }
 
-    /// A session ends, for ever: its waiters leave and the holds on its lease end. From now on requests on its connections are refused,
-    /// because their session is gone. [`State::close_lanes`] tells the shards, and then the connections.
+    /// Ends a session for ever: its waiters leave, and holds on the session lease end. From now on requests on its
+    /// connections are refused because their session is gone. [`State::close_lanes`] informs the shards, and then the
+    /// connections.
     pub(super) fn end_session(&mut self, session: u32) {
         let mut ended: Vec<_> = self.sessions.end(session).into_iter().collect();
         let is_leaving = |lane: &Lane| matches!(lane.stage, Stage::Leaving(_));
-        // The others wait in front of the lane that waits for them.
+        // The leaving lane comes first here. `push_front` then puts the other lanes, for which it waits, in front of
+        // it.
         ended.sort_by_key(|(_, slot)| !is_leaving(&self.lanes[*slot]));
         let is_awaited = ended.first().is_some_and(|(_, slot)| is_leaving(&self.lanes[*slot]));
         let other_count = ended.len().saturating_sub(1);
@@ -79,7 +83,7 @@ impl State {
             self.followed.give_up_lane(self.lanes[slot].address);
             let lane = &mut self.lanes[slot];
             let (key, address, shards) = (lane.key(), lane.address, std::mem::take(&mut lane.known_to));
-            // The window stays: it tells late answers for an earlier connection from those for this one.
+            // The window stays: it distinguishes late answers for an earlier connection from answers for this one.
             lane.session = None;
             lane.shard_lanes.clear();
             let is_leaver = is_leaving(lane);
@@ -94,7 +98,7 @@ impl State {
                 awaited_by = Some(Arc::clone(&closing));
             }
             let end = LaneEnd { address, closing, shards };
-            // A lane with a connection may have waiters.
+            // A lane with a connection may have waiters, so it goes in front of lanes without one.
             if is_awaited || lane.epoch != 0 {
                 self.lane_ends.push_front(end);
             } else {
@@ -108,7 +112,8 @@ impl State {
         }
     }
 
-    /// Closes lanes of ended sessions in shards, as many as other work may wait for. The rest follows in [`State::turn`].
+    /// Closes lanes of ended sessions in shards, as many as other work may wait for. The remaining lanes follow in
+    /// [`State::turn`].
     pub(super) fn close_lanes(&mut self, node: &Node) {
         for _ in 0..LANE_ENDS_PER_TURN {
             let Some(lane) = self.lane_ends.front_mut() else { return };
@@ -124,7 +129,8 @@ impl State {
         self.timers.wake_at(Time::ZERO);
     }
 
-    /// Closes the lane of a connection at once: it is about to hear that its session is gone, and no grant may follow that.
+    /// Closes the lane of a connection at once. The connection is about to learn that its session is gone, and no
+    /// grant may follow that.
     pub(super) fn close_lane_at_once(&mut self, node: &Node, key: ConnectionKey) {
         if let Some(lane) = self.lane_ends.iter_mut().find(|lane| lane.closing.key == key) {
             let (address, shards) = (lane.address, std::mem::take(&mut lane.shards));
@@ -135,7 +141,8 @@ impl State {
         self.tell_of_end(key);
     }
 
-    /// A shard has closed a lane, or all shards were told to. Behind the last of them, the worker of the lane tells the connection.
+    /// Notes that a shard has closed a lane, or that the message has gone to all shards. After the last of these
+    /// calls, the worker of the lane informs the connection.
     pub(super) fn note_closed(&mut self, node: &Node, closing: &LaneClosing) {
         let mut closing = Some(closing);
         if closing.is_some_and(|closing| closing.worker != self.index) {
@@ -143,7 +150,7 @@ impl State {
             self.post(node);
         }
         while let Some(LaneClosing { worker, key, left, awaited_by }) = closing {
-            // AcqRel: the last one comes behind the letters of all others.
+            // AcqRel: the last call sees the letters that all other workers posted before theirs.
             if left.fetch_sub(1, Ordering::AcqRel) > 1 {
                 return;
             }
@@ -157,7 +164,7 @@ impl State {
         }
     }
 
-    /// No shard knows the lane of this connection any more.
+    /// Informs a connection that no shard knows its lane any more.
     pub(super) fn tell_of_end(&mut self, key: ConnectionKey) {
         let Some(lane) = self.lanes.of(key) else { return };
         match lane.stage {
@@ -174,7 +181,8 @@ impl State {
         mark_dirty(lane, &mut self.dirty);
     }
 
-    /// The client ends its session, or only this connection if it has none. It hears `FAREWELL` when that is done.
+    /// Ends the session of the client, or only this connection if it has no session. `FAREWELL` follows when that is
+    /// done.
     pub(super) fn say_goodbye(&mut self, node: &Node, key: ConnectionKey, number: u32) {
         let lane = &mut self.lanes[key.slot];
         lane.stage = Stage::Leaving(number);
@@ -182,7 +190,7 @@ impl State {
             self.end_session(session);
             return self.close_lanes(node);
         }
-        // Its waiters leave now: no grant may follow the farewell.
+        // The waiters of the lane leave now: no grant may follow the farewell.
         let (address, known_to) = (lane.address, lane.known_to.clone());
         let left = AtomicUsize::new(known_to.len() + 1);
         let closing = Arc::new(LaneClosing { worker: self.index, key, left, awaited_by: None });
@@ -191,8 +199,9 @@ impl State {
         self.note_closed(node, &closing);
     }
 
-    /// Gives up connections that do not say `HELLO`, do not finish a frame, do not take their answers, or do not answer `PING`.
-    /// Sends `PING` to clients that are silent. Time in which the server stood still does not count: what clients sent then is not read yet.
+    /// Closes connections that do not send `HELLO`, do not complete a frame, do not read their answers, or do not
+    /// answer `PING`. Sends `PING` to silent clients. Time in which the server did not run does not count, because
+    /// bytes that arrived then are not read yet.
     pub(super) fn close_stalled(&mut self, node: &Node) {
         let now = self.now;
         let last = std::mem::replace(&mut self.housekept_at, now);
@@ -200,7 +209,7 @@ impl State {
         let mut found = Vec::new();
         for lane in self.lanes.iter_mut() {
             lane.excuse(stood_still_ms, now);
-            // One that takes nothing at all never says when it began.
+            // A connection that takes no output at all never sets the start time, so it is set here.
             if lane.pending_len() > 0 {
                 lane.output_since.get_or_insert(now);
             }
@@ -235,7 +244,8 @@ impl State {
                     );
                     self.refuse_stalled(key, "ping", ping_ms, &message);
                 }
-                // It takes nothing, so there is no use in telling it, and no later answer may follow half a frame.
+                // The client takes no output, so an error message cannot reach it. No later answer may follow half a
+                // frame.
                 Stall::Output => self.cut_off(node, key),
             }
         }
@@ -246,26 +256,26 @@ impl State {
     }
 }
 
-/// A wait of the server for a client that has become too long.
+/// Reason for which the server has waited too long for a client.
 #[derive(Clone, Copy, Debug)]
 enum Stall {
     Hello,
     /// The rest of a frame.
     Frame,
-    /// That it takes its answers.
+    /// Reading of the answers.
     Output,
     /// Any sign of life.
     Silent,
 }
 
 impl Lane {
-    /// The server stood still for so long.
+    /// Excludes the time in which the server did not run from its waits for this client.
     fn excuse(&mut self, stood_still_ms: u64, now: Time) {
         self.awaited.excuse(stood_still_ms, now);
         self.output_since = self.output_since.map(|since| since.after_ms(stood_still_ms).min(now));
     }
 
-    /// Returns what this connection lets the server wait for too long, silence apart.
+    /// Returns the wait for this client that has become too long, except silence.
     fn stall(&self, limits: &LimitOptions, now: Time) -> Option<Stall> {
         let reading_ms = self.awaited.frame_ms(now);
         let writing_ms = self.output_since.map_or(0, |since| now.ms_since(since));
@@ -280,11 +290,12 @@ impl Lane {
         }
     }
 
-    /// Returns what to do about the silence of this client. One that does not answer `PING` may be silent.
+    /// Returns the action that the silence of this client requires. A client that does not answer `PING` may be
+    /// silent.
     fn look_for_silence(&mut self, ping: Milliseconds, now: Time) -> Silence {
         match self.stage {
             _ if self.pending_len() >= OUTPUT_LEN_PAUSE => {
-                // The server does not read, so the answers of the client lie unread.
+                // The server does not read the connection, so answers of the client to `PING` are not read either.
                 self.awaited.note_not_read();
                 Silence::Short
             }
@@ -293,7 +304,8 @@ impl Lane {
         }
     }
 
-    /// Whether the client owes the rest of a frame: what was set aside because of too many answers is not its fault.
+    /// Whether the client owes the rest of a frame. Input that was set aside because of too many answers is not its
+    /// fault.
     fn input_len_wanted(&self) -> bool {
         !self.input.is_empty() && self.pending_len() < OUTPUT_LEN_PAUSE
     }
@@ -309,7 +321,7 @@ mod tests {
     use waymaker_protocol::limits::FRAME_LEN_MAX;
     use waymaker_protocol::next_frame;
 
-    /// Returns the numbers of the frames that a connection was sent.
+    /// Returns the numbers of the frames in the output of a connection.
     fn numbers_said(worker: &mut Worker, key: ConnectionKey) -> Vec<u32> {
         let mut said = worker.output(key).unwrap_or_default();
         let mut numbers = Vec::new();
@@ -336,7 +348,7 @@ mod tests {
         assert_eq!(numbers_said(&mut worker, key), [3]);
     }
 
-    /// The worker has heard of the end of the session, and another worker has not closed the lane.
+    /// The worker knows of the end of the session, but another worker has not closed the lane yet.
     #[test]
     fn no_grant_follows_a_session_gone_response() {
         let now = Time::from_millis(1_000);
@@ -361,7 +373,7 @@ mod tests {
         }
     }
 
-    /// The other worker has not given the turn back when the worker of the lane counts the last shard.
+    /// The other worker still holds the turn when the worker of the lane counts the last shard.
     #[test]
     fn a_farewell_follows_all_responses_of_the_worker_that_closed_the_lane() {
         let now = Time::from_millis(1_000);

@@ -1,4 +1,4 @@
-//! Connections that were let in earlier, after the policy of the server has changed or an identity has expired.
+//! Repeated authorization of open connections, after the policy of the server has changed or an identity has expired.
 
 use super::State;
 use super::lane::{ConnectionKey, Stage};
@@ -9,17 +9,18 @@ use std::sync::{Arc, PoisonError};
 use waymaker_engine::Access;
 use waymaker_protocol::ErrorCode;
 
-/// A look at all connections, a few at a time.
+/// A check of all connections, a few at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
-    /// The slot of the next lane.
+    /// Slot of the next lane.
     from: u32,
-    /// The policy is another one than at the last look. Otherwise the rights of the connections are the same.
+    /// Whether the policy has changed since the last check. Otherwise the rights of the connections are the same.
     has_new_policy: bool,
 }
 
 impl State {
-    /// Looks at all connections, if the last look has ended: a few at once, and the others when the connections have had their turns.
+    /// Begins to check all connections, unless a check is running: a few at once, and the others after the
+    /// connections have had their turns.
     pub(super) fn begin_to_reauthorize(&mut self, node: &Node) {
         if self.look.is_none() {
             let version = node.access.version();
@@ -29,8 +30,9 @@ impl State {
         }
     }
 
-    /// Looks at the next connections. A client that lost its identity or a right loses its connection: its waiters, watches and
-    /// requests in flight end, and it can connect again. Other clients get the rights that they have gained.
+    /// Checks the next connections. A client that lost its identity or a right loses its connection. Its waiters,
+    /// watches and requests in flight then end, and it can connect again. Other clients get the rights that they have
+    /// gained.
     pub(super) fn reauthorize(&mut self, node: &Node) {
         let Some(Look { from, has_new_policy }) = self.look else { return };
         let (policy, now_unix_s) = (node.access.policy(), node.unix_seconds());
@@ -44,7 +46,8 @@ impl State {
             if key.epoch == 0 || lane.stage == Stage::Hello || lane.stage.is_over() {
                 continue;
             }
-            // Also under the same policy: a token expires, and a front may have identified its client before the policy changed.
+            // This check is also needed under the same policy: a token expires, and a front end may have identified
+            // its client before the policy changed.
             if !policy.still_knows(lane.identity(), evidence, now_unix_s) {
                 let message = "the identity of the client has expired or was revoked";
                 self.end_unauthorized(node, key, "credentials", message);
@@ -91,11 +94,11 @@ impl State {
         self.change_access(node, key.slot, access);
     }
 
-    /// Gives the client of a lane other rights, and tells the shards that know the lane.
+    /// Gives the client of a lane other rights, and reports them to the shards that know the lane.
     pub(super) fn change_access(&mut self, node: &Node, slot: u32, access: Option<Arc<Access>>) {
         let lane = &mut self.lanes[slot];
         let is_same = lane.access == access;
-        // Also if it is the same: the kind of a restored lane may be known only now.
+        // Set the access even if it is the same: the kind of a restored lane may be known only now.
         lane.set_access(access.clone(), node.traces.is_on());
         if is_same {
             return;

@@ -1,4 +1,4 @@
-//! Sessions of an earlier server, of which its log says that they hold something.
+//! Sessions of an earlier server. The log contains them because they hold something.
 
 use super::State;
 use super::answer::{Context, put_answer};
@@ -13,14 +13,14 @@ use std::sync::{Arc, PoisonError};
 use waymaker_engine::{Answer, Grant};
 use waymaker_protocol::Hello;
 
-/// From where lanes are numbered that join restored sessions: another place after each start, behind what earlier servers
-/// gave away. A client that held nothing on its lane when they ended may come back to it.
+/// Returns the first number for lanes that join restored sessions. It is different after each start, and above the
+/// numbers that earlier servers assigned. A client may still resume a lane that held nothing when its server ended.
 fn first_joining_lane(node: &Node) -> u16 {
     let block_count = u64::from(u16::MAX) / LANES_PER_SESSION_MAX as u64;
     (1 + node.server_id % block_count) as u16 * LANES_PER_SESSION_MAX as u16
 }
 
-/// Takes the time that has passed since a hold was restored off its lease.
+/// Subtracts the time since a hold was restored from its lease.
 fn shorten(answer: &mut Answer, elapsed_ms: u64) {
     let elapsed_ms = u32::try_from(elapsed_ms).unwrap_or(u32::MAX);
     let shorten = |grant: &mut Grant| {
@@ -35,7 +35,8 @@ fn shorten(answer: &mut Answer, elapsed_ms: u64) {
 }
 
 impl State {
-    /// Makes this worker's sessions. Their lanes get the slots that the shards were told, so this comes before any other.
+    /// Restores the sessions of this worker. Their lanes must get the slots that the shards know, so this runs before
+    /// any other lane is opened.
     pub(super) fn restore_sessions(&mut self, node: &Node) {
         for restored in node.restored.take_sessions(self.index) {
             let slots: BTreeMap<u16, u32> =
@@ -56,7 +57,8 @@ impl State {
         }
     }
 
-    /// Comes by at once where an earlier server's log was read: nobody was armed for what ends there.
+    /// Arms this worker for its own shards at once if the server has a log, because no worker is armed for restored
+    /// leases.
     pub(super) fn arm_restored(&mut self, node: &Node) {
         let worker_count = node.worker_count();
         let own = (0..node.shards.len()).filter(|shard| shard % worker_count == usize::from(self.index));
@@ -113,7 +115,8 @@ impl State {
         lane.window = Some(window);
     }
 
-    /// The client of a restored session may resume a lane of which nothing was in the log: it held nothing.
+    /// Adds a lane to a restored session if its client resumes a lane that the log does not contain. Such a lane held
+    /// nothing.
     pub(super) fn fill_restored(&mut self, node: &Node, session: u32, number: u16) {
         let is_known = self.sessions.get(session).is_none_or(|session| session.lanes.contains_key(&number));
         if is_known || !self.sessions.is_restored(session) {
@@ -127,7 +130,8 @@ impl State {
         }
     }
 
-    /// Whoever resumes a lane of an earlier server says who it is, and where nobody knows it, what the lane is.
+    /// Completes a restored lane that a client resumes. `HELLO` provides the owner, and also the namespace and its
+    /// kind if the log does not contain them.
     pub(super) fn introduce_restored(
         &mut self,
         node: &Node,

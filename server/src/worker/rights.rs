@@ -11,19 +11,20 @@ use waymaker_engine::{Access, Rights};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Heartbeat, NamespaceKind, Request};
 
-/// What needs a closer look before a request is served: the bits of rights, above them the bits of kinds, one for acts of operators, and one
-/// for requests that may be traced.
+/// Bits that stand for reasons to look closer at a request before it is served. The lowest bits are rights, above
+/// them are kinds of namespaces. One bit is for acts of operators, and one for requests that may be traced.
 ///
-/// An opcode has the rights that it needs for every key, and the kinds that do not serve it. A lane has its kind, and the rights that it
-/// lacks for some key. A request passes if they share no bit.
+/// An opcode has the bits of the rights that it needs for every key, and of the kinds that do not serve it. A lane
+/// has the bits of its kind, and of the rights that it lacks for some key. A request passes if both have no bit in
+/// common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Barriers(u32);
 
 const KIND_SHIFT: u32 = 10;
 const _: () = assert!(Rights::ALL.bits() == (1 << KIND_SHIFT) - 1);
-/// Every lane has this bit, and every act of an operator: the audit log has a line for it.
+/// Bit of every lane and of every act of an operator. The audit log has a line for each such act.
 const ACT: u32 = 1 << 16;
-/// Every lane of a server that exports traces has this bit, and every request that may have a trace context.
+/// Bit of every lane of a server that exports traces, and of every request that may have a trace context.
 const TRACED: u32 = 1 << 17;
 const _: () = assert!(1 << (NamespaceKind::ALL.len() as u32 + KIND_SHIFT) <= ACT);
 
@@ -85,7 +86,7 @@ impl Barriers {
     }
 }
 
-/// Returns the name of the right that a request needs and does not have, and the first key for which it does not have it.
+/// Returns the name of the right that a request needs and lacks, and the first key for which it lacks the right.
 pub(crate) fn missing_right<'a>(
     access: &Access,
     request: &Request<'a>,

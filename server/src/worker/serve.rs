@@ -9,17 +9,17 @@ use waymaker_protocol as wire;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Frame, NamespaceKind, Route, route};
 
-/// Requests that are served before the events that they said to watchers are counted.
+/// Maximum number of requests that are served between two checks of the number of events to watchers.
 const WATCHED_PART_LEN: usize = 2;
 
-/// Where one frame lies, and where it is going.
+/// Position of one frame, and its destination.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Located {
     pub(crate) offset: u32,
     pub(crate) len: u32,
     pub(crate) shard: u16,
     opcode: u8,
-    /// The hash of the key of an acquire, or the slot of the claim of an id.
+    /// Hash of the key of an acquire, or slot of the claim with an id.
     target: u64,
 }
 
@@ -36,23 +36,24 @@ impl Located {
     }
 }
 
-/// Who sent a batch.
+/// Sender of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sender {
     pub(crate) address: LaneAddress,
-    /// Its number in the shard.
+    /// Number of the lane in the shard.
     pub(crate) lane: LaneIx,
     pub(crate) namespace: u16,
     pub(crate) kind: NamespaceKind,
-    /// A claim may last as long as its session.
+    /// Whether the lane has a session, so that claims may use the session lease.
     pub(crate) has_session: bool,
 }
 
-/// Serves a batch. Most of the time of a request on a large table is waiting for memory, so what all of them will need
-/// is asked for in passes before they are applied one after the other: first lines of the index and claims, then
-/// entries.
+/// Serves a batch. On a large table a request mostly waits for memory. So two passes prefetch the memory that all
+/// requests need, before the last pass applies the requests in order. The first pass prefetches lines of the index
+/// and claims, the second one entries.
 ///
-/// Returns the number of requests that were served. The others come later: those served had very many watchers to tell.
+/// Returns the number of requests that were served. The remaining requests come later, because the served ones caused
+/// very many events to watchers.
 #[inline]
 pub(crate) fn serve_batch(
     shard: &mut Shard,
@@ -80,7 +81,7 @@ pub(crate) fn serve_batch(
     served
 }
 
-/// The passes before some requests are applied.
+/// Runs the two prefetch passes before some requests are applied.
 #[inline]
 fn prefetch(shard: &Shard, namespace: u16, bytes: &[u8], part: &mut [Located]) {
     let mut acquires = 0;

@@ -11,57 +11,58 @@ use waymaker_engine::log::SessionTag;
 use waymaker_engine::{Accounts, Counted, QuotaReached, Resource, Time};
 use waymaker_protocol::SessionId;
 
-/// What a client keeps alive with one message however many claims hang on it.
+/// A session: a client keeps all its claims on the session lease alive with one message.
 ///
-/// A session lives on one worker, and so do all its connections: one that resumes or joins is moved there. Its deadline
-/// is a number that any frame moves forward; its timer is put off when it fires.
+/// A session and all its connections belong to one worker. A connection that resumes or joins the session is moved
+/// there. Any frame moves the deadline forward, which only sets a number. The timer stays, and is postponed when it
+/// fires.
 #[derive(Debug)]
 pub(crate) struct Session {
     generation: u16,
     secret: u64,
-    /// The identity of its client, if it is known: others do not find the session.
+    /// Identity of the client, if it is known. Clients with another identity do not find the session.
     pub(crate) identity: Option<Arc<str>>,
-    /// Counts it in the accounts of its client.
+    /// Count of the session in the accounts of its client.
     _counted: Option<Counted>,
     pub(crate) lease_ms: u32,
     pub(crate) deadline: Time,
-    /// The instant for which its timer is set.
+    /// Instant for which its timer is set.
     armed: Time,
-    /// When it lost its last connection; `None` while it has one.
+    /// Time at which it lost its last connection; `None` while it has one.
     left_at: Option<Time>,
-    /// When it is looked at next: it ends if it is vacant. Never while it has a connection.
+    /// Time of the next check whether the session is vacant, in which case it ends. Never while it has a connection.
     look_at: Time,
-    /// The id that an earlier server gave it.
+    /// Id that an earlier server gave it.
     restored_id: Option<SessionId>,
     /// Slots of its lanes, with and without a connection, by the numbers of the lanes.
     pub(crate) lanes: BTreeMap<u16, u32>,
-    /// The number of the next lane.
+    /// Number of the next lane.
     next_lane: u16,
-    /// The long answers that its lanes keep.
+    /// Long answers that its lanes keep.
     pub(crate) answers: SessionAnswers,
 }
 
-/// Why there is no new session.
+/// Reason for which no new session begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionRefusal {
-    /// Its lease is shorter than the shortest.
+    /// The lease is shorter than the minimum.
     TooShort,
-    /// There are as many as there may be.
+    /// The worker has the maximum number of sessions.
     TooMany,
-    /// Its client has as many as its quota allows.
+    /// The client has as many sessions as its quota allows.
     Quota(QuotaReached),
 }
 
-/// What bounds the sessions of one worker.
+/// Limits for the sessions of one worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionLimits {
-    /// Most sessions.
+    /// Maximum number of sessions.
     count_max: usize,
-    /// How long a session lives that has no connection and no claim.
+    /// Time after which a session without a connection and without a claim ends, in milliseconds.
     vacant_ms: u64,
-    /// The lease of a session that asks for 0.
+    /// Lease of a session that requests 0.
     lease_default_ms: u32,
-    /// The longest lease; longer ones are clamped.
+    /// Maximum lease; longer leases are clamped.
     lease_max_ms: u32,
 }
 
@@ -86,7 +87,7 @@ pub(crate) struct Sessions {
     generations: Vec<u16>,
     free: Vec<u32>,
     timers: BTreeSet<(Time, u32)>,
-    /// Sessions without a connection that are looked at before their lease ends.
+    /// Sessions without a connection that are checked before their lease ends, by the time of the check.
     looks: BTreeSet<(Time, u32)>,
     /// Sessions of an earlier server, by the ids that it gave them.
     restored: BTreeMap<SessionId, u32>,
@@ -105,12 +106,12 @@ impl Sessions {
         Self { worker, limits, slots, generations, free, timers, looks, restored, secrets }
     }
 
-    /// Number of sessions.
+    /// Returns the number of sessions.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// A new session with one lane.
+    /// Opens a session with one lane.
     pub(crate) fn open(
         &mut self,
         lease_ms: u32,
@@ -135,8 +136,8 @@ impl Sessions {
         Ok(slot)
     }
 
-    /// A session of an earlier server: it has all of its lease to come back. Its clients may know of lanes that this server
-    /// does not, so lanes that join it are numbered from `next_lane` on.
+    /// Restores a session of an earlier server, with its full lease from now on. Its client may know lanes that this
+    /// server does not, so lanes that join are numbered from `next_lane` on.
     pub(crate) fn restore(
         &mut self,
         id: SessionId,
@@ -191,18 +192,18 @@ impl Sessions {
         slot
     }
 
-    /// How the durable log names this lane of a session.
+    /// Returns the tag that identifies this lane of a session in the durable log.
     pub(crate) fn tag(&self, slot: u32, lane: u16) -> Option<SessionTag> {
         let SessionId { place, secret } = self.id(slot);
         self.get(slot).map(|session| SessionTag { place, secret, lease_ms: session.lease_ms, lane })
     }
 
-    /// Whether it was restored: its client may know of more lanes than this server does.
+    /// Whether the session was restored: its client may know more lanes than this server does.
     pub(crate) fn is_restored(&self, slot: u32) -> bool {
         self.get(slot).is_some_and(|session| session.restored_id.is_some())
     }
 
-    /// The session with this id, if it lives.
+    /// Returns the session with this id, if it exists.
     pub(crate) fn find(&self, id: SessionId) -> Option<u32> {
         if let Some(slot) = self.restored.get(&id) {
             return Some(*slot);
@@ -224,7 +225,8 @@ impl Sessions {
         SessionId { place, secret: session.secret }
     }
 
-    /// The worker that gave this id. Ids come from outside, or from an earlier server: there may be no such worker.
+    /// Returns the worker that assigned this id. Ids come from clients, or from an earlier server, so this worker may
+    /// not exist.
     pub(crate) fn worker_of(id: SessionId) -> u16 {
         (id.place >> 48) as u16
     }
@@ -233,7 +235,7 @@ impl Sessions {
         self.slots.get(slot as usize)?.as_ref()
     }
 
-    /// A frame of this session arrived: it lives on. Says until when.
+    /// Renews a session because one of its frames arrived, and returns its new deadline.
     #[inline]
     pub(crate) fn renew(&mut self, slot: u32, now: Time) -> Time {
         match self.slots.get_mut(slot as usize) {
@@ -245,7 +247,7 @@ impl Sessions {
         }
     }
 
-    /// One more lane. `None` if it has as many as it may have.
+    /// Adds a lane and returns its number, or `None` if the session has the maximum number of lanes.
     pub(crate) fn join(&mut self, slot: u32, lane: u32) -> Option<u16> {
         let session = self.slots.get_mut(slot as usize)?.as_mut()?;
         if session.lanes.len() >= LANES_PER_SESSION_MAX {
@@ -258,8 +260,8 @@ impl Sessions {
         Some(session.next_lane)
     }
 
-    /// The lane of this number is there again, which the client knows of and the log did not. False if there are as many as
-    /// there may be.
+    /// Adds a lane under a number that the client knows and the log did not contain. Returns false if the session has
+    /// the maximum number of lanes.
     pub(crate) fn join_again(&mut self, slot: u32, number: u16, lane: u32) -> bool {
         let Some(Some(session)) = self.slots.get_mut(slot as usize) else { return false };
         let has_room = session.lanes.len() < LANES_PER_SESSION_MAX;
@@ -269,7 +271,7 @@ impl Sessions {
         has_room
     }
 
-    /// Forgets a session and says which lanes it had.
+    /// Removes a session and returns the lanes that it had.
     pub(crate) fn end(&mut self, slot: u32) -> BTreeMap<u16, u32> {
         let Some(session) = self.slots.get_mut(slot as usize).and_then(Option::take) else {
             return BTreeMap::new();
@@ -283,7 +285,7 @@ impl Sessions {
         session.lanes
     }
 
-    /// A session whose deadline has passed, if there is one. Timers that were put off move on.
+    /// Returns a session whose deadline has passed, if there is one. Timers of renewed sessions are postponed.
     pub(crate) fn first_over(&mut self, now: Time) -> Option<u32> {
         while let Some(&(armed, slot)) = self.timers.first().filter(|(armed, _)| *armed <= now) {
             if let Some(Some(session)) = self.slots.get_mut(slot as usize) {
@@ -298,7 +300,7 @@ impl Sessions {
         None
     }
 
-    /// The session has lost its last connection.
+    /// Notes that the session has lost its last connection.
     pub(crate) fn note_left(&mut self, slot: u32, now: Time) {
         if let Some(Some(session)) = self.slots.get_mut(slot as usize) {
             session.left_at = Some(now);
@@ -306,7 +308,7 @@ impl Sessions {
         }
     }
 
-    /// The session has a connection.
+    /// Notes that the session has a connection.
     pub(crate) fn note_connected(&mut self, slot: u32) {
         if let Some(Some(session)) = self.slots.get_mut(slot as usize) {
             self.looks.remove(&(session.look_at, slot));
@@ -314,7 +316,7 @@ impl Sessions {
         }
     }
 
-    /// Plans the next look at a session without a connection, unless its lease ends before.
+    /// Schedules the next check of a session without a connection, unless its lease ends before.
     fn look_later(&mut self, slot: u32, now: Time) {
         let Some(Some(session)) = self.slots.get_mut(slot as usize) else { return };
         self.looks.remove(&(session.look_at, slot));
@@ -325,7 +327,8 @@ impl Sessions {
         }
     }
 
-    /// Returns a session that is to be looked at now, and when it lost its last connection. It is looked at again later.
+    /// Returns a session whose check is due, and the time at which it lost its last connection. Schedules its next
+    /// check.
     pub(crate) fn take_look(&mut self, now: Time) -> Option<(u32, Time)> {
         let (_, slot) = *self.looks.first().filter(|(at, _)| *at <= now)?;
         self.look_later(slot, now);
@@ -333,12 +336,13 @@ impl Sessions {
         Some((slot, left_at))
     }
 
-    /// Returns when the next session is to be looked at.
+    /// Returns when the next check of a session is due.
     pub(crate) fn next_look(&self) -> Time {
         self.looks.first().map_or(Time::NEVER, |(at, _)| *at)
     }
 
-    /// Ends the lease of a session that had no claim after it lost its last connection at `left_at`, unless a connection came back.
+    /// Ends the lease of a session that had no claim after it lost its last connection at `left_at`, unless a
+    /// connection came back.
     pub(crate) fn vacate(&mut self, id: SessionId, left_at: Time, now: Time) {
         let Some(slot) = self.find(id) else { return };
         let Some(Some(session)) = self.slots.get_mut(slot as usize) else { return };
@@ -349,7 +353,7 @@ impl Sessions {
         }
     }
 
-    /// When the next timer fires.
+    /// Returns when the next timer fires.
     pub(crate) fn next_deadline(&self) -> Time {
         self.timers.first().map_or(Time::NEVER, |(armed, _)| *armed)
     }
@@ -410,7 +414,7 @@ mod tests {
     fn a_lane_that_joins_a_restored_session_gets_an_unused_number() {
         let mut sessions = Sessions::new(0, [1; 32], LIMITS);
         let id = SessionId { place: 7, secret: 7 };
-        // Of the lanes that it had only the first held something.
+        // Only the first of its lanes held something.
         let slot = sessions.restore(id, 1000, None, BTreeMap::from([(0, 0)]), 640, at(0));
         assert_eq!(sessions.join(slot, 1), Some(640));
         assert!(sessions.join_again(slot, 1, 2));

@@ -1,7 +1,8 @@
-//! Spans of traced acquires that this worker's lanes request, from the request to the response. Only a server that exports traces has any.
+//! Spans of traced acquires that lanes of this worker request, from the request to the response. Only a server that
+//! exports traces has any.
 //!
-//! Instants are the readings of the clock that the worker has anyway: an acquire that is granted in the step that read it has a duration
-//! of 0.
+//! Times are the clock readings that the worker has anyway. An acquire that is granted in the step that read it has a
+//! duration of 0.
 
 use super::State;
 use super::acts::error_code_of;
@@ -16,7 +17,7 @@ use waymaker_engine::{Answer, CancelReason, LaneAddress, Nanos, Refusal, Ticket}
 use waymaker_protocol::message::{acquire, opcode, registry};
 use waymaker_protocol::{ErrorCode, Frame, Request, TraceParent};
 
-/// The error of an acquire whose connection was lost.
+/// Error of an acquire whose connection was lost.
 const CONNECTION_LOST: &str = "connection_lost";
 
 /// Spans of one worker.
@@ -91,7 +92,7 @@ impl Spans {
         self.open.tickets_of(lane).into_iter().for_each(|ticket| self.give_up(ticket));
     }
 
-    /// Returns the next span that has ended, oldest first. To be called after each step with the time of the step.
+    /// Returns the next span that has ended, oldest first. Must be called after each step with the time of the step.
     pub(super) fn poll(&mut self, now: Nanos) -> Option<AcquireSpan> {
         for place in self.newly_queued.drain(..) {
             if let Some(span) = self.open.get_mut(place) {
@@ -106,7 +107,7 @@ impl Spans {
 impl State {
     /// Opens a span if a new request is an acquire of a sampled trace.
     pub(super) fn begin_span(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
-        // A malformed request is refused as such later on.
+        // A malformed request passes here and is refused as malformed later.
         let Ok(request) = Request::decode(frame) else { return };
         let Some((parent, key)) = traced(&request) else { return };
         let lane = &self.lanes[slot];
@@ -134,7 +135,7 @@ impl State {
     }
 }
 
-/// Returns the flag that a request with this opcode has if it brings a trace context; 0 if it cannot.
+/// Returns the flag by which a request with this opcode announces a trace context; 0 if it cannot have one.
 pub(super) const fn trace_context_flag(opcode: u8) -> u16 {
     match opcode {
         opcode::ACQUIRE | opcode::ACQUIRE_KEYS | opcode::ACQUIRE_SET | opcode::ACQUIRE_PERMITS => {
@@ -145,12 +146,13 @@ pub(super) const fn trace_context_flag(opcode: u8) -> u16 {
     }
 }
 
-/// Returns whether a request brings a trace context.
+/// Returns whether a request has a trace context.
 pub(super) fn has_trace_context(frame: Frame<'_>) -> bool {
     frame.flags() & trace_context_flag(frame.opcode()) != 0
 }
 
-/// Returns the trace context of a request, if its trace is sampled, and its key. Of several keys it is the first in the order of bytes.
+/// Returns the trace context and the key of a request whose trace is sampled. Of several keys, returns the first in
+/// bytewise order.
 fn traced<'a>(request: &Request<'a>) -> Option<(TraceParent, &'a [u8])> {
     let (parent, key) = match request {
         Request::Acquire(acquire) => (acquire.options.traceparent, acquire.key),

@@ -1,4 +1,4 @@
-//! A node for tests that run workers without threads, in a time that the test decides.
+//! A node for tests that run workers without threads, at times that the test chooses.
 
 use crate::clock::Clock;
 use crate::limits::SESSION_VACANT_MS;
@@ -32,12 +32,12 @@ pub(crate) fn test_node(worker_count: usize, start: Time) -> Arc<Node> {
     test_node_with(worker_count, start, Arc::default())
 }
 
-/// The same, with this memory.
+/// Returns such a node with this memory.
 pub(crate) fn test_node_with(worker_count: usize, start: Time, memory: Arc<MemoryUse>) -> Arc<Node> {
     node_of(worker_count, start, memory, Limits::default(), None)
 }
 
-/// The same, with these limits.
+/// Returns such a node with these limits.
 pub(crate) fn test_node_with_limits(worker_count: usize, start: Time, limits: Limits) -> Arc<Node> {
     node_of(worker_count, start, Arc::default(), limits, None)
 }

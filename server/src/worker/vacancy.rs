@@ -1,8 +1,9 @@
-//! The end of idle sessions: without a connection and a claim they end before their lease.
+//! The end of vacant sessions: a session without a connection and without a claim ends before its lease.
 //!
-//! A worker does not know the claims of its sessions. It asks the shards that know one of their lanes, and the worker that serves the last
-//! shard answers. Only a connection can begin a claim, so the answer stays true until one comes back. The session then ends
-//! as one whose lease is over: a client that has connected by then keeps it.
+//! A worker does not know the claims of its sessions. It asks the shards that know one of their lanes, and the worker
+//! that serves the last shard answers. Only a connection can begin a claim, so the answer stays true until a
+//! connection comes back. The session then ends like one whose lease has expired: a client that has connected by then
+//! keeps it.
 
 use super::State;
 use super::turns::ShardTurn;
@@ -18,21 +19,23 @@ use waymaker_protocol::SessionId;
 /// The question whether any shard has a claim of a session.
 #[derive(Debug)]
 pub struct Vacancy {
-    /// The worker of the session.
+    /// Worker of the session.
     worker: u16,
     session: SessionId,
-    /// When it lost its last connection.
+    /// Time at which the session lost its last connection.
     left_at: Time,
     lanes: Vec<LaneAddress>,
-    /// Shards that have not said yet that they have no claim. It stays above 0 if one has.
+    /// Number of shards that have not confirmed yet that they have no claim. It stays above 0 if one of them has a
+    /// claim.
     left: AtomicUsize,
 }
 
-/// A question on its way to the shards: each of them looks up every lane, so one worker does not ask all of them at once.
+/// A question on its way to the shards. Each shard looks up every lane, so one worker does not ask all shards at
+/// once.
 #[derive(Debug)]
 pub(super) struct Asking {
     vacancy: Arc<Vacancy>,
-    /// Shards that the question has not gone to yet.
+    /// Shards to which the question has not gone yet.
     shards: Vec<u16>,
 }
 
@@ -44,7 +47,7 @@ impl Vacancy {
 }
 
 impl State {
-    /// A connection of this session was lost, or the session was restored.
+    /// Checks whether a session is without connections, because one was lost or because the session was restored.
     pub(super) fn note_left(&mut self, session: u32) {
         let Some(lanes) = self.sessions.get(session).map(|session| &session.lanes) else { return };
         if lanes.values().all(|lane| self.lanes[*lane].epoch == 0) {
@@ -53,15 +56,16 @@ impl State {
         }
     }
 
-    /// Asks for the claims of sessions that have had no connection for a while, until the shards have looked up enough lanes.
+    /// Asks for the claims of sessions that have had no connection for a while, until the shards have looked up
+    /// enough lanes.
     pub(super) fn look_at_vacant_sessions(&mut self, node: &Node) {
         let mut lane_count = 0;
         while lane_count < VACANT_LANES_PER_TURN {
             let Some(mut asking) = self.asking.take().or_else(|| self.next_vacant()) else { return };
-            // At least one, so that sessions without lanes count too.
+            // Count at least one lane, so that sessions without lanes count too.
             lane_count += asking.vacancy.lane_count().max(1);
             match asking.shards.pop() {
-                // Behind every request of these lanes that was left for this shard.
+                // The question goes behind every request of these lanes that was left for this shard.
                 Some(shard) => self.hand_over(node, shard, Batch::Vacancy(Arc::clone(&asking.vacancy))),
                 None => self.vacate(&asking.vacancy),
             }
@@ -69,7 +73,7 @@ impl State {
         }
     }
 
-    /// Returns the questions about the next session that is to be looked at now.
+    /// Returns the question about the next session whose check is due.
     fn next_vacant(&mut self) -> Option<Asking> {
         let (slot, left_at) = self.sessions.take_look(self.passed)?;
         let (session, worker) = (self.sessions.id(slot), self.index);
@@ -82,7 +86,7 @@ impl State {
         Some(Asking { vacancy, shards: shards.into_iter().collect() })
     }
 
-    /// Looks for claims in the shard whose turn is in hand, and tells the worker of the session if there are none in any shard.
+    /// Looks for claims in the shard whose turn is held. If no shard has one, informs the worker of the session.
     pub(super) fn look_for_claims(&mut self, node: &Node, turn: &ShardTurn<'_>, vacancy: Arc<Vacancy>) {
         let has_claims = vacancy.lanes.iter().any(|lane| turn.shard.has_claims(*lane));
         if !has_claims && vacancy.left.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -90,7 +94,7 @@ impl State {
         }
     }
 
-    /// No shard has a claim of this session.
+    /// Ends a session that has no claim in any shard.
     pub(super) fn vacate(&mut self, vacancy: &Vacancy) {
         self.sessions.vacate(vacancy.session, vacancy.left_at, self.now);
     }

@@ -1,4 +1,4 @@
-//! The answers that a session keeps for requests that may come again.
+//! Answers that a session keeps for repeated requests.
 
 use crate::limits::{SESSION_ANSWERS_LEN_MAX, WINDOW_LEN_MAX};
 use std::collections::VecDeque;
@@ -8,33 +8,33 @@ use waymaker_protocol::limits::IN_FLIGHT_MAX;
 
 const CHUNK_LEN: usize = 64;
 const CHUNK_COUNT: usize = IN_FLIGHT_MAX as usize / CHUNK_LEN;
-/// Longest answer that is kept in its slot: every grant, release and renewal.
+/// Maximum length of an answer that is kept inside its slot. Every grant, release and renewal fits.
 const INLINE_LEN: usize = 50;
 
-/// Stands where a connection has asked: none has this epoch.
+/// Epoch of no connection, for requests that no connection waits for.
 pub(crate) const NOBODY: u32 = 0;
 
-/// What is known of a request number.
+/// State of a request number.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Known<'a> {
-    /// It is new: serve it.
+    /// The number is new: serve the request.
     New,
-    /// It is being served: its answer will come.
+    /// The request is being served, and its answer will come.
     InFlight,
-    /// It was answered with this frame.
+    /// The request was answered with this frame.
     Answered(&'a [u8]),
-    /// It was answered, and the answer is no longer kept.
+    /// The request was answered, and the answer is no longer kept.
     Dropped,
 }
 
-/// What becomes of a request that had no effect, since its connection was lost while it waited.
+/// Result of withdrawing a request that had no effect because its connection was lost while the request waited.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawn {
-    /// It is forgotten.
+    /// The request is forgotten.
     Forgotten,
-    /// A later connection has asked for it with this frame: it is a new request.
+    /// A later connection repeated the request with this frame: it is a new request.
     AskedAgain(Box<[u8]>),
-    /// A later connection has asked for it and then given it up.
+    /// A later connection repeated the request and then cancelled it.
     GivenUp,
 }
 
@@ -42,15 +42,16 @@ pub(crate) enum Withdrawn {
 enum Slot {
     #[default]
     Free,
-    /// And the connection that last asked for it.
+    /// Number of a request that is being served, and the connection that last sent it.
     InFlight(u32, u32),
-    /// The same, with what it asked: it may have to be served after all.
+    /// The same for a request that a later connection repeated, with its frame. The frame is served if the first
+    /// attempt has no effect.
     Again(u32, u32, Box<[u8]>),
-    /// It was asked for again and then given up: it is not served any more.
+    /// The same for a request that was repeated and then cancelled. The repetition is not served.
     GivenUp(u32, u32),
     Short(u32, u8, [u8; INLINE_LEN]),
     Long(u32, Box<[u8]>),
-    /// Its answer was long, and made room for later ones.
+    /// Number of a request whose long answer was dropped to make room for later ones.
     Dropped(u32),
 }
 
@@ -68,7 +69,7 @@ impl Slot {
     }
 }
 
-/// Bytes of the long answers that all lanes of one session keep. They belong to one worker.
+/// Total length of the long answers that all lanes of one session keep. The lanes belong to one worker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SessionAnswers(Arc<AtomicUsize>);
 
@@ -80,17 +81,21 @@ impl SessionAnswers {
 
 /// The last 1,024 request numbers of a lane with a session, and their answers as they were sent.
 ///
-/// A client that lost its connection resumes the session and sends again what was not answered, under the same numbers.
-/// A number that is found here has no second effect, and its answer goes out once on each connection that asked. By
-/// using a number the client says that it has every answer up to 1,024 numbers before, so a slot is reused by the number
-/// that comes 1,024 later. Memory comes in chunks, as numbers are used. Long answers have [`WINDOW_LEN_MAX`] bytes together, and
-/// [`SESSION_ANSWERS_LEN_MAX`] together with other lanes of the session; the oldest of the lane make room for its newest.
+/// After a lost connection, the client resumes the session and repeats every request without an answer under its old
+/// number. A number in this window has no second effect. Its answer goes out once on each connection that sent the
+/// request.
+///
+/// A client that uses a number confirms that it has every answer up to 1,024 numbers before. So the number that comes
+/// 1,024 later reuses the slot. Memory is allocated in chunks, as numbers are used.
+///
+/// Long answers of the lane have at most [`WINDOW_LEN_MAX`] bytes in total, and at most [`SESSION_ANSWERS_LEN_MAX`]
+/// together with other lanes of the session. The lane drops its oldest long answers to make room for its newest.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     chunks: [Option<Box<[Slot]>>; CHUNK_COUNT],
-    /// Numbers and lengths of long answers, oldest first. Some may be gone already.
+    /// Numbers and lengths of long answers, oldest first. Some of the answers may be gone already.
     long: VecDeque<(u32, usize)>,
-    /// Sum of these lengths.
+    /// Sum of the lengths in `long`.
     long_len: usize,
     of_session: SessionAnswers,
 }
@@ -114,7 +119,7 @@ impl Window {
         &mut chunk.get_or_insert_with(|| vec![Slot::Free; CHUNK_LEN].into())[index % CHUNK_LEN]
     }
 
-    /// What is known of this number.
+    /// Returns the state of this number.
     pub(crate) fn look(&self, number: u32) -> Known<'_> {
         match self.slot(number).filter(|slot| slot.number() == Some(number)) {
             None | Some(Slot::Free) => Known::New,
@@ -125,12 +130,13 @@ impl Window {
         }
     }
 
-    /// A number is being served, and the answer is for this connection of the lane: it is new, or asked for again.
+    /// Notes that a request is being served and that the answer is for this connection. The request is new or
+    /// repeated.
     pub(crate) fn begin(&mut self, number: u32, epoch: u32) {
         *self.slot_mut(number) = Slot::InFlight(number, epoch);
     }
 
-    /// A number that is being served for an earlier connection is asked for again with this frame.
+    /// Notes that a connection has repeated a request that is still being served for an earlier connection.
     pub(crate) fn ask_again(&mut self, number: u32, epoch: u32, frame: &[u8]) {
         let slot = self.slot_mut(number);
         *slot = match slot {
@@ -139,7 +145,7 @@ impl Window {
         };
     }
 
-    /// A CANCEL gives this number up. If a later connection has repeated the request, and it had no effect before, it is not served any more.
+    /// Notes a CANCEL for this number. If a later connection has repeated the request, the repetition is not served.
     pub(crate) fn give_up(&mut self, number: u32) {
         if let Some(&Slot::Again(asked, by, _)) = self.slot(number)
             && asked == number
@@ -148,7 +154,8 @@ impl Window {
         }
     }
 
-    /// The request had no effect, since its connection was lost while it waited. After `GivenUp` the caller answers it.
+    /// Withdraws a request that had no effect because its connection was lost while the request waited. After
+    /// `GivenUp` the caller answers the request.
     pub(crate) fn withdraw(&mut self, number: u32, epoch: u32) -> Withdrawn {
         if self.look(number) != Known::InFlight {
             return Withdrawn::Forgotten;
@@ -157,6 +164,7 @@ impl Window {
         match std::mem::take(slot) {
             Slot::Again(_, by, frame) if by == epoch => Withdrawn::AskedAgain(frame),
             Slot::GivenUp(_, by) => {
+                // The cancelled repetition still needs its answer, so the number stays in flight.
                 *slot = Slot::InFlight(number, by);
                 Withdrawn::GivenUp
             }
@@ -164,8 +172,8 @@ impl Window {
         }
     }
 
-    /// Whether the answer to a number goes out on this connection. Not where a connection before it asked: then the client
-    /// asks again, and one of two answers would be to a question that it does not have.
+    /// Whether the answer to a number goes out on this connection. It does not if only an earlier connection sent the
+    /// request. The client will repeat the request, and would get one of two answers without having a request for it.
     pub(crate) fn is_asked_by(&self, number: u32, epoch: u32) -> bool {
         match self.slot(number) {
             Some(Slot::InFlight(asked, by) | Slot::Again(asked, by, _) | Slot::GivenUp(asked, by))
@@ -177,8 +185,8 @@ impl Window {
         }
     }
 
-    /// Its answer. Without effect where the number is not being served: it does not need to be kept, or a number so
-    /// much later has its slot.
+    /// Keeps the answer of a request that is being served. Does nothing for other numbers: their answers need not be
+    /// kept, or a number that is 1,024 later uses the slot.
     pub(crate) fn answer(&mut self, number: u32, frame: &[u8]) {
         if self.look(number) != Known::InFlight {
             return;
@@ -212,7 +220,7 @@ impl Window {
         self.of_session.0.fetch_sub(len, Relaxed);
     }
 
-    /// The request had no effect after all: if it comes again it is new.
+    /// Forgets a request that had no effect. A repetition of it is a new request.
     pub(crate) fn forget(&mut self, number: u32) {
         if self.look(number) != Known::New {
             *self.slot_mut(number) = Slot::Free;
