@@ -1,4 +1,4 @@
-//! Workers without a driver, in a time that the test decides.
+//! Workers without a driver, at times that the test chooses.
 
 mod counts;
 mod durable;
@@ -41,7 +41,7 @@ use waymaker_protocol::{
     Throttle, VERSION, Watch, Welcome, next_frame,
 };
 
-/// Some workers of one node, which run when the test says so. The first one has all connections.
+/// Workers of one node, which run when the test calls them. The first worker has all connections.
 struct Rig {
     node: Arc<Node>,
     workers: Vec<Worker>,
@@ -54,14 +54,14 @@ impl Rig {
         Self::of(test_node(worker_count, now), now)
     }
 
-    /// The workers of this node.
+    /// Returns the workers of this node.
     fn of(node: Arc<Node>, now: Time) -> Self {
         let worker = |index| Worker::new(Arc::clone(&node), index as u16, now);
         let workers = (0..node.worker_count()).map(worker).collect();
         Self { node, workers, now }
     }
 
-    /// An open connection to a namespace of kind flat.
+    /// Opens a connection to a namespace of kind flat.
     fn connect(&mut self, session: SessionRequest) -> (ConnectionKey, Welcome) {
         self.connect_to(NamespaceKind::Flat, session)
     }
@@ -70,7 +70,7 @@ impl Rig {
         self.connect_saying(None, kind, session)
     }
 
-    /// An open connection without a session whose client has these capabilities.
+    /// Opens a connection without a session, for a client with these capabilities.
     fn connect_capable(&mut self, capabilities: Capabilities) -> ConnectionKey {
         self.connect_saying(Some(capabilities), NamespaceKind::Flat, SessionRequest::None).0
     }
@@ -100,7 +100,7 @@ impl Rig {
         }
     }
 
-    /// A session with as many connections as it may have.
+    /// Opens a session with the maximum number of connections.
     fn crowd(&mut self, session: SessionRequest) -> Vec<ConnectionKey> {
         let (first, welcome) = self.connect(session);
         let join = SessionRequest::Join { id: welcome.session_id };
@@ -108,7 +108,7 @@ impl Rig {
         std::iter::once(first).chain(others).collect()
     }
 
-    /// The answer to a HELLO for this namespace.
+    /// Sends a HELLO for this namespace on a new connection, and returns the answer.
     fn greet(&mut self, namespace: &[u8], kind: NamespaceKind) -> (ConnectionKey, Heard) {
         let key = self.workers[0].handle_open(b"peer", self.now);
         let (version_min, version_max, worker) = (VERSION, VERSION, ANY_WORKER);
@@ -118,41 +118,42 @@ impl Rig {
         (key, answer.clone())
     }
 
-    /// An open connection to this namespace.
+    /// Opens a connection to this namespace.
     fn open(&mut self, namespace: &[u8], kind: NamespaceKind) -> ConnectionKey {
         let (key, answer) = self.greet(namespace, kind);
         assert!(matches!(answer, Heard::Welcome(_)), "{answer:?}");
         key
     }
 
-    /// The connection is lost, and another one takes up its lane.
+    /// Ends the connection, and resumes its lane on another one.
     fn reconnect(&mut self, key: ConnectionKey, welcome: &Welcome) -> ConnectionKey {
         self.workers[0].handle_lost(key, self.now);
         let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
         self.connect(resume).0
     }
 
-    /// Asks something and says what comes back at once.
+    /// Sends a request, and returns the frames that come back at once.
     fn ask(&mut self, key: ConnectionKey, number: u32, request: &Request<'_>) -> Vec<(u32, Heard)> {
         self.say(key, &frame(number, request));
         self.hear(key)
     }
 
-    /// What was written to a connection that stays open.
+    /// Returns the frames in the output of a connection that stays open.
     fn hear(&mut self, key: ConnectionKey) -> Vec<(u32, Heard)> {
         let output = self.take_output(key).expect("the connection is open");
         heard(&output)
     }
 
-    /// The second worker has the turn of the shard of this key, and goes on with it when `give_back` says so.
+    /// Gives the turn of this key's shard to the second worker, which continues it when the mail is passed to
+    /// `give_back`.
     fn hold_turn(&self, name: &[u8]) -> Mail {
         let shard = self.node.shard_of_key(name);
         let turn = self.node.shards[usize::from(shard)].enter().expect("nobody has it");
         Mail::Turn { shard, pass: turn.pass_on() }
     }
 
-    /// The second worker serves the batches that were left and gives the turn back, and the first worker hears of it. If the batches cost
-    /// too much, both pass the turn to each other.
+    /// The second worker serves the batches that were left and gives the turn back, and the first worker reads its
+    /// mail. If the batches cost too much, both pass the turn to each other.
     fn give_back(&mut self, turn: Mail) {
         self.node.mailboxes[1].post(turn);
         while self.workers[1].handle_mail(self.now) | self.workers[0].handle_mail(self.now) {}
@@ -162,21 +163,22 @@ impl Rig {
         self.workers[0].handle_bytes(key, bytes, self.now)
     }
 
-    /// Takes what there is to write. `None`: the connection is to be closed.
+    /// Takes the output of a connection. Returns `None` if the connection must be closed.
     fn take_output(&mut self, key: ConnectionKey) -> Option<Vec<u8>> {
         let output = self.workers[0].output(key)?.to_vec();
         self.workers[0].wrote(key, output.len());
         Some(output)
     }
 
-    /// So much time passes, and the worker looks after its connections as often as a server does.
+    /// Lets time pass. The worker does its housekeeping as often as in a server.
     fn pass_ms(&mut self, millis: u64) {
         for begin_ms in (0..millis).step_by(HOUSEKEEPING_MS as usize) {
             self.stand_still_ms((millis - begin_ms).min(HOUSEKEEPING_MS));
         }
     }
 
-    /// The server does nothing for so long. Then the worker looks after its connections, before it reads them.
+    /// Lets time pass in which the server does not run. Then the worker does its housekeeping before it reads its
+    /// connections.
     fn stand_still_ms(&mut self, millis: u64) {
         self.now = self.now.after_ms(millis);
         self.workers[0].housekeep(self.now);
@@ -189,7 +191,7 @@ fn frame(number: u32, request: &Request<'_>) -> Vec<u8> {
     bytes
 }
 
-/// What a frame says, as far as tests want to know.
+/// Content of a frame, as far as tests need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Heard {
     Welcome(Welcome),
@@ -198,7 +200,7 @@ enum Heard {
     Other(u8),
 }
 
-/// What was said, by number.
+/// Returns the number and the content of each frame.
 fn heard(mut bytes: &[u8]) -> Vec<(u32, Heard)> {
     let mut all = Vec::new();
     while let Some(frame) = next_frame(bytes, FRAME_LEN_MAX).expect("frames") {
@@ -214,7 +216,7 @@ fn heard(mut bytes: &[u8]) -> Vec<(u32, Heard)> {
     all
 }
 
-/// One that always has more to say than one read takes leaves the beginning of a frame behind each time.
+/// A client that sends more than one read takes leaves the beginning of a frame behind each time.
 #[test]
 fn a_connection_that_finishes_each_frame_in_time_is_never_late() {
     let mut rig = Rig::new(1);
@@ -233,7 +235,7 @@ fn a_connection_that_finishes_each_frame_in_time_is_never_late() {
     assert!(rig.take_output(key).is_none(), "the connection is closed");
 }
 
-/// Each time is a fraction of its default.
+/// Each limit is a fraction of its default.
 #[test]
 fn stalled_connections_are_closed_after_the_times_that_are_set() {
     let (short, now) = (Milliseconds::new(1_000), Time::from_millis(1_000));
@@ -277,7 +279,7 @@ fn stalled_connections_are_closed_after_the_times_that_are_set() {
     assert_eq!(writing.take_output(key), None);
 }
 
-/// While the server stands still, the rest of a frame may have come, and the client may have taken its answers.
+/// While the server does not run, the rest of a frame may arrive, and the client may read its answers.
 #[test]
 fn a_server_that_stalled_serves_a_connection_before_it_drops_it() {
     let mut rig = Rig::new(1);
@@ -297,7 +299,7 @@ fn a_server_that_stalled_serves_a_connection_before_it_drops_it() {
     assert!(rig.take_output(reader).is_some_and(|rest| !rest.is_empty()), "the client may read");
 }
 
-/// What a connection that says these capabilities hears in a minute and a half of silence, and whether it is then open.
+/// Returns the frames that a connection gets in 90 s of silence, and whether the connection is open after that.
 fn hear_in_silence(rig: &mut Rig, key: ConnectionKey) -> (Vec<(u32, Heard)>, bool) {
     let mut all = Vec::new();
     for _ in 0..90_000 / HOUSEKEEPING_MS {
@@ -312,7 +314,7 @@ fn hear_in_silence(rig: &mut Rig, key: ConnectionKey) -> (Vec<(u32, Heard)>, boo
 
 const PING: (u32, Heard) = (0, Heard::Other(opcode::PING));
 
-/// A process that is stopped still acknowledges what the kernel receives for it, so TCP never finds out.
+/// The kernel acknowledges bytes for a stopped process, so TCP never detects it.
 #[test]
 fn a_silent_client_that_answers_pings_is_pinged_and_closed() {
     let mut rig = Rig::new(1);
@@ -354,7 +356,7 @@ fn a_client_that_sends_pongs_or_requests_stays_connected() {
     }
 }
 
-/// A lane is asked as its present connection said.
+/// The capabilities of the present connection of a lane decide.
 #[test]
 fn a_resumed_lane_is_pinged_if_its_new_connection_supports_pings() {
     let mut rig = Rig::new(1);
@@ -365,11 +367,11 @@ fn a_resumed_lane_is_pinged_if_its_new_connection_supports_pings() {
     rig.pass_ms(HOUSEKEEPING_MS);
     rig.pass_ms(PING_MS);
     assert_eq!(rig.hear(key), [PING]);
-    // A pong keeps the session as every other frame does, and has no answer.
+    // A pong keeps the session alive like every other frame, and has no answer.
     assert_eq!(rig.ask(key, 0, &Request::Pong(Pong)), []);
 }
 
-/// The server stops reading while many answers wait, so the pongs of a client with a slow network lie unread.
+/// The server stops reading while many answers wait, so it does not read the pongs of a client with a slow network.
 #[test]
 fn a_client_that_reads_its_answers_slowly_is_not_silent() {
     let mut rig = Rig::new(2);
@@ -395,7 +397,7 @@ fn a_client_that_reads_its_answers_slowly_is_not_silent() {
     assert_eq!(all[..3], [PING, PING, PING], "its silence begins when it is read again");
 }
 
-/// They come all at once, however well the connection reads.
+/// The answers come all at once, however fast the client reads.
 #[test]
 fn many_long_answers_of_another_worker_do_not_end_their_connection() {
     let mut rig = Rig::new(2);
@@ -446,13 +448,14 @@ fn acquire(key: &[u8]) -> Request<'_> {
     Request::Acquire(Acquire { key, wait_ms: WAIT_FOREVER_MS, ..Acquire::default() })
 }
 
-/// A try for the keys `a` and `b`.
+/// Returns a request without a wait for the keys `a` and `b`.
 fn both_keys(buffer: &mut Vec<u8>) -> AcquireKeys<'_> {
     let items = [KeyItem { key: b"a", shared: false }, KeyItem { key: b"b", shared: false }];
     AcquireKeys { items: Items::new(items, buffer).expect("two keys"), ..AcquireKeys::default() }
 }
 
-/// The first attempt leaves its queue with its connection. Who asked again before that came to pass did not ask for that.
+/// The first attempt leaves its queue when its connection is lost. A client that repeated the request before that
+/// still wants the lock.
 #[test]
 fn a_repeated_acquire_is_a_new_attempt_while_the_first_still_waits() {
     let mut rig = Rig::new(2);
@@ -470,7 +473,8 @@ fn a_repeated_acquire_is_a_new_attempt_while_the_first_still_waits() {
     assert!(matches!(heard[..], [(2, Heard::Granted(Granted { fence: 2, waited: true, .. }))]), "{heard:?}");
 }
 
-/// Another worker has the turn, so the shard learns of the lost connection, the repetition and the cancellation at once.
+/// Another worker has the turn, so the shard learns of the lost connection, the repetition and the cancellation at
+/// once.
 #[test]
 fn a_repeated_acquire_that_is_cancelled_stops_waiting() {
     let mut rig = Rig::new(2);
@@ -490,7 +494,7 @@ fn a_repeated_acquire_that_is_cancelled_stops_waiting() {
     assert_eq!(rig.hear(key), [], "the acquire does not wait");
 }
 
-/// A request that is refused for a limit has no effect, so nothing of it is kept.
+/// A request that is refused because of a limit has no effect, so the session keeps nothing of it.
 #[test]
 fn a_refused_request_is_served_if_the_next_connection_repeats_it() {
     let mut rig = Rig::new(2);
@@ -523,7 +527,7 @@ fn a_welcome_announces_the_limits_of_the_server() {
     assert_eq!(usize::from(welcome.shard_count), rig.node.shards.len());
 }
 
-/// It waited for its turns when its connection was lost, and its client does not want it any more.
+/// The request waited for its turns when its connection was lost, and its client does not want it any more.
 #[test]
 fn a_request_of_a_lost_connection_is_not_served_for_the_next() {
     let mut rig = Rig::new(2);
@@ -556,7 +560,7 @@ fn the_first_frame_on_a_resumed_lane_is_its_welcome() {
     assert_eq!(rig.hear(key), [], "the watch ended with its connection");
 }
 
-/// A shard serves them before the requests of others that come later.
+/// A shard serves broadcasts before later requests of other clients.
 #[test]
 fn a_connection_may_have_few_broadcast_requests_in_flight() {
     for request in [
@@ -584,7 +588,8 @@ fn a_connection_may_have_few_broadcast_requests_in_flight() {
     }
 }
 
-/// Asks for lists, until as many wait for the turn of the first shard as may. Returns the number of the next request.
+/// Sends lists until the maximum number of them waits for the turn of the first shard. Returns the number of the next
+/// request.
 fn leave_lists(rig: &mut Rig, key: ConnectionKey) -> u32 {
     let next = 2 + LEFT_COST_MAX / (BATCH_COST_MAX as u32 / 2);
     for number in 2..next {
@@ -593,12 +598,12 @@ fn leave_lists(rig: &mut Rig, key: ConnectionKey) -> u32 {
     next
 }
 
-/// A lease in the shard ends after them, and they take long.
+/// A lease in the shard can end only after these requests, and they take long.
 #[test]
 fn a_connection_may_have_few_long_requests_waiting_for_a_shard() {
     let mut rig = Rig::new(2);
     let (key, _) = rig.connect(SessionRequest::None);
-    // The first page of a list is of the first shard.
+    // The first page of a list is from the first shard.
     let name = vacancy::names_of_shards(&rig.node).swap_remove(0);
     let turn = rig.hold_turn(&name);
     let list = Request::List(List::default());
@@ -614,12 +619,12 @@ fn a_connection_may_have_few_long_requests_waiting_for_a_shard() {
     assert!(matches!(answers[..], [(_, Heard::Other(_))]), "{answers:?}");
 }
 
-/// A path is looked for in all sets, and the whole namespace lies in one shard.
+/// The shard searches all sets for a path, and the whole namespace is in one shard.
 #[test]
 fn a_connection_may_have_few_path_inspections_waiting_for_a_shard() {
     let mut rig = Rig::new(2);
     let (key, _) = rig.connect_to(NamespaceKind::Tree, SessionRequest::None);
-    // A tree namespace lies in the shard of its name.
+    // A tree namespace is in the shard of its name.
     let turn = rig.hold_turn(NamespaceKind::Tree.name().as_bytes());
     let inspect = Request::Inspect(Inspect { key: b"" });
     let refused = 2 + LEFT_COST_MAX / (BATCH_COST_MAX as u32 / 2);
@@ -631,7 +636,7 @@ fn a_connection_may_have_few_path_inspections_waiting_for_a_shard() {
     assert_eq!(rig.hear(key).len(), refused as usize - 2);
 }
 
-/// An operator ends a claim because too much waits for it. The answer names its path, which may be so long
+/// An operator ends a claim because too many requests wait for it. The answer contains its path, which may be so long
 /// that the request costs as much as many others.
 #[test]
 fn an_operator_can_end_a_claim_while_long_requests_wait() {
@@ -652,7 +657,7 @@ fn an_operator_can_end_a_claim_while_long_requests_wait() {
     assert_eq!(answers, [(full, Heard::Other(FORCE_RELEASED)), (0, Heard::Other(opcode::REVOKED))]);
 }
 
-/// Otherwise a client could leave any number of them by connecting again.
+/// Without this count, a client could leave any number of long requests by connecting again.
 #[test]
 fn long_requests_of_a_lost_connection_count_for_the_resuming_connection() {
     let mut rig = Rig::new(2);
@@ -671,7 +676,7 @@ fn long_requests_of_a_lost_connection_count_for_the_resuming_connection() {
     assert!(matches!(answers[..], [(_, Heard::Other(_))]), "the refused number is new: {answers:?}");
 }
 
-/// Nor do requests of a lost connection count for another client that gets its slot.
+/// Requests of a lost connection do not count for another client that gets its slot either.
 #[test]
 fn long_requests_of_a_lost_connection_do_not_count_for_others() {
     let mut rig = Rig::new(2);
@@ -688,7 +693,7 @@ fn long_requests_of_a_lost_connection_do_not_count_for_others() {
     assert_eq!(numbers, (2..refused).collect::<Vec<_>>());
 }
 
-/// The shard serves some of the first requests and puts off the others, and must not put them behind the later ones.
+/// The shard serves some of the first requests and postpones the others. It must not put them behind the later ones.
 #[test]
 fn waiting_requests_of_a_connection_are_served_in_order_over_turns() {
     const WATCH_COUNT: u32 = 1024;
@@ -713,7 +718,7 @@ fn waiting_requests_of_a_connection_are_served_in_order_over_turns() {
     assert_eq!(fences, (2..12).map(|number| (number, u64::from(number) - 1)).collect::<Vec<_>>());
 }
 
-/// Otherwise a client that asks too often could ask nothing any more.
+/// If refused requests counted, a client with too many broadcasts could send no request any more.
 #[test]
 fn refused_broadcast_requests_do_not_count_as_in_flight() {
     let mut rig = Rig::new(2);
@@ -747,7 +752,7 @@ fn waiting_requests_of_a_lost_connection_do_not_count_as_in_flight() {
     assert!(matches!(heard[..], [(_, Heard::Granted(_))]), "{heard:?}");
 }
 
-/// The shard has not heard of the connection when that is lost.
+/// The shard does not know the connection yet when it is lost.
 #[test]
 fn an_acquire_waiting_for_a_shard_is_dropped_with_its_connection() {
     let mut rig = Rig::new(2);
@@ -763,7 +768,7 @@ fn an_acquire_waiting_for_a_shard_is_dropped_with_its_connection() {
     assert!(matches!(heard[..], [(4, Heard::Granted(_))]), "{heard:?}");
 }
 
-/// Returns what is left of the lease of the only hold of a key, as another client is told.
+/// Returns the remaining lease of the only hold of a key, as another client sees it.
 fn remaining_ms(rig: &mut Rig, key: &[u8]) -> u32 {
     let (asker, _) = rig.connect(SessionRequest::None);
     rig.say(asker, &frame(2, &Request::Inspect(Inspect { key })));
@@ -787,8 +792,8 @@ fn other_clients_see_the_session_lease_of_a_hold() {
     }
 }
 
-/// It was told when its knock was served: by then the turn was not free, so it knocked again, and on a node with many
-/// workers that was one more reason not to give the turn back.
+/// The mail must not come when the knock is served. At that time the turn is not free yet, so the worker would knock
+/// again. On a node with many workers, these knocks would keep the turn from being given back.
 #[test]
 fn a_worker_waiting_for_several_turns_is_notified_when_one_is_free() {
     let mut rig = Rig::new(2);
@@ -823,7 +828,7 @@ fn a_worker_waiting_for_several_turns_is_notified_when_one_is_free() {
     assert_eq!(heard.len(), count as usize + 1, "no batch was forgotten");
 }
 
-/// Else its client would take for not granted what it holds.
+/// Only some tries run in one step, so that connections have their turns in between.
 #[test]
 fn very_many_requests_that_need_several_turns_retry_over_turns() {
     const REQUEST_COUNT: u32 = 500;
@@ -848,6 +853,7 @@ fn very_many_requests_that_need_several_turns_retry_over_turns() {
     assert_eq!(answered, (2..2 + REQUEST_COUNT).collect::<Vec<_>>());
 }
 
+/// Without the kept answer, the client would not know that it holds the key.
 #[test]
 fn a_stopping_server_still_answers_a_repeated_granted_acquire() {
     let mut rig = Rig::new(1);
@@ -860,7 +866,7 @@ fn a_stopping_server_still_answers_a_repeated_granted_acquire() {
     assert_eq!(refused, [(3, Heard::Refused(ErrorCode::Shutdown))]);
 }
 
-/// Until its driver finds out, the wait of one that takes nothing could end.
+/// Otherwise the wait of a client that reads nothing could end before its driver closes the connection.
 #[test]
 fn nothing_is_sent_after_a_partial_frame_to_a_stalled_connection() {
     let mut rig = Rig::new(1);
@@ -875,7 +881,8 @@ fn nothing_is_sent_after_a_partial_frame_to_a_stalled_connection() {
     assert_eq!(rig.take_output(stalled), None);
 }
 
-/// The connection stays until it has taken the farewell, and what it waited for may become free meanwhile.
+/// The connection stays open until the client has read the farewell. The lock for which it waited may become free
+/// meanwhile.
 #[test]
 fn no_grant_follows_a_farewell() {
     let mut rig = Rig::new(1);
@@ -891,7 +898,7 @@ fn no_grant_follows_a_farewell() {
     assert!(matches!(heard[..], [(4, Heard::Granted(Granted { fence: 2, .. }))]), "{heard:?}");
 }
 
-/// The shard has the acquire, but its turn is elsewhere while the session ends.
+/// The shard has the acquire, but another worker has its turn while the session ends.
 #[test]
 fn no_answer_to_an_acquire_follows_a_session_gone_response() {
     let mut rig = Rig::new(2);
@@ -910,7 +917,7 @@ fn no_answer_to_an_acquire_follows_a_session_gone_response() {
     assert_eq!(rig.hear(key), []);
 }
 
-/// A set that its shard enters over several turns.
+/// Returns a set that its shard enters over several turns.
 fn large_set<'a>(paths: &'a [Vec<u8>], buffer: &'a mut Vec<u8>) -> AcquireSet<'a> {
     let item = |path| PathItem { write: true, path: PathKey::new(path).expect("a path key") };
     let items = paths.iter().map(|path| item(path));
@@ -942,7 +949,7 @@ fn leftover_work_does_not_delay_reading_sockets_before_expiries() {
     }
 }
 
-/// A worker is armed for an instant that is not up to date any more if another worker came by first.
+/// A worker keeps an outdated deadline if another worker visited the shard first.
 #[test]
 fn a_worker_armed_twice_reads_its_sockets_for_the_earlier_deadline() {
     let mut rig = Rig::new(1);
@@ -956,7 +963,8 @@ fn a_worker_armed_twice_reads_its_sockets_for_the_earlier_deadline() {
     assert!(!rig.workers[0].wants_drain());
 }
 
-/// Connects to a namespace of kind flat, and takes a key and gives it back so often that its fence is 3.
+/// Opens a namespace of kind flat, then acquires and releases a key three times. Returns the last fence, 3 for a new
+/// key.
 fn use_namespace(rig: &mut Rig, name: &[u8]) -> u64 {
     let key = rig.open(name, NamespaceKind::Flat);
     let mut fence = 0;
@@ -973,7 +981,7 @@ fn use_namespace(rig: &mut Rig, name: &[u8]) -> u64 {
     fence
 }
 
-/// Lets namespaces become idle, be looked for and end. All workers go on with what is left over.
+/// Lets namespaces become idle and end. All workers continue leftover work.
 fn pass_idle_time(rig: &mut Rig) {
     for _ in 0..3 {
         rig.pass_ms(NAMESPACE_IDLE_MS);
@@ -991,7 +999,7 @@ fn do_the_work(rig: &mut Rig) {
     }
 }
 
-/// The shards still look for the first removal when the others arrive.
+/// The shards still look for the first removal when the other requests arrive.
 #[test]
 fn each_removal_of_a_namespace_is_answered_while_another_is_in_progress() {
     let mut rig = Rig::new(2);
@@ -1025,7 +1033,7 @@ fn a_namespace_with_a_hold_is_not_removed_even_without_connections() {
     let late = (0..)
         .map(|number| format!("{number}"))
         .find(|name| rig.node.shard_of_key(name.as_bytes()) != rig.node.shard_of_key(b"key"));
-    // All shards but the first one have looked for `other`. Another shard is to look last for `a`.
+    // All shards but the first one have looked for `other`. For `a`, the shard of `late` is to look last.
     do_the_work(&mut rig);
     let turn = rig.hold_turn(late.expect("there are more shards").as_bytes());
     rig.give_back(turn_of_other);
@@ -1099,7 +1107,7 @@ fn a_namespace_with_content_is_not_removed() {
     }
 }
 
-/// The namespaces in a page of the list: the name of each, and the number of claims that are held in it.
+/// Returns the namespaces in a page of the list: the name of each, and the number of claims that are held in it.
 fn listed(output: &[u8]) -> Option<Vec<(Vec<u8>, u64)>> {
     let frame = next_frame(output, FRAME_LEN_MAX).expect("a frame")?;
     let Ok(Response::NamespacesListed(page)) = Response::decode(frame) else { panic!("not a page") };
@@ -1191,7 +1199,7 @@ fn claims_of_very_many_connections_are_counted_over_turns() {
         let key = rig.open(b"many", NamespaceKind::Flat);
         rig.say(key, &frame(2, &Request::Namespaces(Namespaces::default())));
         let at_once = rig.take_output(key).expect("the connection is open");
-        // Two workers have eight shards, and each of them a part of the connections.
+        // Two workers have eight shards, and each shard has a part of the connections.
         assert!(worker_count > 1 || listed(&at_once).is_none(), "one turn counts a part of them");
         while rig.workers.iter_mut().any(|worker| worker.handle_mail(rig.now)) {}
         let later = rig.take_output(key).expect("the connection is open");
@@ -1201,7 +1209,8 @@ fn claims_of_very_many_connections_are_counted_over_turns() {
     }
 }
 
-/// Leases that begin anywhere within a millisecond, and a worker that looks at them every tenth of one, as a driver does.
+/// Leases begin at many points within a millisecond. The worker checks them ten times in a millisecond, like a
+/// driver.
 #[test]
 fn a_lease_lasts_in_full_and_expires_after_at_most_two_reads() {
     const MILLISECOND_NS: u64 = 1_000_000;
@@ -1232,12 +1241,12 @@ fn a_lease_lasts_in_full_and_expires_after_at_most_two_reads() {
             (lease_ns..lease_ns + MILLISECOND_NS).contains(&lease),
             "begun at {begin} ns, {lease} ns long"
         );
-        // Once where the wheel moves the timer closer, and once at the end.
+        // The worker drains once when the wheel moves the timer closer, and once at the end.
         assert!(drain_count <= 2, "begun at {begin} ns, read {drain_count} times");
     }
 }
 
-/// The watch of the lost connection is still to be answered.
+/// The watch of the lost connection is not answered yet.
 #[test]
 fn a_watch_repeated_while_memory_is_full_gets_one_answer() {
     let now = Time::from_millis(1_000);
