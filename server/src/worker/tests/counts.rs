@@ -3,7 +3,7 @@
 use super::*;
 use crate::metrics::{AcquireResult, NewAcquires};
 
-/// Grants are added up in the lane until their responses are written.
+/// The lane adds up grants until their responses are written.
 #[test]
 fn the_last_grants_of_a_lost_connection_are_counted() {
     let mut rig = Rig::new(1);

@@ -1,4 +1,4 @@
-//! What waits for the log.
+//! Answers that wait for the log.
 
 use super::*;
 use crate::limits::LOG_STALLED_MS;
@@ -10,7 +10,7 @@ use crossbeam_channel::Receiver;
 use waymaker_engine::ReservedEnd;
 use waymaker_protocol::{AcquireOptions, Extend};
 
-/// Everything that was recorded is durable. The workers have that in their mailboxes.
+/// Makes all records durable. The workers find the notice in their mailboxes.
 fn make_durable(rig: &Rig, orders: &Receiver<LogOrder>) {
     make_durable_all(rig, orders.try_iter());
 }
@@ -44,8 +44,8 @@ fn a_grant_that_needs_a_stalled_log_is_refused_for_that_reason() {
     );
 }
 
-/// A hold is taken up by a second request and released by a third party. A node of one worker knows that the move is durable before the
-/// worker has read the answer to the second request.
+/// A second request takes over a hold, and a third client releases it. A node of one worker knows that the move is
+/// durable before the worker has read the answer to the second request.
 #[test]
 fn a_holder_gets_its_durable_grant_before_the_end_of_its_hold() {
     let now = Time::from_millis(1_000);
@@ -66,7 +66,7 @@ fn a_holder_gets_its_durable_grant_before_the_end_of_its_hold() {
     assert_eq!(numbers, [2, 0], "the answer, and then the event");
 }
 
-/// A request for both keys.
+/// Returns the frame of a request for both keys.
 fn frame_of_both(names: &[[u8; 4]; 2], options: AcquireOptions<'_>) -> Vec<u8> {
     let items = names.each_ref().map(|name| KeyItem { shared: false, key: name });
     let mut buffer = Vec::new();
@@ -74,7 +74,7 @@ fn frame_of_both(names: &[[u8; 4]; 2], options: AcquireOptions<'_>) -> Vec<u8> {
     frame(2, &Request::AcquireKeys(AcquireKeys { items, lease_ms: 10, options, ..AcquireKeys::default() }))
 }
 
-/// The turn of the shard that answers for the claim is with another worker, and the other key could end meanwhile.
+/// Another worker has the turn of the shard that answers for the claim, and the other key could end meanwhile.
 #[test]
 fn a_multi_key_holder_gets_its_grant_before_any_key_ends() {
     let now = Time::from_millis(1_000);
@@ -99,8 +99,8 @@ fn a_multi_key_holder_gets_its_grant_before_any_key_ends() {
     assert_eq!(rig.hear(first)[0].0, 2, "the answer comes first");
 }
 
-/// A second request takes up the claim before the claim is durable, so its answer waits for one more record. Meanwhile nothing of the claim
-/// begins, or ends.
+/// A second request takes over the claim before the claim is durable, so its answer waits for one more record. Until
+/// then no part of the claim begins or ends.
 #[test]
 fn a_multi_key_claim_begins_with_the_answer_to_its_repeated_request() {
     let now = Time::from_millis(1_000);
@@ -127,7 +127,7 @@ fn a_multi_key_claim_begins_with_the_answer_to_its_repeated_request() {
     assert_eq!(numbers, [2, 0, 0], "the answer, and then the end of each lease");
 }
 
-/// Otherwise a crash could lose the first request, and nothing would be frozen.
+/// A crash could lose the first request, and then no prefix would be frozen.
 #[test]
 fn a_repeated_freeze_is_answered_once_the_first_freeze_is_durable() {
     let now = Time::from_millis(1_000);
@@ -146,7 +146,7 @@ fn a_repeated_freeze_is_answered_once_the_first_freeze_is_durable() {
     }
 }
 
-/// The log fails, and the workers have that in their mailboxes.
+/// Makes the log fail. The workers find the notice in their mailboxes.
 fn fail_log(rig: &mut Rig, orders: &Receiver<LogOrder>) {
     for order in orders.try_iter() {
         let LogOrder::Batch(batch) = order else { break };
@@ -174,7 +174,7 @@ fn an_acquire_with_an_unknown_outcome_is_answered_once_when_repeated() {
     assert_eq!(rig.hear(second), unknown);
 }
 
-/// The worker is behind another one, which has served one of the shards at a later time.
+/// The clock of this worker is behind that of another one, which has served one of the shards at a later time.
 #[test]
 fn a_multi_key_grant_promises_no_more_than_its_lease() {
     let now = Time::from_millis(1_000);
@@ -199,7 +199,8 @@ fn a_multi_key_grant_promises_no_more_than_its_lease() {
     }
 }
 
-/// One of the keys has scope Local, so the log records to which request it has moved. The other one is in no log.
+/// One of the keys has scope Local, so the log records to which request it has moved. The log has no record of the
+/// other key.
 #[test]
 fn a_multi_key_holder_gets_no_event_before_its_grant_is_durable() {
     let now = Time::from_millis(1_000);

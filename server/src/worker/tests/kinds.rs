@@ -1,8 +1,9 @@
-//! Sets, permits and several keys through workers with several shards: every short sequence of three clients, as frames on
-//! their connections.
+//! Sets, permits and multi-key claims through workers with several shards: every short sequence of three clients, as
+//! frames on their connections.
 //!
-//! The tests of the engine give the same sequences to the shards directly, with the same judge. Here a worker also routes each
-//! request to its shard, serves it or leaves it for the other worker, writes the answer as a frame, and keeps it for repetitions.
+//! The tests of the engine give the same sequences to the shards directly, with the same judge. Here a worker also
+//! routes each request to its shard, and serves it or leaves it for the other worker. It then writes the answer as a
+//! frame, and keeps it for repetitions.
 
 #[path = "../../../../engine/tests/engine/judge.rs"]
 #[allow(dead_code, reason = "the engine's tests do more to the judge")]
@@ -26,42 +27,42 @@ use waymaker_protocol::{AcquirePermits, Cancel, LockId, PoolOrder};
 
 const START: Time = Time::from_millis(1_000);
 const WORKER_COUNT: usize = 2;
-/// All are in other shards.
+/// Keys, each in a shard of its own.
 const KEYS: [&[u8]; 3] = [b"0", b"1", b"2"];
-/// A session outlasts every sequence.
+/// A session with a lease that is longer than every sequence.
 const SESSION: SessionRequest = SessionRequest::New { lease_ms: 600_000 };
-/// Looks at all workers after which nothing must be left to do.
+/// Number of looks at all workers after which no work may be left.
 const LOOKS_MAX: u32 = 1_000;
 
-/// How the sequences of a test are served.
+/// Way in which the sequences of a test are served.
 #[derive(Clone, Copy, Debug)]
 struct Course {
     kind: Kind,
-    /// Another worker has the turn of the shard of this name while a step is done, and gives it back then.
+    /// Name whose shard is busy: another worker has its turn during each step, and gives it back after the step.
     busy: Option<&'static [u8]>,
-    /// After each step the client that asked loses its connection, resumes its session, and sends all its requests again.
+    /// Whether the client of each step then loses its connection, resumes its session, and repeats all its requests.
     repeats: bool,
 }
 
-/// One client. It has a session, so that its requests may be repeated.
+/// One client. It has a session, so that it may repeat its requests.
 struct Client {
     worker: usize,
     key: ConnectionKey,
     welcome: Welcome,
     /// All frames that it has received.
     heard: Vec<u8>,
-    /// How many bytes of them the judge has heard.
+    /// Number of these bytes that the judge has checked.
     judged_len: usize,
 }
 
-/// One step as workers see it.
+/// One step, as workers see it.
 #[derive(Clone, Debug)]
 enum Line {
     Said { client: usize, bytes: Vec<u8> },
     Until(Time),
 }
 
-/// Clients, and the workers of one node, each of which has some of them.
+/// Clients and the workers of one node. Each worker has some of the clients.
 struct Crew {
     rig: Rig,
     clients: Vec<Client>,
@@ -70,7 +71,7 @@ struct Crew {
 impl Crew {
     fn new(kind: Kind) -> Self {
         let limits = Limits {
-            // A node sets aside memory for the claims of each shard, which takes time.
+            // A node allocates memory for the claims of each shard, which takes time.
             claim_count_max: 1 << 13,
             idle_key_count_max: 1 << 13,
             bucket_count_max: 1,
@@ -116,7 +117,7 @@ impl Crew {
         }
     }
 
-    /// Does one step, and all that follows from it.
+    /// Does one step and all work that follows from it.
     fn run(&mut self, line: &Line, busy: Option<&[u8]>) {
         let turn = busy.map(|name| self.rig.hold_turn(name));
         let worker = match line {
@@ -170,7 +171,7 @@ impl Crew {
         }
     }
 
-    /// The connection of a client is lost, and its next one resumes the session.
+    /// Ends the connection of a client. Its next connection resumes the session.
     fn reconnect(&mut self, client: usize, kind: Kind) {
         let Client { worker, key, welcome, .. } = self.clients[client];
         self.rig.workers[worker].handle_lost(key, self.rig.now);
@@ -178,7 +179,7 @@ impl Crew {
         self.clients[client].key = self.connect(worker, kind, resume).0;
     }
 
-    /// Holds and waiters in all shards.
+    /// Returns the number of holds and waiters in all shards.
     fn claim_count(&self, verifies: bool) -> usize {
         let count = |cell: &waymaker_engine::TurnCell<crate::node::Hosted, crate::mail::Batch>| {
             let turn = cell.enter().expect("nobody has it");
@@ -198,7 +199,7 @@ struct Through {
     course: Course,
     judge: Judge,
     crew: Crew,
-    /// Requests have numbers that no other client uses.
+    /// Number of the last request. No two clients use the same number.
     number: u32,
     asks: BTreeMap<u32, Ask>,
     lines: Vec<Line>,
@@ -234,8 +235,8 @@ impl Through {
         self.run(Line::Until(Time::from_millis(now)), None, None, is_known);
     }
 
-    /// Returns the effects of a step in a possible order. First the asking client hears its answer or leases expire, then waits end,
-    /// then other clients are granted their claims.
+    /// Returns the effects of a step in a possible order. First the requesting client gets its answer or leases
+    /// expire, then waits end, then other clients are granted their claims.
     fn told(&mut self, asker: Option<usize>) -> Vec<Effect> {
         let (mut first, mut then, mut granted) = (Vec::new(), Vec::new(), Vec::new());
         for client in 0..CLIENT_COUNT {
@@ -272,7 +273,7 @@ impl Through {
         first
     }
 
-    /// Returns the fences of a grant, by key; a tree and a pool have one counter.
+    /// Returns the fences of a grant, by key. A tree and a pool have one counter.
     fn fences(&self, grant: &Effect) -> BTreeMap<Vec<u8>, u64> {
         match grant {
             Effect::Answer(_, Answer::GrantedMultiKey(keys)) => {
@@ -287,7 +288,8 @@ impl Through {
         }
     }
 
-    /// The client asks for everything again on a new connection, and hears the same answers. Nothing else changes.
+    /// Repeats all requests of a client on a new connection. The client must get the same answers, and no other
+    /// effect may follow.
     fn repeat(&mut self, client: usize) {
         if self.judge.live().0.iter().any(|ticket| ticket.lane == lane_of(client)) {
             // The loss of its connection would end its wait.
@@ -312,7 +314,7 @@ impl Through {
     }
 }
 
-/// The answers among these frames, by the numbers of their requests.
+/// Returns the answers among these frames, by the numbers of their requests.
 fn answers(bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let mut answers = answers_in_order(bytes);
     answers.sort_unstable();
@@ -366,8 +368,9 @@ impl Subject for Through {
         self.run(Line::Said { client, bytes }, Some(client), asked, is_known);
     }
 
-    /// The claims of trees and pools lie in one shard. There a worker may also serve all requests up to an instant at once, after they
-    /// were left for it. Every client must receive the same frames.
+    /// Checks that the order of serving does not matter. The claims of trees and pools are in one shard. There a
+    /// worker may also serve all requests up to an instant at once, after they were left for it. Every client must
+    /// receive the same frames.
     fn finish(&mut self) {
         let Some(name) = self.course.busy.filter(|_| self.course.kind != Kind::Keys) else { return };
         let mut crew = Crew::new(self.course.kind);
@@ -418,7 +421,7 @@ fn acquire_frame(kind: Kind, number: u32, ask: &Ask) -> Vec<u8> {
     let (lease_ms, wait_ms, notify_queued, mut buffer) = (*lease_ms, *wait_ms, true, Vec::new());
     match kind {
         Kind::Keys if ask.multi_key => {
-            // Clients name them in any order.
+            // Clients list the keys in any order.
             let keys = items.iter().rev().map(|item| KeyItem { shared: item.shared, key: &item.name });
             let items = Items::new(keys, &mut buffer).expect("keys");
             let acquire = AcquireKeys { lease_ms, wait_ms, notify_queued, items, ..AcquireKeys::default() };
@@ -465,7 +468,7 @@ fn claim_id(id: LockId) -> ClaimId {
     ClaimId { place: id.place, secret: id.secret }
 }
 
-/// Turns a frame back into the effect of the engine.
+/// Converts a frame back to the effect of the engine.
 fn effect_of(
     client: usize,
     number: u32,
@@ -542,20 +545,21 @@ fn refusal_of(error: &wire::ErrorAnswer<'_>) -> Refusal {
     }
 }
 
-/// Runs all sequences of `steps` steps, unless `WAYMAKER_DEPTH` says another number.
+/// Runs all sequences of `steps` steps, unless `WAYMAKER_DEPTH` sets another number.
 fn enumerate(course: Course, menu: Vec<Ask>, steps: usize) {
     let depth = std::env::var("WAYMAKER_DEPTH").ok().and_then(|depth| depth.parse().ok());
     Enumeration::new(|| Through::new(course), menu, depth.unwrap_or(steps)).run();
 }
 
-/// Enumerates a few requests that wait without end for 5 steps, a few in every way for 4, and all that wait without end for 4.
+/// Enumerates three menus: a few requests that wait without limit for 5 steps, a few in every way for 4 steps, and
+/// all that wait without limit for 4 steps.
 fn run_all(course: Course, Menu { few, all }: Menu) {
     for (menu, steps) in [(few.clone(), 5), (in_every_way(&few), 4), (all, 4)] {
         enumerate(course, menu, steps);
     }
 }
 
-/// A tree namespace lies in the shard of its name.
+/// A tree namespace is in the shard of its name.
 #[test]
 fn every_short_sequence_on_a_small_tree_follows_the_rule_with_workers() {
     run_all(Course { kind: Kind::Tree, busy: Some(b"tree"), repeats: true }, tree_menu());
@@ -569,7 +573,7 @@ fn every_short_sequence_on_a_small_pool_follows_the_rule_with_workers() {
     }
 }
 
-/// Each key has a shard of its own. At each step the other worker has the turn of none of them, or of one.
+/// Each key has a shard of its own. In each step the other worker has the turn of one of them, or of none.
 #[test]
 fn every_short_sequence_on_several_keys_follows_the_rule_with_workers() {
     let node = test_node(WORKER_COUNT, START);

@@ -13,7 +13,7 @@ use waymaker_protocol::{LockId, NamespaceKind, PathKey};
 const KEY: &[u8] = b"a/key";
 
 impl Rig {
-    /// Two workers, and these rights of identities for all keys.
+    /// Returns two workers, and gives identities these rights for all keys.
     fn with_rules(rights: &[(&str, &str)]) -> Self {
         let rig = Self::new(2);
         rig.set_rules(rights);
@@ -45,14 +45,14 @@ impl Rig {
         while self.workers[0].handle_mail(self.now) {}
     }
 
-    /// A connection of this client that has said nothing yet.
+    /// Opens a connection of this client that has not sent HELLO.
     fn open_as(&mut self, client: Client) -> ConnectionKey {
         let key = self.workers[0].handle_open(b"peer", self.now);
         self.workers[0].note_client(key, client);
         key
     }
 
-    /// Returns the answer to the HELLO of a connection.
+    /// Sends a HELLO on a connection, and returns the answer.
     fn hello(&mut self, key: ConnectionKey) -> Heard {
         let (version_min, version_max, worker) = (VERSION, VERSION, ANY_WORKER);
         let hello = Hello { version_min, version_max, worker, namespace: b"flat", ..Hello::default() };
@@ -61,7 +61,7 @@ impl Rig {
         answer.clone()
     }
 
-    /// An open connection whose certificate names this identity.
+    /// Opens a connection with a certificate that contains this identity.
     fn connect_as(&mut self, name: &str) -> ConnectionKey {
         let key = self.open_as(certified(name));
         let answer = self.hello(key);
@@ -69,7 +69,7 @@ impl Rig {
         key
     }
 
-    /// Takes a key and returns the id of the hold.
+    /// Acquires a key and returns the id of the hold.
     fn hold(&mut self, key: ConnectionKey, number: u32, name: &[u8]) -> LockId {
         let answers = self.ask(key, number, &Request::Acquire(Acquire { key: name, ..Acquire::default() }));
         let [(_, Heard::Granted(granted))] = answers[..] else { panic!("{answers:?}") };
@@ -87,7 +87,7 @@ impl Rig {
     }
 }
 
-/// A client whose certificate names this identity.
+/// Returns a client with a certificate that contains this identity.
 fn certified(name: &str) -> Client {
     let evidence = Evidence { certificate_names: vec![name.to_owned()], ..Evidence::default() };
     Client { known_as: KnownAs::Unidentified, evidence: Some(Arc::new(evidence)), ..Client::default() }
@@ -111,7 +111,7 @@ fn a_request_that_another_worker_serves_has_the_rights_of_its_client() {
     let answers = clients.map(|client| rig.hear(client));
     let not_found = (2, Heard::Refused(ErrorCode::NotFound));
     assert_eq!(answers, [[not_found.clone()], [(2, Heard::Other(RELEASED))], [not_found]]);
-    // The other worker knows who acted, although the connection is not its own.
+    // The other worker knows the identity of the client, although the connection belongs to the first worker.
     let event = rig.workers[1].poll_audit().expect("a line about the release by Carol");
     assert_eq!((event.act, event.caller.identity.as_deref()), (Act::ReleaseOther, Some("carol")));
 }
@@ -177,7 +177,7 @@ fn new_rules_reach_all_of_many_connections_and_end_those_alone_that_lost_a_right
     }
 }
 
-/// A slice of the look ends early if the rules or quotas are many.
+/// A slice of the check ends early if there are many rules or quotas.
 #[test]
 fn new_rules_reach_all_connections_with_many_prefixes_or_quotas() {
     let prefixes = |right: &str| {
@@ -208,7 +208,7 @@ fn the_audit_line_of_an_ended_connection_has_its_namespace() {
     assert_eq!((event.act, event.namespace.as_deref()), (Act::Deny, Some(&b"flat"[..])));
 }
 
-/// Connections of one identity share their rights if the rules are many.
+/// Connections of one identity share their rights if there are many rules.
 #[test]
 fn many_rules_give_each_identity_namespace_and_kind_its_own_rights() {
     let others = "[[rule]]\nidentity = \"other\"\nallow = [\"all\"]\n".repeat(20);
@@ -226,7 +226,7 @@ fn many_rules_give_each_identity_namespace_and_kind_its_own_rights() {
     let access = |identity: &Option<Arc<Identity>>, namespace: &[u8], kind| {
         policy.access(identity.as_ref(), namespace, kind).expect("an identity has rights or none")
     };
-    // All are kept, so that each could be found for another one.
+    // Keep all of them alive, so that a wrong lookup could find each of them for another.
     let kept = [
         access(&me, b"one", NamespaceKind::Flat),
         access(&me, b"two", NamespaceKind::Flat),

@@ -10,11 +10,12 @@ use waymaker_protocol::AcquireOptions;
 
 const SESSION_COUNT: usize = 3;
 const LEASE_MS: u32 = 10_000;
-/// Time for the steps that go before the end of a session.
+/// Time for the steps that precede the end of a session.
 const STEPS_MS: u32 = 20;
 const SESSION: SessionRequest = SessionRequest::New { lease_ms: LEASE_MS };
 
-/// Opens a session with as many connections as it may have. Each has a hold on the session's lease in every shard.
+/// Opens a session with the maximum number of connections. Each of them has a hold on the session lease in every
+/// shard.
 fn crowded_session(rig: &mut Rig) -> Vec<ConnectionKey> {
     let keys = rig.crowd(SESSION);
     for key in &keys {
@@ -27,14 +28,14 @@ fn crowded_session(rig: &mut Rig) -> Vec<ConnectionKey> {
     keys
 }
 
-/// Returns how many holds ended during this call.
+/// Returns the number of holds that ended during this call.
 fn ended_by(rig: &mut Rig, call: impl FnOnce(&mut Rig)) -> u32 {
     let before = claim_count(&rig.node);
     call(rig);
     before - claim_count(&rig.node)
 }
 
-/// Lets the first worker do the rest of its work, and returns the most holds that ended in one call.
+/// Lets the first worker do the rest of its work. Returns the largest number of holds that ended in one call.
 fn most_ended_at_once(rig: &mut Rig) -> u32 {
     let mut most = 0;
     while rig.workers[0].next_deadline() <= rig.now {
@@ -43,7 +44,7 @@ fn most_ended_at_once(rig: &mut Rig) -> u32 {
     most
 }
 
-/// The worker that serves the request tells the shard which session the lane has.
+/// The worker that serves the request reports the session of the lane to the shard.
 #[test]
 fn a_hold_granted_by_another_worker_ends_with_its_session() {
     let (node, orders) = test_node_with_log(2, Time::from_millis(1_000));
@@ -88,7 +89,7 @@ fn sessions_with_many_connections_end_over_several_turns() {
     assert!(held > 3 * LANE_ENDS_PER_TURN as u32, "{held} holds end in more turns than there are sessions");
     rig.now = rig.now.after_ms(u64::from(LEASE_MS));
     let mut most = 0;
-    // The steps that go before the end of a session.
+    // The steps that precede the end of a session.
     for _ in 0..10 {
         rig.now = rig.now.after_ms(1);
         rig.workers[1].handle_mail(rig.now);
@@ -114,7 +115,8 @@ fn a_goodbye_ends_a_session_with_many_connections_over_several_turns() {
     assert!(most <= LANE_ENDS_PER_TURN as u32, "{most} holds of {held} ended at once");
 }
 
-/// Its waiters leave although another session's end is not finished, so no grant follows the farewell.
+/// The waiters of the session leave although the end of another session is not complete, so no grant follows the
+/// farewell.
 #[test]
 fn a_goodbye_first_ends_the_connected_lanes_of_its_session() {
     let mut rig = Rig::new(2);
@@ -136,7 +138,7 @@ fn a_goodbye_first_ends_the_connected_lanes_of_its_session() {
     assert_eq!(ended, 1, "the waiter has left");
 }
 
-/// A server that stops must not keep the holds of an ended session.
+/// A stopping server must not keep the holds of an ended session.
 #[test]
 fn a_stopping_server_first_ends_the_rest_of_an_ended_session() {
     let mut rig = Rig::new(2);
@@ -158,7 +160,7 @@ fn sessions_unknown_to_all_shards_end_over_several_turns() {
     while rig.workers[0].poll_dirty().is_some() {}
     rig.now = rig.now.after_ms(u64::from(LEASE_MS));
     let mut told = Vec::new();
-    // The steps that go before the end of a session.
+    // The steps that precede the end of a session.
     for _ in 0..10 {
         rig.now = rig.now.after_ms(1);
         rig.workers[0].handle_drained(rig.now, rig.now);
@@ -174,7 +176,7 @@ fn sessions_unknown_to_all_shards_end_over_several_turns() {
     assert!(*most <= LANE_ENDS_PER_TURN, "{most} sessions ended at once");
 }
 
-/// Opens a session with as many connections as it may have. Every shard knows each of them.
+/// Opens a session with the maximum number of connections. Every shard knows each of them.
 fn known_session(rig: &mut Rig) -> Vec<ConnectionKey> {
     let keys = rig.crowd(SESSION);
     for key in &keys {
@@ -194,13 +196,13 @@ fn turn(rig: &mut Rig) -> bool {
     is_due
 }
 
-/// A client that has heard it can take every lock that the session held.
+/// A client that has received the farewell can acquire every lock that the session held.
 #[test]
 fn the_farewell_is_sent_when_no_hold_of_the_session_is_left() {
     let mut rig = Rig::new(2);
     let key = crowded_session(&mut rig)[0];
     let goodbye = frame(99, &Request::Goodbye(Goodbye));
-    // The server reads nothing behind it.
+    // The server reads no frame after GOODBYE.
     rig.say(key, &[goodbye, frame(100, &Request::KeepAlive(KeepAlive))].concat());
     while claim_count(&rig.node) > 0 {
         assert_eq!(rig.hear(key), [], "the connection is open and is told nothing yet");
@@ -251,8 +253,8 @@ impl Waiting {
         Self { rig, leaver, waiter: keys[0], holder, release }
     }
 
-    /// The session ends, and the hold is released before all connections of the session have left. Returns what the waiter hears
-    /// before the end is complete, and afterwards.
+    /// Ends the session, and releases the hold before all connections of the session have left. Returns the frames
+    /// that the waiter gets before the end is complete, and those after it.
     fn end_session(&mut self, told: impl FnOnce(&mut Rig, ConnectionKey)) -> [Vec<(u32, Heard)>; 2] {
         let Self { rig, leaver, waiter, holder, release } = self;
         rig.say(*leaver, &frame(99, &Request::Goodbye(Goodbye)));
@@ -273,7 +275,7 @@ fn a_waiter_gets_no_grant_after_the_end_of_its_session() {
     assert_eq!(late.last(), Some(&SESSION_ENDED), "{late:?}");
 }
 
-/// Its waiters leave at once, for the client may ask again on another connection.
+/// The waiters leave at once, because the client may repeat its request on another connection.
 #[test]
 fn a_client_gets_no_grant_after_a_session_gone_response() {
     let [early, late] = Waiting::new().end_session(|rig, waiter| {
@@ -283,7 +285,7 @@ fn a_client_gets_no_grant_after_a_session_gone_response() {
     assert_eq!(late, []);
 }
 
-/// The loss of its connection does not end the lane twice or never.
+/// The lane ends exactly once although its connection is lost.
 #[test]
 fn a_connection_lost_while_its_session_ends_leaves_no_state() {
     let mut rig = Rig::new(2);
@@ -291,7 +293,7 @@ fn a_connection_lost_while_its_session_ends_leaves_no_state() {
     let (bystander, _) = rig.connect(SESSION);
     rig.say(leaver, &frame(99, &Request::Goodbye(Goodbye)));
     rig.workers[0].handle_lost(leaver, rig.now);
-    // It gets the slot of the lost lane.
+    // The new connection gets the slot of the lost lane.
     let (next, _) = rig.connect(SESSION);
     assert_eq!(next.slot, leaver.slot);
     for (key, name) in [(bystander, b"a"), (next, b"b")] {
@@ -304,7 +306,7 @@ fn a_connection_lost_while_its_session_ends_leaves_no_state() {
     assert_eq!((rig.hear(bystander), rig.hear(next)), (vec![], vec![]));
 }
 
-/// Their slots are given away before the shards know that the session has ended.
+/// Other lanes get the free slots before the shards know that the session has ended.
 #[test]
 fn unconnected_lanes_are_reused_while_their_session_ends() {
     let mut rig = Rig::new(2);
@@ -345,7 +347,7 @@ fn a_session_end_is_reported_before_its_unconnected_lanes_are_closed() {
     panic!("the session has not ended");
 }
 
-/// Its last frame may be in a socket that was read before the frame came.
+/// The last frame of the session may arrive in a socket that was read shortly before.
 #[test]
 fn a_session_that_expires_while_others_end_can_still_be_renewed() {
     let mut rig = Rig::new(1);
@@ -368,8 +370,8 @@ fn a_session_that_expires_while_others_end_can_still_be_renewed() {
     );
 }
 
-/// Ends the session of a waiter while another worker has the turn of the shard in which it waits. That worker grants the lock before it
-/// closes the lane. Returns what the waiter hears.
+/// Ends the session of a waiter while another worker has the turn of the shard in which it waits. That worker grants
+/// the lock before it closes the lane. Returns the frames that the waiter gets.
 fn hear_end_behind_grant(end: impl FnOnce(&mut Rig, ConnectionKey, &Welcome)) -> Vec<(u32, Heard)> {
     let mut rig = Rig::new(2);
     let holder = rig.connect(SessionRequest::None).0;
@@ -414,7 +416,7 @@ fn no_grant_follows_session_gone_if_another_worker_closes_the_lane() {
     assert_eq!(heard, [SESSION_ENDED, (98, Heard::Refused(ErrorCode::SessionGone))]);
 }
 
-/// A client that has heard it can take every lock that the session held.
+/// A client that has received the farewell can acquire every lock that the session held.
 #[test]
 fn the_farewell_waits_until_another_worker_has_closed_all_lanes() {
     let mut rig = Rig::new(2);
@@ -431,7 +433,7 @@ fn the_farewell_waits_until_another_worker_has_closed_all_lanes() {
     assert_eq!(claim_count(&rig.node), 0);
 }
 
-/// Its place in the queue must not keep other clients from the lock.
+/// Its queue position must not keep other clients from the lock.
 #[test]
 fn a_client_has_left_every_queue_before_a_session_gone_response() {
     let mut waiting = Waiting::new();
@@ -445,7 +447,7 @@ fn a_client_has_left_every_queue_before_a_session_gone_response() {
     assert!(matches!(heard[..], [(2, Heard::Granted(_))]), "{heard:?}");
 }
 
-/// Nobody would hear of its holds.
+/// No connection would receive a grant for it.
 #[test]
 fn a_request_waiting_for_turns_is_not_served_after_its_session_end() {
     let mut rig = Rig::new(2);
@@ -461,7 +463,8 @@ fn a_request_waiting_for_turns_is_not_served_after_its_session_end() {
     assert_eq!(claim_count(&rig.node), 0);
 }
 
-/// The client asks again for a lock for which its lost connection waited, and the session ends before the shard has heard of the loss.
+/// The client repeats an acquire for which its lost connection waited. The session ends before the shard knows of the
+/// loss.
 #[test]
 fn a_repeated_acquire_is_not_served_after_its_session_end() {
     let mut rig = Rig::new(2);
@@ -508,7 +511,7 @@ fn a_worker_asked_to_read_up_to_a_deadline_reads_until_then() {
     assert!(!rig.workers[0].wants_drain());
 }
 
-/// A server that stops does not wait for the worker that has the turn.
+/// A stopping server does not wait for the worker that has the turn.
 #[test]
 fn nothing_follows_the_answer_to_a_goodbye_when_the_server_stops() {
     for session in [SessionRequest::None, SESSION] {
@@ -526,7 +529,7 @@ fn nothing_follows_the_answer_to_a_goodbye_when_the_server_stops() {
     }
 }
 
-/// No worker takes a turn that is passed to it once all have ended.
+/// After all workers have ended, no worker takes a turn that is passed to it.
 #[test]
 fn workers_that_finish_pass_no_shard_turn_to_each_other() {
     let mut rig = Rig::new(2);

@@ -12,7 +12,7 @@ const TRACEPARENT: &[u8; 25] = &[1; 25];
 /// Number of the first waiting acquire.
 const FIRST: u32 = 10;
 
-/// Workers of a server that exports traces.
+/// Returns workers of a server that exports traces.
 fn traced_rig(worker_count: usize, limits: Limits) -> Rig {
     let now = Time::from_millis(1_000);
     let mut node = test_node_with_limits(worker_count, now, limits);
@@ -24,7 +24,7 @@ fn traced() -> AcquireOptions<'static> {
     AcquireOptions { traceparent: Some(TRACEPARENT), ..AcquireOptions::default() }
 }
 
-/// Lets a client wait for the key `key` under these numbers. Each acquire is traced.
+/// Sends traced acquires of the key `key`, one under each of these numbers.
 fn wait_traced(rig: &mut Rig, key: ConnectionKey, numbers: std::ops::Range<u32>) {
     let acquire = Acquire { key: b"key", wait_ms: WAIT_FOREVER_MS, options: traced(), ..Acquire::default() };
     for number in numbers {
@@ -32,7 +32,7 @@ fn wait_traced(rig: &mut Rig, key: ConnectionKey, numbers: std::ops::Range<u32>)
     }
 }
 
-/// Lets a client ask for two keys while the second worker has the turn of one of them. The acquire is traced.
+/// Sends a traced acquire of two keys while the second worker has the turn of one of them.
 fn ask_for_both_keys(rig: &mut Rig, key: ConnectionKey) -> Mail {
     let turn = rig.hold_turn(b"a");
     let mut buffer = Vec::new();
@@ -41,7 +41,7 @@ fn ask_for_both_keys(rig: &mut Rig, key: ConnectionKey) -> Mail {
     turn
 }
 
-/// Returns the number of spans that have ended since the last call, after the work that is left to the worker.
+/// Lets the worker do its remaining work. Returns the number of spans that have ended since the last call.
 fn ended_span_count(rig: &mut Rig) -> usize {
     for _ in 0..1_000 {
         rig.now = rig.now.after_ms(1);
@@ -59,7 +59,7 @@ fn hold_key(rig: &mut Rig) {
     assert!(matches!(heard[..], [(2, Heard::Granted(_))]), "{heard:?}");
 }
 
-/// Whether no request of the first worker is followed, so that each answer takes the short way.
+/// Whether no request of the first worker is followed, so that each answer takes the short path.
 fn follows_nothing(rig: &Rig) -> bool {
     rig.workers[0].state.followed.is_plain(Ticket { lane: LaneAddress::default(), number: 0 })
 }
@@ -79,7 +79,7 @@ fn spans_of_a_lost_connection_end_with_its_session() {
     assert!(follows_nothing(&rig));
 }
 
-/// The client hears that its session has ended, and gets no other answer to its acquire.
+/// The client learns that its session has ended, and gets no other answer to its acquire.
 #[test]
 fn a_span_ends_when_its_client_hears_of_the_end_of_its_session() {
     let mut rig = traced_rig(1, Limits::default());

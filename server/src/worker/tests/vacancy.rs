@@ -1,4 +1,4 @@
-//! Sessions without a connection, and which of them end before their lease.
+//! Sessions without a connection: the vacant ones end before their lease.
 
 use super::*;
 use crate::limits::{SESSION_COUNT_MAX, SESSION_LEASE_MAX_MS, SESSION_VACANT_MS, VACANT_LANES_PER_TURN};
@@ -11,7 +11,7 @@ const LONG: SessionRequest = SessionRequest::New { lease_ms: SESSION_LEASE_MAX_M
 const STEPS_MS: u64 = 20;
 
 impl Rig {
-    /// Lets `millis` pass, with all workers and sockets at work.
+    /// Lets `millis` pass. All workers run and read their sockets.
     pub(super) fn run_ms(&mut self, millis: u64) {
         self.now = self.now.after_ms(millis);
         for _ in 0..STEPS_MS {
@@ -58,12 +58,12 @@ impl Rig {
     }
 }
 
-/// Asks for a hold on the lease of the session.
+/// Returns an acquire on the session lease.
 pub(super) fn held(key: &[u8]) -> Request<'_> {
     Request::Acquire(Acquire { key, session_lease: true, ..Acquire::default() })
 }
 
-/// A request, its namespace, and whether it leaves a claim.
+/// Returns each request with its namespace kind, and whether it leaves a claim.
 fn each_request() -> Vec<(NamespaceKind, Request<'static>, bool)> {
     let lease = |lease_ms| Request::Acquire(Acquire { key: b"key", lease_ms, ..Acquire::default() });
     let register = Register { lease_ms: 3_600_000, key: b"key", owner: b"o", ..Register::default() };
@@ -138,7 +138,7 @@ fn a_session_that_still_has_another_connection_is_not_vacant() {
     assert_eq!(rig.resume(NamespaceKind::Flat, &welcome), None);
 }
 
-/// The answer of the shard is true when it is given, and comes after another connection has taken a hold.
+/// The answer of the shard is correct when it is given, but arrives after another connection has acquired a hold.
 #[test]
 fn a_session_reconnected_during_its_claim_lookup_does_not_end() {
     let mut rig = Rig::new(2);
@@ -181,7 +181,7 @@ fn idle_sessions_block_new_sessions_only_for_the_vacancy_limit() {
     assert!(matches!(hello(&mut rig), Heard::Welcome(_)));
 }
 
-/// A name for each shard.
+/// Returns a name for each shard.
 pub(super) fn names_of_shards(node: &Node) -> Vec<[u8; 4]> {
     let is_of = |name: &[u8], shard| usize::from(node.shard_of_key(name)) == shard;
     let name_of = |shard| (0..).map(|n: u32| n.to_le_bytes()).find(|name| is_of(name, shard));
@@ -252,7 +252,7 @@ fn claims_of_idle_sessions_with_many_connections_are_looked_up_over_several_turn
     );
 }
 
-/// Otherwise the questions of one worker would keep the connections of another worker waiting.
+/// Without this limit, the questions of one worker would delay the connections of another worker.
 #[test]
 fn a_worker_passes_the_turn_on_after_looking_up_many_lanes() {
     let mut rig = Rig::new(2);
@@ -276,7 +276,7 @@ fn a_worker_passes_the_turn_on_after_looking_up_many_lanes() {
     assert!(is_passed, "it was left too much, and passes the turn on");
 }
 
-/// Nothing else happens on this server: no request, and no lease that ends.
+/// This server has no other work: no requests, and no leases that end.
 #[test]
 fn an_idle_worker_wakes_up_to_end_an_unconnected_session() {
     let mut rig = Rig::new(1);
@@ -294,7 +294,7 @@ fn an_idle_worker_wakes_up_to_end_an_unconnected_session() {
     assert_eq!(rig.resume(NamespaceKind::Flat, &welcome), None, "the session has ended");
 }
 
-/// Knowledge of a test about a session.
+/// State of a session, as the test knows it.
 struct Known {
     welcome: Welcome,
     key: Option<ConnectionKey>,
@@ -303,7 +303,8 @@ struct Known {
     left_at: Time,
 }
 
-/// Random connections, losses, holds and pauses. A session with a connection or a hold never ends, and another one does in time.
+/// Random connections, losses, holds and pauses. A session with a connection or a hold never ends, and any other
+/// session ends in time.
 #[test]
 fn random_sequences_end_exactly_the_unused_sessions() {
     for seed in 0..60 {
