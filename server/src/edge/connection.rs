@@ -9,24 +9,25 @@ use crate::worker::{Client, ConnectionKey, Next, Spent, Worker};
 pub trait ConnectionIo {
     /// Reads bytes that have arrived, and then the clock.
     fn read(&mut self) -> Read<'_>;
-    /// Writes as much as the socket takes. Unless that is all, the connection has another turn once the socket takes more.
+    /// Writes as many bytes as the socket accepts. If some are left, the connection has another turn once the socket
+    /// accepts more.
     fn write(&mut self, bytes: &[u8]) -> Write;
     /// Reads the clock.
     fn now(&self) -> Moment;
-    /// The worker knows the connection by another key from here on.
+    /// Notes that the worker knows the connection by another key from now on.
     fn rebind(&mut self, old: ConnectionKey, new: ConnectionKey);
-    /// The worker was fed. Does what it wants.
+    /// Does the work that the worker requires after it was fed.
     fn follow_up(&mut self, worker: &mut Worker);
 }
 
 /// Result of a read.
 #[derive(Debug)]
 pub enum Read<'a> {
-    /// Nothing has arrived. The connection has another turn once there is something.
+    /// No bytes have arrived. The connection has another turn when some arrive.
     Nothing,
-    /// These bytes, read by this moment. There is at least one.
+    /// At least one byte, and the moment by which the bytes were read.
     Bytes(&'a [u8], Moment),
-    /// The client sends no more.
+    /// The client sends no more bytes.
     End,
     /// The connection is broken.
     Failed,
@@ -35,9 +36,9 @@ pub enum Read<'a> {
 /// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// So many bytes were written, at least one.
+    /// This number of bytes was written, at least one.
     Written(usize),
-    /// The socket takes nothing now.
+    /// The socket accepts no bytes now.
     Full,
     /// The connection is broken.
     Failed,
@@ -45,63 +46,64 @@ pub enum Write {
 
 /// A connection of one worker.
 ///
-/// It reads and feeds the worker, in turns. A flusher writes the answers after the turns of all connections, and the connection itself
-/// only writes where the flusher could not. Nothing is read while answers pile up.
+/// It reads and feeds the worker, in turns. A flusher writes the answers after the turns of all connections. The
+/// connection itself writes only if the flusher could not. The connection does not read while too many bytes of
+/// answers are unwritten.
 #[derive(Debug)]
 pub struct Connection {
     key: ConnectionKey,
-    /// Its place in the barrier, while it has more to read than one turn allows.
+    /// Place in the barrier, while the connection has more to read than one turn allows.
     place: Option<Place>,
 }
 
 /// A connection on its way to another worker.
 #[derive(Debug)]
 pub struct Moved {
-    /// Bytes that were read from it and not served.
+    /// Bytes that were read from the connection and not served.
     pub input: Vec<u8>,
     /// Identity of the client.
     pub client: Client,
-    /// The move.
+    /// Identification of the move.
     pub ticket: MoveTicket,
 }
 
-/// Why a connection ends at its worker.
+/// Reason for which a connection ends at its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The client left, or the connection failed.
     Lost,
-    /// The server closes it, and the last answer was written.
+    /// The server closes the connection, and the last answer was written.
     Close,
-    /// It goes on at this worker.
+    /// The connection continues at this worker.
     Move(u16),
 }
 
-/// How a turn of a connection ends.
+/// End of a turn of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEnd {
-    /// Everything that arrived is served, or the client does not take its answers.
+    /// All bytes that arrived are served, or the client does not read its answers.
     CaughtUp,
-    /// The time is over.
+    /// The time of the turn is used up.
     GaveWay,
-    /// The connection is over here.
+    /// The connection has ended at this worker.
     Over(End),
 }
 
 /// A connection that a worker begins to serve.
 #[derive(Debug)]
 pub struct Newcomer<'a> {
-    /// Who is on the other side.
+    /// Address of the client, as bytes.
     pub peer: &'a [u8],
-    /// Comes from another worker.
+    /// State of a connection that comes from another worker.
     pub moved: Option<Moved>,
-    /// Identity of the client. A connection that moves brings its own.
+    /// Identity of the client. A connection that moves has its own in `moved`.
     pub client: Client,
-    /// Has one of the places for operators.
+    /// Whether the connection has one of the places for operators.
     pub is_reserved: bool,
 }
 
 impl<'a> Newcomer<'a> {
-    /// A connection of a client without a reserved place.
+    /// Returns a connection of a client without a reserved place.
     pub fn new(peer: &'a [u8], moved: Option<Moved>) -> Self {
         Self { peer, moved, client: Client::default(), is_reserved: false }
     }
@@ -126,7 +128,7 @@ impl Connection {
         let key = worker.handle_moved(peer, now);
         worker.note_client(key, client);
         worker.note_reserved(key, is_reserved);
-        // Only the HELLO is served here, and all else in the first turn.
+        // This call serves only the HELLO. The first turn serves the remaining input.
         let key = match worker.handle_bytes_within(&mut Spent, key, &input, now) {
             Next::Rebound(key) => key,
             Next::Continue | Next::Move(_) => key,
@@ -140,13 +142,13 @@ impl Connection {
         self.key
     }
 
-    /// Begins a turn. `unread_len` returns the bytes in the socket that are not read.
+    /// Begins a turn. `unread_len` returns the number of unread bytes in the socket.
     #[inline]
     pub fn begin_turn(&self, barrier: &mut ReadBarrier, unread_len: impl FnOnce() -> u64) {
         barrier.begin_reading(self.place.as_ref(), unread_len);
     }
 
-    /// Whether the barrier must hear of the turns of the connection.
+    /// Whether the connection must report its turns to the barrier.
     #[inline]
     pub fn has_place(&self) -> bool {
         self.place.is_some()
@@ -164,7 +166,8 @@ impl Connection {
         }
         loop {
             if !worker.wants_read(self.key) {
-                // Mostly the flusher writes, after the turns of all connections. Answers that leave no room for more cannot wait.
+                // Usually the flusher writes, after the turns of all connections. Answers that leave no room for more
+                // must be written now.
                 if let Some(end) = self.write_on(worker, io) {
                     return TurnEnd::Over(end);
                 }
@@ -180,7 +183,8 @@ impl Connection {
                     Read::Nothing => return TurnEnd::CaughtUp,
                     Read::Failed => return TurnEnd::Over(End::Lost),
                     Read::End => {
-                        // A client that only sends no more still reads: what it asked for last was not written yet.
+                        // A client that has closed only its sending side still reads, and its last answers are not
+                        // written yet.
                         let end = self.write_on(worker, io);
                         return TurnEnd::Over(end.unwrap_or(End::Lost));
                     }
@@ -205,7 +209,7 @@ impl Connection {
         }
     }
 
-    /// Tells the barrier how a turn has ended. A connection that is over ends with [`Connection::finish`].
+    /// Reports the end of a turn to the barrier. A connection that has ended calls [`Connection::finish`] after this.
     pub fn end_turn<W: Stopwatch>(
         &mut self,
         worker: &mut Worker,
@@ -224,7 +228,7 @@ impl Connection {
         settle(worker, barrier);
     }
 
-    /// Goes on where the flusher could not write. Returns the end of the connection, if this is it.
+    /// Writes output that the flusher could not write. Returns the end of the connection if it has ended.
     fn write_on(&self, worker: &mut Worker, io: &mut impl ConnectionIo) -> Option<End> {
         loop {
             let Some(output) = worker.output(self.key) else { return Some(End::Close) };
@@ -239,7 +243,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection at this worker. Returns what the worker that it moves to must get, if it moves.
+    /// Ends the connection at this worker. If the connection moves, returns its state for the other worker.
     pub fn finish(
         mut self,
         worker: &mut Worker,
@@ -257,8 +261,8 @@ impl Connection {
     }
 }
 
-/// Writes the answers of one connection after the turns of all connections. Returns whether the connection must have a turn: it has to
-/// end, to read on after a pause, or to wait until its socket takes more.
+/// Writes the answers of one connection after the turns of all connections. Returns whether the connection must have
+/// a turn: it must end, read again after a pause, or wait until its socket accepts more.
 pub fn flush(worker: &mut Worker, key: ConnectionKey, mut write: impl FnMut(&[u8]) -> Write) -> bool {
     let is_paused = !worker.wants_read(key);
     loop {
@@ -274,7 +278,7 @@ pub fn flush(worker: &mut Worker, key: ConnectionKey, mut write: impl FnMut(&[u8
     is_paused || worker.output(key).is_none()
 }
 
-/// Tells the workers that sent connections on which of them have served what was unread then.
+/// Reports connections that have served the bytes of their move to the workers that sent them.
 pub fn settle(worker: &mut Worker, barrier: &mut ReadBarrier) {
     while let Some(ticket) = barrier.poll_settled() {
         worker.handle_settled(ticket);
@@ -294,7 +298,7 @@ mod tests {
     const EVENTS_PER_POLL: usize = 8;
     const BEGIN: Time = Time::from_millis(1_000);
 
-    /// A socket that has these bytes and takes every answer.
+    /// A socket that has these bytes and accepts every answer.
     #[derive(Default)]
     struct Socket {
         unread: Vec<u8>,
@@ -329,7 +333,7 @@ mod tests {
         moved: Moved,
     }
 
-    /// Bytes of a HELLO that asks for the second worker, and of requests behind it.
+    /// Returns the bytes of a HELLO that selects the second worker, and of requests after it.
     fn hello_and_requests(count: u32) -> Vec<u8> {
         let (version_min, version_max, namespace) = (VERSION, VERSION, b"default");
         let hello = Hello { version_min, version_max, worker: 1, namespace, ..Hello::default() };
@@ -353,13 +357,13 @@ mod tests {
     }
 
     impl Rig {
-        /// Everything that the first worker has is read. Returns what it has published.
+        /// Lets the first worker read all its bytes. Returns the time that it has published.
         fn drain_first(&mut self, at: Time) -> Time {
             self.workers[0].handle_drained(at, at);
             self.node.drained_by(0)
         }
 
-        /// The first worker reads its mail. Returns what it has published.
+        /// Lets the first worker read its mail. Returns the time that it has published.
         fn drained_after_mail(&mut self, now: Time) -> Time {
             self.workers[0].handle_mail(now);
             self.node.drained_by(0)
@@ -406,7 +410,7 @@ mod tests {
         let (first, later) = (BEGIN.after_ms(5), BEGIN.after_ms(9));
         let ticket = rig.moved.ticket;
         assert!(rig.drain_first(first) < first);
-        // Another one moves.
+        // Another connection moves.
         rig.socket.unread = hello_and_requests(0);
         let mut other = Connection::begin(
             &mut rig.workers[0],
@@ -426,7 +430,7 @@ mod tests {
         assert_eq!(rig.drained_after_mail(later), later);
     }
 
-    /// A connection of a worker, which has asked this often for a sign of life.
+    /// Opens a connection of a worker that has sent this number of KEEP_ALIVE requests.
     fn asked(worker: &mut Worker, count: u32) -> ConnectionKey {
         let key = worker.handle_open(b"peer", BEGIN);
         worker.handle_bytes(key, &hello_and_requests(count), BEGIN);

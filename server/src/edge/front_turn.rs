@@ -1,8 +1,8 @@
 //! The turn of one connection of a front end.
 //!
-//! Everything that such a connection does runs in one task: the library that reads its socket, and the requests that it began. So the
-//! length of one poll of that task is all that the connection costs others, and when the poll ends, everything that was read has
-//! reached the worker, or the connection gave way.
+//! Such a connection runs in one task: the library that reads its socket, and the requests that it began. So the
+//! length of one poll of that task is all that the connection costs others. When the poll ends, all bytes that were
+//! read have reached the worker, or the connection has given way.
 
 use super::read_barrier::{Place, ReadBarrier, Served, TurnReport};
 use super::turn::{MachineStopwatch, Stopwatch};
@@ -14,37 +14,37 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct FrontTurn<W = MachineStopwatch> {
     stopwatch: W,
-    /// The time was over when it was last measured.
+    /// Whether the time was used up when it was last measured.
     was_spent: bool,
-    /// Bytes that were read from the socket.
+    /// Number of bytes that were read from the socket.
     read_len: usize,
-    /// The connection may have more to read.
+    /// Whether the connection may have more to read.
     reads_later: bool,
-    /// Requests that were read are left for the next turn.
+    /// Whether requests that were read are left for the next turn.
     serves_later: bool,
-    /// Requests that were read are served after other connections have read.
+    /// Whether requests that were read are served after other connections have read.
     lets_others_read: bool,
-    /// Rises with each turn.
+    /// Number of the turn, which increases with each turn.
     number: u64,
-    /// Requests that are served in parts, and go on in the next turn.
+    /// Requests that are served in parts, and continue in the next turn.
     parted: Vec<Waker>,
-    /// Its place in the barrier, while it has more to do than one turn allows.
+    /// Place in the barrier, while the connection has more to do than one turn allows.
     place: Option<Place>,
 }
 
-/// Connections beside the one that has its turn.
+/// Other connections of the worker, besides the connection whose turn it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Others {
-    /// Whether the worker has any.
+    /// Whether the worker has other connections.
     pub are_there: bool,
-    /// Whether some have given way.
+    /// Whether other connections have given way.
     pub have_given_way: bool,
 }
 
-/// How a turn of a connection of a front end ends.
+/// End of a turn of a connection of a front end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrontTurnEnd {
-    /// Everything that arrived is served.
+    /// All bytes that arrived are served.
     CaughtUp,
     /// The connection has another turn in the next round of tasks.
     NextRound,
@@ -62,19 +62,19 @@ impl<W: Stopwatch> FrontTurn<W> {
         self.parted.drain(..).for_each(Waker::wake);
     }
 
-    /// Measures whether the time is over.
+    /// Whether the time of the turn is used up. Measures it.
     pub fn is_spent(&mut self) -> bool {
         self.was_spent =
             self.was_spent || self.stopwatch.elapsed_if_started() >= Duration::from_micros(TURN_US);
         self.was_spent
     }
 
-    /// Whether the time was over when it was last measured.
+    /// Whether the time was used up when it was last measured.
     pub fn was_spent(&self) -> bool {
         self.was_spent
     }
 
-    /// Returns the number of bytes that may be read now. With 0, the rest must wait for the next turn.
+    /// Returns the number of bytes that may be read now. If it is 0, the rest must wait for the next turn.
     pub fn may_read(&mut self, barrier: &mut ReadBarrier, unread_len: impl Fn() -> u64) -> usize {
         if self.read_len == 0 {
             barrier.begin_reading(self.place.as_ref(), &unread_len);
@@ -82,7 +82,8 @@ impl<W: Stopwatch> FrontTurn<W> {
         let rest_len = FRONT_TURN_LEN.saturating_sub(self.read_len);
         let len = if self.is_spent() { 0 } else { rest_len.min(FRONT_READ_LEN_MAX) };
         if len == 0 && unread_len() == 0 {
-            // A connection without more to read need not give way: it reads to learn when more arrives.
+            // A connection without more to read need not give way. Its read only makes the runtime report the next
+            // bytes.
             return FRONT_READ_LEN_MAX;
         }
         self.reads_later |= len == 0;
@@ -94,8 +95,8 @@ impl<W: Stopwatch> FrontTurn<W> {
         self.read_len += len;
     }
 
-    /// The other side has closed the connection. Returns true if its library may learn that only in the next turn: the library drops
-    /// requests at the end, and those that this turn read have not run.
+    /// Notes that the client has closed the connection. Returns true if the library may learn that only in the next
+    /// turn. The library drops requests when the connection ends, and requests that this turn read have not run yet.
     pub fn end_later(&mut self) -> bool {
         let has_read = self.read_len > 0;
         self.reads_later |= has_read;
@@ -112,11 +113,12 @@ impl<W: Stopwatch> FrontTurn<W> {
         self.serves_later = true;
     }
 
-    /// Decides whether the requests that this turn read are served in the next round of tasks, when other connections have read theirs.
-    /// Many connections that first all read and then all serve take far less time than connections that do both in turn.
+    /// Decides whether the requests that this turn read are served in the next round of tasks, after other
+    /// connections have read theirs. Many connections take far less time if all of them read first, and then all of
+    /// them serve.
     ///
-    /// A connection that read much does not wait: its requests are together already. Nor does one wait while others have given way: a round
-    /// then takes longer.
+    /// A connection that read many bytes does not wait, because its requests are a large batch already. A connection
+    /// does not wait either while others have given way, because a round then takes longer.
     pub fn let_others_read(&mut self, others: Others) -> bool {
         self.lets_others_read = self.read_len < FRONT_BATCH_LEN
             && !self.reads_later
@@ -125,7 +127,7 @@ impl<W: Stopwatch> FrontTurn<W> {
         self.lets_others_read
     }
 
-    /// Requests that are served at the end of the turn.
+    /// Returns which requests are served at the end of the turn.
     pub(crate) fn served(&self) -> Served {
         match (self.serves_later, self.lets_others_read) {
             (true, _) => Served::Part,
@@ -134,7 +136,7 @@ impl<W: Stopwatch> FrontTurn<W> {
         }
     }
 
-    /// Ends a turn after which the connection lives on.
+    /// Ends a turn after which the connection stays open.
     pub fn end(&mut self, barrier: &mut ReadBarrier) -> FrontTurnEnd {
         let is_left = self.reads_later || self.serves_later || !self.parted.is_empty();
         if !is_left && !self.lets_others_read {
@@ -146,7 +148,7 @@ impl<W: Stopwatch> FrontTurn<W> {
         if is_left { FrontTurnEnd::GaveWay } else { FrontTurnEnd::NextRound }
     }
 
-    /// The connection is over, or has caught up: no sweep waits for it.
+    /// Frees the place of a connection that has ended or has caught up, so that no sweep waits for it.
     pub fn leave(&mut self, barrier: &mut ReadBarrier) {
         barrier.catch_up(&mut self.place);
     }
@@ -156,17 +158,17 @@ impl<W: Stopwatch> FrontTurn<W> {
         self.place.is_some()
     }
 
-    /// The stopwatch that measures the turn.
+    /// Returns the stopwatch that measures the turn.
     pub fn stopwatch_mut(&mut self) -> &mut W {
         &mut self.stopwatch
     }
 
-    /// The number of the turn.
+    /// Returns the number of the turn.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Wakes the task of a request that is served in parts when the next turn begins.
+    /// Registers the task of a request that is served in parts. It is woken when the next turn begins.
     pub fn wake_in_next_turn(&mut self, waker: Waker) {
         self.parted.push(waker);
     }
@@ -189,17 +191,17 @@ impl<W: Stopwatch> FrontTurn<W> {
 
 #[cfg(test)]
 impl FrontTurn {
-    /// Stops the clock: the turn takes no time, however slow the machine is.
+    /// Stops the clock, so that the turn takes no time even on a slow machine.
     pub(crate) fn stop_clock(&mut self) {
         self.stopwatch = MachineStopwatch::default();
     }
 
-    /// Lets the turn have begun so long ago.
+    /// Sets the beginning of the turn to an earlier time.
     pub(crate) fn begin_earlier(&mut self, by: Duration) {
         self.stopwatch = MachineStopwatch::started_earlier(by);
     }
 
-    /// Requests that go on in the next turn.
+    /// Returns the number of requests that continue in the next turn.
     pub(crate) fn parted_count(&self) -> usize {
         self.parted.len()
     }
@@ -213,7 +215,7 @@ mod tests {
 
     const EVENTS_PER_POLL: usize = 8;
 
-    /// The next turn of a connection, which takes no time.
+    /// Begins the next turn of a connection, which takes no time.
     fn begin(turn: &mut FrontTurn) {
         turn.begin();
         turn.stop_clock();

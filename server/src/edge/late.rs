@@ -1,9 +1,9 @@
-//! Lets others run before a connection with much to do continues.
+//! Lets other connections run before a connection with much to do continues.
 
 use std::collections::VecDeque;
 
-/// Connections that gave way. In each round of tasks one of them continues, so however many there are, they delay others by no more
-/// than one turn.
+/// Connections that gave way. In each round of tasks one of them continues. So all of them together delay other
+/// connections by one turn at most.
 #[derive(Debug)]
 pub struct LateQueue<T>(VecDeque<T>);
 
@@ -19,8 +19,8 @@ impl<T> LateQueue<T> {
         self.0.push_back(connection);
     }
 
-    /// Returns the connection that continues in this round of tasks. While leases are due, none continues: a client may not begin leases
-    /// faster than they end.
+    /// Returns the connection that continues in this round of tasks. While leases are due, none continues, so that no
+    /// client begins leases faster than they end.
     pub fn continue_one(&mut self, are_leases_due: bool) -> Option<T> {
         if are_leases_due { None } else { self.0.pop_front() }
     }

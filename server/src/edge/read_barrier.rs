@@ -1,20 +1,23 @@
-//! Decides when everything that had arrived before some instant was served, so that leases may end.
+//! Decides when all bytes that had arrived before some instant were served, so that leases may end.
 //!
-//! A renewal that reached this machine before the end of a lease counts, however late a worker reads it. So before leases end, a
-//! worker *sweeps*: every connection reads its socket until it is empty. A connection whose turn ends before that *gives way*, and has a
-//! place here until it has caught up. Connections without a place have read everything, or cannot go on because their client does not
-//! take its answers.
+//! A renewal that reached this machine before the end of a lease counts, however late a worker reads it. So before
+//! leases end, a worker *sweeps*: every connection reads its socket until it is empty. A connection whose turn ends
+//! before that *gives way*, and has a place here until it has caught up. A connection without a place has read all
+//! its bytes, or cannot continue because its client does not read its answers.
 //!
-//! A sweep first asks the operating system which sockets have bytes, and each of these connections runs once. From then on a connection
-//! with a place owes the bytes that are unread at that time. The sweep does not wait for later bytes.
-//! It also stops waiting for a connection that has used too much of the worker's time. The renewals behind requests that
-//! expensive come too late. They belong to the client that sent those requests, while all other clients wait for the sweep.
+//! A sweep first asks the operating system which sockets have bytes, and each of these connections runs once. From
+//! then on a connection with a place owes the bytes that are unread at that time. The sweep does not wait for later
+//! bytes. It also stops waiting for a connection that has used too much of the worker's time. Renewals behind
+//! expensive requests then come too late. They belong to the client that sent those requests, while all other clients
+//! wait for the sweep.
 //!
-//! A connection of a front end also gives way between reading requests and serving them, so that other connections read meanwhile.
+//! A connection of a front end also gives way between reading requests and serving them, so that other connections
+//! read meanwhile.
 //!
 //! A connection that gave way runs again in a later round of tasks, so each sweep ends.
 //!
-//! A connection that another worker sent on owes that worker what is unread at its arrival: see [`MoveTicket`].
+//! A connection that another worker sent on owes that worker the bytes that are unread at its arrival: see
+//! [`MoveTicket`].
 
 use std::time::Duration;
 use waymaker_engine::Time;
@@ -24,14 +27,14 @@ use waymaker_engine::Time;
 pub struct ReadBarrier {
     places: Vec<Debt>,
     free: Vec<u32>,
-    /// Connections that owe bytes.
+    /// Number of connections that owe bytes.
     owing_count: u32,
     sweep: Option<Sweep>,
-    /// Connections were taken over since the last sweep began.
+    /// Whether connections were taken over since the last sweep began.
     has_newcomers: bool,
-    /// Sockets that one answer of the operating system names at most.
+    /// Maximum number of sockets in one answer of the operating system.
     events_per_poll: usize,
-    /// Moves whose connections have paid what they owed.
+    /// Moves whose connections have paid their debts.
     settled: Vec<MoveTicket>,
 }
 
@@ -39,10 +42,10 @@ pub struct ReadBarrier {
 #[derive(Debug)]
 pub struct Place(u32);
 
-/// Names one move of a connection from a worker to another one.
+/// Identifies one move of a connection from one worker to another.
 ///
-/// A connection that moves may have bytes that arrived before the present sweep of the worker that it leaves. So that worker publishes the
-/// end of the sweep only after the other worker has served these bytes.
+/// A connection that moves may have bytes that arrived before the present sweep of the worker that it leaves. So that
+/// worker publishes the end of the sweep only after the other worker has served these bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveTicket {
     /// Worker that sent the connection on.
@@ -51,7 +54,7 @@ pub struct MoveTicket {
     pub number: u64,
 }
 
-/// What a connection with a place owes. By default it owes nothing.
+/// Debt of a connection with a place. By default it owes no bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Debt {
     owed: Option<Owed>,
@@ -67,74 +70,75 @@ struct Owed {
     spent: Duration,
 }
 
-/// A sweep that is under way.
+/// A sweep in progress.
 #[derive(Clone, Copy, Debug)]
 struct Sweep {
-    /// Everything that arrived before this instant is to be served.
+    /// Instant of the sweep: all bytes that arrived before must be served.
     at: Time,
     step: SweepStep,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum SweepStep {
-    /// Connections that were just taken over become known to the operating system.
+    /// Let connections that were just taken over register with the operating system.
     TakeOver,
-    /// The operating system names the sockets that have bytes.
+    /// Ask the operating system which sockets have bytes.
     Ask,
-    /// It has not named all of them yet, and is asked so many times more.
+    /// Ask this many times more, because one answer may not contain all sockets.
     AskOn(usize),
-    /// Connections that gave way pay what they owe.
+    /// Wait until connections that gave way have paid their debts.
     Pay,
 }
 
-/// What a sweep needs next.
+/// Next step of the driver in a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepNext {
     /// Ask the operating system once, then run every connection that is ready. Then ask the barrier again.
     Round,
-    /// The sweep is complete: everything that arrived before this instant was served.
+    /// The sweep is complete: all bytes that arrived before this instant were served.
     Complete(Time),
 }
 
 /// Report of one turn of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct TurnReport {
-    /// Bytes that were read from the socket.
+    /// Number of bytes that were read from the socket.
     pub read_len: u64,
-    /// Requests that are served at its end.
+    /// Requests that are served at the end of the turn.
     pub served: Served,
     /// Length of the turn.
     pub spent: Duration,
-    /// Length of all turns for which one sweep waits.
+    /// Total length of turns for which one sweep waits at most.
     pub spent_max: Duration,
 }
 
 /// Requests of a connection that are served at the end of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// All that were read.
+    /// All requests that were read.
     All,
-    /// All that earlier turns read. Requests that this turn read are left.
+    /// All requests that earlier turns read. Requests that this turn read are left.
     Earlier,
-    /// Some that earlier turns read are left too.
+    /// Not all requests that earlier turns read.
     Part,
 }
 
 impl ReadBarrier {
-    /// Returns the barrier of a worker without connections. The operating system names at most `events_per_poll` sockets at once.
+    /// Returns the barrier of a worker without connections. The operating system names at most `events_per_poll`
+    /// sockets at once.
     pub fn new(events_per_poll: usize) -> Self {
         let (places, free, settled) = (Vec::new(), Vec::new(), Vec::new());
         Self { places, free, owing_count: 0, sweep: None, has_newcomers: false, events_per_poll, settled }
     }
 
-    /// A connection that another worker sent on is here. It owes that worker the bytes that are unread now.
+    /// Gives a place to a connection that another worker sent on. It owes that worker the bytes that are unread now.
     pub fn arrive(&mut self, ticket: MoveTicket) -> Place {
         self.owing_count += 1;
         self.enter(Debt { owed: Some(Owed::default()), moved: Some(ticket) })
     }
 
-    /// A connection is about to read for the first time in its turn. `unread_len` returns the bytes in its socket, and is called only
-    /// if the connection owes bytes.
+    /// Notes that a connection is about to read for the first time in its turn. `unread_len` returns the number of
+    /// bytes in its socket, and is called only if the connection owes bytes.
     pub fn begin_reading(&mut self, place: Option<&Place>, unread_len: impl FnOnce() -> u64) {
         let Some(Place(place)) = place else { return };
         if let Some(Owed { unread_len: owed @ None, .. }) = &mut self.places[*place as usize].owed {
@@ -142,7 +146,7 @@ impl ReadBarrier {
         }
     }
 
-    /// The turn of a connection is over although it may have more to read.
+    /// Notes that the turn of a connection is over although it may have more to read.
     pub fn give_way(&mut self, place: &mut Option<Place>, turn: TurnReport) {
         let Some(Place(place)) = place else {
             *place = Some(self.enter(Debt::default()));
@@ -163,35 +167,36 @@ impl ReadBarrier {
         }
     }
 
-    /// A connection has read its socket empty, is over, or cannot go on until its client takes answers.
+    /// Frees the place of a connection. It has read its socket empty, has ended, or cannot continue until its client
+    /// reads answers.
     pub fn catch_up(&mut self, place: &mut Option<Place>) {
         let Some(Place(place)) = place.take() else { return };
         self.pay(place);
         self.free.push(place);
     }
 
-    /// Returns a move whose connection has paid what it owed, once. The worker that sent the connection on must be told.
+    /// Returns a move whose connection has paid its debt, once. The caller must inform the worker that sent the
+    /// connection.
     #[inline]
     pub fn poll_settled(&mut self) -> Option<MoveTicket> {
         self.settled.pop()
     }
 
-    /// A connection was taken over. The operating system does not know its socket before its first turn.
+    /// Notes that a connection was taken over. The operating system does not know its socket before its first turn.
     pub fn note_newcomer(&mut self) {
         self.has_newcomers = true;
     }
 
     /// Begins a sweep at this instant. The worker has taken over all connections that were handed to it.
     pub fn begin_sweep(&mut self, at: Time) {
-        // Also connections that were taken over before may not have had a turn yet.
+        // Connections that were taken over earlier may not have had a turn yet either.
         let step = if std::mem::take(&mut self.has_newcomers) { SweepStep::TakeOver } else { SweepStep::Ask };
         self.sweep = Some(Sweep { at, step });
     }
 
-    /// Decides what the present sweep needs next. The worker has so many connections.
+    /// Returns the next step of the present sweep. The worker has `connection_count` connections.
     ///
-    /// # Panics
-    /// If there is no sweep.
+    /// # Panics If there is no sweep.
     pub fn poll_sweep(&mut self, connection_count: usize) -> SweepNext {
         let mut sweep = self.sweep.take().expect("a sweep has started");
         loop {
@@ -213,18 +218,18 @@ impl ReadBarrier {
         }
     }
 
-    /// Whether a sweep is under way.
+    /// Whether a sweep is in progress.
     pub fn is_sweeping(&self) -> bool {
         self.sweep.is_some()
     }
 
-    /// Whether some connection owes bytes.
+    /// Whether any connection owes bytes.
     #[cfg(test)]
     pub(crate) fn is_owed(&self) -> bool {
         self.owing_count > 0
     }
 
-    /// Every connection with a place owes what is unread now.
+    /// Makes every connection with a place owe the bytes that are unread now.
     pub(crate) fn begin_debts(&mut self) {
         self.places.iter_mut().for_each(|debt| debt.owed = Some(Owed::default()));
         for free in &self.free {
@@ -261,7 +266,7 @@ mod tests {
         TurnReport { read_len, served: Served::All, spent: Duration::ZERO, spent_max: SPENT_MAX }
     }
 
-    /// A barrier with one connection that gave way, and a sweep that begins when `unread_len` bytes are unread.
+    /// Returns a barrier with one connection that gave way, and a sweep that begins with `unread_len` unread bytes.
     fn sweeping(unread_len: u64) -> (ReadBarrier, Option<Place>) {
         let (mut barrier, mut place) = (ReadBarrier::new(1), None);
         barrier.give_way(&mut place, read(1));
@@ -271,7 +276,7 @@ mod tests {
         (barrier, place)
     }
 
-    /// It may not have had a turn yet, and only that makes its socket known.
+    /// A new connection may not have had a turn yet, and only a turn registers its socket.
     #[test]
     fn the_first_sweep_after_a_new_connection_polls_the_system_once_more() {
         let mut barrier = ReadBarrier::new(1);
@@ -345,7 +350,7 @@ mod tests {
         assert!(barrier.is_owed(), "each sweep allows it that time anew");
     }
 
-    /// A connection that goes on with requests that it has read does not look into its socket.
+    /// A connection that continues with requests from an earlier read does not look into its socket.
     #[test]
     fn a_sweep_does_not_wait_for_a_slow_connection_without_reads() {
         let (mut barrier, mut place) = (ReadBarrier::new(1), None);
@@ -367,7 +372,7 @@ mod tests {
         assert!(!barrier.is_owed());
     }
 
-    /// The place of the connection that caught up is used again.
+    /// The connection that gives way later reuses the place of the connection that caught up.
     #[test]
     fn a_sweep_does_not_wait_for_the_user_of_a_reused_place() {
         let (mut barrier, mut first) = sweeping(100);

@@ -1,11 +1,11 @@
-//! Shares the turn of a connection of a front end between its requests and the library that reads and writes for them.
+//! Divides the turn of a front end's connection between its requests and the library that reads and writes for them.
 
 use crate::limits::GRPC_TURNS_UNREAD_MAX;
 use std::task::Poll;
 
 /// The requests of a connection, and its library.
 pub trait FrontWork {
-    /// How a connection ends.
+    /// Type of the end of a connection.
     type End;
     /// Runs the requests that were begun or woken, until none is left or the turn is over.
     fn run(&mut self) -> Ran;
@@ -19,7 +19,7 @@ pub trait FrontWork {
     fn let_others_read(&mut self) -> bool;
 }
 
-/// What ran of the requests of a connection.
+/// Part of the requests of a connection that ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ran {
     /// No request was begun or woken.
@@ -30,20 +30,22 @@ pub enum Ran {
     Part,
 }
 
-/// Decides who runs in the turns of one connection.
+/// Decides whether the requests or the library run in the turns of one connection.
 #[derive(Debug, Default)]
 pub struct StreamTurns {
-    /// Turns in a row that were over before all requests had run.
+    /// Number of consecutive turns that ended before all requests had run.
     part_count: u32,
 }
 
 impl StreamTurns {
-    /// Runs the requests of a connection and its library, until both rest or the turn is over. Ready when the connection has ended.
+    /// Runs the requests of a connection and its library, until both rest or the turn is over. Ready when the
+    /// connection has ended.
     ///
-    /// The library runs only if it was woken: by the socket, a timer, or a request that has something to send. It neither reads nor writes
-    /// before all requests ran. So a client cannot begin more than it lets finish, and hears of all that happened at once in the order in
-    /// which it happened. Requests that the library has begun may have to wait until other connections have read. Only after
-    /// [`GRPC_TURNS_UNREAD_MAX`] turns that were too short for all requests, the library goes first.
+    /// The library runs only if it was woken: by the socket, a timer, or a request that has bytes to send. It neither
+    /// reads nor writes before all requests have run. So a client cannot begin more requests than it lets finish. It
+    /// also gets the results of all simultaneous events in their order. Requests that the library has begun may have
+    /// to wait until other connections have read. Only after [`GRPC_TURNS_UNREAD_MAX`] turns that were too short for
+    /// all requests, the library goes first.
     pub fn poll<W: FrontWork>(&mut self, work: &mut W) -> Poll<W::End> {
         if self.part_count == GRPC_TURNS_UNREAD_MAX {
             self.part_count = 0;
@@ -79,15 +81,15 @@ impl StreamTurns {
 mod tests {
     use super::*;
 
-    /// Notes what runs.
+    /// Records the calls.
     #[derive(Default)]
     struct Noted {
-        /// Turns that will be too short for all requests.
+        /// Number of turns that will be too short for all requests.
         short_turns: u32,
-        /// The library begins a request each time, and it waits until others have read.
+        /// Whether the library begins a request each time, which waits until others have read.
         lets_others_read: bool,
         has_run: bool,
-        /// Nothing wakes the library.
+        /// Whether the library is never woken.
         library_rests: bool,
         ran: Vec<&'static str>,
     }
@@ -122,7 +124,7 @@ mod tests {
         }
     }
 
-    /// What runs in the next turn.
+    /// Returns the calls of the next turn.
     fn turn(turns: &mut StreamTurns, work: &mut Noted) -> Vec<&'static str> {
         assert!(turns.poll(work).is_pending());
         std::mem::take(&mut work.ran)
@@ -137,7 +139,7 @@ mod tests {
                 assert_eq!(turn(&mut turns, &mut work), ["requests"]);
             }
             assert_eq!(turn(&mut turns, &mut work), ["library", "requests"]);
-            // That turn was too short as well.
+            // The next turn is long enough again.
             work.short_turns = 0;
             assert_eq!(turn(&mut turns, &mut work), ["requests", "library", "requests"]);
             (work.short_turns, work.has_run) = (3 * GRPC_TURNS_UNREAD_MAX, false);

@@ -5,18 +5,18 @@ use crate::limits::{READ_LEN_MAX, SWEEP_TURNS_US, TURN_US};
 use crate::worker::Budget;
 use std::time::{Duration, Instant};
 
-/// Reads in one turn. The runtime would refuse more of them, as if the socket were empty.
+/// Maximum number of reads in one turn. The runtime would refuse further reads as if the socket were empty.
 const READS_PER_TURN: u32 = 64;
 
 /// Measures how long a turn takes.
 pub trait Stopwatch {
-    /// Starts the watch, unless it runs.
+    /// Starts the stopwatch, unless it is running.
     fn start(&mut self);
-    /// Starts the watch unless it runs, and returns the time since its start.
+    /// Starts the stopwatch unless it is running, and returns the time since its start.
     fn elapsed(&mut self) -> Duration;
-    /// Starts the watch anew.
+    /// Starts the stopwatch again from 0.
     fn restart(&mut self);
-    /// Returns the time since the start of the watch; 0 if it does not run.
+    /// Returns the time since the start of the stopwatch; 0 if it is not running.
     fn elapsed_if_started(&mut self) -> Duration;
 }
 
@@ -53,7 +53,7 @@ pub struct Turn<W = MachineStopwatch> {
 }
 
 impl<W: Stopwatch> Turn<W> {
-    /// Begins a turn, whose time this stopwatch measures.
+    /// Begins a turn whose time this stopwatch measures.
     pub fn new(stopwatch: W) -> Self {
         Self { stopwatch, read_len: 0, read_count: 0 }
     }
@@ -63,17 +63,17 @@ impl<W: Stopwatch> Turn<W> {
     pub(super) fn note_read(&mut self, len: usize) -> bool {
         self.read_len += len as u64;
         self.read_count += 1;
-        // A read that leaves room in the buffer has emptied the socket, unless the socket is encrypted. So a socket that has bytes again in
-        // the same turn may have more of them.
+        // A read that leaves room in the buffer has emptied the socket, unless the connection is encrypted. So a
+        // socket that has bytes again in the same turn may have more of them.
         len == READ_LEN_MAX || self.read_count > 1
     }
 
-    /// Whether the connection may read again in this turn, after a read that may have left more.
+    /// Whether the connection may read again in this turn, after a read that may have left more bytes.
     pub(super) fn may_read_on(&mut self) -> bool {
         self.read_count < READS_PER_TURN && !self.is_spent()
     }
 
-    /// Ends the turn.
+    /// Ends the turn and returns its report.
     pub(crate) fn report(&mut self, is_served: bool) -> TurnReport {
         TurnReport {
             read_len: self.read_len,
@@ -98,7 +98,7 @@ impl<W: Stopwatch> Budget for Turn<W> {
 
 #[cfg(test)]
 impl MachineStopwatch {
-    /// Returns a stopwatch that was started so long ago.
+    /// Returns a stopwatch that was started this long ago.
     pub(crate) fn started_earlier(by: Duration) -> Self {
         Self(Some(Instant::now().checked_sub(by).expect("the machine was booted before that")))
     }
@@ -106,13 +106,13 @@ impl MachineStopwatch {
 
 #[cfg(test)]
 impl Turn {
-    /// Returns a turn whose time is over.
+    /// Returns a turn whose time is used up.
     pub(crate) fn spent() -> Self {
         let stopwatch = MachineStopwatch::started_earlier(Duration::from_micros(TURN_US));
         Self { stopwatch, ..Self::default() }
     }
 
-    /// Returns a turn that has read so many bytes and takes no time.
+    /// Returns a turn that has read `read_len` bytes and takes no time.
     pub(crate) fn timeless(read_len: u64) -> Self {
         Self { read_len, ..Self::default() }
     }
@@ -122,8 +122,8 @@ impl Turn {
 mod tests {
     use super::*;
 
-    /// Reads and writes that the runtime allows a task, until it says that all sockets are empty and full. A connection would take that for
-    /// the end of what its client has sent.
+    /// Number of reads and writes of a task in one poll that the runtime allows. After that it reports all sockets as
+    /// empty and full. A connection would take that for the end of the bytes from its client.
     const RUNTIME_OPERATIONS_PER_POLL: u32 = 128;
 
     #[test]

@@ -1,4 +1,4 @@
-//! What was said about a request that is followed, until it is heard.
+//! Answers and events of a request that is followed, until the listener takes them.
 
 use super::{OPCODE_OFFSET, Reply};
 use crate::limits::FRONT_WATCH_BACKLOG_MAX;
@@ -9,7 +9,7 @@ use waymaker_protocol::id::ID_LEN;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Event, Frame, LockId};
 
-/// What more memory was taken for is not kept for another request.
+/// Maximum capacity of buffers that are kept for another request.
 const SPARE_LEN_MAX: usize = 8;
 
 /// A request that is followed.
@@ -17,15 +17,15 @@ const SPARE_LEN_MAX: usize = 8;
 pub(super) struct Following {
     told: VecDeque<Box<[u8]>>,
     pub(super) waker: Option<Waker>,
-    /// The holds that the request was granted and that are not over.
+    /// Holds that the request was granted and that have not ended.
     pub(super) ids: Vec<LockId>,
     pub(super) is_answered: bool,
-    /// Whether the request is a watch that was begun.
+    /// Whether the request is a watch that has begun.
     pub(super) is_watch: bool,
 }
 
 impl Following {
-    /// One for the next request, where this is over.
+    /// Resets an ended request for reuse. Returns `None` if its buffers are too large to keep.
     pub(super) fn into_spare(self: Box<Self>) -> Option<Box<Self>> {
         let mut spare = self;
         if spare.told.capacity().max(spare.ids.capacity()) > SPARE_LEN_MAX {
@@ -37,7 +37,7 @@ impl Following {
         Some(spare)
     }
 
-    /// The next that was said.
+    /// Returns the next answer or event.
     pub(super) fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Reply> {
         if let Some(bytes) = self.told.pop_front() {
             return Poll::Ready(Reply(bytes));
@@ -58,7 +58,8 @@ impl Following {
         }
     }
 
-    /// Of what was not heard yet about a lease only the last counts.
+    /// Replaces an untaken event of the same lease, because only the newest one counts. Returns false if there is
+    /// none.
     fn replaces(&mut self, frame: Frame<'_>) -> bool {
         if frame.opcode() != opcode::LEASE_MOVED {
             return false;
@@ -70,7 +71,7 @@ impl Following {
         older.map(|older| *older = frame.bytes().into()).is_some()
     }
 
-    /// Of a watch that is not read, no more is kept than that there was more.
+    /// Replaces further events of a watch whose listener does not take them by one `OVERRUN`. Returns whether it did.
     fn overruns(&mut self, frame: Frame<'_>) -> bool {
         let of_watch = matches!(frame.opcode(), opcode::KEY_HELD | opcode::KEY_FREED | opcode::OVERRUN);
         if !of_watch || self.told.len() < FRONT_WATCH_BACKLOG_MAX {

@@ -1,5 +1,5 @@
-//! Random interleavings of what front ends do with inlets: follow an acquire, drop it, repeat it under its request id, ask
-//! something else. Every listener must hear of its own hold alone.
+//! Random interleavings of front-end actions on inlets: follow an acquire, drop it, repeat it under its request id,
+//! send another request. Every listener must get the events of its own hold only.
 
 use super::{InletState, OPCODE_OFFSET, Reply, greet};
 use crate::mail::Mail;
@@ -21,7 +21,7 @@ use waymaker_protocol::{
 
 const WORKER_COUNT: usize = 2;
 const INLET_COUNT: usize = 3;
-/// The inlet that follows nothing.
+/// Inlet without followed requests.
 const QUESTIONS: usize = 0;
 const KEYS: [&[u8]; 2] = [b"left", b"right"];
 const REQUEST_IDS: [&[u8]; 2] = [b"first", b"second"];
@@ -45,7 +45,7 @@ enum Kind {
     Followed(Following),
 }
 
-/// An acquire that the front end follows, as far as it knows.
+/// An acquire that the front end follows, in the state that the front end knows.
 #[derive(Debug)]
 struct Following {
     key: usize,
@@ -56,12 +56,12 @@ struct Following {
 }
 
 impl Following {
-    /// Whether the front end tells its client that it holds the lock.
+    /// Returns the hold, if the client of the front end believes that it holds the lock.
     fn believes(&self) -> Option<LockId> {
         self.granted.filter(|_| !self.is_over)
     }
 
-    /// Checks a reply of the inlet, and notes it.
+    /// Checks a reply of the inlet, and updates the state.
     fn hear(&mut self, reply: &Reply) {
         assert!(!self.is_over, "{reply:?} after the end of {self:?}");
         match reply.response() {
@@ -110,9 +110,9 @@ struct World {
     workers: Vec<Worker>,
     inlets: Vec<InletState>,
     listeners: Vec<Listener>,
-    /// Turns of shards that somebody keeps, so that requests are left and answered later.
+    /// Turns of shards that are kept from the workers, so that requests are left and answered later.
     kept_turns: Vec<Mail>,
-    /// Every hold that was ever granted to a listener.
+    /// Every hold that was ever granted to a listener, with its key.
     known: Vec<(LockId, usize)>,
     now: Time,
     random: StdRng,
@@ -175,7 +175,7 @@ impl World {
         }
         self.deliver();
         for listener in 0..self.listeners.len() {
-            // A front end does not always come at once.
+            // A front end does not always take its replies at once.
             if self.random.random_range(0..4) > 0 {
                 self.listen(listener);
             }
@@ -212,9 +212,10 @@ impl World {
         self.send(inlet, number, &Request::Acquire(acquire));
     }
 
-    /// Asks something that has one answer, of a hold if one is known.
+    /// Sends a request with one answer, for a known hold if there is one.
     ///
-    /// A lane that changes a hold of its own is told by the answer alone, so what changes holds comes by the first inlet.
+    /// A lane that changes its own hold gets only the answer and no event. So requests that change holds come from
+    /// the first inlet.
     fn ask(&mut self) {
         let any_inlet = self.pick(INLET_COUNT);
         let known = self.known.len().min(6);
@@ -235,7 +236,7 @@ impl World {
         self.listeners.push(Listener { inlet, number, kind: Kind::Asked { opcode } });
     }
 
-    /// A client hangs up on one of its streams or calls.
+    /// Lets a client end one of its streams or calls.
     fn leave(&mut self) {
         if self.listeners.is_empty() {
             return;
@@ -249,7 +250,7 @@ impl World {
         self.inlets[inlet].leave(&mut self.workers[worker_of(inlet)], number, cancel_key, self.now.into());
     }
 
-    /// Asks until an inlet has as many requests in flight as it may, so that its cancellations are refused.
+    /// Sends requests until an inlet has the maximum in flight, so that its cancellations are refused.
     fn flood(&mut self) {
         self.keep_turn();
         let inlet = self.pick(INLET_COUNT);
@@ -286,7 +287,7 @@ impl World {
         self.workers.iter_mut().for_each(|worker| worker.turn(self.now));
     }
 
-    /// Lets the workers read their mail, and the inlets what was written to them, until there is no more.
+    /// Lets the workers read their mail and the inlets process their output, until there is no more.
     fn deliver(&mut self) {
         loop {
             let mut any = false;
@@ -330,7 +331,7 @@ impl World {
         }
     }
 
-    /// A front end drops what is over, as its streams do; the answer that was read is gone already.
+    /// Drops requests that have ended, as the streams of a front end do. Answers that were read are gone already.
     fn forget_ended(&mut self) {
         let mut index = 0;
         while index < self.listeners.len() {
@@ -347,7 +348,8 @@ impl World {
         }
     }
 
-    /// Delivers everything. Then each listener that believes in a lock has it, and each listener that waits is in the queue.
+    /// Delivers everything. Then each listener that believes in a lock must hold it, and each listener that waits
+    /// must be in the queue.
     fn settle(&mut self) {
         while !self.kept_turns.is_empty() {
             self.give_back();
@@ -378,7 +380,7 @@ impl World {
         }
     }
 
-    /// Who has a key, and how many wait for it.
+    /// Returns the holder of a key, and the number of its waiters.
     fn inspect(&mut self, key: &[u8]) -> (Option<LockId>, u32) {
         let number = self.inlets[0].begin_asked();
         self.send(0, number, &Request::Inspect(Inspect { key }));
@@ -407,7 +409,7 @@ fn every_listener_gets_events_of_its_own_hold_only() {
     }
 }
 
-/// A front end drops the answer to an acquire before its client has heard of the grant.
+/// A front end drops the answer to an acquire before its client has received the grant.
 #[test]
 fn an_immediate_grant_whose_answer_is_not_read_is_released() {
     let now = Time::from_millis(1_000);

@@ -1,29 +1,31 @@
-//! Requests that were made, as a front end keeps them.
+//! The requests of a front end, as the front end keeps them.
 
 use super::{Begun, InletState, Reply};
 use crate::clock::Moment;
 use crate::worker::Worker;
 use std::task::{Context, Poll};
 
-/// A request that may still be spoken of. A front end that does not listen any more must say so with [`Listener::leave`].
+/// A request that may still get answers or events. A front end that stops listening must call [`Listener::leave`].
 #[derive(Debug)]
 pub struct Listener {
-    /// `None` if the lane is closed, or if everything was said.
+    /// Number of the request; `None` if the lane is closed, or if no more replies can come.
     number: Option<u32>,
-    /// Key that a CANCEL of the request names, if the request is to be undone once nobody listens. Empty if it is too late to cancel.
+    /// Key for a CANCEL of the request, if the request is to be undone when its listener leaves. Empty if it is too
+    /// late to cancel.
     cancel_key: Option<Box<[u8]>>,
 }
 
 impl Listener {
-    /// Listens to a request; `None` if the lane is closed. With a key it is undone once nobody listens.
+    /// Listens to a request; `None` if the lane is closed. With a key, the request is undone when the listener
+    /// leaves.
     pub fn new(begun: Option<Begun>, cancel_key: Option<&[u8]>) -> Self {
-        // Mostly it is answered already.
+        // Most requests are answered already.
         let is_answered = begun.is_none_or(|begun| begun.is_answered);
         let cancel_key = cancel_key.map(|key| if is_answered { Box::default() } else { key.into() });
         Self { number: begun.map(|begun| begun.number), cancel_key }
     }
 
-    /// Returns the answer to a request with one answer. `None` is the end of the lane.
+    /// Returns the answer to a request with one answer. `None` means that the lane has ended.
     pub fn poll_answer(&mut self, inlet: &mut InletState, context: &mut Context<'_>) -> Poll<Option<Reply>> {
         let Some(number) = self.number else { return Poll::Ready(None) };
         let polled = inlet.poll_answer(number, context);
@@ -33,8 +35,8 @@ impl Listener {
         polled
     }
 
-    /// Returns the next that was said about a request that is followed: its answer, and before and after it events. `None` is the end of
-    /// the lane.
+    /// Returns the next reply to a request that is followed: its answer, and events before and after it. `None` means
+    /// that the lane has ended.
     pub fn poll_told(&mut self, inlet: &mut InletState, context: &mut Context<'_>) -> Poll<Option<Reply>> {
         let Some(number) = self.number else { return Poll::Ready(None) };
         let polled = inlet.poll_told(number, context);
@@ -46,14 +48,14 @@ impl Listener {
         polled
     }
 
-    /// Nobody listens any more.
+    /// Stops listening.
     pub fn leave(&mut self, inlet: &mut InletState, worker: &mut Worker, now: Moment) {
         if let Some(number) = self.number.take() {
             inlet.leave(worker, number, self.cancel_key.as_deref(), now);
         }
     }
 
-    /// Whether something may still be said.
+    /// Whether more replies may come.
     pub fn is_listening(&self) -> bool {
         self.number.is_some()
     }

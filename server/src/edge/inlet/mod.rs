@@ -1,4 +1,4 @@
-//! The requests of a front end at a worker, and who listens to their answers and events.
+//! The requests of a front end at a worker, and the delivery of their answers and events to listeners.
 
 mod following;
 #[cfg(test)]
@@ -27,21 +27,21 @@ use waymaker_protocol::{
 pub struct Reply(Box<[u8]>);
 
 impl Reply {
-    /// What it says. The worker writes what this version of the protocol knows, so there is always something.
+    /// Returns the response in the frame. The worker writes only responses of this version of the protocol, so there
+    /// always is one.
     ///
-    /// # Panics
-    /// If the frame does not come from a worker.
+    /// # Panics If the frame does not come from a worker.
     pub fn response(&self) -> Response<'_> {
         let frame = next_frame(&self.0, usize::MAX).ok().flatten().expect("a reply is a whole frame");
         Response::decode(frame).expect("the worker speaks the protocol")
     }
 
-    /// The frame.
+    /// Returns the frame.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether it is the answer to the request, and not an event.
+    /// Whether the frame is the answer to the request, and not an event.
     pub fn is_answer(&self) -> bool {
         is_answer(self.0[OPCODE_OFFSET])
     }
@@ -53,7 +53,7 @@ impl From<Vec<u8>> for Reply {
     }
 }
 
-/// Opens a lane and says HELLO on it. Returns the lane and the answer, which is empty or one frame.
+/// Opens a lane and sends HELLO on it. Returns the lane and the answer, which is empty or one frame.
 pub(crate) fn greet(
     worker: &mut Worker,
     hello: &Hello<'_>,
@@ -70,39 +70,39 @@ pub(crate) fn greet(
     (key, answer)
 }
 
-/// Where the opcode stands in a frame.
+/// Offset of the opcode in a frame.
 const OPCODE_OFFSET: usize = 8;
 
-/// Whether a frame answers a request: events only tell.
+/// Whether frames with this opcode answer a request. All others are events.
 fn is_answer(frame_opcode: u8) -> bool {
     frame_opcode < opcode::QUEUED || frame_opcode == opcode::ERROR
 }
 
 /// The requests of an inlet, by their numbers.
 ///
-/// A number is reused once its request was answered and has no listener, but the hold that the request was granted keeps the
-/// number. So a number alone says which request an *answer* is for, since each request is answered once. An *event* reaches
-/// a request only if it names a hold that this very request was granted.
+/// A number is reused once its request was answered and has no listener, but the hold that the request was granted
+/// keeps the number. So a number alone identifies the request of an *answer*, because each request is answered once.
+/// An *event* reaches a request only if it names a hold that this very request was granted.
 #[derive(Debug)]
 pub struct InletState {
     key: ConnectionKey,
-    /// The slot of number n is at n - 1.
+    /// Slots of the requests; the slot of number n is at n - 1.
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Who listens to what happens to a hold.
+    /// Number of the request that listens to the events of each hold.
     followers: BTreeMap<LockId, u32>,
     /// Cancellations and releases that were refused because too many requests were in flight.
     put_off: Vec<PutOff>,
     /// Number of slots that are releases.
     release_count: usize,
-    /// Holds of abandoned requests, with the numbers of these. Empty but while the lane is heard.
+    /// Holds of abandoned requests, with the numbers of these requests. Empty except while frames are processed.
     unknown: Vec<(u32, LockId)>,
-    /// Empty but while it is heard.
+    /// Buffer for output of the worker. Empty except while frames are processed.
     taken: Vec<u8>,
-    /// One that is over, for the next.
+    /// State of an ended request, for the next request.
     spare: Option<Box<Following>>,
     is_closed: bool,
-    /// The ERROR that ended the lane for want of an identity or a right.
+    /// ERROR that ended the lane because the client lacks an identity or a right.
     denial: Option<Reply>,
 }
 
@@ -110,26 +110,26 @@ pub struct InletState {
 #[derive(Clone, Copy, Debug)]
 pub struct Begun {
     number: u32,
-    /// What it asked for is there already.
+    /// Whether the request is already answered.
     is_answered: bool,
 }
 
 #[derive(Debug)]
 enum Slot {
     Free,
-    /// Its answer is waited for.
+    /// Waits for its answer.
     Asked {
         waker: Option<Waker>,
         answer: Option<Box<[u8]>>,
-        /// A newer request took up the hold that the answer grants.
+        /// Whether a newer request took over the hold that the answer grants.
         is_taken_up: bool,
     },
     Abandoned(Abandoned),
-    /// A cancellation of the abandoned acquire with this number.
+    /// Cancels the abandoned acquire with this number.
     Cancels {
         acquire_number: u32,
     },
-    /// A release of this hold of an abandoned request.
+    /// Releases this hold of an abandoned request.
     Releases(LockId),
     Followed(Box<Following>),
 }
@@ -143,11 +143,11 @@ enum PutOff {
     Release(LockId),
 }
 
-/// A request that nobody listens to. It keeps its number until it is answered, and until its cancellation is: the
-/// cancellation names the number.
+/// A request without a listener. It keeps its number until both the request and its cancellation are answered,
+/// because the cancellation names the number.
 #[derive(Debug)]
 struct Abandoned {
-    /// Whether a hold that it is granted is released.
+    /// Whether to release a hold that the request is granted.
     undo: bool,
     is_answered: bool,
     /// Key of the cancellation that was not served yet.
@@ -155,7 +155,7 @@ struct Abandoned {
 }
 
 impl InletState {
-    /// Returns the requests of an open lane: none.
+    /// Returns the state of an open lane without requests.
     pub fn new(key: ConnectionKey) -> Self {
         Self {
             key,
@@ -172,10 +172,9 @@ impl InletState {
         }
     }
 
-    /// Opens a lane that no socket belongs to. Returns it with the answer to its HELLO.
+    /// Opens a lane without a socket. Returns it with the answer to its HELLO.
     ///
-    /// # Errors
-    /// The answer to the HELLO, if the worker refuses it.
+    /// # Errors The answer to the HELLO, if the worker refuses it.
     pub fn open(
         worker: &mut Worker,
         hello: &Hello<'_>,
@@ -206,18 +205,18 @@ impl InletState {
         self.denial.as_ref()
     }
 
-    /// A number for a request with one answer.
+    /// Returns a number for a request with one answer.
     pub fn begin_asked(&mut self) -> u32 {
         self.begin(Slot::Asked { waker: None, answer: None, is_taken_up: false })
     }
 
-    /// A number for a request that is followed.
+    /// Returns a number for a request that is followed.
     pub fn begin_followed(&mut self) -> u32 {
         let following = self.spare.take().unwrap_or_default();
         self.begin(Slot::Followed(following))
     }
 
-    /// A number for a request.
+    /// Returns a number for a request.
     fn begin(&mut self, slot: Slot) -> u32 {
         match self.free.pop() {
             Some(number) => {
@@ -231,13 +230,13 @@ impl InletState {
         }
     }
 
-    /// Its number is free. What was known of it.
+    /// Frees the number of a request, and returns its last state.
     fn end(&mut self, number: u32) -> Slot {
         self.free.push(number);
         std::mem::replace(&mut self.slots[number as usize - 1], Slot::Free)
     }
 
-    /// Whether what it asked for is there already.
+    /// Whether the request with this number is already answered.
     fn is_answered(&self, number: u32) -> bool {
         match &self.slots[number as usize - 1] {
             Slot::Asked { answer, .. } => answer.is_some(),
@@ -250,7 +249,7 @@ impl InletState {
         matches!(&self.slots[number as usize - 1], Slot::Followed(following) if following.is_watch)
     }
 
-    /// Hands the frame of a request to the worker, and takes what it has to say.
+    /// Hands the frame of a request to the worker, and processes the output of the worker.
     pub fn send(&mut self, worker: &mut Worker, number: u32, frame: &[u8], now: Moment) -> Begun {
         if frame.len() <= FRAME_LEN_MAX {
             worker.handle_bytes(self.key, frame, now);
@@ -262,7 +261,7 @@ impl InletState {
         Begun { number, is_answered: self.is_answered(number) }
     }
 
-    /// Takes what the worker has to say.
+    /// Processes the output of the worker.
     pub fn take_output(&mut self, worker: &mut Worker) {
         loop {
             let Some(output) = worker.output(self.key) else { return self.close() };
@@ -273,7 +272,7 @@ impl InletState {
             taken.extend_from_slice(output);
             worker.wrote(self.key, taken.len());
             self.hear_all(worker, &taken);
-            // A burst must not keep its memory.
+            // A burst of output must not keep its memory.
             if taken.capacity() <= READ_LEN_MAX {
                 taken.clear();
                 self.taken = taken;
@@ -300,15 +299,17 @@ impl InletState {
             }
             bytes = &bytes[frame.len()..];
         }
-        // Not earlier: a newer request of this lane may have taken a hold up, which only a later frame tells.
+        // Release these holds only after all frames: a later frame may report that a newer request of this lane took
+        // one of them over.
         let unknown = std::mem::take(&mut self.unknown);
         self.release_all(worker, unknown.into_iter().map(|(_, id)| id));
         if self.put_off.is_empty() {
             return;
         }
-        // An event may have said that one of them was taken up.
+        // An event may have removed an entry of `put_off`, because a newer request took over its hold.
         let refused_count = self.put_off.len().saturating_sub(put_off_before);
-        // Each other answer made room for one. Without any it would be refused again, and again.
+        // Each other answer made room for one request. Without any such answer, the worker would refuse the request
+        // again and again.
         let room = answer_count - refused_count;
         for put_off in self.put_off.drain(..room.min(self.put_off.len())).collect::<Vec<_>>() {
             match put_off {
@@ -345,7 +346,7 @@ impl InletState {
                     _ => {}
                 }
             }
-            // A watch goes on as long as its lane, and keeps its number.
+            // A watch lasts as long as its lane, and keeps its number.
             Slot::Abandoned(_) if frame.opcode() == watch::WATCHING => {}
             Slot::Abandoned(abandoned) => {
                 abandoned.is_answered = true;
@@ -372,8 +373,8 @@ impl InletState {
         }
     }
 
-    /// Refuses a request that took up a hold of an earlier one whose release is on its way. The release was sent later, so the worker serves
-    /// it behind the grant.
+    /// Refuses a request that took over a hold of an earlier one whose release is on its way. The release was sent
+    /// later, so the worker serves it after the grant.
     #[cold]
     fn hear_answer_during_releases(&mut self, frame: Frame<'_>) {
         let refusal = self.releases_any_of(frame).then(|| given_back(frame.number()));
@@ -381,7 +382,7 @@ impl InletState {
         self.hear_answer(refusal.unwrap_or(frame));
     }
 
-    /// Returns whether this answer grants a hold once more whose release is on its way.
+    /// Returns whether this answer repeats the grant of a hold whose release is on its way.
     fn releases_any_of(&self, frame: Frame<'_>) -> bool {
         let ids = match (frame.opcode(), Response::decode(frame)) {
             (acquire::GRANTED, Ok(Response::Granted(granted))) if granted.repeated => vec![granted.id],
@@ -393,7 +394,7 @@ impl InletState {
         self.slots.iter().any(|slot| matches!(slot, Slot::Releases(id) if ids.contains(id)))
     }
 
-    /// A cancellation was answered: served, or refused because too many requests are in flight.
+    /// Processes the answer to a cancellation: it was served, or refused because too many requests are in flight.
     fn hear_cancelled(&mut self, acquire_number: u32, frame: Frame<'_>) {
         let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
         if is_overloaded(frame) && !abandoned.is_answered {
@@ -404,7 +405,7 @@ impl InletState {
         }
     }
 
-    /// Frees the number of an abandoned request that neither an answer nor a cancellation will name any more.
+    /// Frees the number of an abandoned request once no later answer or cancellation can name it.
     fn end_abandoned(&mut self, number: u32) {
         if let Slot::Abandoned(Abandoned { is_answered: true, cancel_key: None, .. }) =
             &self.slots[number as usize - 1]
@@ -413,14 +414,15 @@ impl InletState {
         }
     }
 
-    /// This request follows a hold no longer; another one may, which took it up on this very lane.
+    /// Ends the events of a hold for this request. Another request of this lane that took the hold over keeps its
+    /// events.
     fn forget(&mut self, id: LockId, number: u32) {
         if self.followers.get(&id) == Some(&number) {
             self.followers.remove(&id);
         }
     }
 
-    /// Something happened to a hold, to a claim that waits, or to a watched key.
+    /// Processes an event of a hold, of a waiting claim, or of a watched key.
     fn hear_event(&mut self, frame: Frame<'_>) {
         let event = match Response::decode(frame) {
             Ok(Response::Event(event)) => event,
@@ -452,12 +454,12 @@ impl InletState {
             Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {
                 self.tell_if(frame, |following| following.is_watch);
             }
-            // No inlet says the capability, so none is pinged.
+            // No inlet announces the capability for PING, so none is pinged.
             Event::SessionExpired | Event::Ping => {}
         }
     }
 
-    /// Tells the listener of this number what happened to a hold, if the hold is its own. Returns whether it is.
+    /// Passes an event of a hold to the listener of this number, if the hold is its own. Returns whether it is.
     fn tell_of_hold(&mut self, number: u32, id: LockId, frame: Frame<'_>, is_over: bool) -> bool {
         let Some(Slot::Followed(following)) = self.slots.get_mut((number as usize).wrapping_sub(1)) else {
             return false;
@@ -470,7 +472,7 @@ impl InletState {
         true
     }
 
-    /// Tells the listener that the frame names by its number, if it fits.
+    /// Passes a frame to the listener whose number it has, if `fits` accepts the listener.
     fn tell_if(&mut self, frame: Frame<'_>, fits: impl FnOnce(&Following) -> bool) {
         let place = (frame.number() as usize).wrapping_sub(1);
         if let Some(Slot::Followed(following)) = self.slots.get_mut(place)
@@ -480,7 +482,8 @@ impl InletState {
         }
     }
 
-    /// A newer request has the hold of this request from here on, and may be one of this lane. The older request must not release it.
+    /// Notes that a newer request has taken over the hold of this request. The newer one may be from this lane, so
+    /// the older one must not release the hold.
     fn keep(&mut self, number: u32, id: LockId) {
         self.unknown.retain(|unknown| *unknown != (number, id));
         self.put_off.retain(|put_off| !matches!(put_off, PutOff::Release(other) if *other == id));
@@ -492,19 +495,19 @@ impl InletState {
         }
     }
 
-    /// Releases holds of which no client knows.
+    /// Releases holds that no client knows.
     fn release_all(&mut self, worker: &mut Worker, ids: impl IntoIterator<Item = LockId>) {
         for id in ids {
             let number = self.begin(Slot::Releases(id));
             self.release_count += 1;
             let mut frame = Vec::new();
-            // Another lane may have taken the hold up since.
+            // Another lane may have taken the hold over, so release it only if it is this lane's own.
             Release { id, key: None, own: true }.encode(number, &mut frame);
             worker.handle_bytes(self.key, &frame, worker.moment());
         }
     }
 
-    /// Asks the worker to end the wait of an abandoned acquire.
+    /// Sends a CANCEL for the wait of an abandoned acquire.
     fn cancel(&mut self, worker: &mut Worker, acquire_number: u32, now: Moment) {
         let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
         if abandoned.is_answered {
@@ -518,7 +521,8 @@ impl InletState {
         worker.handle_bytes(self.key, &frame, now);
     }
 
-    /// Returns the answer to a request of [`InletState::begin_asked`], and frees its number. `None` is the end of the lane.
+    /// Returns the answer to a request of [`InletState::begin_asked`], and frees its number. `None` means that the
+    /// lane has ended.
     pub fn poll_answer(&mut self, number: u32, context: &mut Context<'_>) -> Poll<Option<Reply>> {
         match &mut self.slots[number as usize - 1] {
             Slot::Asked { answer: Some(answer), .. } => {
@@ -534,7 +538,8 @@ impl InletState {
         }
     }
 
-    /// Returns the next that was said about a request of [`InletState::begin_followed`]. `None` is the end of the lane.
+    /// Returns the next answer or event for a request of [`InletState::begin_followed`]. `None` means that the lane
+    /// has ended.
     pub fn poll_told(&mut self, number: u32, context: &mut Context<'_>) -> Poll<Option<Reply>> {
         match &mut self.slots[number as usize - 1] {
             Slot::Followed(following) => following.poll_told(context).map(Some),
@@ -542,13 +547,13 @@ impl InletState {
         }
     }
 
-    /// Nobody listens any more. With a key a wait is cancelled, and what was asked for and nobody knows of is released.
+    /// Ends the listening to a request. With a key, a wait is cancelled, and a hold that no client knows is released.
     pub fn leave(&mut self, worker: &mut Worker, number: u32, cancel_key: Option<&[u8]>, now: Moment) {
         if self.is_closed {
             return;
         }
         if self.is_watch(number) {
-            // The watch goes on as long as the lane, and keeps its number.
+            // The watch lasts as long as the lane, and keeps its number.
             let abandoned = Abandoned { undo: false, is_answered: true, cancel_key: None };
             self.slots[number as usize - 1] = Slot::Abandoned(abandoned);
         } else if self.is_answered(number) {
@@ -574,7 +579,7 @@ impl InletState {
         self.take_output(worker);
     }
 
-    /// The worker ended the lane: whoever waits learns it.
+    /// Closes the inlet after the worker has ended the lane, and wakes all listeners.
     fn close(&mut self) {
         self.is_closed = true;
         for slot in &mut self.slots {
@@ -596,7 +601,8 @@ fn is_overloaded(frame: Frame<'_>) -> bool {
     matches!(Response::decode(frame), Ok(Response::Error(error)) if error.code == ErrorCode::Overloaded)
 }
 
-/// Returns the holds that an answer grants anew. A repeated grant is known from an earlier request.
+/// Returns the holds that an answer grants for the first time. An earlier request has received a repeated grant
+/// already.
 fn granted_ids(frame: Frame<'_>) -> Vec<LockId> {
     match (frame.opcode(), Response::decode(frame)) {
         (acquire::GRANTED, Ok(Response::Granted(granted))) if !granted.repeated => vec![granted.id],
@@ -607,14 +613,14 @@ fn granted_ids(frame: Frame<'_>) -> Vec<LockId> {
     }
 }
 
-/// Returns the refusal of a request that took up a hold whose release is on its way.
+/// Returns the refusal of a request that took over a hold whose release is on its way.
 fn given_back(number: u32) -> Vec<u8> {
     let message = "the hold of an earlier request with this id is being released; send the request again";
     let reason = CancelReason::Asked.number();
     refusal(number, ErrorCode::Cancelled, reason, b"request_id", message)
 }
 
-/// What a request is refused with that no frame may be as long as.
+/// Returns the refusal of a request that is longer than a frame may be.
 fn too_long(number: u32) -> Vec<u8> {
     let message = format!("the request is too long; the maximum is {FRAME_LEN_MAX} bytes");
     refusal(number, ErrorCode::BadInput, FRAME_LEN_MAX as u64, b"request", &message)

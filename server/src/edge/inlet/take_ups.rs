@@ -1,4 +1,5 @@
-//! Two requests of one lane with one request id: the newer one takes up the hold of the older one, which then leaves.
+//! Two requests of one lane with one request id: the newer one takes over the hold of the older one, which then
+//! leaves.
 
 use super::interleavings::open;
 use super::{InletState, Reply};
@@ -61,7 +62,7 @@ impl Rig {
         self.inlet.take_output(&mut self.worker);
     }
 
-    /// Takes the turn of the shard of the key. The worker has it again once it gets the mail.
+    /// Takes the turn of the shard of the key. The worker gets it back with the mail.
     fn hold_turn(&self) -> Mail {
         let shard = self.node.shard_of_key(KEY);
         let turn = self.node.shards[usize::from(shard)].enter().expect("the turn is free");
@@ -100,7 +101,8 @@ fn an_unread_request_releases_its_hold_unless_a_repeated_request_took_it() {
     }
 }
 
-/// The newer request was left for the worker that has the turn of the shard, before the older one ended and was released.
+/// The newer request waits for the worker that has the turn of the shard. Meanwhile the older request ends, and its
+/// hold is released.
 #[test]
 fn a_repeated_request_is_not_granted_a_hold_being_released() {
     let mut rig = Rig::new();

@@ -127,7 +127,7 @@ fn a_multi_key_claim_begins_with_the_answer_to_its_repeated_request() {
     assert_eq!(numbers, [2, 0, 0], "the answer, and then the end of each lease");
 }
 
-/// A crash could lose the first request, and then no prefix would be frozen.
+/// An earlier answer would be wrong: a crash could lose the first freeze, and no prefix would be frozen.
 #[test]
 fn a_repeated_freeze_is_answered_once_the_first_freeze_is_durable() {
     let now = Time::from_millis(1_000);

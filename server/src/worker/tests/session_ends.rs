@@ -347,7 +347,7 @@ fn a_session_end_is_reported_before_its_unconnected_lanes_are_closed() {
     panic!("the session has not ended");
 }
 
-/// The last frame of the session may arrive in a socket that was read shortly before.
+/// The last frame of this session may arrive in a socket that was read shortly before.
 #[test]
 fn a_session_that_expires_while_others_end_can_still_be_renewed() {
     let mut rig = Rig::new(1);
@@ -433,7 +433,7 @@ fn the_farewell_waits_until_another_worker_has_closed_all_lanes() {
     assert_eq!(claim_count(&rig.node), 0);
 }
 
-/// Its queue position must not keep other clients from the lock.
+/// The queue position of an ended session must not keep other clients from the lock.
 #[test]
 fn a_client_has_left_every_queue_before_a_session_gone_response() {
     let mut waiting = Waiting::new();
@@ -447,7 +447,7 @@ fn a_client_has_left_every_queue_before_a_session_gone_response() {
     assert!(matches!(heard[..], [(2, Heard::Granted(_))]), "{heard:?}");
 }
 
-/// No connection would receive a grant for it.
+/// No connection would receive the grant.
 #[test]
 fn a_request_waiting_for_turns_is_not_served_after_its_session_end() {
     let mut rig = Rig::new(2);
