@@ -1,4 +1,4 @@
-//! Decides when the log thread does what. `committer` makes steps of these decisions.
+//! Decides the next action of the log thread. `committer` divides these actions into steps.
 
 use super::keeper::Space;
 use crate::limits::{
@@ -7,7 +7,7 @@ use crate::limits::{
 };
 use waymaker_engine::Time;
 
-/// What the log thread does next.
+/// Next action of the log thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Wait for an order, at most until this instant.
@@ -16,11 +16,11 @@ pub(super) enum Next {
     Commit,
     /// Flush again the frames that found no room.
     Retry,
-    /// Append the frame that says since when the last one is durable.
+    /// Append the frame that confirms since when the last frame is durable.
     Confirm,
-    /// Fold old segments, which has failed before, if there still are enough of them.
+    /// Fold old segments after an earlier failure, if there still are enough of them.
     Compact,
-    /// Look whether the disk has room again.
+    /// Check whether the disk has room again.
     Look,
     /// Note that all holds that may have been lost have expired.
     EndLosses,
@@ -33,28 +33,29 @@ pub(super) enum Next {
 /// The state of the log thread.
 #[derive(Clone, Debug)]
 pub(super) struct Agenda {
-    /// Whether batches were left that are not taken.
+    /// Whether there are batches that were not taken.
     has_batches: bool,
-    /// When frames that found no room are tried again; `None` if there are none.
+    /// Time to retry frames that found no room; `None` if there are none.
     retry_at: Option<Time>,
-    /// The instant from which on the last flush is confirmed; `None` if it was.
+    /// Time to confirm the last flush; `None` if it is confirmed.
     confirm_at: Option<Time>,
-    /// While the disk is full, the next batches are taken at this instant: more of them share what was set aside.
+    /// Time until which a full disk delays the next batches, so that more batches share the reserved room.
     pace_until: Time,
     space: Space,
-    /// When a compaction that failed is tried again; `None` if none failed.
+    /// Time to retry a failed compaction; `None` if none failed.
     compact_at: Option<Time>,
-    /// When to look whether a full disk has room again; `None` while it has room, or the last look is not over.
+    /// Time to check whether a full disk has room again; `None` while it has room or while a check is running.
     look_at: Option<Time>,
-    /// When all holds that may have been lost have expired; `None` if that is noted, or none were lost.
+    /// Time at which all holds that may have been lost have expired; `None` if that is recorded, or if none were
+    /// lost.
     losses_end_at: Option<Time>,
-    /// When a server that stops gives up; `None` while it runs.
+    /// Time at which a stopping server gives up; `None` while it runs.
     give_up_at: Option<Time>,
 }
 
 impl Agenda {
-    /// The agenda of a log whose first flush was done at this instant. `losses_ms` is the time until holds that may have been lost have
-    /// expired.
+    /// Returns the agenda of a log whose first flush was done at this instant. `losses_ms` is the time until holds
+    /// that may have been lost have expired.
     pub(super) fn new(now: Time, losses_ms: Option<u64>) -> Self {
         Self {
             has_batches: false,
@@ -69,8 +70,8 @@ impl Agenda {
         }
     }
 
-    /// Decides what comes next. The same is decided again until one of the `note` functions says that something has changed, or
-    /// time has passed.
+    /// Returns the next action. The result stays the same until one of the `note` functions reports a change, or
+    /// until time passes.
     pub(super) fn next(&self, now: Time) -> Next {
         let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
         if is_due(self.look_at) {
@@ -92,7 +93,7 @@ impl Agenda {
     fn next_write(&self, now: Time) -> Next {
         let when = |at: Time, next| if at <= now { next } else { Next::Wait(at) };
         match (self.retry_at, self.give_up_at) {
-            // Until these frames are written no others can be.
+            // No other frames can be written before these.
             (Some(retry_at), None) => when(retry_at, Next::Retry),
             (Some(_), Some(give_up_at)) if give_up_at <= now => Next::GiveUp,
             (Some(retry_at), Some(give_up_at)) => when(retry_at.min(give_up_at), Next::Retry),
@@ -108,7 +109,7 @@ impl Agenda {
         }
     }
 
-    /// Notes that a batch was left.
+    /// Notes that a batch has arrived.
     pub(super) fn note_batch(&mut self) {
         self.has_batches = true;
     }
@@ -127,7 +128,8 @@ impl Agenda {
         }
     }
 
-    /// Notes that frames found no room. Returns whether room must be asked for, once for all tries.
+    /// Notes that frames found no room. Returns whether the caller must request room, which is true only for the
+    /// first try.
     pub(super) fn note_no_room(&mut self, now: Time) -> bool {
         self.space = Space::Low;
         self.retry_at.replace(now.after_ms(LOG_NO_ROOM_RETRY_MS)).is_none()
@@ -144,17 +146,18 @@ impl Agenda {
         std::mem::replace(&mut self.space, space) != space
     }
 
-    /// Notes that a look whether there is room begins. It ends with [`Agenda::note_space`].
+    /// Notes that a check for room begins. It ends with [`Agenda::note_space`].
     pub(super) fn note_looked(&mut self) {
         self.look_at = None;
     }
 
-    /// Notes that the end of losses is noted.
+    /// Notes that the end of the losses is recorded.
     pub(super) fn note_losses_ended(&mut self) {
         self.losses_end_at = None;
     }
 
-    /// Notes that a compaction failed. It is tried again after a while, when there is room again, or when another segment is full.
+    /// Notes that a compaction failed. It is retried after a while, when there is room again, or when another segment
+    /// is full.
     pub(super) fn note_compaction_failed(&mut self, now: Time) {
         self.compact_at = Some(now.after_ms(LOG_COMPACT_RETRY_MS));
     }
@@ -164,14 +167,14 @@ impl Agenda {
         self.compact_at = None;
     }
 
-    /// Notes that the server stops: no batch is left after this.
+    /// Notes that the server stops. No batch arrives after this.
     pub(super) fn note_stop(&mut self, now: Time) {
         self.compact_at = None;
         self.give_up_at = Some(now.after_ms(LOG_STOP_GRACE_MS));
         self.retry_at = self.retry_at.map(|_| now);
     }
 
-    /// Whether the disk is full.
+    /// Returns the room on the disk that was last noted.
     pub(super) fn space(&self) -> Space {
         self.space
     }
@@ -218,7 +221,7 @@ mod tests {
                 }
                 other => panic!("{other:?}"),
             }
-            // More batches, and word that there is still no room, change nothing.
+            // More batches, and reports that there is still no room, change nothing.
             agenda.note_batch();
             agenda.note_space(at(ms), Space::Low);
         }
@@ -279,7 +282,7 @@ mod tests {
         assert_eq!(agenda.next(at(2)), Next::Compact);
     }
 
-    /// Every state that a few events can lead to ends within the grace of a stop, whatever room there is.
+    /// Every state that a few events can reach must end within the grace period of a stop, with and without room.
     #[test]
     fn a_stop_completes_from_every_state() {
         type Event = fn(&mut Agenda, Time);

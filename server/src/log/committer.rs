@@ -1,5 +1,5 @@
-//! Decides everything that the log thread does. It reads no clock and touches no disk: the log thread, or a simulator, carries out
-//! one step after the other and says how it ended.
+//! Makes all decisions of the log thread. It reads no clock and uses no disk. The log thread, or a simulator, carries
+//! out one step after the other and reports the result.
 
 use super::agenda::{Agenda, Next};
 use super::errand::{Errand, Report};
@@ -13,16 +13,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use waymaker_engine::{ReservedEnd, Time};
 
-/// What happens next in the log thread.
+/// Next step of the log thread.
 #[derive(Debug)]
 pub enum Step {
     /// Wait for an order, at most until this instant.
     Wait(Time),
-    /// Run this with [`Committer::run`].
+    /// Run this step with [`Committer::run`].
     Disk(DiskStep),
-    /// Tell workers how these batches ended.
+    /// Report the result of these batches to the workers.
     Deliver(Vec<LogBatch>, ReservedEnd),
-    /// Hand on an errand. Errands are run in their order.
+    /// Pass on an errand. Errands are run in their order.
     Send(Errand),
     /// End the log in order, once all errands are done.
     Close,
@@ -33,13 +33,13 @@ pub enum Step {
 /// One call of the writer. Between any two of them the server may crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskStep {
-    /// Make frames of the batches of the next group.
+    /// Convert the batches of the next group to frames.
     Take,
-    /// Make a frame that says that the last one is durable.
+    /// Add a frame that confirms the last one as durable.
     Confirm,
     /// Append all frames.
     Append,
-    /// Make durable what was appended.
+    /// Make all appended frames durable.
     Sync,
     /// Replace old segments by the snapshot of this plan.
     Adopt(CompactionPlan),
@@ -50,16 +50,16 @@ pub enum DiskStep {
 /// Old segments that can be folded into a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Foldable {
-    /// How many segments.
+    /// Number of segments.
     pub segment_count: u64,
-    /// How to fold them.
+    /// Plan of the compaction.
     pub plan: CompactionPlan,
 }
 
-/// The log when its thread starts.
+/// Configuration of a committer.
 #[derive(Debug)]
 pub struct CommitterConfig {
-    /// What workers see of the log.
+    /// State of the log for workers.
     pub status: Arc<LogStatus>,
     /// Whether the first frames found no room.
     pub waits_for_room: bool,
@@ -67,12 +67,12 @@ pub struct CommitterConfig {
     pub foldable: Option<Foldable>,
     /// Time until all holds that may have been lost have expired, in milliseconds; `None` if none were lost.
     pub losses_ms: Option<u64>,
-    /// Bytes of records after which a group is full.
+    /// Number of bytes of records after which a group is full.
     pub group_len_max: usize,
 }
 
 impl CommitterConfig {
-    /// The configuration for a writer that has written the first records of a start.
+    /// Returns the configuration for a writer that has written the first records of a start.
     pub fn new(writer: &LogWriter, status: Arc<LogStatus>, losses_ms: Option<u64>) -> Self {
         Self {
             status,
@@ -92,8 +92,9 @@ impl CommitterConfig {
 ///               +---- results --------+
 /// ```
 ///
-/// Batches are taken in groups. A group is appended, synced and delivered before the next one is taken. If there is no room for its frames,
-/// they are appended later, and no other batch is taken before. Nothing is delivered as durable after a failure.
+/// Batches are taken in groups. A group is appended, synced and delivered before the next one is taken. If there is
+/// no room for its frames, they are appended later, and no other batch is taken before. After a failure no batch is
+/// delivered as durable.
 #[derive(Debug)]
 pub struct Committer {
     status: Arc<LogStatus>,
@@ -101,15 +102,15 @@ pub struct Committer {
     group_len_max: usize,
     /// Steps that were decided and not begun.
     steps: VecDeque<Step>,
-    /// Batches that were left and not taken yet.
+    /// Batches that have arrived and were not taken yet.
     inbox: VecDeque<LogBatch>,
     /// The group that is not durable yet.
     taken: Vec<LogBatch>,
     /// Records of the group that is being delivered.
     delivered: Vec<Run>,
-    /// When the current write began; `NEVER` between two writes.
+    /// Time at which the current write began; `NEVER` between two writes.
     write_began: Time,
-    /// A segment was begun since the last sync.
+    /// Whether a segment was begun since the last sync.
     is_new_segment: bool,
     foldable: Option<Foldable>,
     is_compacting: bool,
@@ -118,7 +119,7 @@ pub struct Committer {
 }
 
 impl Committer {
-    /// A committer for a log whose first records were written at this instant.
+    /// Returns a committer for a log whose first records were written at this instant.
     pub fn new(config: CommitterConfig, now: Time) -> Self {
         let CommitterConfig { status, waits_for_room, foldable, losses_ms, group_len_max } = config;
         let mut this = Self {
@@ -145,10 +146,11 @@ impl Committer {
         this
     }
 
-    /// Decides what comes next. The caller carries the step out before it asks again.
+    /// Decides the next step. The caller must carry it out before the next call.
     pub fn next(&mut self, now: Time) -> Step {
         for Run { shard, last, .. } in self.delivered.drain(..) {
-            // Only now: a shard that knows of a durable record speaks at once, and the answers that waited for the record come first.
+            // Not before the delivery: a shard that knows of a durable record answers at once, and answers that
+            // waited for the record must come first.
             self.status.set_durable(shard, last);
         }
         let step = self.decide(now);
@@ -209,7 +211,8 @@ impl Committer {
             LogOrder::Report(Report::Compacted(plan, result)) => {
                 self.status.note_compaction(&result);
                 match result {
-                    // Until then the next compaction would begin from the same snapshot.
+                    // The next compaction must wait for this step: before it, the compaction would begin from the
+                    // same old snapshot.
                     Ok(()) => self.steps.push_back(Step::Disk(DiskStep::Adopt(plan))),
                     Err(error) => {
                         tracing::error!(%error, "compaction failed; the log keeps its old segments and grows");
@@ -221,7 +224,7 @@ impl Committer {
         }
     }
 
-    /// Carries out a step and takes its result.
+    /// Carries out a step and processes its result.
     pub fn run(&mut self, step: DiskStep, writer: &mut LogWriter, clock: &dyn Clock) {
         let result = match step {
             DiskStep::Take => writer.take(&self.taken).map_err(AppendError::from),
@@ -252,7 +255,7 @@ impl Committer {
         }
     }
 
-    /// Begins a write, which ends with a sync or without room.
+    /// Begins a write, which ends with a sync or because of missing room.
     fn write(&mut self, now: Time, first: Option<DiskStep>) {
         self.write_began = now;
         self.status.set_busy_since(now);
@@ -276,7 +279,7 @@ impl Committer {
         self.steps.push_back(Step::Disk(DiskStep::Sync));
     }
 
-    /// All frames are durable since `at`.
+    /// Notes that all frames are durable since `at`.
     fn note_synced(&mut self, now: Time, at: Time, is_confirmed: bool) {
         self.end_write(now);
         self.agenda.note_flushed(now, is_confirmed);
@@ -290,7 +293,7 @@ impl Committer {
         }
     }
 
-    /// The disk is full: the frames stay in the writer, and the group waits for them.
+    /// Notes that the disk is full. The frames stay in the writer, and the group waits for them.
     fn note_no_room(&mut self, now: Time) {
         self.end_write(now);
         let was_low = self.agenda.space() == Space::Low;
@@ -307,7 +310,7 @@ impl Committer {
         self.steps.push_back(Step::Send(Errand::Remove(dead)));
         self.compact();
         if self.agenda.space() == Space::Low {
-            // Behind the removal, so that the report says whether it made enough room.
+            // Prepare after the removal, so that the report says whether the removal made enough room.
             self.prepare();
         }
     }
@@ -348,7 +351,7 @@ impl Committer {
         }
     }
 
-    /// Ends the server. Workers still hear of groups that are durable.
+    /// Ends the server. Groups that are already durable are still delivered to workers.
     fn fail(&mut self, error: AppendError) {
         self.steps.retain(|step| matches!(step, Step::Deliver(..)));
         self.failure.get_or_insert(error);
@@ -374,7 +377,7 @@ mod tests {
         Time::from_millis(1_000_000 + ms)
     }
 
-    /// A clock that stands.
+    /// A clock that stands still.
     #[derive(Debug)]
     struct Standing(Time);
 
@@ -407,12 +410,12 @@ mod tests {
         Some(Foldable { segment_count, plan: PLAN })
     }
 
-    /// A batch of so many bytes.
+    /// Returns a batch with this number of bytes.
     fn batch(len: usize) -> LogOrder {
         LogOrder::Batch(LogBatch { records: vec![0; len], record_count: 1, ..LogBatch::default() })
     }
 
-    /// A committer whose keeper has begun to make segments.
+    /// Returns a committer whose keeper has begun to create segments.
     fn started(config: CommitterConfig) -> Committer {
         let mut committer = Committer::new(config, at(0));
         assert_eq!(committer.said(at(0)), "prepare");
@@ -420,7 +423,7 @@ mod tests {
     }
 
     impl Committer {
-        /// The next step in words; of batches their lengths.
+        /// Returns the next step as text, with the lengths of its batches.
         fn said(&mut self, now: Time) -> String {
             match self.next(now) {
                 Step::Wait(Time::NEVER) => "wait".to_owned(),
@@ -458,7 +461,7 @@ mod tests {
             self.obey(order, &Standing(now));
         }
 
-        /// A whole write that the disk takes in one go.
+        /// Performs a whole write without a failure of the disk.
         fn writes(&mut self, now: Time, first: &str) {
             self.says(now, &[first, "append"]);
             self.note_appended(false);
@@ -467,7 +470,8 @@ mod tests {
         }
     }
 
-    /// A shard that knows of a durable record speaks at once, so the answers that waited for the record must be with the workers before.
+    /// A shard that knows of a durable record answers at once. So the workers must have the answers that waited for
+    /// the record before that.
     #[test]
     fn a_shard_sees_a_record_as_durable_after_workers_got_its_answers() {
         let mut committer = started(config());

@@ -1,4 +1,4 @@
-//! What lies in a data directory, by name.
+//! The contents of a data directory, by name.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,11 +11,11 @@ use super::storage::Storage;
 /// The files of a data directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
-    /// Lengths in bytes.
+    /// Lengths of the files in bytes.
     files: BTreeMap<FileName, u64>,
     /// Names of other entries, in order.
     foreign: Vec<String>,
-    /// An entry that has the name of a file of the log and is not a file.
+    /// Entry that has the name of a log file and is not a file.
     not_a_file: Option<FileName>,
 }
 
@@ -37,39 +37,39 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Returns the names of entries that are no part of the log. They are left alone.
+    /// Returns the names of entries that do not belong to the log. The server does not touch them.
     pub fn foreign(&self) -> &[String] {
         &self.foreign
     }
 
-    /// Returns an entry that has the name of a file of the log and is not a file.
+    /// Returns an entry that has the name of a log file and is not a file.
     pub fn not_a_file(&self) -> Option<FileName> {
         self.not_a_file
     }
 
-    /// Whether nothing was ever kept here.
+    /// Whether the directory has never contained a log.
     pub fn is_fresh(&self) -> bool {
         self.files.keys().all(|file| matches!(file, FileName::Lock | FileName::Temporary(_)))
     }
 
-    /// The length of a file in bytes, if it is there.
+    /// Returns the length of a file in bytes, if the file exists.
     pub fn len_of(&self, file: FileName) -> Option<u64> {
         self.files.get(&file).copied()
     }
 
-    /// All files.
+    /// Returns all files.
     pub fn files(&self) -> impl Iterator<Item = FileName> + '_ {
         self.files.keys().copied()
     }
 
-    /// The numbers of all segments, rising.
+    /// Returns the numbers of all segments in ascending order.
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = u64> + '_ {
         self.files
             .keys()
             .filter_map(|file| if let FileName::Segment(number) = file { Some(*number) } else { None })
     }
 
-    /// The numbers of all snapshots, rising.
+    /// Returns the numbers of all snapshots in ascending order.
     pub fn snapshots(&self) -> impl DoubleEndedIterator<Item = u64> + '_ {
         self.files
             .keys()

@@ -1,4 +1,4 @@
-//! The real directory.
+//! A directory of a real file system.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -14,28 +14,27 @@ use super::map::MappedFile;
 use super::storage::{SegmentFile, Storage};
 use super::window::Window;
 
-/// How frames get into a segment.
+/// Way in which frames are written to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// By stores into a map of the file.
+    /// By stores into a memory map of the file.
     Map,
-    /// By writes.
+    /// By write calls.
     Write,
 }
 
-/// Bytes that are zeroed before the disk is given time for others.
+/// Number of bytes that are zeroed before a pause, in which the disk can serve other work.
 const PACE_LEN: u64 = 1 << 20;
 const PACE: Duration = Duration::from_millis(1);
 const NFS_MAGIC: FsType = FsType(0x6969);
-/// `nix` does not have it for musl.
+/// Not defined in `nix` for musl.
 const XFS_MAGIC: FsType = FsType(0x5846_5342);
 
 impl Device {
-    /// The device for the file system of this directory, and what an operator should know about it. A map needs room that
-    /// was set aside for good, which file systems do not promise that copy on write.
+    /// Returns the device for the file system of this directory, and a warning for the operator. A map needs room
+    /// that is reserved permanently, which copy-on-write file systems do not promise.
     ///
-    /// # Errors
-    /// If the file system cannot be asked.
+    /// # Errors If the type of the file system cannot be determined.
     pub fn suitable(directory: &Path) -> io::Result<(Self, Option<&'static str>)> {
         let kind = statfs(directory)?.filesystem_type();
         Ok(if [statfs::EXT4_SUPER_MAGIC, XFS_MAGIC].contains(&kind) {
@@ -53,7 +52,7 @@ impl Device {
     }
 }
 
-/// A directory of a file system, which nobody else may use.
+/// A directory of a file system, which no other process may use.
 #[derive(Debug)]
 pub struct Disk {
     path: PathBuf,
@@ -90,7 +89,7 @@ impl Storage for Disk {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
-            // The file system's own, where the directory is its root.
+            // If the directory is the root of a file system, this entry belongs to the file system.
             if entry.file_name() == "lost+found" {
                 continue;
             }
@@ -100,7 +99,7 @@ impl Storage for Disk {
                     let is_file = metadata.is_file() || metadata.is_symlink();
                     files.push((name, is_file.then_some(metadata.len())));
                 }
-                // Two threads make, rename and remove files: this one was there a moment ago.
+                // Two threads create, rename and remove files, so this one may have disappeared since the listing.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -127,8 +126,8 @@ impl Storage for Disk {
             Ok(()) | Err(nix::Error::EOPNOTSUPP | nix::Error::ENOSYS) => {}
             Err(error) => return Err(error.into()),
         }
-        // In small writes: the cache keeps the pieces of larger ones together, and then each frame writes its neighbours
-        // again.
+        // Use small writes: the cache keeps the pieces of larger ones together, and then each frame would write its
+        // neighbours again.
         for offset in (0..len).step_by(BLOCK_LEN) {
             file.write_all_at(&[0; BLOCK_LEN], offset)?;
             if (offset + BLOCK_LEN as u64).is_multiple_of(PACE_LEN) {
@@ -150,7 +149,8 @@ impl Storage for Disk {
     fn open_segment(&self, name: &str) -> io::Result<Box<dyn SegmentFile>> {
         let file = self.open_file(name)?;
         match self.device {
-            // A copy may have holes. A store into one fails if the disk is full; a write only says so.
+            // A copied file may have holes. On a full disk, a store into a hole kills the process, but a write only
+            // returns an error.
             Device::Map if has_holes(&file)? => Ok(Box::new(WrittenFile(file))),
             Device::Map => Ok(Box::new(MappedFile::new(file)?)),
             Device::Write => Ok(Box::new(WrittenFile(file))),
@@ -170,14 +170,14 @@ impl Storage for Disk {
     }
 }
 
-/// Whether the file system keeps less than the length of the file.
+/// Whether the file system stores less than the length of the file.
 fn has_holes(file: &File) -> io::Result<bool> {
     let metadata = file.metadata()?;
-    // In units of 512 bytes, on every file system.
+    // The unit is 512 bytes on every file system.
     Ok(metadata.blocks() * 512 < metadata.len())
 }
 
-/// A file that is changed by writes.
+/// A file that is changed by write calls.
 struct WrittenFile(File);
 
 impl SegmentFile for WrittenFile {
@@ -195,7 +195,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// The server ended as if its disk had failed when one thread renamed the spare segment while the other looked for it.
+    /// One thread may rename the spare segment while another one lists the directory. That must not look like a
+    /// failure of the disk.
     #[test]
     fn listing_a_directory_tolerates_files_that_appear_and_vanish() {
         let directory = tempfile::tempdir().unwrap();

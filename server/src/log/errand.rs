@@ -1,4 +1,5 @@
-//! What is done beside the log, one errand after the other: by a thread of its own, or by a simulator in its time.
+//! Work beside the log, one errand after the other. A thread of its own runs the errands, or a simulator at times of
+//! its choice.
 
 use super::keeper::{self, CompactError, Space};
 use super::{CompactionPlan, Dead, Storage};
@@ -8,11 +9,11 @@ use waymaker_engine::log::Image;
 /// One errand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Errand {
-    /// Make the next segments.
+    /// Create the next segments.
     Prepare,
     /// Fold old segments into a snapshot.
     Compact(CompactionPlan),
-    /// Remove files that nothing needs any more.
+    /// Remove files that are no longer needed.
     Remove(Dead),
 }
 
@@ -28,7 +29,7 @@ pub enum Report {
 }
 
 impl Errand {
-    /// Runs the errand. Returns what the log has to know of it.
+    /// Runs the errand. Returns its report for the log.
     pub fn run(self, storage: &dyn Storage, segment_len: u64) -> Option<Report> {
         match self {
             Self::Prepare => {

@@ -1,5 +1,5 @@
-//! What is done beside the log, by a thread that may take its time: segments are made ahead, and old ones are folded into
-//! a snapshot.
+//! Slow work on the files of the log, which a second thread does: segments are created ahead, and old ones are folded
+//! into a snapshot.
 
 use std::io;
 
@@ -13,20 +13,21 @@ use super::read::open;
 use super::segment_source::{BeginError, make};
 use super::storage::{SegmentFile, Storage, is_no_space};
 
-/// Whether the log can go on when its segment is full.
+/// Room for the segments that the log needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
-    /// A spare and a reserve segment are there.
+    /// There are a spare and a reserve segment.
     Ample,
-    /// The disk is full: one of them could not be made. What frees room may still be appended, nothing else should be.
+    /// The disk is full: the spare or the reserve segment could not be created. Only records that free room should
+    /// still be appended.
     Low,
 }
 
-/// Why there is no new snapshot. Nothing was changed that counts.
+/// Reason for which there is no new snapshot. The log is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum CompactError {
-    /// Something durable is damaged. The server may go on. After a crash its next start will refuse, but a clean stop does without the
-    /// damaged file.
+    /// Durable data is damaged. The server may continue. After a crash its next start will refuse the log, but a
+    /// clean stop replaces the damaged file.
     #[error("compaction: {0}")]
     Damage(#[from] Damage),
     /// The disk is full, or fails.
@@ -41,11 +42,10 @@ impl CompactError {
     }
 }
 
-/// Makes the spare and the reserve segment if they are missing. To be called at the start, whenever a segment was begun,
-/// and now and then while space is low.
+/// Creates the spare and the reserve segment if they are missing. Must be called at the start, after each new
+/// segment, and from time to time while space is low.
 ///
-/// # Errors
-/// If the disk fails. A full one is no error.
+/// # Errors If the disk fails. A full disk is not an error.
 pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
     for (file, temporary) in [(FileName::Reserve, Temporary::Reserve), (FileName::Spare, Temporary::Spare)] {
         let files = storage.list()?;
@@ -64,10 +64,9 @@ pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
 }
 
 /// Folds the segments of this plan and the snapshot before them into a new snapshot. When it is durable,
-/// [`Log::compacted`](super::Log::compacted) makes it count, and [`remove`] takes away what it replaces.
+/// [`Log::compacted`](super::Log::compacted) adopts it, and [`remove`] removes the files that it replaces.
 ///
-/// # Errors
-/// If something is damaged, or the disk is full or fails. The log is as it was then.
+/// # Errors If something is damaged, or the disk is full or fails. The log is unchanged then.
 pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<(), CompactError> {
     let mut read_file = |file| open(storage, file);
     let previous = plan.previous_snapshot;
@@ -86,10 +85,9 @@ pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<
     Ok(write_snapshot(storage, snapshot.number, &mut |out| log::write_snapshot(&snapshot, &grouped, out))?)
 }
 
-/// Removes what nothing needs any more: what a compaction replaced, and what a crash left half made.
+/// Removes files that are no longer needed, because a compaction replaced them or a crash left them incomplete.
 ///
-/// # Errors
-/// If the disk fails. What is left is removed by the next start.
+/// # Errors If the disk fails. The next start removes the remaining files.
 pub fn remove(storage: &dyn Storage, dead: &Dead) -> io::Result<()> {
     let directory = Directory::list(storage)?;
     let mut is_any = false;
@@ -100,13 +98,14 @@ pub fn remove(storage: &dyn Storage, dead: &Dead) -> io::Result<()> {
     if is_any { storage.sync_directory() } else { Ok(()) }
 }
 
-/// Writes the snapshot file with this number, whose bytes `write` hands out. When this returns it is durable under its name.
+/// Writes the snapshot file with this number. `write` provides its bytes. When this function returns, the file is
+/// durable under its name.
 pub(super) fn write_snapshot(storage: &dyn Storage, number: u64, write: &mut Source<'_>) -> io::Result<()> {
     let temporary = FileName::Temporary(Temporary::Snapshot).to_string();
     let mut file = storage.create(&temporary)?;
     let written = write_to(&mut *file, write);
     if written.is_err() {
-        // On a full disk others need the room. If it stays, it means nothing.
+        // Free the room of a full disk. If the removal fails, the file has no meaning.
         let _ = storage.remove(&temporary);
     }
     written?;

@@ -1,4 +1,4 @@
-//! The thread beside the log: it runs errands, one after the other.
+//! The thread that runs errands beside the log, one after the other.
 
 use super::Storage;
 use super::errand::Errand;
@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// The thread, as the log thread sees it.
+/// Handle of the log thread to the keeper thread.
 #[derive(Debug)]
 pub(super) struct KeeperThread {
     errands: Sender<Errand>,

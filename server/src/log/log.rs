@@ -16,50 +16,52 @@ use super::segment_source::{BeginError, begin_segment};
 use super::storage::{SegmentFile, Storage, is_no_space};
 use super::superblock_file::SuperblockFile;
 
-/// Why records were not appended.
+/// Reason for which records were not appended.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// They are more bytes than [`Log::records_limit`], or not as many records as was said. Nothing was written.
+    /// The records have more bytes than [`Log::records_limit`], or their number is not the given one. No byte was
+    /// written.
     #[error("log: the records do not fit in one frame")]
     NoFrame,
-    /// The next segment cannot be made. Nothing was written, and the same can be tried again.
+    /// The next segment cannot be created. No byte was written, and the call can be repeated.
     #[error("log: no space for another segment")]
     NoSpace,
-    /// The disk failed, now or before. What was not durable then may be lost, and nothing more is written.
+    /// The disk failed, now or before. Frames that were not durable then may be lost, and the log writes no more.
     #[error("log: {0}")]
     Failed(#[from] io::Error),
 }
 
-/// Frames that were appended by one call.
+/// Result of appending one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The frame that has the records.
+    /// Number of the frame that has the records.
     pub lsn: u64,
-    /// It is the first of a new segment: the spare was used, and there is one more segment to compact.
+    /// Whether the frame is the first of a new segment. Then the spare was used, and there is one more segment to
+    /// compact.
     pub is_new_segment: bool,
 }
 
-/// What a compaction has to do. It stays right whatever is appended meanwhile.
+/// Plan of a compaction. It stays valid when more frames are appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionPlan {
     /// The log.
     pub log_id: u64,
     /// The start of the server.
     pub generation: u64,
-    /// The snapshot to begin from; 0 if there is none.
+    /// The previous snapshot, from which the new one begins; 0 if there is none.
     pub previous_snapshot: u64,
-    /// The first segment that is not in it.
+    /// The first segment that is not in the previous snapshot.
     pub first_segment: u64,
-    /// The last segment to be folded in.
+    /// The last segment to fold.
     pub last_segment: u64,
 }
 
-/// Files that nothing needs any more, beside temporary ones.
+/// Files that are no longer needed, in addition to temporary ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dead {
     /// Segments before this one.
     pub segments_before: u64,
-    /// Snapshots other than these two numbers.
+    /// Snapshots with other numbers than these two.
     pub snapshots_except: [u64; 2],
 }
 
@@ -69,16 +71,16 @@ pub struct Log {
     pub(super) superblock: SuperblockFile,
     file: Box<dyn SegmentFile>,
     header: SegmentHeader,
-    /// Where the next frame goes.
+    /// Block of the next frame.
     next_block: u64,
     position: Position,
-    /// The last frame that was found when the log was opened.
+    /// Last frame that was found when the log was opened.
     start: Position,
-    /// The last frame that is synced.
+    /// Last frame that is synced.
     synced_lsn: u64,
-    /// The end of the last flush; frame 0 before the first one.
+    /// End of the last flush; frame 0 before the first one.
     flushed: Durable,
-    /// The frame that is being built, so that its memory is used again.
+    /// Buffer for the frame that is being built, kept to reuse its memory.
     frame: Vec<u8>,
     failed: Option<Failure>,
 }
@@ -90,7 +92,8 @@ struct Failure {
 }
 
 impl Log {
-    /// A log that continues in this segment, which is open in `file`, behind the frame that the superblock names.
+    /// Returns a log that continues in this segment, after the frame that the superblock names. `file` is the open
+    /// segment.
     pub(super) fn new(
         storage: Arc<dyn Storage>,
         superblock: SuperblockFile,
@@ -113,12 +116,11 @@ impl Log {
         }
     }
 
-    /// Appends one frame of records, each behind its length (`u32`, little endian). It is durable only when
-    /// [`flush`](Self::flush) has returned. A frame without records is allowed: it tells recovery that the frames before it
-    /// were durable, and since when.
+    /// Appends one frame of records, each after its length (`u32`, little endian). The frame is durable only when
+    /// [`flush`](Self::flush) has returned. A frame without records is allowed. It tells recovery that the frames
+    /// before it were durable, and since when.
     ///
-    /// # Errors
-    /// If they make no frame, there is no room for another segment, or the disk failed.
+    /// # Errors If the records form no valid frame, there is no room for another segment, or the disk failed.
     pub fn append(&mut self, records: &[u8], record_count: u32) -> Result<Written, AppendError> {
         self.check()?;
         if records.len() > self.records_limit() || Records::check(records, record_count).is_none() {
@@ -145,11 +147,11 @@ impl Log {
         Ok(Written { lsn: fields.lsn, is_new_segment })
     }
 
-    /// Makes every frame durable that was appended. `now_ms` reads the boot-time clock once that is done. The next frame says
-    /// what this returns.
+    /// Makes every appended frame durable. `now_ms` reads the boot-time clock once that is done. The next frame
+    /// contains the returned value.
     ///
-    /// # Errors
-    /// If the disk failed, now or before. The process must end then: nothing that was not durable may be acknowledged.
+    /// # Errors If the disk failed, now or before. The process must then end: no record that was not durable may be
+    /// acknowledged.
     pub fn flush(&mut self, now_ms: impl FnOnce() -> u64) -> io::Result<Durable> {
         self.sync()?;
         if self.flushed.lsn != self.position.lsn {
@@ -158,37 +160,36 @@ impl Log {
         Ok(self.flushed)
     }
 
-    /// The end of the last flush; frame 0 before the first one.
+    /// Returns the end of the last flush; frame 0 before the first one.
     pub fn flushed(&self) -> Durable {
         self.flushed
     }
 
-    /// The highest frame that was appended.
+    /// Returns the number of the last frame that was appended.
     pub fn last_lsn(&self) -> u64 {
         self.position.lsn
     }
 
-    /// The most bytes of records, with their lengths, that one frame can have.
+    /// Returns the maximum number of bytes of records, with their lengths, in one frame.
     pub fn records_limit(&self) -> usize {
-        // The next segment may be shorter than the one of an earlier start.
+        // The next segment may be shorter than the segment of an earlier start.
         let segment_len = self.header.len.min(self.superblock().segment_len) as usize;
         frame::payload_limit(FRAME_LIMIT.min(segment_len - BLOCK_LEN))
     }
 
-    /// What is in the superblock.
+    /// Returns the contents of the superblock.
     pub fn superblock(&self) -> &Superblock {
         self.superblock.current()
     }
 
-    /// How many segments before the one that is appended to are not in a snapshot.
+    /// Returns the number of segments before the current one that are not in a snapshot.
     pub fn sealed_segments(&self) -> u64 {
         self.header.number - self.superblock().first_segment
     }
 
-    /// Raises the floor of fences to at least this, durably.
+    /// Raises the floor of fences to at least this value, durably.
     ///
-    /// # Errors
-    /// If the disk failed, now or before.
+    /// # Errors If the disk failed, now or before.
     pub fn raise_floor(&mut self, fence_floor: u64) -> io::Result<()> {
         if fence_floor <= self.superblock().fence_floor {
             return self.check();
@@ -196,10 +197,9 @@ impl Log {
         self.update(|superblock| superblock.fence_floor = fence_floor)
     }
 
-    /// Notes that a lease of this length may be granted, durably.
+    /// Notes durably that a lease of this length may be granted.
     ///
-    /// # Errors
-    /// If the disk failed, now or before.
+    /// # Errors If the disk failed, now or before.
     pub fn note_longest_lease(&mut self, lease_ms: u64) -> io::Result<()> {
         if lease_ms <= self.superblock().longest_lease_ms {
             return self.check();
@@ -207,23 +207,21 @@ impl Log {
         self.update(|superblock| superblock.longest_lease_ms = lease_ms)
     }
 
-    /// Notes, durably, that records were given up.
+    /// Notes durably that records were given up.
     ///
-    /// # Errors
-    /// If the disk failed, now or before.
+    /// # Errors If the disk failed, now or before.
     pub fn note_losses(&mut self) -> io::Result<()> {
         self.update(Superblock::note_losses)
     }
 
-    /// Notes, durably, that all holds that may have been lost have expired.
+    /// Notes durably that all holds that may have been lost have expired.
     ///
-    /// # Errors
-    /// If the disk failed, now or before.
+    /// # Errors If the disk failed, now or before.
     pub fn end_losses(&mut self) -> io::Result<()> {
         self.update(|superblock| superblock.losses = None)
     }
 
-    /// What a compaction would do now; `None` if there is nothing to fold in.
+    /// Returns the plan of a compaction now; `None` if there are no segments to fold.
     pub fn compaction_plan(&self) -> Option<CompactionPlan> {
         let superblock = self.superblock();
         (self.sealed_segments() > 0).then(|| CompactionPlan {
@@ -235,11 +233,10 @@ impl Log {
         })
     }
 
-    /// Makes the snapshot count that [`super::keeper::compact`] wrote for this plan, and says what may be removed now.
-    /// The previous snapshot stays for one round.
+    /// Adopts the snapshot that [`super::keeper::compact`] wrote for this plan. Returns the files that may be removed
+    /// now. The previous snapshot stays for one round.
     ///
-    /// # Errors
-    /// If the disk failed, now or before.
+    /// # Errors If the disk failed, now or before.
     pub fn compacted(&mut self, plan: &CompactionPlan) -> io::Result<Dead> {
         self.check()?;
         let superblock = self.superblock();
@@ -254,13 +251,14 @@ impl Log {
         Ok(Dead::behind(self.superblock()))
     }
 
-    /// Ends the log so that the next start knows that nothing is missing. All frames are durable then. Returns the ended log.
+    /// Ends the log so that the next start knows that no record is missing. All frames are durable then. Returns the
+    /// ended log.
     ///
-    /// # Errors
-    /// If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame found no room. Frames that were durable stay so.
+    /// # Errors If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame found no room. Frames
+    /// that were durable stay so.
     pub fn close_clean(mut self, now_ms: impl FnOnce() -> u64) -> Result<Self, AppendError> {
         self.flush(now_ms)?;
-        // A start without any frame leaves nothing behind that would need a last one.
+        // A start that wrote no frame needs no last frame, unless the log has no frames at all.
         if self.position != self.start || self.position.lsn == 0 {
             self.append(&[], 0)?;
             self.sync()?;
@@ -270,12 +268,11 @@ impl Log {
         Ok(self)
     }
 
-    /// Replaces all files of an ended log by a snapshot, so damage to them does not matter any more. `contents` hands out records, each
-    /// without its length, that add up to the same as the log. Returns the log.
+    /// Replaces all files of an ended log by a snapshot, so that damage to them no longer matters. `contents`
+    /// provides records, each without its length, that result in the same state as the log. Returns the log.
     ///
-    /// # Errors
-    /// If the disk failed, now or before; [`AppendError::NoSpace`] if the snapshot or the segment behind it found no room. Frames that
-    /// were durable stay so.
+    /// # Errors If the disk failed, now or before; [`AppendError::NoSpace`] if the snapshot or the segment after it
+    /// found no room. Frames that were durable stay so.
     pub fn replace(mut self, contents: &mut Source<'_>) -> Result<Self, AppendError> {
         // The segment in use may be the damaged file.
         self.begin_next_segment()?;
@@ -287,11 +284,10 @@ impl Log {
         Ok(self)
     }
 
-    /// Looks whether the next start would find this log: its directory, and in it its superblock. If they were replaced, the server
-    /// still wrote to the old files.
+    /// Checks that the next start would find this log: its directory, and in it its superblock. If other files
+    /// replaced them, the server still wrote to the old files.
     ///
-    /// # Errors
-    /// If it would not.
+    /// # Errors If the next start would not find it.
     pub fn find(&self) -> io::Result<()> {
         if let Some(file) = Directory::list(&*self.storage)?.not_a_file() {
             return Err(io::Error::other(OpenError::NotAFile(file)));
@@ -305,8 +301,7 @@ impl Log {
 
     /// Reads an ended log as the next start will.
     ///
-    /// # Errors
-    /// If that start would refuse it.
+    /// # Errors If that start would refuse it.
     pub fn verify(&self) -> Result<(), Damage> {
         let unreadable = |error: io::Error| Damage::Unreadable {
             file: FileName::Superblock,
@@ -348,7 +343,8 @@ impl Log {
     }
 
     fn begin_next_segment(&mut self) -> Result<(), AppendError> {
-        // The header of the next segment says that everything before it is durable. The flush goes on.
+        // The header of the next segment confirms that all frames before it are durable, so sync first. `flushed`
+        // changes only in the next `flush`.
         self.sync()?;
         let header = SegmentHeader {
             log_id: self.header.log_id,
@@ -362,7 +358,7 @@ impl Log {
             Err(BeginError::NoSpace) => return Err(AppendError::NoSpace),
             Err(BeginError::Failed(error)) => return Err(self.keep::<()>(Err(error)).unwrap_err().into()),
         };
-        // So that a start misses this segment if it is gone.
+        // A start must notice if this segment is missing.
         self.update(|superblock| superblock.last_segment = header.number)?;
         self.file = file;
         self.header = header;
@@ -376,7 +372,7 @@ impl Log {
         self.keep(result)
     }
 
-    /// The failure that ended this log, if there was one.
+    /// Returns the failure that ended this log, if there was one.
     fn check(&self) -> io::Result<()> {
         match &self.failed {
             Some(failure) => Err(io::Error::new(failure.kind, failure.text.clone())),
@@ -394,7 +390,7 @@ impl Log {
 }
 
 impl Dead {
-    /// What nothing needs beside this superblock.
+    /// Returns the files that are not needed with this superblock.
     pub(super) fn behind(superblock: &Superblock) -> Self {
         let snapshot = superblock.snapshot;
         Self {
@@ -403,7 +399,7 @@ impl Dead {
         }
     }
 
-    /// Whether nothing needs this file.
+    /// Whether this file is no longer needed.
     pub(super) fn contains(&self, file: FileName) -> bool {
         match file {
             FileName::Segment(number) => number < self.segments_before,
@@ -413,7 +409,7 @@ impl Dead {
     }
 }
 
-/// Decodes each record and keeps none.
+/// A fold that decodes each record and keeps none.
 #[derive(Debug, Default)]
 struct Verified;
 

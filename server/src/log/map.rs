@@ -1,4 +1,4 @@
-//! A segment that is mapped into memory, and what happens if the disk under the map goes away.
+//! A segment that is mapped into memory, and the handling of a disk failure under the map.
 
 #![expect(unsafe_code, reason = "maps a file into memory, and handles the signal SIGBUS of a failed access")]
 
@@ -14,23 +14,23 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 use super::storage::SegmentFile;
 
-/// The exit status after a store that the disk could not take.
+/// Exit status after a store that the disk could not accept.
 const EXIT_SIGBUS: i32 = 74;
 
-/// The map that frames are stored into now, for the signal handler.
+/// The current map for frames, for the signal handler.
 static MAP_START: AtomicUsize = AtomicUsize::new(0);
 static MAP_LEN: AtomicUsize = AtomicUsize::new(0);
 
-/// A file that is changed by stores into a map of it.
+/// A file that is changed by stores into a memory map of it.
 pub(super) struct MappedFile {
-    /// Open since before the first store: only so every failure to write is told by its sync.
+    /// Open since before the first store. Only then does a sync of this file report every failed write.
     file: File,
     map: Option<MmapMut>,
     dirtied: Dirtied,
 }
 
 impl MappedFile {
-    /// Maps the file as long as it is now. Its room must have been set aside by writing all of it.
+    /// Maps the file at its current length. Its room must have been reserved by writing all of it.
     pub(super) fn new(file: File) -> io::Result<Self> {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(handle_sigbus);
@@ -38,7 +38,7 @@ impl MappedFile {
         // SAFETY: the lock on the directory keeps others from writing or shortening the file, and we never shorten a
         // segment; nobody holds a reference into the map beyond one copy.
         let map = unsafe { MmapOptions::new().len(len).map_mut(&file)? };
-        // Reading ahead would bring in pieces of many pages, and each store would then write all of its piece.
+        // Readahead would load groups of many pages, and each store would then write its whole group.
         map.advise(Advice::Random)?;
         MAP_START.store(map.as_ptr() as usize, Ordering::Relaxed);
         MAP_LEN.store(len, Ordering::Relaxed);
@@ -69,8 +69,8 @@ impl SegmentFile for MappedFile {
     }
 }
 
-/// What the first stores into a map make the disk write: on large pages it is up to a megabyte for each, and takes blocks
-/// along that were acknowledged long ago.
+/// Bytes that the first stores into a map make the disk write. With large pages, each store can write up to a
+/// megabyte, including blocks that were acknowledged long ago.
 #[derive(Default)]
 struct Dirtied {
     stores: u32,
@@ -79,9 +79,9 @@ struct Dirtied {
 }
 
 impl Dirtied {
-    /// Stores that are looked at in each segment.
+    /// Number of stores that are measured in each segment.
     const STORES: u32 = 8;
-    /// Of all pages that were dirtied, at least one in so many was stored to.
+    /// Maximum ratio of dirtied bytes to stored bytes.
     const FACTOR_MAX: u64 = 4;
 
     fn begin(&self) -> Option<u64> {
@@ -97,7 +97,8 @@ impl Dirtied {
     }
 }
 
-/// Bytes of file pages that this thread has made dirty; `None` if the kernel does not count them.
+/// Returns the number of bytes of file pages that this thread has made dirty; `None` if the kernel does not count
+/// them.
 pub(super) fn dirtied_len() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()
@@ -223,7 +224,7 @@ mod tests {
             .unwrap();
         assert_eq!(child.status.code(), Some(EXIT_SIGBUS), "{child:?}");
         let said = String::from_utf8_lossy(&child.stderr);
-        // Which byte of the frame is stored first is up to the processor.
+        // The processor decides which byte of the frame is stored first.
         assert!(said.contains("under the segment at byte 0x0000000000001"), "{said}");
     }
 }

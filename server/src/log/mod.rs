@@ -1,7 +1,7 @@
 //! The durable log: its files, and the device under them.
 //!
-//! [`Log`] is for the one thread that appends. [`keeper`] is what a second thread does beside it: spare segments, and
-//! compaction. Both reach the disk through [`Storage`] alone, so that a simulated disk can fail at every step.
+//! [`Log`] is for the one thread that appends. [`keeper`] is the work of a second thread: spare segments and
+//! compaction. Both access the disk through [`Storage`] alone, so that a simulated disk can fail at every step.
 
 mod agenda;
 pub mod committer;

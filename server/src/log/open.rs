@@ -1,4 +1,4 @@
-//! Opening a log: all files are read and checked, then the superblock says where this start continues.
+//! Opening a log: all files are read and checked, then the superblock records the new start.
 
 use std::io;
 use std::sync::Arc;
@@ -18,46 +18,47 @@ use super::segment_source::{BeginError, begin_segment};
 use super::storage::{SegmentFile, Storage};
 use super::superblock_file::SuperblockFile;
 
-/// How a log is opened.
+/// Options for opening a log.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenOptions {
-    /// The bytes of new segments; see [`SegmentHeader::is_len_valid`].
+    /// Length of new segments in bytes; see [`SegmentHeader::is_len_valid`].
     pub segment_len: u64,
-    /// A random number for the log, if there is none yet.
+    /// Random number that identifies the log, if it is created now.
     pub log_id: u64,
-    /// Whether to go on behind damage with what is whole before it. What comes behind it is deleted.
+    /// Whether to start from a damaged log. Such a start keeps the records before the damage and deletes all others.
     pub accept_damage: bool,
 }
 
-/// What was found when a log was opened.
+/// State of a log that was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// There was no log.
+    /// Whether there was no log.
     pub is_new: bool,
-    /// The server was stopped cleanly: nothing is missing, not even what was never acknowledged.
+    /// Whether the server was stopped cleanly. Then no record is missing, not even a record that was never
+    /// acknowledged.
     pub is_clean: bool,
-    /// How the last segment ended.
+    /// End of the last segment.
     pub tail: Tail,
-    /// The last frame that was read. All up to it are durable.
+    /// Last frame that was read. It and all frames before it are durable.
     pub last_lsn: u64,
-    /// The number of this start.
+    /// Number of this start.
     pub generation: u64,
-    /// The log was restored from a backup, and no server has started on it yet.
+    /// Whether the log was restored from a backup, and no server has started on it yet.
     pub is_restored: bool,
-    /// One copy of the superblock was damaged, or older after a crash. It is whole again.
+    /// Whether one copy of the superblock was damaged, or older after a crash. It is repaired now.
     pub was_superblock_mended: bool,
-    /// What was lost, if damage was accepted by this start.
+    /// The loss, if this start accepted damage.
     pub lost: Option<Lost>,
-    /// What this start has to make up for, also if an earlier one accepted the damage.
+    /// Losses that this start must compensate, even if an earlier start accepted the damage.
     pub losses: Option<Losses>,
-    /// The names of files in the directory that are no part of the log.
+    /// Names of files in the directory that do not belong to the log.
     pub foreign: Vec<String>,
 }
 
-/// Why a log cannot be opened.
+/// Error in opening a log.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The length asked for cannot be that of a segment.
+    /// The requested segment length is invalid.
     #[error("log: {0} bytes is not a valid segment length")]
     SegmentLen(u64),
     /// No copy of the superblock can be used.
@@ -66,18 +67,18 @@ pub enum OpenError {
     /// There is a log without its superblock.
     #[error("log: the file superblock is missing, but the directory has other files of a log")]
     NoSuperblock,
-    /// An entry of the directory has the name of a file of the log and is something else.
+    /// A directory entry has the name of a log file and is not a file.
     #[error("log: {0} is not a file; move it out of the data directory, because the server needs this name")]
     NotAFile(FileName),
-    /// A newer server wrote this.
+    /// A newer server wrote this file.
     #[error("log: {file} has format version {version}, but this server reads only {known}; use the newer server", known = known_versions())]
     NewerVersion {
         /// The file.
         file: FileName,
-        /// Its version.
+        /// Format version of the file.
         version: u16,
     },
-    /// Something that was durable is damaged or gone.
+    /// Durable data is damaged or missing.
     #[error("log: {0}")]
     Damage(Damage),
     /// There is no room to begin a segment.
@@ -88,9 +89,9 @@ pub enum OpenError {
     /// The disk failed.
     #[error("log: cannot {doing}: {error}")]
     Io {
-        /// What was being done.
+        /// The action that failed.
         doing: String,
-        /// What the system said.
+        /// The error of the operating system.
         error: io::Error,
     },
 }
@@ -110,11 +111,11 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError {
 }
 
 impl Log {
-    /// Opens the log in this directory, which nobody else may use, to append behind its last frame. An empty directory becomes an
-    /// empty log. Before anything else all that was written by an earlier process is made durable.
+    /// Opens the log in this directory to append after its last frame. No other process may use the directory. An
+    /// empty directory becomes an empty log. First of all, all bytes that an earlier process wrote are made durable.
     ///
-    /// # Errors
-    /// If anything is there that a crash cannot explain, each case naming the file and the byte; or the disk fails.
+    /// # Errors If the state of the files cannot result from a crash; the error names the file and the byte. Or if
+    /// the disk fails.
     pub fn open<F: Fold>(
         storage: Arc<dyn Storage>,
         options: &OpenOptions,
@@ -160,7 +161,7 @@ impl Log {
                 (found, Some(lost))
             }
         };
-        // Listed anew: a snapshot of what is whole may have taken the place of an older temporary file.
+        // List the directory again: the snapshot of the undamaged records may have replaced an older temporary file.
         remove_temporary(&*storage, &list(&*storage)?).map_err(failed("remove temporary files"))?;
         let generation = found.generation.max(superblock.generation) + 1;
         let (segment, segment_file) =
@@ -175,7 +176,7 @@ impl Log {
             superblock.clean_lsn = 0;
             superblock.start = found.position;
             if lost.is_some() {
-                // Together with the truncation: a start that comes after a crash must know of both or of none.
+                // Write this together with the truncation: after a crash, the next start must see both or neither.
                 superblock.note_losses();
             }
         })
@@ -198,7 +199,8 @@ impl Log {
     }
 }
 
-/// Opens the segment that the log continues in. Only a log without segments begins one, so a start needs no room.
+/// Opens the segment in which the log continues. Only a log without segments begins a new one, so a start usually
+/// needs no room.
 fn open_segment<F>(
     storage: &dyn Storage,
     found: &Found<F>,
@@ -224,7 +226,8 @@ fn list(storage: &dyn Storage) -> Result<Directory, OpenError> {
     Directory::list(storage).map_err(failed("list the data directory"))
 }
 
-/// What is read must be what stays: an earlier process may have left some of it in the cache.
+/// Makes the files durable before they are read. An earlier process may have left some of their bytes in the cache,
+/// and a crash could lose these bytes after this start has used them.
 fn make_durable(storage: &dyn Storage, directory: &Directory) -> Result<(), OpenError> {
     for file in directory.files() {
         if matches!(file, FileName::Superblock | FileName::Segment(_) | FileName::Snapshot(_)) {
@@ -236,7 +239,7 @@ fn make_durable(storage: &dyn Storage, directory: &Directory) -> Result<(), Open
     storage.sync_directory().map_err(failed("sync the data directory"))
 }
 
-/// What was being made when an earlier process ended takes up room and means nothing.
+/// Removes files that an earlier process had not completed. They take up room and have no meaning.
 fn remove_temporary(storage: &dyn Storage, directory: &Directory) -> io::Result<()> {
     let is_temporary = |file: &FileName| matches!(file, FileName::Temporary(_));
     directory.files().filter(is_temporary).try_for_each(|file| storage.remove(&file.to_string()))

@@ -1,4 +1,4 @@
-//! How workers reach the log thread.
+//! The interface between workers and the log thread.
 
 use super::errand::Report;
 use super::keeper::CompactError;
@@ -12,42 +12,42 @@ use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::log::Record;
 use waymaker_engine::{LogState, Time};
 
-/// Records of one or more turns, and what waits for them. It becomes durable as a whole, or not at all.
+/// Records of one or more turns, and the work that waits for them. A batch becomes durable as a whole, or not at all.
 #[derive(Debug, Default)]
 pub struct LogBatch {
-    /// Each behind its length.
+    /// Encoded records, each after its length.
     pub records: Vec<u8>,
-    /// How many they are.
+    /// Number of records.
     pub record_count: u32,
-    /// Whose they are.
+    /// Shards and numbers of the records.
     pub runs: Vec<Run>,
-    /// No fence in them is above this.
+    /// Upper bound of the fences in the records.
     pub fence_max: u64,
-    /// No lease in them is longer.
+    /// Upper bound of the leases in the records, in milliseconds.
     pub lease_ms_max: u32,
-    /// To be done once all of this, and whatever was posted before, is durable.
+    /// Work to do once this batch, and all batches that were posted before, are durable.
     pub waiting: Vec<Waiting>,
 }
 
-/// Records of one shard that follow one another.
+/// Consecutive records of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The shard.
+    /// The shard of the records.
     pub shard: u16,
-    /// The number of the first.
+    /// The number of the first record.
     pub first: u64,
-    /// The number of the last.
+    /// The number of the last record.
     pub last: u64,
 }
 
 impl LogBatch {
-    /// Whether it says nothing.
+    /// Whether the batch has neither records nor waiting work.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.record_count == 0 && self.waiting.is_empty()
     }
 
-    /// Adds a record, the one of this number in its shard.
+    /// Adds the record with this number in its shard.
     pub fn push(&mut self, shard: u16, number: u64, record: &Record<'_>) {
         self.add(record);
         match self.runs.last_mut() {
@@ -56,10 +56,10 @@ impl LogBatch {
         }
     }
 
-    /// Adds a record that is no matter of one shard.
+    /// Adds a record that belongs to no single shard.
     pub fn add(&mut self, record: &Record<'_>) {
         if self.records.capacity() == 0 {
-            // Small steps of growth would cost more than the record.
+            // Growing the buffer in small steps would cost more than the record.
             self.records.reserve(LOG_BATCH_LEN);
         }
         record.encode(&mut self.records);
@@ -77,40 +77,40 @@ impl LogBatch {
     }
 }
 
-/// What the log thread is told.
+/// Order to the log thread.
 #[derive(Debug)]
 pub enum LogOrder {
-    /// Make this durable.
+    /// Make this batch durable.
     Batch(LogBatch),
     /// The result of an errand.
     Report(Report),
-    /// Nothing comes after this: end the log in order.
+    /// End the log in order. No batch follows this order.
     Stop,
 }
 
-/// Where workers leave what they record. Nobody ever waits here.
+/// Port to which workers post their records. A post never blocks.
 #[derive(Clone, Debug)]
 pub struct LogPort {
     sender: Sender<LogOrder>,
     status: Arc<LogStatus>,
 }
 
-/// What the log thread says of itself.
+/// State of the log, as published by the log thread.
 #[derive(Debug)]
 pub struct LogStatus {
     has_no_space: AtomicBool,
-    /// Compactions that failed.
+    /// Number of compactions that failed.
     compaction_failures: AtomicU64,
-    /// Why old segments stay; `None` if the last compaction succeeded or found no room.
+    /// Reason for which old segments stay; `None` if the last compaction succeeded or found no room.
     compaction_failure: Mutex<Option<String>>,
-    /// Since when it writes what it writes now, in milliseconds; `NEVER` while it waits.
+    /// Time at which the current write began, in milliseconds; `NEVER` between two writes.
     busy_since: AtomicU64,
-    /// For each shard, up to which of its records everything is durable.
+    /// For each shard, the number up to which all its records are durable.
     durable: Box<[CachePadded<AtomicU64>]>,
 }
 
 impl LogPort {
-    /// A port for a node with so many shards, and its other end.
+    /// Returns a port for a node with this number of shards, and the receiver for the log thread.
     pub fn new(shard_count: usize) -> (Self, Receiver<LogOrder>) {
         let (sender, receiver) = unbounded();
         let durable = (0..shard_count).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
@@ -125,25 +125,25 @@ impl LogPort {
         (Self { sender, status }, receiver)
     }
 
-    /// Leaves a batch. Whatever is left later becomes durable later, or together with it.
+    /// Posts a batch. Batches that are posted later become durable later, or together with it.
     pub fn post(&self, batch: LogBatch) {
         self.tell(LogOrder::Batch(batch));
     }
 
-    /// Tells the log thread something, behind whatever was left before.
+    /// Sends an order to the log thread. The thread reads it after all earlier orders.
     pub fn tell(&self, order: LogOrder) {
-        // The log thread ends after everybody else; where it has failed the process is about to end.
+        // The log thread ends after all senders. If it has failed, the process is about to end.
         let _ = self.sender.send(order);
     }
 
-    /// What the log thread says of itself.
+    /// Returns the state of the log.
     pub fn status(&self) -> &Arc<LogStatus> {
         &self.status
     }
 }
 
 impl LogStatus {
-    /// What the log takes.
+    /// Returns whether the log accepts records now.
     #[inline]
     pub fn state(&self, now: Time) -> LogState {
         let busy_since = Time::from_millis(self.busy_since.load(Ordering::Relaxed));
@@ -162,23 +162,23 @@ impl LogStatus {
         self.has_no_space.load(Ordering::Relaxed)
     }
 
-    /// Says whether the disk is full from here on.
+    /// Sets whether the disk is full from now on.
     pub(super) fn set_no_space(&self, has_no_space: bool) {
         self.has_no_space.store(has_no_space, Ordering::Relaxed);
     }
 
-    /// How many compactions have failed.
+    /// Returns the number of compactions that have failed.
     pub fn compaction_failures(&self) -> u64 {
         self.compaction_failures.load(Ordering::Relaxed)
     }
 
-    /// Reason for which the log grows; `None` if it does not. A full disk is reported by
+    /// Returns the reason for which the log grows; `None` if it does not grow. A full disk is reported by
     /// [`has_no_space`](Self::has_no_space) instead.
     pub fn compaction_failure(&self) -> Option<String> {
         self.compaction_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes how a compaction ended.
+    /// Notes the result of a compaction.
     pub(super) fn note_compaction(&self, result: &Result<(), CompactError>) {
         if result.is_err() {
             self.compaction_failures.fetch_add(1, Ordering::Relaxed);
@@ -187,18 +187,18 @@ impl LogStatus {
         *self.compaction_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 
-    /// The log writes since then; `NEVER`: it waits.
+    /// Sets the time at which the current write began; `NEVER` when the log waits for work.
     pub fn set_busy_since(&self, since: Time) {
         self.busy_since.store(since.as_millis(), Ordering::Relaxed);
     }
 
-    /// Up to which record of a shard everything is durable.
+    /// Returns the number up to which all records of a shard are durable.
     #[inline]
     pub fn durable(&self, shard: u16) -> u64 {
         self.durable[usize::from(shard)].load(Ordering::Acquire)
     }
 
-    /// Everything up to this record of a shard is durable.
+    /// Notes that all records of a shard up to this number are durable.
     pub fn set_durable(&self, shard: u16, number: u64) {
         self.durable[usize::from(shard)].store(number, Ordering::Release);
     }
@@ -210,7 +210,7 @@ mod tests {
     use waymaker_engine::log::{Hold, Item, SessionTag};
     use waymaker_engine::{ClaimId, Scope};
 
-    /// After lost records nothing is granted until the longest lease that they may have given is over.
+    /// After a loss of records, grants resume only when the longest lease that they may have granted has expired.
     #[test]
     fn a_batch_tracks_the_longest_lease_of_its_renewals() {
         let mut batch = LogBatch::default();

@@ -1,4 +1,4 @@
-//! Reading all that a log has, and what to go on with if not all of it is whole.
+//! Reading of a whole log, and the fallback if some of it is damaged.
 
 use std::io;
 
@@ -11,16 +11,16 @@ use super::directory::Directory;
 use super::keeper;
 use super::storage::Storage;
 
-/// What was given up.
+/// Loss that a start accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// The first thing that was wrong.
+    /// First damage that was found.
     pub damage: Damage,
-    /// The last frame of which all records were kept; 0 if there is none.
+    /// Last frame of which all records were kept; 0 if there is none.
     pub last_good_lsn: u64,
 }
 
-/// Opens a file to read it as the disk has it. An error is damage, never an end.
+/// Opens a file to read its bytes from the disk. An error counts as damage, never as the end of the log.
 pub(super) fn open(storage: &dyn Storage, file: FileName) -> Result<Box<dyn FileReader>, Damage> {
     storage.reader(&file.to_string()).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Damage::Missing(file),
@@ -28,7 +28,7 @@ pub(super) fn open(storage: &dyn Storage, file: FileName) -> Result<Box<dyn File
     })
 }
 
-/// Reads snapshot and segments.
+/// Reads the snapshot and the segments.
 pub(super) fn read_all<F: Fold>(
     storage: &dyn Storage,
     directory: &Directory,
@@ -38,8 +38,8 @@ pub(super) fn read_all<F: Fold>(
     read_log(superblock, newest_segment, F::default(), &mut |file| open(storage, file))
 }
 
-/// Makes a snapshot of what was read before the damage. The segment that comes next continues behind it, and no number is
-/// used again.
+/// Writes a snapshot of the records before the damage. The next segment continues after the snapshot, and no number
+/// is used again.
 pub(super) fn give_up_behind<F: Fold>(
     storage: &dyn Storage,
     directory: &Directory,
@@ -48,7 +48,7 @@ pub(super) fn give_up_behind<F: Fold>(
 ) -> io::Result<(Found<F>, Lost)> {
     let Unread { damage, mut fold, mut position } = unread;
     if damage.file() == FileName::Snapshot(superblock.snapshot) {
-        // The snapshot before it was kept for this.
+        // The snapshot before it was kept for this case.
         (fold, position) = older_snapshot(storage, superblock);
     }
     let lost = Lost { damage, last_good_lsn: position.lsn };

@@ -1,4 +1,4 @@
-//! What an earlier server left in its log becomes part of a node again, before any worker runs.
+//! Restores the state of an earlier server from its log into a node, before any worker runs.
 
 use super::port::{LogBatch, LogPort};
 use crate::declared::DeclarationError;
@@ -15,51 +15,51 @@ use waymaker_engine::{
 };
 use waymaker_protocol::{NamespaceKind, Readable, SessionId};
 
-/// What was restored and does not lie in the shards.
+/// Restored state that is not in the shards.
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// The shards of claims that lie in another one than their ids say: there are more shards, or fewer, than when they
-    /// were granted.
+    /// Shards of claims that are not in the shard of their id. The server had another number of shards when it
+    /// granted them.
     pub claims: BTreeMap<ClaimId, u16>,
-    /// Sessions for each worker, which takes its own when it is made.
+    /// Sessions for each worker, which takes its own when it is created.
     pub(crate) sessions: Vec<Mutex<Vec<RestoredSession>>>,
-    /// The time at which the answers of their lanes are true.
+    /// Time at which the remaining leases in the kept answers are correct.
     pub(crate) stamp: Time,
 }
 
-/// A session of which some hold was restored.
+/// A session with at least one restored hold.
 #[derive(Debug)]
 pub(crate) struct RestoredSession {
     pub(crate) id: SessionId,
     pub(crate) lease_ms: u32,
-    /// The identity of its client, if the log knows it.
+    /// Identity of its client, if the log contains it.
     pub(crate) identity: Option<Arc<str>>,
-    /// By their numbers; of some nothing is known but that there was one.
+    /// Lanes by their numbers. `None` for a lane that is known only by its number.
     pub(crate) lanes: BTreeMap<u16, Option<RestoredLane>>,
 }
 
-/// One lane of such a session.
+/// One lane of a restored session.
 #[derive(Debug)]
 pub(crate) struct RestoredLane {
     pub(crate) namespace: u16,
     pub(crate) kind: NamespaceKind,
     pub(crate) namespace_shard: u16,
-    /// Shards in which it has holds.
+    /// Shards in which the lane has holds.
     pub(crate) known_to: Vec<u16>,
-    /// Answers that it may not have got.
+    /// Answers that the client may not have received.
     pub(crate) answers: BTreeMap<u32, Answer>,
 }
 
-/// How much was restored.
+/// Counts of restored items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestoredCounts {
-    /// Holds.
+    /// Number of holds.
     pub holds: usize,
-    /// Counters of keys.
+    /// Number of counters of keys.
     pub counters: usize,
 }
 
-/// Why an image cannot become part of a node.
+/// Reason for which an image cannot be restored into a node.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// A namespace has a kind that this server does not know.
@@ -68,14 +68,14 @@ pub enum RestoreError {
     /// The configuration contradicts the log.
     #[error(transparent)]
     Declaration(#[from] DeclarationError),
-    /// A hold is in the way of another one.
+    /// A hold conflicts with another one.
     #[error("log: the hold with fence {fence} of key \"{key}\" cannot be restored: {refusal:?}")]
     Hold {
-        /// Its fence.
+        /// Fence of the hold.
         fence: u64,
-        /// Its key.
+        /// Key of the hold.
         key: String,
-        /// Why not.
+        /// Refusal of the shard.
         refusal: Refusal,
     },
 }
@@ -85,7 +85,8 @@ fn known_kind(namespace: u16, kind: u8) -> Result<NamespaceKind, RestoreError> {
 }
 
 impl Node {
-    /// Fails if a namespace has a kind that this server does not know, or another one than the configuration declares.
+    /// Fails if a namespace has a kind that this server does not know, or another kind than the configuration
+    /// declares.
     pub(super) fn check_kinds(&self, image: &Image) -> Result<(), RestoreError> {
         image.namespaces().try_for_each(|(number, kind, name)| {
             let kind = known_kind(number, kind)?;
@@ -94,10 +95,9 @@ impl Node {
         })
     }
 
-    /// Makes what is in an image part of this node, which has not served anybody yet.
+    /// Restores the state of an image into this node, which has not served any client yet.
     ///
-    /// # Errors
-    /// If the image contradicts itself.
+    /// # Errors If the image contradicts itself.
     pub fn restore(&mut self, image: &Image, now: Time) -> Result<RestoredCounts, RestoreError> {
         let mut restoring = Restoring::new(self, image, now)?;
         restoring.counters(image);
@@ -112,7 +112,7 @@ impl Node {
         Ok(RestoredCounts { holds: image.hold_count(), counters: image.counter_count() })
     }
 
-    /// Records all that only a clean stop carries over. No worker runs any more.
+    /// Records the ephemeral state, which survives only a clean stop. No worker may be running.
     pub fn record_ephemeral(&self) {
         let Some(log) = &self.log else { return };
         for hosted in &self.shards {
@@ -126,11 +126,10 @@ impl Node {
         self.record(&Record::Stopped);
     }
 
-    /// Hands out records that make everything in the log from nothing, ephemeral holds too, behind the start of a server. No worker runs
-    /// any more.
+    /// Passes records to `put` that produce the whole state from nothing, including ephemeral holds. The record of
+    /// the server's start precedes them. No worker may be running.
     ///
-    /// # Panics
-    /// If a worker still runs.
+    /// # Panics If a worker is still running.
     pub fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>)) {
         let namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
         for (number, name, kind) in namespaces.by_number(0) {
@@ -148,7 +147,8 @@ impl Node {
         }
     }
 
-    /// Records that a namespace came or went. The caller has the lock of the namespaces, so changes are recorded in their order.
+    /// Records that a namespace was created or removed. The caller has the lock of the namespaces, so changes are
+    /// recorded in their order.
     pub(crate) fn record_namespace(&self, change: NamespaceChange<'_>) {
         self.record(&match change {
             NamespaceChange::Made { number, kind, name } => {
@@ -158,7 +158,7 @@ impl Node {
         });
     }
 
-    /// Records what is no matter of one shard.
+    /// Records a change that belongs to no single shard.
     pub(crate) fn record(&self, record: &Record<'_>) {
         if let Some(log) = &self.log {
             let mut batch = LogBatch::default();
@@ -177,7 +177,7 @@ impl Node {
 }
 
 impl Restored {
-    /// The sessions of this worker, once.
+    /// Returns the sessions of this worker, once.
     pub(crate) fn take_sessions(&self, worker: u16) -> Vec<RestoredSession> {
         let sessions = self.sessions.get(usize::from(worker));
         sessions
@@ -186,13 +186,13 @@ impl Restored {
     }
 }
 
-/// A session while its holds are gathered.
+/// A session while its holds are collected.
 struct Session {
     worker: u16,
-    /// The slot of its first lane; the others follow.
+    /// Slot of its first lane; the slots of the other lanes follow.
     first_slot: u32,
     lease_ms: u32,
-    /// The identity of its client, if a hold has it.
+    /// Identity of its client, if a hold contains it.
     identity: Option<Arc<str>>,
     lanes: BTreeMap<u16, Option<RestoredLane>>,
 }
@@ -210,7 +210,7 @@ struct Restoring<'a> {
     namespaces: BTreeMap<u16, (NamespaceKind, u16)>,
     sessions: BTreeMap<SessionId, Session>,
     claims: BTreeMap<ClaimId, u16>,
-    /// The sets of keys of claims over several keys, as the log has them, by the session, lane and number of each claim.
+    /// Key sets of multi-key claims as the log has them, by the session, lane and number of each claim.
     key_sets: BTreeMap<(SessionId, u16, u32), u64>,
     effects: Recorder<'static>,
 }
@@ -232,7 +232,7 @@ impl<'a> Restoring<'a> {
             }
             namespaces.insert(number, (kind, node.shard_of_key(renamed.as_deref().unwrap_or(name))));
         }
-        // The terms of a namespace apply to the holds that are restored in it.
+        // Open declared namespaces first: the terms of a namespace apply to the holds that are restored in it.
         node.open_declared()?;
         let mut restoring = Self {
             node,
@@ -247,7 +247,7 @@ impl<'a> Restoring<'a> {
         Ok(restoring)
     }
 
-    /// Gives every session its worker, and its lanes their slots there: those that the worker will give them.
+    /// Assigns a worker to each session, and slots to its lanes. The worker will assign the same slots.
     fn place_sessions(&mut self, image: &Image) {
         for hold in image.holds() {
             let Some(SessionTag { place, secret, lease_ms, lane }) = hold.session else { continue };
@@ -297,7 +297,7 @@ impl<'a> Restoring<'a> {
         }
         let mut freezes = self.node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
         for (namespace, prefix) in image.frozen() {
-            // There are no more of them than there could be.
+            // The number of freezes cannot exceed the limit, so the result does not matter.
             let _ = freezes.change(namespace, prefix, true);
         }
         let freezes = freezes.clone();
@@ -308,7 +308,7 @@ impl<'a> Restoring<'a> {
 
     fn holds(&mut self, image: &Image) -> Result<(), RestoreError> {
         let mut holds: Vec<Hold<'_>> = image.holds().collect();
-        // The newest holder of a key comes last.
+        // The newest holder of a key must come last.
         holds.sort_unstable_by_key(|hold| (hold.fence, hold.id));
         for hold in holds {
             let key = hold.item.counter_name();
@@ -328,7 +328,7 @@ impl<'a> Restoring<'a> {
         Ok(())
     }
 
-    /// The lane of a hold in its session, if that was restored.
+    /// Returns the lane of a hold in its session, if the session was restored.
     fn lane_of(&mut self, hold: &Hold<'_>, shard: u16) -> Option<LaneAddress> {
         let tag = hold.session?;
         let (kind, namespace_shard) = *self.namespaces.get(&hold.namespace)?;
@@ -344,11 +344,12 @@ impl<'a> Restoring<'a> {
         if !lane.known_to.contains(&shard) {
             lane.known_to.push(shard);
         }
-        // The first generation that a lane of a worker has.
+        // The first lane in a slot of a worker has generation 1.
         Some(LaneAddress { worker: session.worker, slot, generation: 1 })
     }
 
-    /// Its client may not have got the answer, and ask again under the same number.
+    /// Keeps the answer that granted a hold. The client may not have received it, and may repeat the request under
+    /// the same number.
     fn keep_answer(&mut self, hold: &Hold<'_>, key: &[u8]) {
         let lane = hold.session.and_then(|tag| {
             let session = self.sessions.get_mut(&SessionId { place: tag.place, secret: tag.secret })?;
@@ -356,7 +357,7 @@ impl<'a> Restoring<'a> {
         });
         let (Some(lane), false) = (lane, matches!(hold.item, Item::Registration { .. })) else { return };
         if hold.number == 0 {
-            // Memory had forgotten the number of its request.
+            // The server had already forgotten the request number in memory.
             return;
         }
         // The image gives every hold a deadline.
@@ -386,7 +387,8 @@ impl<'a> Restoring<'a> {
         }
     }
 
-    /// Drops the answers to requests for several keys of which some holds are over. Asked again, such a request is a new one.
+    /// Drops answers to multi-key requests of which some holds have ended. A repetition of such a request is a new
+    /// request.
     fn drop_partial_answers(&mut self) {
         for ((session, lane, number), key_set) in std::mem::take(&mut self.key_sets) {
             let lane =
@@ -401,10 +403,11 @@ impl<'a> Restoring<'a> {
     }
 }
 
-/// Keeps what restoring, or stopping, records. Nobody is there to be told anything.
+/// Collects the records of a restore or a stop. There are no clients yet, or no more, so answers and events are
+/// dropped.
 #[derive(Debug, Default)]
 struct Recorder<'a> {
-    /// Where to leave what becomes much.
+    /// Port for records that become too many for one batch.
     log: Option<&'a LogPort>,
     batch: LogBatch,
 }

@@ -1,4 +1,4 @@
-//! Where the file of the next segment comes from.
+//! Source of the file for the next segment.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use waymaker_engine::log::{FileName, SegmentHeader};
 use super::directory::Temporary;
 use super::storage::{SegmentFile, Storage, is_no_space};
 
-/// Why a segment cannot be begun.
+/// Reason for which a segment cannot be begun.
 #[derive(Debug)]
 pub(super) enum BeginError {
-    /// There is no room, and nothing was changed.
+    /// There is no room, and no file was changed.
     NoSpace,
     /// The disk failed.
     Failed(io::Error),
@@ -22,8 +22,8 @@ impl From<io::Error> for BeginError {
     }
 }
 
-/// Begins the segment with this header, in a file that was made ahead if there is one. When this returns, header and
-/// name are durable. Everything before `header.after` must be durable already.
+/// Begins the segment with this header, in a file that was created ahead if there is one. When this function returns,
+/// header and name are durable. All frames up to `header.after` must be durable already.
 pub(super) fn begin_segment(
     storage: &dyn Storage,
     header: &SegmentHeader,
@@ -39,7 +39,7 @@ pub(super) fn begin_segment(
     };
     let mut file = storage.open(&source)?;
     file.write_at(0, &header.encode())?;
-    // Only then the name: a segment that can be found has a whole header.
+    // Rename only after this sync: a segment that a start can find must have a whole header.
     file.sync()?;
     let name = FileName::Segment(header.number).to_string();
     storage.rename(&source, &name)?;
@@ -47,12 +47,13 @@ pub(super) fn begin_segment(
     Ok(storage.open_segment(&name)?)
 }
 
-/// Makes a file of zeros, or none of it.
+/// Creates a file of zeros. If there is no room, removes the incomplete file.
 pub(super) fn make(storage: &dyn Storage, file: FileName, len: u64) -> Result<String, BeginError> {
     let name = file.to_string();
     storage.make_zeroed(&name, len).map_err(|error| {
         if is_no_space(&error) {
-            // What was taken up to here is what others now lack. If it stays, the next start removes it.
+            // Free the room that the incomplete file has taken. If the removal fails, the next start removes the
+            // file.
             let _ = storage.remove(&name);
             BeginError::NoSpace
         } else {

@@ -1,4 +1,4 @@
-//! From a data directory to a node that goes on where an earlier server ended.
+//! The path from a data directory to a node that continues the state of an earlier server.
 
 use super::port::{LogOrder, LogPort};
 use super::thread::{LogThread, LogThreadConfig};
@@ -16,10 +16,10 @@ use std::time::Duration;
 use waymaker_engine::log::{Image, Losses, Record, Started};
 use waymaker_engine::{ClaimId, Time};
 
-/// The exit code of a server whose disk failed, from sysexits: try again later.
+/// Exit code of a server whose disk failed, from sysexits: try again later.
 const EXIT_DISK_FAILED: i32 = 75;
 
-/// A log that was read, and is not written by anybody yet.
+/// A log that was read, and that no thread writes yet.
 #[derive(Debug)]
 pub struct ReadLog {
     log: Log,
@@ -28,20 +28,20 @@ pub struct ReadLog {
     storage: Arc<dyn Storage>,
     segment_len: u64,
     started: Started,
-    /// Where workers will leave what they record.
+    /// Port to which workers will post their records.
     pub port: LogPort,
     orders: Receiver<LogOrder>,
-    /// Holds that were ended because others contradict them.
+    /// Holds that were ended because newer holds contradict them.
     ended: Vec<ClaimId>,
-    /// Losses that this start has to make up for; an earlier start may have accepted them.
+    /// Losses that this start must compensate. An earlier start may have accepted them.
     losses: Option<Losses>,
 }
 
 impl ReadLog {
-    /// Reads the log in this directory, of which we have the lock, for a node with so many shards.
+    /// Reads the log in this directory for a node with this number of shards. The caller must have the lock of the
+    /// directory.
     ///
-    /// # Errors
-    /// If it is damaged, newer than this server, or none; the error names the file and the byte.
+    /// # Errors If the log is damaged, newer than this server, or not a log; the error names the file and the byte.
     pub fn open(
         path: &Path,
         segment_len: u64,
@@ -61,10 +61,9 @@ impl ReadLog {
             .with_context(|| format!("--data-dir: {}", path.display()))
     }
 
-    /// Reads the log in this storage. `boot_id` names the boot from which the clock counts.
+    /// Reads the log in this storage. `boot_id` identifies the boot from which the clock counts.
     ///
-    /// # Errors
-    /// As [`ReadLog::open`].
+    /// # Errors Like [`ReadLog::open`].
     pub fn read(
         storage: Arc<dyn Storage>,
         options: &OpenOptions,
@@ -97,16 +96,17 @@ impl ReadLog {
         Ok(Self { log, image, opened, storage, segment_len, started, port, orders, ended, losses })
     }
 
-    /// Time for which nothing is granted, because lost records may have told of holds; `None` if no record was lost.
+    /// Returns how long grants are refused because lost records may have contained holds; `None` if no record was
+    /// lost.
     pub fn losses_ms(&self) -> Option<u64> {
         self.losses.map(|losses| losses.wait_ms)
     }
 
-    /// Makes what is in the log part of a node that has served nobody yet. Lost records may have told of holds, so nothing is granted
-    /// before the longest lease that was ever granted has expired. `restored_at` reads the clock once the first records are written.
+    /// Restores the state of the log into a node that has not served any client yet. After a loss of records, the
+    /// node refuses grants until the longest lease ever granted has expired. `restored_at` reads the clock once the
+    /// first records are written.
     ///
-    /// # Errors
-    /// If the log cannot be written, or contradicts itself.
+    /// # Errors If the log cannot be written, or contradicts itself.
     pub fn restore(
         self,
         node: &mut Node,
@@ -153,10 +153,9 @@ fn announce_losses(losses: &Losses, opened: &Opened) {
     );
 }
 
-/// Ends each hold that a newer one contradicts, if damage is accepted, and returns the ids.
+/// Ends each hold that a newer one contradicts, if damage is accepted, and returns their ids.
 ///
-/// # Errors
-/// If damage is not accepted and there is such a hold.
+/// # Errors If damage is not accepted and there is such a hold.
 fn end_contradicted(image: &mut Image, accept_damage: bool) -> anyhow::Result<Vec<ClaimId>> {
     let contradictions = image.contradictions();
     if let (Some(first), false) = (contradictions.first(), accept_damage) {
@@ -179,17 +178,16 @@ fn end_contradicted(image: &mut Image, accept_damage: bool) -> anyhow::Result<Ve
 /// A log that is ready to be written for a node.
 #[derive(Debug)]
 pub struct RestoredLog {
-    /// What its thread is made from.
+    /// Configuration of the log thread.
     pub config: LogThreadConfig,
-    /// Where workers leave what they record.
+    /// Port to which workers post their records.
     pub port: LogPort,
 }
 
 impl RestoredLog {
-    /// Starts the log thread for these workers. Where the disk fails it ends the process.
+    /// Starts the log thread for these workers. If the disk fails, the thread ends the process.
     ///
-    /// # Errors
-    /// If a thread cannot be made.
+    /// # Errors If a thread cannot be created.
     pub fn start(self, node: &Arc<Node>, workers: &Workers) -> std::io::Result<LogThread> {
         let handles = Arc::clone(&workers.handles);
         let wake = move |worker: u16| handles[usize::from(worker)].wake();
@@ -197,7 +195,8 @@ impl RestoredLog {
     }
 }
 
-/// A failed sync is final: what the disk took and what it did not is only known after a restart.
+/// Ends the process after a failure of the disk. A failed sync is final: only a restart shows which records are
+/// durable.
 fn end_process(error: &AppendError) {
     match error {
         AppendError::NoSpace => {

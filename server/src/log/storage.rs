@@ -1,59 +1,54 @@
-//! What the log asks of a directory. Each call is one step that can fail, or be the last before a crash.
+//! The operations of a directory that the log needs. Each call is one step that can fail, or that can be the last
+//! before a crash.
 
 use std::io;
 use waymaker_engine::log::FileReader;
 
-/// A directory with files. What is not said to be durable may be lost in a crash, in any order and in parts.
+/// A directory with files. Changes that are not documented as durable may be lost in a crash, in any order and in
+/// parts.
 pub trait Storage: std::fmt::Debug + Send + Sync {
-    /// The names of all entries, with the lengths of files in bytes. `None` stands for an entry that is not a file, such as a directory.
+    /// Returns the names of all entries, with the lengths of files in bytes. `None` stands for an entry that is not a
+    /// file, such as a directory.
     ///
-    /// # Errors
-    /// If the directory cannot be read, or a name is no text (`InvalidData`).
+    /// # Errors If the directory cannot be read, or a name is not valid text (`InvalidData`).
     fn list(&self) -> io::Result<Vec<(String, Option<u64>)>>;
 
-    /// All bytes of a file as the disk has them, not as they may stand in a cache.
+    /// Returns all bytes of a file as they are on the disk, not from a cache.
     ///
-    /// # Errors
-    /// If any byte cannot be read.
+    /// # Errors If any byte cannot be read.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
 
-    /// The same, piece by piece.
+    /// Returns a reader for the bytes of a file on the disk, piece by piece.
     ///
-    /// # Errors
-    /// If the file cannot be opened.
+    /// # Errors If the file cannot be opened.
     fn reader(&self, name: &str) -> io::Result<Box<dyn FileReader>> {
         Ok(Box::new(self.read(name)?))
     }
 
-    /// Makes a file of `len` zeros for which the disk has room set aside; it is durable but for its name. If that
-    /// fails there may be a part of the file.
+    /// Creates a file of `len` zeros with reserved room on the disk. The file is durable except for its name. After a
+    /// failure, a part of the file may exist.
     ///
-    /// # Errors
-    /// If it cannot be made; [`is_no_space`] tells a full disk.
+    /// # Errors If the file cannot be created; [`is_no_space`] recognizes a full disk.
     fn make_zeroed(&self, name: &str, len: u64) -> io::Result<()>;
 
-    /// Makes an empty file, or empties one.
+    /// Creates an empty file, or truncates an existing one.
     ///
-    /// # Errors
-    /// If that is not possible.
+    /// # Errors If that is not possible.
     fn create(&self, name: &str) -> io::Result<Box<dyn SegmentFile>>;
 
     /// Opens a file to change it in place.
     ///
-    /// # Errors
-    /// If it is not there or must not be written.
+    /// # Errors If the file does not exist or cannot be written.
     fn open(&self, name: &str) -> io::Result<Box<dyn SegmentFile>>;
 
-    /// Opens a segment that [`make_zeroed`](Self::make_zeroed) made, to append frames.
+    /// Opens a segment that [`make_zeroed`](Self::make_zeroed) created, to append frames.
     ///
-    /// # Errors
-    /// If it is not there or must not be written.
+    /// # Errors If the file does not exist or cannot be written.
     fn open_segment(&self, name: &str) -> io::Result<Box<dyn SegmentFile>>;
 
-    /// Renames a file over whatever has the new name. One of both names is there after a crash.
+    /// Renames a file, and replaces any file with the new name. After a crash the file has one of both names.
     ///
-    /// # Errors
-    /// If that is not possible.
+    /// # Errors If that is not possible.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
@@ -62,10 +57,9 @@ pub trait Storage: std::fmt::Debug + Send + Sync {
     /// If that is not possible.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Makes names durable: what was created, renamed and removed.
+    /// Makes names durable: all files that were created, renamed or removed.
     ///
-    /// # Errors
-    /// If the disk says so.
+    /// # Errors If the disk reports a failure.
     fn sync_directory(&self) -> io::Result<()>;
 }
 
@@ -73,19 +67,17 @@ pub trait Storage: std::fmt::Debug + Send + Sync {
 pub trait SegmentFile: Send {
     /// Writes bytes at this offset.
     ///
-    /// # Errors
-    /// If they cannot be written. That they can promises nothing before a [`sync`](Self::sync).
+    /// # Errors If the bytes cannot be written. A success promises nothing before a [`sync`](Self::sync).
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes everything durable that was written. After a failure nothing may be believed of it, and another call
+    /// Makes all written bytes durable. After a failure their state is unknown, and the success of another call
     /// proves nothing.
     ///
-    /// # Errors
-    /// If the disk says so.
+    /// # Errors If the disk reports a failure.
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// Whether this error says that the disk, or a quota on it, is full.
+/// Whether this error means that the disk, or a quota on it, is full.
 pub fn is_no_space(error: &io::Error) -> bool {
     matches!(
         error.kind(),

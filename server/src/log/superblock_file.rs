@@ -6,16 +6,16 @@ use waymaker_engine::log::{Copy, FileName, Superblock};
 
 use super::storage::{SegmentFile, Storage};
 
-/// The superblock and the file that it lies in.
+/// The superblock and its file.
 pub(super) struct SuperblockFile {
     file: Box<dyn SegmentFile>,
     current: Superblock,
-    /// The copy that may be lost first.
+    /// Copy that is written first, because its loss does no harm.
     first: Copy,
 }
 
 impl SuperblockFile {
-    /// Makes the file of a log that begins.
+    /// Creates the file of a new log.
     pub(super) fn create(storage: &dyn Storage, superblock: &Superblock) -> io::Result<()> {
         let temporary = FileName::Temporary(super::directory::Temporary::Superblock).to_string();
         let mut file = storage.create(&temporary)?;
@@ -26,7 +26,7 @@ impl SuperblockFile {
         storage.sync_directory()
     }
 
-    /// Opens the file for updates. `first` is what [`Superblock::decode_file`] said.
+    /// Opens the file for updates. `first` is the copy that [`Superblock::decode_file`] returned.
     pub(super) fn open(storage: &dyn Storage, current: Superblock, first: Option<Copy>) -> io::Result<Self> {
         let file = storage.open(&FileName::Superblock.to_string())?;
         Ok(Self { file, current, first: first.unwrap_or(Copy::First) })
@@ -36,8 +36,8 @@ impl SuperblockFile {
         &self.current
     }
 
-    /// Changes the superblock in both copies, one after the other. The change counts when this returns; after an error
-    /// either may be there.
+    /// Changes the superblock in both copies, one after the other. The change is durable when this function returns.
+    /// After an error the file may contain the old or the new superblock.
     pub(super) fn update(&mut self, change: impl FnOnce(&mut Superblock)) -> io::Result<()> {
         let mut next = self.current;
         change(&mut next);

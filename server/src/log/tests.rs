@@ -22,7 +22,7 @@ use skip::skip;
 
 const BLOCK: u64 = BLOCK_LEN as u64;
 
-/// Keeps every record as it is.
+/// A fold that keeps every record as it is.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Everything(Vec<Vec<u8>>);
 
@@ -60,7 +60,7 @@ fn refusal(path: &Path) -> String {
     Log::open::<Everything>(disk(path), &options()).unwrap_err().to_string()
 }
 
-/// A directory for which a map is used, if this machine has one and its kernel counts written bytes.
+/// Returns a directory for which a map is used, if this machine has one and its kernel counts written bytes.
 pub(super) fn mappable(test: &str) -> Option<tempfile::TempDir> {
     let directory = tempfile::tempdir().unwrap();
     if Device::suitable(directory.path()).unwrap().0 == Device::Map && dirtied_len().is_some() {
@@ -189,7 +189,7 @@ fn an_unacknowledged_torn_frame_is_dropped_permanently() {
     assert_eq!(texts(&open(directory.path()).1), ["one", "three"]);
 }
 
-/// They stay in the file behind the frames of the next start, with the numbers that its next frames will have.
+/// Dropped frames stay in the file after the frames of the next start, and have the numbers of its next frames.
 #[test]
 fn dropped_frames_never_return_even_if_they_are_intact() {
     let directory = tempfile::tempdir().unwrap();
@@ -257,7 +257,7 @@ fn a_hole_in_durable_frames_is_refused_by_file_and_byte() {
     assert_eq!((texts(&found), opened.lost), (vec!["one", "four"], None));
 }
 
-/// A server was killed in the middle of a compaction.
+/// The server was killed in the middle of a compaction.
 #[test]
 fn damage_is_accepted_beside_an_unfinished_snapshot() {
     let directory = tempfile::tempdir().unwrap();
@@ -288,7 +288,7 @@ fn a_lost_last_frame_of_a_clean_stop_is_refused_as_damage() {
 
 const FLOOR: Record<'static> = Record::BeginAbove { fence: 7 };
 
-/// A server that has started on this directory and recorded one floor.
+/// Starts a server on this directory, which records one floor.
 fn started(path: &Path) -> LogWriter {
     let (log, ..) = Log::open::<Image>(disk(path), &options()).unwrap();
     let started = Started { boot_id: [1; 16], now_ms: 2, unix_ms: 3 };
@@ -374,7 +374,7 @@ fn compaction_keeps_every_record_and_frees_the_segments() {
         assert_eq!((log.sealed_segments(), log.compaction_plan()), (0, None));
         let files = Directory::list(&*storage).unwrap();
         assert_eq!(files.segments().count(), 1);
-        // The previous one stays for one round.
+        // The previous snapshot stays for one round.
         assert_eq!(
             files.snapshots().collect::<Vec<_>>(),
             [round - 1, round].split_at(usize::from(round == 1)).1
@@ -452,7 +452,7 @@ fn foreign_files_are_reported_and_left_alone() {
     assert_eq!((texts(&found), opened.foreign.len()), (vec!["one"], 3));
 }
 
-/// A directory called `spare` ended the server when it made its first segment ahead.
+/// A directory called `spare` must not end the server when it creates its first segment ahead.
 #[test]
 fn a_directory_named_like_a_log_file_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
@@ -543,7 +543,7 @@ fn prepared_segments_are_used_and_leftovers_removed() {
     assert!(!has("snapshot.tmp"));
 }
 
-/// A frame of a long segment might not fit the short one behind it.
+/// A frame of a long segment might not fit into a shorter one after it.
 #[test]
 fn the_segment_length_may_change_between_starts() {
     let directory = tempfile::tempdir().unwrap();
@@ -561,7 +561,7 @@ fn the_segment_length_may_change_between_starts() {
     }
 }
 
-/// As in a copy that leaves out zeros.
+/// A copy that leaves out zeros has such holes.
 #[test]
 fn a_segment_with_holes_is_continued() {
     let directory = tempfile::tempdir().unwrap();

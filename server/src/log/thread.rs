@@ -1,4 +1,4 @@
-//! The thread that makes durable what workers leave.
+//! The thread that makes the records of workers durable.
 
 use super::committer::{Committer, CommitterConfig, DiskStep, Step};
 use super::keeper_thread::KeeperThread;
@@ -14,22 +14,22 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What the log thread is made from.
+/// Configuration of the log thread.
 #[derive(Debug)]
 pub struct LogThreadConfig {
-    /// Where it appends.
+    /// Writer that appends to the log.
     pub writer: LogWriter,
-    /// The other end of the node's port.
+    /// Receiver of the orders to the node's port.
     pub orders: Receiver<LogOrder>,
-    /// The directory, for the thread that makes room.
+    /// Directory of the log, for the thread that makes room.
     pub storage: Arc<dyn Storage>,
-    /// Bytes of a new segment.
+    /// Length of a new segment in bytes.
     pub segment_len: u64,
     /// Time until all holds that may have been lost have expired, in milliseconds; `None` if none were lost.
     pub losses_ms: Option<u64>,
 }
 
-/// The running log thread. It alone writes to the log, so workers never touch the disk.
+/// The running log thread. Only this thread writes to the log, so workers never access the disk.
 #[derive(Debug)]
 pub struct LogThread {
     thread: JoinHandle<Result<(), AppendError>>,
@@ -37,11 +37,10 @@ pub struct LogThread {
 }
 
 impl LogThread {
-    /// Starts it. `wake` wakes a worker that slept when something was left for it. `fail` is called once, when the disk
-    /// failed and everybody who waited was told.
+    /// Starts the thread. `wake` wakes a worker that was asleep when mail was left for it. `fail` is called once if
+    /// the disk failed, after all waiting work has received its result.
     ///
-    /// # Errors
-    /// If a thread cannot be made.
+    /// # Errors If a thread cannot be created.
     pub fn start(
         config: LogThreadConfig,
         node: Arc<Node>,
@@ -59,10 +58,9 @@ impl LogThread {
         Ok(Self { thread, port })
     }
 
-    /// Ends the log in order, once everything that was left is durable. Nobody may leave anything any more.
+    /// Ends the log in order, once all posted batches are durable. No batch may be posted after this call.
     ///
-    /// # Errors
-    /// If the disk failed.
+    /// # Errors If the disk failed.
     pub fn stop(self) -> Result<(), AppendError> {
         self.port.tell(LogOrder::Stop);
         let panicked = || Err(io::Error::other("the log thread panicked").into());

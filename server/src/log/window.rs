@@ -1,4 +1,4 @@
-//! Reading a file around the cache of the system, a window at a time.
+//! Reading of a file without the cache of the operating system, one window at a time.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 use waymaker_engine::log::{BLOCK_LEN, FRAME_LIMIT, FileReader};
 
-/// Bytes in memory at once. Longer than any frame, so that most frames are in the window of those before.
+/// Length of the window in memory. It is longer than any frame, so that most frames are in the window of the frame
+/// before.
 const WINDOW_LEN: usize = 4 * FRAME_LIMIT;
 
-/// A file that is read without the cache of the system. That needs aligned memory and offsets. On a file system without such reads, the
-/// cached pages of the file are dropped first.
+/// A file that is read without the cache of the operating system. That needs aligned memory and offsets. On a file
+/// system without such reads, the cached pages of the file are dropped first.
 pub(super) struct Window {
     path: PathBuf,
     file: File,
@@ -20,9 +21,9 @@ pub(super) struct Window {
     /// The length of the file.
     pub(super) len: u64,
     memory: Vec<u8>,
-    /// Where aligned memory begins.
+    /// Offset at which aligned memory begins.
     memory_start: usize,
-    /// The first byte of the file that is in memory, and how many are.
+    /// Offset of the first byte of the file that is in memory, and the number of bytes.
     loaded: (u64, usize),
 }
 
@@ -94,7 +95,7 @@ impl FileReader for Window {
     }
 }
 
-/// Opens a file of which the cache has nothing.
+/// Opens a file and drops its pages from the cache.
 fn uncached(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
@@ -105,7 +106,7 @@ fn uncached(path: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
 
-    /// Bytes that differ from block to block, and within a block.
+    /// Returns bytes that differ from block to block, and within a block.
     fn content(len: usize) -> Vec<u8> {
         (0..len).map(|at| (at / BLOCK_LEN * 7 + at) as u8).collect()
     }

@@ -1,4 +1,4 @@
-//! From what workers leave to frames of the log.
+//! Conversion of batches from workers to frames of the log.
 
 use super::committer::Foldable;
 use super::port::LogBatch;
@@ -10,38 +10,37 @@ use waymaker_engine::Time;
 use waymaker_engine::log::split::{Payload, split_batch};
 use waymaker_engine::log::{Record, Started};
 
-/// Bytes in front of a record that tell its length.
+/// Length of the field before a record that contains its length, in bytes.
 const RECORD_LENGTH_LEN: usize = 4;
-/// By how much the floor of the superblock is kept above every fence that is handed out.
+/// Distance by which the floor in the superblock is raised above the fences of a batch.
 const FLOOR_STEP: u64 = 1 << 20;
 
-/// Appends what workers leave, one group after the other.
+/// Appends the batches of workers, one group after the other.
 ///
-/// Whatever arrives while a group is synced is the next group. The lease of what was reserved in a group begins when its
-/// sync has ended; the same instant stands in the next frame, so a restart knows it.
+/// Batches that arrive while a group is synced form the next group. The lease of a claim that was reserved in a group
+/// begins when the sync of the group has ended. The next frame contains this instant, so a restart knows it.
 #[derive(Debug)]
 pub struct LogWriter {
     log: Log,
-    /// The clocks of this start.
+    /// Clocks of this start.
     started: Started,
     /// Frames that are still to be appended.
     frames: VecDeque<Payload>,
-    /// Maximum number of bytes of records in a frame, if that is below what fits.
+    /// Maximum number of bytes of records in a frame, if it is lower than the limit of the log.
     records_max: usize,
     /// Whether records were appended since the last sync.
     has_unsynced_records: bool,
-    /// Whether the last frame lacks a successor that says it to be durable.
+    /// Whether the last frame still needs a successor that confirms it as durable.
     is_unconfirmed: bool,
-    /// The number of the last record of each shard.
+    /// Number of the last record of each shard.
     numbers: BTreeMap<u16, u64>,
 }
 
 impl LogWriter {
-    /// A writer for a log that was just opened, which begins with the start and these records. If there is no room for them, they wait for it, and later
-    /// batches wait behind them.
+    /// Starts the writer of a log that was just opened. It first writes the start and these records. If they find no
+    /// room, they wait for it, and later batches wait behind them.
     ///
-    /// # Errors
-    /// If the disk failed.
+    /// # Errors If the disk failed.
     pub fn start(
         log: Log,
         started: Started,
@@ -57,7 +56,7 @@ impl LogWriter {
             is_unconfirmed: false,
             numbers: BTreeMap::new(),
         };
-        // One batch for each, since a server that starts must not begin inside a group.
+        // Each record has a batch of its own, because a server that starts must not begin inside a group.
         let batch = |record| {
             let mut batch = LogBatch::default();
             batch.add(record);
@@ -78,12 +77,12 @@ impl LogWriter {
         self.records_max = records_max;
     }
 
-    /// Number of segments that are in no snapshot.
+    /// Returns the number of segments that are not in a snapshot.
     pub fn segment_count(&self) -> u64 {
         self.log.sealed_segments() + 1
     }
 
-    /// The clocks of this start.
+    /// Returns the clocks of this start.
     pub fn started(&self) -> Started {
         self.started
     }
@@ -93,10 +92,9 @@ impl LogWriter {
         !self.frames.is_empty()
     }
 
-    /// Makes frames of some batches, for [`LogWriter::append`].
+    /// Converts some batches to frames, for [`LogWriter::append`].
     ///
-    /// # Errors
-    /// If the disk failed.
+    /// # Errors If the disk failed.
     pub fn take(&mut self, batches: &[LogBatch]) -> io::Result<()> {
         let limit = self.log.records_limit().min(self.records_max);
         for batch in batches.iter().filter(|batch| batch.record_count > 0) {
@@ -121,12 +119,11 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Appends all frames. Returns whether a segment was begun. If another call of this function failed before, that one may have begun
-    /// segments too.
+    /// Appends all frames. Returns whether a segment was begun. An earlier failed call of this function may have
+    /// begun segments too.
     ///
-    /// # Errors
-    /// [`AppendError::NoSpace`]: nothing is lost, and the same can be tried again. Otherwise the disk failed, and nothing
-    /// may be acknowledged any more.
+    /// # Errors [`AppendError::NoSpace`]: all frames are kept, and the call can be repeated. Otherwise the disk
+    /// failed, and no record may be acknowledged any more.
     pub fn append(&mut self) -> Result<bool, AppendError> {
         let mut is_new_segment = false;
         while let Some(frame) = self.frames.front() {
@@ -137,23 +134,22 @@ impl LogWriter {
         Ok(is_new_segment)
     }
 
-    /// Makes durable what was appended. Returns the instant since which it is.
+    /// Makes all appended frames durable. Returns the instant since which they are durable.
     ///
-    /// # Errors
-    /// If the disk failed.
+    /// # Errors If the disk failed.
     pub fn sync(&mut self, clock: &dyn Clock) -> io::Result<Time> {
         if self.log.flushed().lsn < self.log.last_lsn() {
-            // A frame without records needs no successor: nothing is missing without it.
+            // A frame without records needs no successor: its loss loses no records.
             self.is_unconfirmed = std::mem::take(&mut self.has_unsynced_records);
         }
         let durable = self.log.flush(|| clock.now().as_millis())?;
         Ok(Time::from_millis(durable.at_ms))
     }
 
-    /// Makes a frame without records, if the last frame needs a successor which says that it was durable. Then damage to the last frame
-    /// is told from a torn end.
+    /// Adds a frame without records if the last frame still needs a successor that confirms it as durable. Recovery
+    /// can then distinguish damage to the last frame from a torn end.
     pub fn add_confirmation(&mut self) {
-        // After a failure the frames that found no room are still there, and the last of them says as much.
+        // After a failure the frames that found no room are still there, and the last of them confirms as much.
         if self.is_unconfirmed && self.frames.is_empty() {
             self.frames.push_back(Payload::default());
         }
@@ -164,11 +160,10 @@ impl LogWriter {
         !self.is_unconfirmed
     }
 
-    /// Ends the log in order. If the next start would refuse its files, a snapshot replaces it: of the records that `write` hands out, which
-    /// add up to the same as the log behind the start.
+    /// Ends the log in order. If the next start would refuse its files, a snapshot replaces them. `write` provides
+    /// the records of the snapshot, which must result in the same state as the log after the start record.
     ///
-    /// # Errors
-    /// If the disk failed, or is full. If the directory has another log now: then nothing is replaced.
+    /// # Errors If the disk failed or is full. If the directory contains another log now; then no file is replaced.
     pub fn close(
         self,
         clock: &dyn Clock,
@@ -176,7 +171,8 @@ impl LogWriter {
     ) -> Result<(), AppendError> {
         let log = self.log.close_clean(|| clock.now().as_millis())?;
         log.find()?;
-        // Only now: without the mark of a clean stop, a last frame that the disk has lost looks like the end of the log.
+        // Verify only after `close_clean`. Without the mark of a clean stop, a last frame that the disk has lost
+        // looks like the end of the log.
         let Err(damage) = log.verify() else { return Ok(()) };
         tracing::error!(%damage, "the log is damaged; replacing it with a snapshot from memory");
         let mut bytes = Vec::new();
@@ -196,27 +192,25 @@ impl LogWriter {
 
     /// Notes that all holds that may have been lost have expired, so later starts need not wait.
     ///
-    /// # Errors
-    /// If the disk failed.
+    /// # Errors If the disk failed.
     pub fn end_losses(&mut self) -> io::Result<()> {
         self.log.end_losses()
     }
 
-    /// Old segments that can be folded into a snapshot; `None` if there are none.
+    /// Returns the old segments that can be folded into a snapshot; `None` if there are none.
     pub fn foldable(&self) -> Option<Foldable> {
         let segment_count = self.log.sealed_segments();
         self.log.compaction_plan().map(|plan| Foldable { segment_count, plan })
     }
 
-    /// A compaction is durable. Says what may be removed.
+    /// Notes that a compaction is durable. Returns the files that may be removed.
     ///
-    /// # Errors
-    /// If the disk failed.
+    /// # Errors If the disk failed.
     pub fn compacted(&mut self, plan: &CompactionPlan) -> io::Result<Dead> {
         self.log.compacted(plan)
     }
 
-    /// What a shard recorded arrives in the order in which it became true.
+    /// Checks that the records of each shard arrive without gaps and in order.
     fn check_numbers(&mut self, batch: &LogBatch) {
         for run in &batch.runs {
             let last = self.numbers.entry(run.shard).or_insert(0);
@@ -225,7 +219,8 @@ impl LogWriter {
         }
     }
 
-    /// The superblock knows a fence above all, and a lease as long as any, before anything of it is acknowledged.
+    /// Raises the bounds in the superblock before any record of the batch is acknowledged. They stay above every
+    /// fence, and at least as long as every lease.
     fn raise_bounds(&mut self, batch: &LogBatch) -> io::Result<()> {
         let bounds = self.log.superblock();
         let (fence_floor, longest_lease_ms) = (bounds.fence_floor, bounds.longest_lease_ms);
@@ -234,7 +229,7 @@ impl LogWriter {
         }
         let lease_ms = u64::from(batch.lease_ms_max);
         if lease_ms > longest_lease_ms {
-            // To the next power of two, so that leases that grow do not write it again and again.
+            // Round up to the next power of two, so that growing leases do not write the superblock again and again.
             self.log.note_longest_lease(lease_ms.next_power_of_two())?;
         }
         Ok(())
