@@ -92,7 +92,7 @@ pub enum TurnEnd {
 /// A connection that a worker begins to serve.
 #[derive(Debug)]
 pub struct Newcomer<'a> {
-    /// Address of the client, as bytes.
+    /// Name of the peer. It is the owner of the claims until the client sets another owner.
     pub peer: &'a [u8],
     /// State of a connection that comes from another worker.
     pub moved: Option<Moved>,

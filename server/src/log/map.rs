@@ -35,8 +35,8 @@ impl MappedFile {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(handle_sigbus);
         let len = file.metadata()?.len() as usize;
-        // SAFETY: the lock on the directory keeps others from writing or shortening the file, and we never shorten a
-        // segment; nobody holds a reference into the map beyond one copy.
+        // SAFETY: the lock on the directory keeps other processes from writing or shortening the file, and the server
+        // never shortens a segment. No reference into the map lives longer than one copy.
         let map = unsafe { MmapOptions::new().len(len).map_mut(&file)? };
         // Readahead would load groups of many pages, and each store would then write its whole group.
         map.advise(Advice::Random)?;

@@ -226,8 +226,8 @@ fn list(storage: &dyn Storage) -> Result<Directory, OpenError> {
     Directory::list(storage).map_err(failed("list the data directory"))
 }
 
-/// Makes the files durable before they are read. An earlier process may have left some of their bytes in the cache,
-/// and a crash could lose these bytes after this start has used them.
+/// Makes the files durable before they are read. An earlier process may have left some of their bytes in the cache.
+/// A crash could lose these bytes after this start has used them.
 fn make_durable(storage: &dyn Storage, directory: &Directory) -> Result<(), OpenError> {
     for file in directory.files() {
         if matches!(file, FileName::Superblock | FileName::Segment(_) | FileName::Snapshot(_)) {

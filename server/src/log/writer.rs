@@ -219,8 +219,8 @@ impl LogWriter {
         }
     }
 
-    /// Raises the bounds in the superblock before any record of the batch is acknowledged. They stay above every
-    /// fence, and at least as long as every lease.
+    /// Raises the bounds in the superblock before any record of the batch is acknowledged. Afterwards no fence is above
+    /// the floor, and no lease is longer than the noted maximum.
     fn raise_bounds(&mut self, batch: &LogBatch) -> io::Result<()> {
         let bounds = self.log.superblock();
         let (fence_floor, longest_lease_ms) = (bounds.fence_floor, bounds.longest_lease_ms);

@@ -1,8 +1,9 @@
 //! The rights that each request needs, and the only place where the worker compares them with the rights of a lane.
 //!
-//! A lane that has a right for every key passes with one comparison of bits, together with the check whether its kind of namespace serves
-//! the request at all ([`Barriers`]). Only if that fails, the request is decoded and its keys are compared with the rules. Requests that
-//! name a claim by its id pass here, because the shard knows whose claim it is (`engine/src/shard/access.rs`).
+//! For a lane that has a right for every key, one comparison of bits suffices. The same comparison checks whether the
+//! namespace's kind serves the request at all ([`Barriers`]). Only if that fails, the request is decoded and its keys
+//! are compared with the rules. Requests that name a claim by its id pass here, because only the shard knows the owner
+//! of the claim (`engine/src/shard/access.rs`).
 
 use super::acts::is_act;
 use super::kinds::served_kinds;

@@ -9,7 +9,7 @@ use crossbeam_channel::Receiver;
 use std::sync::Arc;
 use waymaker_engine::{Limits, Time};
 
-/// A clock that stands still. Only rate limiters read it.
+/// A clock that stands still. Workers get the time of their events from the test instead.
 #[derive(Debug)]
 struct StoppedClock;
 

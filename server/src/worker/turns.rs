@@ -109,8 +109,8 @@ impl State {
         self.leave(node, turn, shard);
     }
 
-    /// Leaves the rest of a batch for later, because the requests in front of it produced as much output as a batch
-    /// may.
+    /// Leaves the rest of a batch for later, because the requests in front of it have sent as many events to watchers
+    /// as a batch may.
     #[cold]
     fn leave_rest(&mut self, turn: &mut ShardTurn<'_>, slot: u32, bytes: &[u8], rest: &[Located]) {
         let batch = self.batch_of(slot, copied_frames(bytes, rest), BATCH_COST_MAX);
@@ -184,10 +184,10 @@ impl State {
 
     /// Begins a turn and ends all leases and waits that were due by `drained`.
     ///
-    /// The caller must read `drained` before it takes the turn. Every request that a worker had read by `drained`,
-    /// but could not serve, was then served by the previous holder of the turn or lies in front of this worker. A
-    /// later value of `drained` could cover a renewal that was just left for this very turn, and the lease would end
-    /// although it was renewed in time.
+    /// The caller must read `drained` before it takes the turn. Workers may have read requests by `drained` and left
+    /// them. The previous holder of the turn has served these requests, or they lie in front of this worker. A later
+    /// value of `drained` could cover a renewal that was just left for this very turn. The lease would then end although
+    /// it was renewed in time.
     #[inline]
     pub(super) fn begin(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, drained: Time) {
         self.tell_states(node, turn, shard);

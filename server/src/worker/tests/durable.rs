@@ -174,7 +174,7 @@ fn an_acquire_with_an_unknown_outcome_is_answered_once_when_repeated() {
     assert_eq!(rig.hear(second), unknown);
 }
 
-/// The clock of this worker is behind that of another one, which has served one of the shards at a later time.
+/// The clock of this worker is behind: another worker has served one of the shards at a later time.
 #[test]
 fn a_multi_key_grant_promises_no_more_than_its_lease() {
     let now = Time::from_millis(1_000);

@@ -551,8 +551,8 @@ fn enumerate(course: Course, menu: Vec<Ask>, steps: usize) {
     Enumeration::new(|| Through::new(course), menu, depth.unwrap_or(steps)).run();
 }
 
-/// Enumerates three menus: a few requests that wait without limit for 5 steps, a few in every way for 4 steps, and
-/// all that wait without limit for 4 steps.
+/// Enumerates three menus. A few requests that wait without limit have 5 steps. The same few in every way have 4 steps,
+/// and so have all requests that wait without limit.
 fn run_all(course: Course, Menu { few, all }: Menu) {
     for (menu, steps) in [(few.clone(), 5), (in_every_way(&few), 4), (all, 4)] {
         enumerate(course, menu, steps);
