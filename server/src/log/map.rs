@@ -119,7 +119,8 @@ extern "C" fn on_sigbus(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
     let address = unsafe { (*info).si_addr() } as usize;
     let offset = address.wrapping_sub(MAP_START.load(Ordering::Relaxed));
     if offset >= MAP_LEN.load(Ordering::Relaxed) {
-        // Not ours: let it end the process the usual way when it comes again.
+        // The access was not to this map. Restore the default action: the access repeats, and the signal ends the
+        // process.
         // SAFETY: `signal` is async-signal-safe.
         unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
         return;

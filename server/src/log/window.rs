@@ -18,7 +18,7 @@ pub(super) struct Window {
     path: PathBuf,
     file: File,
     is_direct: bool,
-    /// The length of the file.
+    /// Length of the file in bytes.
     pub(super) len: u64,
     memory: Vec<u8>,
     /// Offset at which aligned memory begins.

@@ -109,8 +109,8 @@ impl State {
         self.leave(node, turn, shard);
     }
 
-    /// Leaves the rest of a batch for later, because the requests in front of it have sent as many events to watchers
-    /// as a batch may.
+    /// Leaves the rest of a batch for later, because the requests in front of it have caused the maximum of events to
+    /// watchers.
     #[cold]
     fn leave_rest(&mut self, turn: &mut ShardTurn<'_>, slot: u32, bytes: &[u8], rest: &[Located]) {
         let batch = self.batch_of(slot, copied_frames(bytes, rest), BATCH_COST_MAX);
