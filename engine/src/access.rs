@@ -1,40 +1,40 @@
-//! The rights of an identity in one namespace.
+//! Rights of an identity in one namespace.
 
 use crate::account::Accounts;
 use std::ops::BitOr;
 use std::sync::Arc;
 
-/// A set of rights.
+/// Set of rights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rights(u16);
 
 impl Rights {
-    /// No right.
+    /// Empty set.
     pub const NONE: Self = Self(0);
-    /// Acquire for shared use.
+    /// Right to acquire for shared use.
     pub const ACQUIRE_SHARED: Self = Self(1 << 0);
-    /// Acquire exclusively, acquire permits and tokens, and register. Comes with [`Self::ACQUIRE_SHARED`].
+    /// Right to acquire exclusively, to acquire permits and tokens, and to register. Includes [`Self::ACQUIRE_SHARED`].
     pub const ACQUIRE: Self = Self(1 << 1 | 1 << 0);
-    /// See holders and waiters with their ids and owners, and watch keys.
+    /// Right to see holders and waiters with their ids and owners, and to watch keys.
     pub const INSPECT: Self = Self(1 << 2);
-    /// List held keys, without ids and owners.
+    /// Right to list held keys, without ids and owners.
     pub const LIST: Self = Self(1 << 3);
-    /// Release and renew what another identity holds, by its id, its request id or its owner.
+    /// Right to release and renew the holds of another identity, by id, request id or owner.
     pub const RELEASE_OTHERS: Self = Self(1 << 4);
-    /// End claims as an operator.
+    /// Right to end claims as an operator.
     pub const FORCE_RELEASE: Self = Self(1 << 5);
-    /// Freeze and thaw prefixes.
+    /// Right to freeze and thaw prefixes.
     pub const FREEZE: Self = Self(1 << 6);
-    /// Set the capacity of pools.
+    /// Right to set the capacity of pools.
     pub const RESIZE: Self = Self(1 << 7);
-    /// Remove namespaces.
+    /// Right to remove namespaces.
     pub const ADMIN: Self = Self(1 << 8);
-    /// Read the metrics of the server.
+    /// Right to read the metrics of the server.
     pub const METRICS: Self = Self(1 << 9);
-    /// Every right.
+    /// Set of all rights.
     pub const ALL: Self = Self((1 << 10) - 1);
 
-    /// All single rights, in the order of their bits, with the names that rules use.
+    /// All single rights in the order of their bits, each with its name in access rules.
     pub const NAMED: [(&'static str, Self); 10] = [
         ("acquire_shared", Self::ACQUIRE_SHARED),
         ("acquire", Self::ACQUIRE),
@@ -48,28 +48,28 @@ impl Rights {
         ("metrics", Self::METRICS),
     ];
 
-    /// The bits of the set, below `1 << 10`.
+    /// Returns the bits of the set, below `1 << 10`.
     pub const fn bits(self) -> u16 {
         self.0
     }
 
-    /// The name of a single right, as rules use it.
+    /// Returns the name of a single right in access rules, or "all" for any other set.
     pub fn name(self) -> &'static str {
         Self::NAMED.iter().find(|(_, right)| *right == self).map_or("all", |(name, _)| *name)
     }
 
-    /// The set without these rights.
+    /// Returns the set without these rights.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Returns whether all rights of `other` are in the set.
+    /// Whether all rights of `other` are in the set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Returns whether some right of `other` is in the set.
+    /// Whether at least one right of `other` is in the set.
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
@@ -83,7 +83,7 @@ impl BitOr for Rights {
     }
 }
 
-/// The identity of a lane, its rights in the namespace of the lane, and its accounts.
+/// Identity of a lane, its rights in the namespace of the lane, and its accounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     everywhere: Rights,
@@ -92,7 +92,7 @@ pub struct Access {
     accounts: Accounts,
 }
 
-/// What the clients of an identity share in a namespace.
+/// Rights that all clients of an identity share in a namespace.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Grants {
     identity: Arc<str>,
@@ -102,79 +102,80 @@ pub struct Grants {
 }
 
 impl Access {
-    /// The access of an identity with rights for every key, and with further rights for keys that begin with a prefix.
+    /// Returns the access of an identity. `everywhere` applies to every key, `by_prefix` adds rights for keys that
+    /// begin with a prefix.
     pub fn new(identity: Arc<str>, everywhere: Rights, by_prefix: Vec<(Box<[u8]>, Rights)>) -> Self {
         let somewhere = by_prefix.iter().fold(everywhere, |all, (_, rights)| all | *rights);
         let prefixes = Prefixes::new(by_prefix);
         Self::of(Arc::new(Grants { identity, everywhere, somewhere, prefixes }))
     }
 
-    /// An access that shares the rights of another one.
+    /// Returns an access with shared rights and without accounts.
     pub fn of(grants: Arc<Grants>) -> Self {
         let Grants { everywhere, somewhere, .. } = *grants;
         Self { everywhere, somewhere, grants, accounts: Accounts::default() }
     }
 
-    /// The rights, which other accesses can share.
+    /// Returns the rights, which other accesses can share.
     pub fn grants(&self) -> &Arc<Grants> {
         &self.grants
     }
 
-    /// The same access, with accounts that count what its clients have.
+    /// Returns the same access with accounts that count the resources of its clients.
     #[must_use]
     pub fn counted_by(self, accounts: Accounts) -> Self {
         Self { accounts, ..self }
     }
 
-    /// The accounts that count what its clients have.
+    /// Returns the accounts that count the resources of its clients.
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
     }
 
-    /// The name of the identity.
+    /// Returns the name of the identity.
     pub fn identity(&self) -> &Arc<str> {
         &self.grants.identity
     }
 
-    /// The rights for every key of the namespace.
+    /// Returns the rights for every key of the namespace.
     pub fn everywhere(&self) -> Rights {
         self.everywhere
     }
 
-    /// The rights for at least some keys of the namespace.
+    /// Returns the rights for at least some keys of the namespace.
     pub fn somewhere(&self) -> Rights {
         self.somewhere
     }
 
-    /// The number of prefixes with further rights.
+    /// Returns the number of prefixes with further rights.
     pub fn prefix_count(&self) -> usize {
         self.grants.prefixes.0.len()
     }
 
-    /// Returns whether it has every right that another access has.
+    /// Whether this access has every right that `other` has.
     pub fn includes(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.grants, &other.grants)
             || self.everywhere.contains(other.everywhere)
                 && other.grants.prefixes.0.iter().all(|prefix| self.covers(prefix.rights, &prefix.bytes))
     }
 
-    /// Returns whether the identity has these rights for a key, or for all keys that begin with `key`.
+    /// Whether the identity has these rights for a key, and for all keys that begin with `key`.
     pub fn covers(&self, wanted: Rights, key: &[u8]) -> bool {
         self.everywhere.contains(wanted)
             || (self.everywhere | self.grants.prefixes.rights_of(key)).contains(wanted)
     }
 }
 
-/// Rights by prefix, in the order of the prefixes. A search takes a logarithmic number of comparisons.
+/// Rights by prefix, sorted by prefix. A search takes a logarithmic number of comparisons.
 #[derive(Debug, PartialEq, Eq)]
 struct Prefixes(Box<[Prefix]>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Prefix {
     bytes: Box<[u8]>,
-    /// The rights for keys that begin with it, together with the rights of shorter prefixes.
+    /// Rights for keys that begin with this prefix, including the rights of shorter prefixes.
     rights: Rights,
-    /// The place of the longest other prefix that it begins with.
+    /// Position of the longest other prefix of this prefix.
     shorter: Option<u32>,
 }
 
@@ -182,7 +183,7 @@ impl Prefixes {
     fn new(mut by_prefix: Vec<(Box<[u8]>, Rights)>) -> Self {
         by_prefix.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         let mut prefixes: Vec<Prefix> = Vec::with_capacity(by_prefix.len());
-        // The previous prefix, and those that it begins with.
+        // The previous prefix and all prefixes of it, shortest first.
         let mut open: Vec<u32> = Vec::new();
         for (bytes, rights) in by_prefix {
             while open.last().is_some_and(|place| !bytes.starts_with(&prefixes[*place as usize].bytes)) {
@@ -202,7 +203,8 @@ impl Prefixes {
     }
 
     fn rights_of(&self, key: &[u8]) -> Rights {
-        // What begins a key comes before it, and between both lies only what begins with the same bytes.
+        // Every prefix of a key sorts before the key. All prefixes between a matching prefix and the key also begin
+        // with that matching prefix, so the chain from the nearest one contains the match.
         let mut place = self.0.partition_point(|prefix| *prefix.bytes <= *key).checked_sub(1);
         let Some(last) = place else { return Rights::NONE };
         let common = self.0[last].bytes.iter().zip(key).take_while(|(one, other)| one == other).count();
@@ -237,7 +239,7 @@ mod tests {
         assert!(!access.everywhere().intersects(Rights::ACQUIRE));
     }
 
-    /// Compares with a look at every prefix. The alphabet is small, so many prefixes begin with others.
+    /// Compares the search with a scan of all prefixes. The alphabet is small, so many prefixes begin with others.
     #[test]
     fn a_search_finds_the_rights_of_all_prefixes_of_a_key() {
         let mut seed = 7_u64;

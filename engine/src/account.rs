@@ -1,26 +1,26 @@
-//! What an identity has of the server, and how much of it there may be.
+//! Quotas of an identity, and counts of the resources that it uses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a quota limits.
+/// Resource that a quota limits.
 ///
-/// The first four are counted by what owns them, with [`Counted`]; the others by shards.
+/// The owners of the first four resources count them with [`Counted`]; shards count the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
     /// Open connections.
     Connections,
-    /// Connections that began in one second.
+    /// Connections that began in the current second.
     NewConnections,
-    /// Sessions.
+    /// Sessions of clients.
     Sessions,
-    /// Namespaces that its clients made.
+    /// Namespaces that the clients created.
     Namespaces,
-    /// Holds, waiters and registrations. A claim over several keys counts for each key.
+    /// Holds, waiters and registrations. A multi-key claim counts once for each key.
     Claims,
-    /// Claims that wait.
+    /// Waiting claims.
     Waiters,
-    /// Bytes of keys, paths, owners, request ids, metadata and values of its claims.
+    /// Bytes of keys, paths, owners, request ids, metadata and values of claims.
     Bytes,
 }
 
@@ -28,7 +28,7 @@ pub enum Resource {
 const RESOURCE_COUNT: usize = Resource::ALL.len();
 
 impl Resource {
-    /// All of them, in the order of their declaration.
+    /// All resources, in the order of their declaration.
     pub const ALL: [Self; 7] = [
         Self::Connections,
         Self::NewConnections,
@@ -39,7 +39,7 @@ impl Resource {
         Self::Bytes,
     ];
 
-    /// The name of the quota in the access file.
+    /// Returns the name of the quota in the access file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connections => "connections",
@@ -53,10 +53,10 @@ impl Resource {
     }
 }
 
-/// Whose account it is.
+/// Owner of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {
-    /// An identity.
+    /// One identity.
     Identity,
     /// The clients of an identity at one source address.
     Address,
@@ -64,17 +64,17 @@ pub enum Holder {
     Namespace,
 }
 
-/// A quota that leaves no room.
+/// Error of a request that would exceed a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the quota in the access file allows {max} {limit}")]
 pub struct QuotaReached {
-    /// What it limits, and whose quota it is.
+    /// Name of the resource and of the owner of the quota.
     pub limit: &'static str,
-    /// How much there may be.
+    /// Largest amount that the quota allows.
     pub max: u64,
 }
 
-/// The greatest amount of each resource. Without any by default.
+/// Largest amount of each resource. By default, nothing is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quotas([u64; RESOURCE_COUNT]);
 
@@ -85,38 +85,38 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// Returns how much of a resource there may be, if there is a limit.
+    /// Returns the largest amount of a resource, or `None` without a limit.
     pub fn get(&self, resource: Resource) -> Option<u64> {
         Some(self.0[resource as usize]).filter(|max| *max != u64::MAX)
     }
 
-    /// Limits a resource.
+    /// Limits a resource to `max`.
     pub fn set(&mut self, resource: Resource, max: u64) {
         // The largest number stands for no limit.
         self.0[resource as usize] = max.min(u64::MAX - 1);
     }
 
-    /// Returns whether no resource is limited.
+    /// Whether no resource is limited.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Counts what an identity has, or what it has at one source address, in all shards and workers.
+/// Counts of the resources of one owner, in all shards and workers.
 ///
-/// Each worker looks at the room first and adds later. So workers that serve the same identity at the same moment can exceed a quota, each by
-/// what one request adds.
+/// A worker first checks for room and adds later. Workers that serve the same owner at the same moment can thus exceed
+/// a quota, each by the amount of one request.
 #[derive(Debug)]
 pub struct Account {
     holder: Holder,
     used: [AtomicU64; RESOURCE_COUNT],
     max: [AtomicU64; RESOURCE_COUNT],
-    /// The second that [`Resource::NewConnections`] counts.
+    /// Second that the count of [`Resource::NewConnections`] is for.
     second: AtomicU64,
 }
 
 impl Account {
-    /// An account that has nothing.
+    /// Returns an account that has counted nothing.
     pub fn new(holder: Holder, quotas: &Quotas) -> Self {
         Self {
             holder,
@@ -126,14 +126,14 @@ impl Account {
         }
     }
 
-    /// Replaces the quotas. What is there already stays.
+    /// Replaces the quotas. Existing resources stay, even if they exceed the new quotas.
     pub fn set_quotas(&self, quotas: &Quotas) {
         for (max, new) in self.max.iter().zip(quotas.0) {
             max.store(new, Ordering::Relaxed);
         }
     }
 
-    /// How much of a resource there is.
+    /// Returns the counted amount of a resource.
     pub fn used(&self, resource: Resource) -> u64 {
         self.used[resource as usize].load(Ordering::Relaxed)
     }
@@ -141,7 +141,7 @@ impl Account {
     /// Checks that the quota has room for this amount of a resource.
     ///
     /// # Errors
-    /// If the quota does not have the room.
+    /// Returns an error if the quota does not have enough room.
     #[inline]
     fn has_room(&self, resource: Resource, more: u64) -> Result<(), QuotaReached> {
         let max = self.max[resource as usize].load(Ordering::Relaxed);
@@ -160,10 +160,10 @@ impl Account {
         debug_assert!(before >= less, "{resource:?}: {before} less {less}");
     }
 
-    /// Begins to count the new connections of this second, if it is another one.
+    /// Restarts the count of new connections if `second` is a new one.
     fn begin_second(&self, second: u64) {
         let last = self.second.load(Ordering::Relaxed);
-        // Another worker may be a second ahead. A longer step back is a clock that was set.
+        // Another worker may already be in the next second. A larger step back means that the clock was set back.
         let is_last = second == last || second.checked_add(1) == Some(last);
         if !is_last
             && self.second.compare_exchange(last, second, Ordering::Relaxed, Ordering::Relaxed).is_ok()
@@ -173,18 +173,18 @@ impl Account {
     }
 }
 
-/// The accounts of a client. None for an identity and a namespace without quotas.
+/// Accounts of a client. A field is `None` if there is no quota to count for.
 #[derive(Clone, Debug, Default)]
 pub struct Accounts {
-    /// The account of its identity.
+    /// Account of the client's identity.
     pub identity: Option<Arc<Account>>,
-    /// The account of its identity at its source address.
+    /// Account of the identity at the client's source address.
     pub address: Option<Arc<Account>>,
-    /// The account of its namespace.
+    /// Account of the client's namespace.
     pub namespace: Option<Arc<Account>>,
 }
 
-/// Two are equal if they are the same accounts.
+/// Two values are equal if they refer to the same accounts.
 impl PartialEq for Accounts {
     fn eq(&self, other: &Self) -> bool {
         let same = |one: &Option<Arc<Account>>, other: &Option<Arc<Account>>| {
@@ -199,15 +199,15 @@ impl PartialEq for Accounts {
 impl Eq for Accounts {}
 
 impl Accounts {
-    /// Nothing is counted.
+    /// No accounts.
     pub const NONE: Self = Self { identity: None, address: None, namespace: None };
 
-    /// Returns whether nothing is counted.
+    /// Whether there are no accounts.
     pub fn is_empty(&self) -> bool {
         self.identity.is_none() && self.address.is_none() && self.namespace.is_none()
     }
 
-    /// Those of them that are not among others.
+    /// Returns the accounts that `other` does not contain.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         let only = |own: &Option<Arc<Account>>, other: &Option<Arc<Account>>| {
@@ -224,28 +224,28 @@ impl Accounts {
         self.identity.iter().chain(&self.address).chain(&self.namespace)
     }
 
-    /// Checks that each of them has room for this amount of a resource.
+    /// Checks that each account has room for this amount of a resource.
     ///
     /// # Errors
-    /// If a quota does not have the room.
+    /// Returns an error if a quota does not have enough room.
     pub fn have_room(&self, resource: Resource, more: u64) -> Result<(), QuotaReached> {
         self.iter().try_for_each(|account| account.has_room(resource, more))
     }
 
-    /// Counts this amount of a resource.
+    /// Adds this amount of a resource to each account.
     pub fn add(&self, resource: Resource, more: u64) {
         self.iter().for_each(|account| account.add(resource, more));
     }
 
-    /// Counts this amount of a resource no longer.
+    /// Subtracts this amount of a resource from each account.
     pub fn subtract(&self, resource: Resource, less: u64) {
         self.iter().for_each(|account| account.subtract(resource, less));
     }
 
-    /// Counts one more of a resource until the returned value is dropped.
+    /// Counts one unit of a resource until the returned value is dropped.
     ///
     /// # Errors
-    /// If a quota does not have the room.
+    /// Returns an error if a quota does not have enough room.
     pub fn count(&self, resource: Resource) -> Result<Counted, QuotaReached> {
         self.have_room(resource, 1)?;
         self.add(resource, 1);
@@ -255,7 +255,7 @@ impl Accounts {
     /// Counts a connection that begins in this second.
     ///
     /// # Errors
-    /// If a quota does not have the room.
+    /// Returns an error if a quota does not have enough room.
     pub fn count_connection(&self, second: u64) -> Result<Counted, QuotaReached> {
         self.iter().for_each(|account| account.begin_second(second));
         self.have_room(Resource::NewConnections, 1)?;
@@ -265,7 +265,7 @@ impl Accounts {
     }
 }
 
-/// One of a resource that is counted while this value lives.
+/// One unit of a resource, counted until this value is dropped.
 #[derive(Debug)]
 pub struct Counted {
     accounts: Accounts,
@@ -273,7 +273,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Returns whether these accounts count it.
+    /// Whether exactly these accounts count the resource.
     pub fn is_in(&self, accounts: &Accounts) -> bool {
         self.accounts == *accounts
     }
@@ -285,7 +285,7 @@ impl Drop for Counted {
     }
 }
 
-/// How a refusal names a quota.
+/// Returns the name of a quota for refusals.
 const fn limit_name(holder: Holder, resource: Resource) -> &'static str {
     match (holder, resource) {
         (Holder::Identity, Resource::Connections) => "connections of the identity",

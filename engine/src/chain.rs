@@ -1,4 +1,4 @@
-//! Batches that wait in an atomic word, newest first.
+//! Chains of batches in an atomic word, newest batch first.
 
 #![expect(
     unsafe_code,
@@ -7,13 +7,14 @@
 
 use crate::sync::{AtomicUsize, Ordering};
 
-/// Words below this are states, everything else is the address of a node: nodes are aligned to at least four bytes.
+/// Smallest word that is an address. Smaller words are states; nodes are aligned to at least four bytes, so no address
+/// is below 4.
 pub(crate) const FIRST_ADDRESS: usize = 4;
 
-/// One batch in a chain. Whoever owns the word owns the nodes.
+/// Node of a chain, with one batch. The owner of the word owns the nodes.
 #[repr(align(8))]
 pub(crate) struct Node<B> {
-    /// The word that stood there before: an older node, or a state.
+    /// Previous value of the word: the address of an older node, or a state.
     older: usize,
     batch: B,
 }
@@ -28,8 +29,8 @@ impl<B> Node<B> {
     }
 }
 
-/// Tries to put `node` in front of what `word` holds, which must be `current`. If the word has changed meanwhile the
-/// node comes back together with what stands there now.
+/// Tries to put `node` in front of the chain in `word`, whose value must be `current`. If the word has changed, returns
+/// its present value and the node.
 pub(crate) fn push<B>(
     word: &AtomicUsize,
     current: usize,
@@ -37,21 +38,22 @@ pub(crate) fn push<B>(
 ) -> Result<(), (usize, Box<Node<B>>)> {
     node.older = current;
     let address = Box::into_raw(node);
-    // Release: whoever takes the chain with Acquire sees the batch and everything its sender did before.
+    // Release: a thread that takes the chain with Acquire sees the batch and all earlier writes of its sender.
     match word.compare_exchange(current, address as usize, Ordering::Release, Ordering::Relaxed) {
         Ok(_) => Ok(()),
         Err(actual) => {
-            // SAFETY: `address` came from `Box::into_raw` above, and as the exchange failed nobody else has seen it.
+            // SAFETY: `address` came from `Box::into_raw` above. The exchange failed, so no other thread has seen the
+            // address.
             Err((actual, unsafe { Box::from_raw(address) }))
         }
     }
 }
 
-/// The batches behind `head`, oldest first.
+/// Returns the batches of the chain that begins at `head`, oldest first.
 ///
 /// # Safety
-/// `head` must have been taken out of its word by an atomic swap with Acquire, and is passed here once. Then this
-/// thread alone owns the nodes: each was put there by [`push`] with the same `B`.
+/// `head` must have been taken out of its word by an atomic swap with Acquire, and must be passed here only once. This
+/// thread alone then owns the nodes. Each node must come from [`push`] with the same `B`.
 pub(crate) unsafe fn take<B>(head: usize) -> Vec<B> {
     let mut batches = Vec::new();
     let mut word = head;
@@ -79,7 +81,7 @@ mod tests {
         }
         let Err((actual, node)) = push(&word, 0, Node::new(Box::new(3))) else { panic!("the word changed") };
         assert_eq!((actual, *node.into_batch()), (current, 3));
-        // SAFETY: swapped out with Acquire, and used once.
+        // SAFETY: the word was swapped out with Acquire, and is used once.
         let batches: Vec<Box<i32>> = unsafe { take(word.swap(0, Ordering::Acquire)) };
         assert_eq!(batches, [0, 1, 2].map(Box::new));
     }

@@ -1,4 +1,4 @@
-//! The keys of a shard: each known key's counter and what hangs on it.
+//! Key records of a shard: the fence counter of each known key, and its claims.
 
 use crate::handle::{ClaimIx, KeyIx, PoolIx, QueueIx, TreeIx};
 use crate::ids::Scope;
@@ -10,46 +10,47 @@ use ahash::RandomState;
 
 /// Bits of [`Entry::flags`].
 pub(crate) mod flag {
-    /// The record is in use.
+    /// Whether the record is in use.
     pub(crate) const LIVE: u8 = 1 << 0;
-    /// `head` is a queue, or what `TREE` or `POOL` says; otherwise the only holder, or `FREE`.
+    /// Whether `head` is a queue, or a tree or pool if `TREE` or `POOL` is set. Without this flag, `head` is the only
+    /// holder, or `FREE`.
     pub(crate) const QUEUED: u8 = 1 << 1;
-    /// Used since the clock hand last came by.
+    /// Whether the key was used since the clock hand last passed.
     pub(crate) const USED: u8 = 1 << 2;
-    /// `head` is a tree, and the entry stands for its namespace. Set beside `QUEUED`.
+    /// Whether `head` is a tree and the record stands for its namespace. Set together with `QUEUED`.
     pub(crate) const TREE: u8 = 1 << 3;
-    /// `head` is a pool. Set beside `QUEUED`.
+    /// Whether `head` is a pool. Set together with `QUEUED`.
     pub(crate) const POOL: u8 = 1 << 4;
-    /// Its counter is in the durable log, and so is every grant of it from there on.
+    /// Whether the durable log has the counter of the key, and therefore must record each further grant.
     pub(crate) const LOCAL: u8 = 1 << 5;
-    /// Its counter is kept by a cluster.
+    /// Whether a cluster keeps the counter of the key.
     pub(crate) const QUORUM: u8 = 1 << 6;
 }
 
-/// One known key in 32 bytes.
+/// Record of one known key, in 32 bytes.
 #[derive(Debug, Default)]
 #[repr(C, align(32))]
 pub(crate) struct Entry {
     key: StoredKey,
     pub(crate) flags: u8,
     pub(crate) namespace: u16,
-    /// Number of the holder, queue, tree or pool, as the flags say; `FREE` without any.
+    /// Number of the holder, queue, tree or pool, depending on the flags; `FREE` without any.
     head: u32,
-    /// The fence of the newest grant.
+    /// Fence of the newest grant.
     pub(crate) fence: u64,
 }
 
 const _: () = assert!(size_of::<Entry>() == 32, "two keys to a cache line");
 
-/// In [`Entry::head`]: nobody holds the key or waits for it.
+/// Value of [`Entry::head`] for a key without holder and waiters.
 const FREE: u32 = u32::MAX;
 
-/// The record that has the claims of a key.
+/// Record that has the claims of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occupancy {
-    /// Nobody holds the key or waits for it.
+    /// The key has no holder and no waiter.
     Free,
-    /// One claim holds the key, and nobody waits for it.
+    /// One claim holds the key, and no claim waits for it.
     Held(ClaimIx),
     /// Several claims hold the key or wait for it.
     Queued(QueueIx),
@@ -59,7 +60,7 @@ pub(crate) enum Occupancy {
     Pool(PoolIx),
 }
 
-/// What an entry stands for.
+/// Kind of object that a key record stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A key, contended or not.
@@ -76,13 +77,13 @@ impl Entry {
         self.flags & flag != 0
     }
 
-    /// Nobody holds it or waits for it, and a grant of it needs neither log nor cluster.
+    /// Whether the key has no holder and no waiter, and a grant needs neither log nor cluster.
     #[inline]
     pub(crate) fn is_free_and_ephemeral(&self) -> bool {
         self.is_free() && !self.has(flag::LOCAL | flag::QUORUM)
     }
 
-    /// How durable its counter is.
+    /// Returns the durability of the counter.
     #[inline]
     pub(crate) fn scope(&self) -> Scope {
         if self.has(flag::QUORUM) {
@@ -119,7 +120,7 @@ impl Entry {
         }
     }
 
-    /// Whether nobody holds the key or waits for it.
+    /// Whether the key has no holder and no waiter.
     #[inline]
     pub(crate) fn is_free(&self) -> bool {
         self.head == FREE
@@ -160,7 +161,7 @@ impl Entry {
         self.head = holder.number();
     }
 
-    /// Replaces the only holder by a queue that has it.
+    /// Replaces the only holder by a queue that contains it.
     pub(crate) fn set_queue(&mut self, queue: QueueIx) {
         self.head = queue.number();
         self.flags |= flag::QUEUED;
@@ -184,7 +185,7 @@ impl Entry {
         self.flags |= flag::QUEUED | flag::POOL;
     }
 
-    /// Makes the key name no pool.
+    /// Ends the pool of the key record. The caller then frees the record.
     pub(crate) fn end_pool(&mut self) {
         self.flags &= !(flag::QUEUED | flag::POOL);
     }
@@ -195,20 +196,21 @@ impl Entry {
     }
 }
 
-/// Every key that is held, waited for, or remembered for its counter.
+/// Key records of all keys that are held, waited for, or kept for their counters.
 ///
-/// A key that becomes free keeps its entry, so that a key taken again and again touches no index. Beyond
-/// `idle_count_max` such entries a clock hand (second chance) takes away the least used; their counters fold into the
-/// **floor**, from which every key that is not known starts. So a fence may jump up, never back.
+/// A free key keeps its record, so acquiring the same key again touches no index. Beyond `idle_count_max` free keys, a
+/// clock hand (second chance) evicts the least used ones. Their counters fold into the **floor**, at which the counter
+/// of every unknown key starts. So a fence may jump up, but never goes back.
 #[derive(Debug)]
 pub(crate) struct KeyTable {
     pub(crate) entries: Slab<KeyIx, Entry>,
     index: HashIndex<KeyIx>,
     long_keys: LongKeys,
     hasher: RandomState,
-    /// Not below any fence of a key that is no longer known.
+    /// Lower bound for new counters; at least the highest fence of all evicted keys.
     floor: u64,
-    /// Keys whose counters are in the durable log and were folded into the floor, as long as that is not recorded.
+    /// Evicted keys with counters in the durable log. They stay here until the log records that the floor contains
+    /// them.
     pub(crate) folded: Vec<(u16, Box<[u8]>)>,
     idle_count: u32,
     idle_count_max: u32,
@@ -216,7 +218,7 @@ pub(crate) struct KeyTable {
 }
 
 impl KeyTable {
-    /// Memory of the table without long keys.
+    /// Returns the memory of the table in bytes, without long keys.
     pub(crate) fn len_bytes(&self) -> usize {
         self.entries.len_bytes() + self.index.len_bytes()
     }
@@ -224,7 +226,7 @@ impl KeyTable {
     pub(crate) fn new(hasher: RandomState, limits: &Limits) -> Self {
         let idle_count_max = limits.idle_key_count_max;
         Self {
-            // Every claim may have a key of its own, beside the idle ones.
+            // Every claim may have its own key, in addition to the idle keys.
             entries: Slab::with_capacity(limits.claim_count_max.saturating_add(idle_count_max)),
             index: HashIndex::new(limits.claim_count_max as usize + idle_count_max as usize),
             long_keys: LongKeys::default(),
@@ -242,13 +244,13 @@ impl KeyTable {
         hash(&self.hasher, namespace, key)
     }
 
-    /// Brings the place of a hash in the index near.
+    /// Prefetches the index group of this hash.
     #[inline]
     pub(crate) fn prefetch_index(&self, hash: u64) {
         self.index.prefetch(hash);
     }
 
-    /// Brings the entry near that is most likely the one of this hash.
+    /// Prefetches the key record that most likely has this hash.
     #[inline]
     pub(crate) fn prefetch_candidate(&self, hash: u64) {
         if let Some(entry) = self.index.candidate(hash) {
@@ -256,26 +258,27 @@ impl KeyTable {
         }
     }
 
-    /// The entry of a key, or `NONE`.
+    /// Returns the record of a key, or `NONE`.
     #[inline]
     pub(crate) fn find(&self, namespace: u16, key: &[u8], hash: u64) -> KeyIx {
         self.index.find(hash, |index| self.is(index, namespace, key)).unwrap_or(KeyIx::NONE)
     }
 
-    /// Whether this entry is that of the key.
+    /// Whether this record is the record of the key.
     #[inline]
     fn is(&self, index: KeyIx, namespace: u16, key: &[u8]) -> bool {
         self.entries.get(index).is_some_and(|entry| entry.is(namespace, key, &self.long_keys))
     }
 
-    /// A new entry for a key that has none. It counts as idle until someone holds it.
+    /// Adds a record for a key that has none. The key counts as idle until a claim holds it.
     #[cold]
     pub(crate) fn insert(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> KeyIx {
         self.evict_some();
         self.insert_beside(namespace, key, hash_of_key)
     }
 
-    /// Like [`KeyTable::insert`], but forgets no other key: whoever inserts several has found some that are idle still.
+    /// Adds a record like [`KeyTable::insert`], but evicts no other key. Callers that add several keys rely on the idle
+    /// ones that they found.
     pub(crate) fn insert_beside(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> KeyIx {
         let index = self.entries.allocate();
         self.entries[index] = Entry {
@@ -298,13 +301,13 @@ impl KeyTable {
         self.entries[index].key.bytes(&self.long_keys)
     }
 
-    /// The key is held or waited for from here on.
+    /// Notes that a key is held or waited for from now on.
     #[inline]
     pub(crate) fn leave_idle(&mut self) {
         self.idle_count -= 1;
     }
 
-    /// Nobody holds the key or waits for it any more.
+    /// Notes that the last claim of a key ended.
     #[inline]
     pub(crate) fn become_idle(&mut self, index: KeyIx) {
         let entry = &mut self.entries[index];
@@ -314,8 +317,8 @@ impl KeyTable {
         self.idle_count += 1;
     }
 
-    /// Moves the hand while there are too many idle keys, a few steps at most: a million keys that became free together
-    /// leave one by one, as others arrive.
+    /// Moves the clock hand by a few steps if there are too many idle keys. If a million keys become free together,
+    /// they are thus evicted gradually, as other keys arrive.
     pub(crate) fn evict_some(&mut self) {
         for _ in 0..CLOCK_HAND_STEPS {
             if self.idle_count == 0 || self.idle_count < self.idle_count_max {
@@ -335,8 +338,8 @@ impl KeyTable {
         }
     }
 
-    /// Forgets the key in this slot, if there is one in a namespace that this concerns and it is idle. Returns the namespace if
-    /// the key is not idle.
+    /// Evicts the key in this slot if it is idle and `concerns` accepts its namespace. Returns the namespace if the key
+    /// is accepted but not idle.
     pub(crate) fn forget(&mut self, slot: KeyIx, concerns: impl FnOnce(u16) -> bool) -> Option<u16> {
         let entry = self.entries.get(slot).filter(|entry| entry.has(flag::LIVE))?;
         let Entry { namespace, head, .. } = *entry;
@@ -382,12 +385,12 @@ impl KeyTable {
         self.floor
     }
 
-    /// No key that is not known begins below this from here on.
+    /// Raises the floor to at least `fence`: the counter of an unknown key never starts below it.
     pub(crate) fn raise_floor(&mut self, fence: u64) {
         self.floor = self.floor.max(fence);
     }
 
-    /// Whether one more idle key is kept.
+    /// Whether the table has room for one more idle key.
     pub(crate) fn has_room_for_idle(&self) -> bool {
         self.idle_count < self.idle_count_max
     }

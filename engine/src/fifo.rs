@@ -1,17 +1,18 @@
-//! A queue whose growth copies little.
+//! Queue that copies little when it grows.
 
 use std::collections::{LinkedList, VecDeque};
 
 /// Largest number of values in one chunk. Copying a chunk takes some microseconds.
 const CHUNK_LEN: usize = 1024;
 
-/// A queue in chunks of fixed size. A single buffer would be copied each time it doubles, which holds up one request for
-/// milliseconds if there are a million values.
+/// Queue in chunks of fixed size. A single buffer would be copied each time it doubles. With a million values, that
+/// delays one request for milliseconds.
 #[derive(Debug)]
 pub(crate) struct Fifo<T> {
-    /// The oldest values. Empty only if there are no values. Kept when its last value is taken, so a short queue allocates once.
+    /// Oldest values. Empty only if the queue is empty. The buffer is kept when its last value is removed, so a short
+    /// queue allocates once.
     front: VecDeque<T>,
-    /// The chunks behind `front`. Each has [`CHUNK_LEN`] values, except the last one, which has at least one.
+    /// Chunks behind `front`. Each has [`CHUNK_LEN`] values, except the last one, which has at least one.
     behind: LinkedList<VecDeque<T>>,
     /// Number of values in all chunks.
     count: usize,
@@ -24,25 +25,25 @@ impl<T> Default for Fifo<T> {
 }
 
 impl<T> Fifo<T> {
-    /// Returns true if there are no values.
+    /// Whether there are no values.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Number of values.
+    /// Returns the number of values.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    /// The oldest value.
+    /// Returns the oldest value.
     #[inline]
     pub(crate) fn front(&self) -> Option<&T> {
         self.front.front()
     }
 
-    /// The same, to change it.
+    /// Returns the oldest value for modification.
     #[inline]
     pub(crate) fn front_mut(&mut self) -> Option<&mut T> {
         self.front.front_mut()
@@ -73,7 +74,7 @@ impl<T> Fifo<T> {
         Some(value)
     }
 
-    /// All values, oldest first.
+    /// Returns all values, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.front.iter().chain(self.behind.iter().flatten())
     }
@@ -83,7 +84,7 @@ impl<T> Fifo<T> {
 mod tests {
     use super::*;
 
-    /// Number of values that the largest buffer has room for.
+    /// Returns the capacity of the largest buffer.
     fn room_max(fifo: &Fifo<u32>) -> usize {
         fifo.behind.iter().map(VecDeque::capacity).max().unwrap_or(0).max(fifo.front.capacity())
     }
@@ -93,7 +94,7 @@ mod tests {
         let mut fifo = Fifo::default();
         let mut model = VecDeque::new();
         let mut random = 1_u64;
-        // Longer and longer bursts of pushes, then of pops.
+        // Bursts of pushes and bursts of pops alternate, each long enough to use several chunks.
         for step in 0..200_000_u32 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let is_push = (random >> 33) % 16 < if step / 20_000 % 2 == 0 { 11 } else { 5 };

@@ -1,11 +1,13 @@
-//! Growth of vectors without a stall.
+//! Growth of vectors without long pauses.
 
-/// A vector of up to this many bytes may be copied as it grows, which takes some ten microseconds.
+/// Size in bytes up to which a growing vector may be copied, which takes some ten microseconds.
 const COPIED_BYTES_MAX: usize = 256 << 10;
 
-/// Makes room for one more value in a vector that is full. Up to [`COPIED_BYTES_MAX`] the capacity doubles. From there on the
-/// vector sets aside address space for `count_max` values, so it is never copied again; memory is used as values come. If
-/// the system refuses that much address space, or there are more values than `count_max`, the capacity doubles.
+/// Makes room for one more value in a full vector.
+///
+/// Up to [`COPIED_BYTES_MAX`], the capacity doubles. A larger vector reserves address space for `count_max` values, so
+/// it is never copied again; the system provides memory as values arrive. The capacity still doubles if the system
+/// refuses the address space, or if there are more than `count_max` values.
 #[cold]
 #[inline(never)]
 pub(crate) fn make_room<T>(vector: &mut Vec<T>, count_max: usize) {
@@ -16,7 +18,7 @@ pub(crate) fn make_room<T>(vector: &mut Vec<T>, count_max: usize) {
     }
 }
 
-/// Sets aside address space for `count_max` values. Returns whether there is room for one more value then.
+/// Reserves address space for `count_max` values. Returns whether the vector then has room for one more value.
 pub(crate) fn set_aside<T>(vector: &mut Vec<T>, count_max: usize) -> bool {
     let more = count_max.saturating_sub(vector.len());
     more > 0 && vector.try_reserve_exact(more).is_ok()

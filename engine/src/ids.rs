@@ -1,8 +1,8 @@
-//! Names that outlive a turn: lanes, requests, claims and counters.
+//! Identifiers that stay valid beyond one turn: of lanes, requests, claims and counters.
 
 use crate::handle::ClaimIx;
 
-/// Address of a lane: its worker, and its place there.
+/// Address of a lane: its worker and its place in that worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct LaneAddress {
     /// Worker that owns the lane.
@@ -39,13 +39,13 @@ impl ClaimId {
         Self { place, secret }
     }
 
-    /// Returns the shard that a place names. Places come from outside, so there may be no such shard.
+    /// Returns the shard that a place names. Clients send places, so the shard may not exist.
     #[inline]
     pub fn shard_of(place: u64) -> u16 {
         (place >> 48) as u16
     }
 
-    /// Returns the handle that a place names. There may be no such claim.
+    /// Returns the handle that a place names. The claim may not exist.
     #[inline]
     pub fn slot_of(place: u64) -> ClaimIx {
         ClaimIx::new(place as u32)
@@ -80,7 +80,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Returns whether the counter survives the process, given a log.
+    /// Whether the counter survives a restart of the process, if the server has a log.
     #[inline]
     pub fn is_durable(self) -> bool {
         self != Self::Ephemeral

@@ -1,65 +1,66 @@
-//! From the hash of a record to its handle.
+//! Index from the hash of a record to its handle.
 
 use crate::growing::make_room;
 use crate::handle::Handle;
 use crate::prefetch::prefetch;
 use std::marker::PhantomData;
 
-/// Entries of one group.
+/// Number of entries in one group.
 const GROUP_LEN: usize = 12;
-/// Entries per group, on average, at which the index begins to double.
+/// Average number of entries per group at which the index begins to double.
 const FILL_MAX: usize = 8;
-/// Beyond this many displaced entries a group no longer counts them, and every search that ends there goes on.
+/// Largest count of displaced entries of a group. A group with this count stops counting, and searches never end at it.
 const OVERFLOW_MAX: u32 = 255;
 
-/// Some entries and their tags, in one cache line.
+/// Group of entries and their tags, in one cache line.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 struct Group {
-    /// Bits of the hash of each entry; 0 marks a free place.
+    /// Seven hash bits of each entry with the highest bit set; 0 marks a free place.
     tags: [u8; GROUP_LEN],
-    /// How many entries belong here or before and lie behind this group.
+    /// Number of entries behind this group whose home is this group or an earlier one.
     overflow: u32,
     entries: [u32; GROUP_LEN],
 }
 
 const _: () = assert!(size_of::<Group>() == 64);
 
-/// An index by hash whose lookups take one cache miss: a table of groups of one cache line each, after F14 (Bronson and
+/// Index by hash with about one cache miss per lookup: a table of groups of one cache line each, after F14 (Bronson and
 /// Shi, 2019).
 ///
-/// A hash belongs to one group. Its entry lies there, or, if that was full, in one of the groups behind it; then each
-/// group that it passed counts it as overflow, so that a search knows where to stop and a removal leaves no trace. The
-/// index holds numbers only; the caller compares the keys.
+/// A hash has a home group. Its entry is in the home group or, if that was full, in one of the groups behind it. Each
+/// group that the entry passed counts it as overflow. So a search knows where to stop, and a removal leaves no
+/// tombstone. The index holds only numbers; the caller compares the keys.
 ///
 /// # Growth
 ///
-/// The index grows one group at a time, as linear hashing does (Litwin, 1980). While it doubles from `n` groups, each
-/// insertion adds one group behind the last, number `n + i`, and places the entries that belonged to group `i` anew: there or in
-/// the added group, as the next bit of their hashes says. So an insertion moves the entries of one group, however many there
-/// are, and a lookup looks in one place.
+/// The index grows one group at a time, as in linear hashing (Litwin, 1980). While it doubles from `n` groups, each
+/// insertion adds one group at the end, with number `n + i`. The entries of group `i` are then placed again. The next
+/// bit of each hash decides between group `i` and the new group. So an insertion moves the entries of one group,
+/// regardless of the size of the index, and each hash has only one home.
 ///
 /// # Lookups of a batch
 ///
-/// The three steps of a lookup can be done for many hashes at once, so that their misses overlap: [`HashIndex::prefetch`]
-/// brings the group, [`HashIndex::candidate`] names the entry to bring, [`HashIndex::find`] compares.
+/// A lookup has three steps, which can be done for many hashes at once to overlap their cache misses:
+/// [`HashIndex::prefetch`] prefetches the group, [`HashIndex::candidate`] returns the likely entry, and
+/// [`HashIndex::find`] compares.
 #[derive(Debug)]
 pub(crate) struct HashIndex<Ix> {
     groups: Vec<Group>,
-    /// The bits of a hash that choose its group: one less than the number of groups, rounded up to a power of two.
+    /// Bits of a hash that choose its group: the number of groups rounded up to a power of two, minus one.
     mask: usize,
     count: usize,
-    /// Number of entries from which on an insertion adds a group; 0 while the index doubles.
+    /// Number of entries from which an insertion adds a group; 0 while the index doubles.
     grow_at: usize,
-    /// Address space is set aside for this many groups once there are many.
+    /// Number of groups for which address space is reserved once the index is large.
     group_count_max: usize,
     handles: PhantomData<Ix>,
 }
 
 impl<Ix: Handle> HashIndex<Ix> {
-    /// An empty index for up to `entry_count_max` entries. Memory grows with the entries that there are.
+    /// Returns an empty index for up to `entry_count_max` entries. Its memory grows with the number of present entries.
     pub(crate) fn new(entry_count_max: usize) -> Self {
-        // The index has the most groups for its entries when it has just doubled, with `FILL_MAX + 1` entries for two groups.
+        // The ratio of groups to entries is highest just after doubling, with `FILL_MAX + 1` entries for two groups.
         let group_count_max = 2 * (entry_count_max / FILL_MAX + 1);
         Self {
             groups: vec![Group::default()],
@@ -71,12 +72,12 @@ impl<Ix: Handle> HashIndex<Ix> {
         }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    /// Memory of the groups.
+    /// Returns the memory of the groups in bytes.
     pub(crate) fn len_bytes(&self) -> usize {
         self.groups.len() * size_of::<Group>()
     }
@@ -84,7 +85,7 @@ impl<Ix: Handle> HashIndex<Ix> {
     #[inline]
     fn home(&self, hash: u64) -> usize {
         let number = hash as usize & self.mask;
-        // A group that is still to be added: its entries lie in the group that it will be split from.
+        // If the group does not exist yet, its entries are in the group that will be split.
         if number < self.groups.len() { number } else { number & self.mask >> 1 }
     }
 
@@ -93,25 +94,25 @@ impl<Ix: Handle> HashIndex<Ix> {
         if number + 1 < self.groups.len() { number + 1 } else { 0 }
     }
 
-    /// Step one of a lookup: brings the group of this hash near.
+    /// Prefetches the group of this hash. First step of a lookup.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         prefetch(&self.groups[self.home(hash)]);
     }
 
-    /// Step two: an entry that may be the one of this hash, most likely it.
+    /// Returns the entry that most likely has this hash. Second step of a lookup.
     #[inline]
     pub(crate) fn candidate(&self, hash: u64) -> Option<Ix> {
         self.groups[self.home(hash)].find(tag(hash), |_| true).map(|(_, entry)| Ix::new(entry))
     }
 
-    /// Step three: the entry of this hash for which `is` holds.
+    /// Returns the entry of this hash for which `is` returns true. Third step of a lookup.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is: impl FnMut(Ix) -> bool) -> Option<Ix> {
         self.place_of(hash, is).map(|(_, _, entry)| entry)
     }
 
-    /// The entry of this hash for which `is` holds: its group, its place there and its number.
+    /// Returns the group, the place and the handle of the entry of this hash for which `is` returns true.
     #[inline]
     fn place_of(&self, hash: u64, mut is: impl FnMut(Ix) -> bool) -> Option<(usize, usize, Ix)> {
         let home = self.home(hash);
@@ -131,7 +132,8 @@ impl<Ix: Handle> HashIndex<Ix> {
         }
     }
 
-    /// Adds an entry that is not there. `hash_of` returns the hash of any entry that is there, for when the index grows.
+    /// Adds an entry that the index does not contain. If the index grows, it calls `hash_of` for the entries that it
+    /// moves.
     #[inline]
     pub(crate) fn insert(&mut self, hash: u64, entry: Ix, hash_of: impl Fn(Ix) -> u64) {
         if self.count >= self.grow_at {
@@ -156,7 +158,7 @@ impl<Ix: Handle> HashIndex<Ix> {
         }
     }
 
-    /// Adds the next group and divides the entries of another one between both.
+    /// Adds the next group and divides the entries of another group between both.
     #[cold]
     #[inline(never)]
     fn add_group(&mut self, hash_of: impl Fn(Ix) -> u64) {
@@ -164,11 +166,12 @@ impl<Ix: Handle> HashIndex<Ix> {
         let mask = (added + 1).next_power_of_two() - 1;
         let split = added & mask >> 1;
         let mut moving = Vec::with_capacity(GROUP_LEN);
-        // Also those that stay: most that were displaced find room in their own group now. If they stayed displaced, ever more
-        // groups would count overflow, and searches would become long.
+        // Entries that stay in the split group are also placed again, because most displaced ones now fit into their
+        // home group. Otherwise more and more groups would count overflow, and searches would become long.
         self.take_out_where(split, |home, _| home == split, &hash_of, &mut moving);
         if self.groups[added - 1].overflow > 0 {
-            // Entries that passed the last group lie in the first ones. Left there they would pass each group that is added.
+            // Entries that passed the last group are in the first groups. If they stayed there, they would have to pass
+            // each new group.
             self.take_out_where(0, |home, number| home > number, &hash_of, &mut moving);
         }
         if self.groups.len() == self.groups.capacity() {
@@ -182,8 +185,8 @@ impl<Ix: Handle> HashIndex<Ix> {
         }
     }
 
-    /// Takes out the entries for whose group, and the group in which they lie, `is_wanted` holds. Looks in group `number` and behind
-    /// it, as far as there may be some that passed the groups before.
+    /// Removes the entries for which `is_wanted` returns true, given their home group and their actual group. Searches
+    /// group `number` and the groups behind it, until no entry can have passed further.
     fn take_out_where(
         &mut self,
         mut number: usize,
@@ -211,7 +214,7 @@ impl<Ix: Handle> HashIndex<Ix> {
         }
     }
 
-    /// Removes an entry. Without effect if it is not there.
+    /// Removes an entry. Has no effect if the entry is absent.
     #[inline]
     pub(crate) fn remove(&mut self, hash: u64, entry: Ix) {
         if let Some((number, at, _)) = self.place_of(hash, |other| other == entry) {
@@ -220,11 +223,12 @@ impl<Ix: Handle> HashIndex<Ix> {
         }
     }
 
-    /// Frees a place whose entry belongs to group `home` and lies in group `number`.
+    /// Frees the place `at` in group `number`, whose entry has the home group `home`.
     #[inline]
     fn take_out(&mut self, home: usize, number: usize, at: usize) {
         self.groups[number].tags[at] = 0;
-        // Every group that it had passed counted it; one that stopped counting keeps its mark for ever.
+        // Each group that the entry passed counted it. A group that reached the maximum keeps it forever, because its
+        // true count is unknown.
         let mut passed = home;
         while passed != number {
             let overflow = &mut self.groups[passed].overflow;
@@ -235,10 +239,10 @@ impl<Ix: Handle> HashIndex<Ix> {
         }
     }
 
-    /// Checks that each entry is where a search for its hash finds it, and that groups count what passed them. For tests.
+    /// Checks that a search finds each entry, and that groups count the entries that passed them. For tests.
     ///
     /// # Panics
-    /// If that does not hold.
+    /// Panics if a check fails.
     pub(crate) fn verify(&self, hash_of: impl Fn(Ix) -> u64) {
         let mut overflows = vec![0_u32; self.groups.len()];
         let mut count = 0;
@@ -269,36 +273,38 @@ impl<Ix: Handle> HashIndex<Ix> {
     }
 }
 
-/// Seven bits of the hash that do not choose the group. Never 0, which marks a free place.
+/// Returns a tag of seven hash bits that do not choose the group. The tag is never 0, which marks a free place.
 #[inline]
 fn tag(hash: u64) -> u8 {
     (hash >> 57) as u8 | 0x80
 }
 
-/// The highest bit of each byte: set in tags, not in free places.
+/// Highest bit of each byte, which is set in tags and clear in free places.
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
 impl Group {
-    /// The places that are in use, and their entries.
+    /// Returns the occupied places and their entries.
     fn iter(&self) -> impl Iterator<Item = (usize, u32)> {
         let is_used = |(at, entry): (usize, &u32)| (self.tags[at] != 0).then_some((at, *entry));
         self.entries.iter().enumerate().filter_map(is_used)
     }
 
-    /// The tags of the first eight places and of the other four.
+    /// Returns the tags of the first eight places and the tags of the other four.
     #[inline]
     fn tag_words(&self) -> [u64; 2] {
         let [a, b, c, d, e, f, g, h, i, j, k, l] = self.tags;
         [u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from(u32::from_le_bytes([i, j, k, l]))]
     }
 
-    /// The first place with this tag whose entry satisfies `is`, and the entry. A place behind one with this tag may be looked at
-    /// though its tag differs in the lowest bit, which costs a comparison of keys and no more. Free places are never looked at.
+    /// Returns the first place with this tag whose entry satisfies `is`, and the entry.
+    ///
+    /// The search may also compare the entry behind a match if its tag differs only in the lowest bit. That costs one
+    /// key comparison and is otherwise harmless. Free places never match.
     #[inline]
     fn find(&self, tag: u8, mut is: impl FnMut(u32) -> bool) -> Option<(usize, u32)> {
         const ONES: u64 = 0x0101_0101_0101_0101;
         for (word, first) in self.tag_words().into_iter().zip([0, 8]) {
-            // Where a byte is zero after the exclusive or, subtracting one borrows into its highest bit.
+            // A byte that is zero after the exclusive or matches: subtracting one borrows into its highest bit.
             let differing = word ^ (ONES * u64::from(tag));
             let mut matches = differing.wrapping_sub(ONES) & !differing & word & HIGH;
             while matches != 0 {
@@ -313,7 +319,7 @@ impl Group {
         None
     }
 
-    /// The first free place.
+    /// Returns the first free place.
     #[inline]
     fn free_place(&self) -> Option<usize> {
         let [low, high] = self.tag_words();
@@ -335,7 +341,7 @@ mod tests {
     use std::cell::Cell;
     use std::collections::BTreeMap;
 
-    /// A hash with many collisions of group and tag, and one without.
+    /// Returns one hash that often collides in group and tag, and one that does not.
     fn hashes(seed: u64) -> [u64; 2] {
         let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         [mixed & 0x8000_0000_0000_0003, RandomState::with_seeds(1, 2, 3, 4).hash_one(seed)]

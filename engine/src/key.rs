@@ -1,4 +1,4 @@
-//! Keys as the tables keep them: short ones in the record itself, longer ones out of line.
+//! Storage of keys: short keys inside the record, longer ones out of line.
 
 use crate::handle::handle;
 use crate::limits::KEY_LEN_MAX;
@@ -11,19 +11,21 @@ handle! {
     pub(crate) LongKeyIx
 }
 
-/// Longest key that is kept in its record.
+/// Length of the longest key that a record stores inline, in bytes.
 const INLINE_LEN: usize = 16;
 
-/// Stands for the length of a key that lies out of line.
+/// Marker in `len` for a key that is stored out of line.
 const LONG: u8 = u8::MAX;
 
-/// The key in a record, empty unless one was stored. The limiter's keys are never empty, so there an empty one marks a
-/// record that is not in use. The key table has a flag for that, since the empty key stands for a whole tree.
+/// Key of a record; empty unless one was stored.
+///
+/// The limiter has no empty keys, so an empty key marks an unused record there. The key table has a flag for that,
+/// because the empty key stands for a whole tree.
 #[derive(Debug, Default)]
 pub(crate) struct StoredKey {
-    /// The key with zeros behind it; of a longer one, its number in the first four bytes.
+    /// The key, padded with zeros. For a long key, the first four bytes are its number.
     bytes: [u8; INLINE_LEN],
-    /// The length of the key, or `LONG`.
+    /// Length of the key in bytes, or `LONG`.
     len: u8,
 }
 
@@ -31,7 +33,7 @@ impl StoredKey {
     #[inline]
     pub(crate) fn is(&self, key: &[u8], long_keys: &LongKeys) -> bool {
         if key.len() <= INLINE_LEN {
-            // Equal lengths mean an inline key here too, and what is behind it is zero on both sides.
+            // An equal length implies an inline key here too, and both keys are padded with zeros.
             usize::from(self.len) == key.len() && self.bytes == padded(key)
         } else {
             self.len == LONG && *long_keys.keys[self.number()] == *key
@@ -47,13 +49,13 @@ impl StoredKey {
         if self.len == LONG { &long_keys.keys[self.number()] } else { &self.bytes[..usize::from(self.len)] }
     }
 
-    /// The number of a key that lies out of line.
+    /// Returns the number of a key that is stored out of line.
     fn number(&self) -> LongKeyIx {
         LongKeyIx::new(u32::from_le_bytes([self.bytes[0], self.bytes[1], self.bytes[2], self.bytes[3]]))
     }
 }
 
-/// The keys of a table that do not fit into their records.
+/// Keys of a table that do not fit into their records.
 #[derive(Debug, Default)]
 pub(crate) struct LongKeys {
     keys: Slab<LongKeyIx, Box<[u8]>>,
@@ -65,7 +67,7 @@ impl LongKeys {
         self.keys.touched()
     }
 
-    /// The key as it goes into its record.
+    /// Returns the stored form of a key.
     pub(crate) fn store(&mut self, key: &[u8]) -> StoredKey {
         debug_assert!(key.len() <= KEY_LEN_MAX);
         if key.len() <= INLINE_LEN {
@@ -78,7 +80,7 @@ impl LongKeys {
         StoredKey { bytes, len: LONG }
     }
 
-    /// Forgets the key of a record that is given back.
+    /// Empties the key of a released record.
     pub(crate) fn discard(&mut self, key: &mut StoredKey) {
         if key.len == LONG {
             self.keys[key.number()] = Box::default();
@@ -88,7 +90,7 @@ impl LongKeys {
     }
 }
 
-/// The keyed hash of a key in its namespace.
+/// Returns the keyed hash of a key in its namespace.
 #[inline]
 pub(crate) fn hash(hasher: &RandomState, namespace: u16, key: &[u8]) -> u64 {
     let mut state = hasher.build_hasher();
@@ -99,7 +101,8 @@ pub(crate) fn hash(hasher: &RandomState, namespace: u16, key: &[u8]) -> u64 {
 
 #[inline]
 fn padded(key: &[u8]) -> [u8; INLINE_LEN] {
-    // Two overlapping loads instead of a copy of unknown length: this runs for every request.
+    // A key of exactly 16 bytes is copied with a constant length, which needs no call. This code runs for every
+    // request.
     let mut inline = [0; INLINE_LEN];
     if key.len() == INLINE_LEN {
         inline.copy_from_slice(key);

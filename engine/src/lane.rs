@@ -1,4 +1,4 @@
-//! Who asks: the lanes that have claims in a shard.
+//! Lanes: the clients that have claims in a shard.
 
 use crate::access::Access;
 use crate::account::{Accounts, Resource};
@@ -13,63 +13,65 @@ use crate::time::Time;
 use ahash::RandomState;
 use std::sync::Arc;
 
-/// What a lane is to a shard.
+/// State of a lane in a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum LaneState {
-    /// Someone listens.
+    /// The connection is open.
     #[default]
     Open,
-    /// The connection was lost; a session may bring it back.
+    /// The connection was lost; a client may resume the session.
     Detached,
-    /// Gone for ever; the record stays until its last claim ends.
+    /// The lane ended for good. Its record stays until its last claim ends.
     Closed,
 }
 
-/// One lane: a connection, or a connection's place in a session that outlives it. The number is local to the shard.
+/// A lane: a connection, or the place of a connection in a session that survives it. Its number is local to the shard.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) address: LaneAddress,
     pub(crate) owner: Arc<[u8]>,
-    /// Its identity and rights. `None`: it may do everything.
+    /// Identity and rights. Without them, the lane may do everything.
     pub(crate) access: Option<Arc<Access>>,
-    /// Count its claims, unless they are empty.
+    /// Accounts that count the claims of the lane, unless they are empty.
     pub(crate) accounts: Accounts,
-    /// How much they count.
+    /// Amounts of this lane in `accounts`.
     pub(crate) counts: Counts,
-    /// It had claims when it got accounts, which count none of their waiters and bytes.
+    /// Whether the lane had claims before it got accounts. The accounts count neither waiters nor bytes of those
+    /// claims.
     pub(crate) is_late: bool,
-    /// `accounts` are not empty.
+    /// Whether `accounts` are not empty.
     pub(crate) is_counted: bool,
-    /// The end of a claim means more than one claim less: the lane is counted, or closed.
+    /// Whether the end of a claim needs more than a smaller `claim_count`: the lane is counted or closed.
     pub(crate) needs_care: bool,
-    /// What it asks about lies in this namespace.
+    /// Namespace of all requests of the lane.
     pub(crate) namespace: u16,
     pub(crate) state: LaneState,
-    /// When its connection was last lost.
+    /// Time at which the connection was last lost.
     pub(crate) lost_at: Time,
-    /// Number of requests that had arrived in the shard by then. A waiter of an earlier request leaves, even if another
-    /// connection has resumed the lane since.
+    /// Number of requests that had arrived in the shard at `lost_at`. A waiter of an earlier request leaves, even if
+    /// another connection has resumed the lane since.
     pub(crate) lost_arrivals: u64,
-    /// Claims that hang on this lane: waiting, on its session's lease, or to be released when its connection is lost.
-    /// Those on the first list may not be in line with `state` yet, those on the second are.
+    /// Linked claims: waiters, holds on the session's lease, and holds that end with the connection. Claims in
+    /// `settled` agree with `state`; claims in `unsettled` may not yet.
     pub(crate) unsettled: LinkedClaims,
     pub(crate) settled: LinkedClaims,
     pub(crate) linked_count: u32,
-    /// Paths of all its sets, beside the first of each.
+    /// Number of paths of all sets of the lane, without the first path of each set.
     pub(crate) path_count: u32,
-    /// All claims that name this lane.
+    /// Number of all claims of the lane.
     pub(crate) claim_count: u32,
-    /// What the durable log says of its session, if it has one.
+    /// Identification of the lane's session in the durable log, if it has a session.
     pub(crate) session: Option<SessionTag>,
-    /// The session lives at least until then; for display.
+    /// Time until which the session lives at least; for display.
     pub(crate) session_end: Time,
-    /// Number of the work item that goes on with `unsettled`; 0 without one.
+    /// Number of the work item that continues with `unsettled`; 0 without one.
     pub(crate) settling: WorkNumber,
-    /// Claims on the session's lease end when the lane is closed.
+    /// Whether the session ended. If so, closing the lane ends the claims on the session's lease.
     pub(crate) session_ended: bool,
-    /// It was made for what an earlier server had granted: whose it is, is known when its session comes back.
+    /// Whether the lane was restored for grants of an earlier server process. Its client is unknown until the session
+    /// is resumed.
     pub(crate) is_restored: bool,
-    /// Keys that it watches, by the number of the watch.
+    /// Watched keys, each with the number of its watch.
     pub(crate) watches: Vec<(u32, KeyIx)>,
 }
 
@@ -79,7 +81,8 @@ impl Lane {
         self.needs_care = self.is_counted || state == LaneState::Closed;
     }
 
-    /// Moves what is counted from the old accounts to these. Of claims that were not counted, only their number is known.
+    /// Moves the counted amounts from the old accounts to these. For claims that were not counted before, only their
+    /// number is known.
     pub(crate) fn set_accounts(&mut self, accounts: Accounts) {
         if self.accounts == accounts {
             return;
@@ -97,7 +100,7 @@ impl Lane {
         self.set_state(self.state);
     }
 
-    /// Counts so much more of a resource, if the lane is counted.
+    /// Adds `more` of a resource to the counts, if the lane is counted.
     pub(crate) fn add(&mut self, resource: Resource, more: u64) {
         if self.is_counted {
             *self.counts.of(resource) += more;
@@ -105,7 +108,7 @@ impl Lane {
         }
     }
 
-    /// Counts so much less of a resource, but never less than nothing: what ends may not have been counted.
+    /// Subtracts `less` of a resource from the counts, but stops at 0: the ended claim may not have been counted.
     pub(crate) fn subtract(&mut self, resource: Resource, less: u64) {
         if self.is_counted {
             let count = self.counts.of(resource);
@@ -116,7 +119,7 @@ impl Lane {
     }
 }
 
-/// What accounts count of the claims of one lane.
+/// Amounts that accounts count for the claims of one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) claims: u64,
@@ -133,13 +136,13 @@ impl Counts {
         }
     }
 
-    /// Each resource with its count.
+    /// Returns each resource with its amount.
     pub(crate) fn all(self) -> [(Resource, u64); 3] {
         [(Resource::Claims, self.claims), (Resource::Waiters, self.waiters), (Resource::Bytes, self.bytes)]
     }
 }
 
-/// A list of claims that is linked through their details.
+/// List of claims, linked through their details.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkedClaims {
     pub(crate) first: ClaimIx,
@@ -152,10 +155,10 @@ impl Default for LinkedClaims {
     }
 }
 
-/// The index of lanes sets aside address space for this many.
+/// Number of lanes for which the index reserves address space.
 const LANE_COUNT_MAX: usize = 1 << 24;
 
-/// The lanes of a shard, by number and by address.
+/// Lanes of a shard, by number and by address.
 #[derive(Debug)]
 pub(crate) struct LaneTable {
     pub(crate) lanes: Slab<LaneIx, Lane>,
@@ -164,7 +167,7 @@ pub(crate) struct LaneTable {
 }
 
 impl LaneTable {
-    /// Memory of the table without the owners.
+    /// Returns the memory of the table in bytes, without the owners.
     pub(crate) fn len_bytes(&self) -> usize {
         self.lanes.len_bytes() + self.index.len_bytes()
     }
@@ -195,7 +198,7 @@ impl LaneTable {
         assert_eq!(self.index.len(), self.lanes.live_count() as usize, "lanes that are found");
     }
 
-    /// One claim of this lane is over.
+    /// Subtracts an ended claim from its lane. Removes the lane if it is closed and this was its last claim.
     #[inline]
     pub(crate) fn drop_claim(&mut self, index: LaneIx) {
         let lane = &mut self.lanes[index];
@@ -205,7 +208,7 @@ impl LaneTable {
         }
     }
 
-    /// Forgets a lane that is closed and has no claims.
+    /// Removes a lane that is closed and has no claims.
     #[cold]
     pub(crate) fn remove(&mut self, index: LaneIx) {
         let address = self.lanes[index].address;
@@ -215,7 +218,7 @@ impl LaneTable {
         self.lanes.release(index);
     }
 
-    /// Hangs a claim on its lane.
+    /// Links a claim to its lane. Has no effect if the claim is linked.
     pub(crate) fn link(
         &mut self,
         claims: &mut Slab<ClaimIx, Claim>,
@@ -231,7 +234,7 @@ impl LaneTable {
         lane.unsettled.push_front(claims, details, claim);
     }
 
-    /// Takes a claim off its lane. Without effect where it does not hang on it.
+    /// Unlinks a claim from its lane. Has no effect if the claim is not linked.
     pub(crate) fn unlink(
         &mut self,
         claims: &mut Slab<ClaimIx, Claim>,
@@ -248,7 +251,8 @@ impl LaneTable {
             let detail = &details[claims[claim].detail];
             (detail.lane_next, detail.lane_previous)
         };
-        // Only the ends tell which of the two lists it was on, and only the ends need to know.
+        // Claims do not record which list they are in. Only the ends of a list refer to it, so both lists are compared
+        // with the claim.
         for list in [&mut lane.unsettled, &mut lane.settled] {
             if list.first == claim {
                 list.first = next;
@@ -265,7 +269,7 @@ impl LaneTable {
         }
     }
 
-    /// The state of the lane changed: everything that hangs on it has to be looked at again.
+    /// Marks all linked claims as unsettled after the state of the lane changed.
     pub(crate) fn unsettle(
         &mut self,
         claims: &Slab<ClaimIx, Claim>,
@@ -286,7 +290,7 @@ impl LaneTable {
         lane.unsettled.first = settled.first;
     }
 
-    /// This claim, which is still linked, is in line with the state of its lane.
+    /// Marks a linked claim as settled: it agrees with the state of its lane.
     pub(crate) fn settle(
         &mut self,
         claims: &mut Slab<ClaimIx, Claim>,

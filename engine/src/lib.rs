@@ -1,11 +1,11 @@
-//! The lock model of Waymaker.
+//! Lock model of Waymaker.
 //!
-//! A [`Shard`] is one part of the keys and everything that is known about them. It is ordinary single-threaded Rust: it
-//! takes the time and a request, and says what follows as [`Effects`]. It reads no clock, no socket and no random
-//! source; the same seed and the same inputs give the same effects.
+//! A [`Shard`] has one part of the keys with all their state. It is ordinary single-threaded Rust: it takes the time
+//! and a request, and returns the consequences as [`Effects`]. It reads no clock, no socket and no random source; the
+//! same seed and the same inputs give the same effects.
 //!
-//! A [`TurnCell`] lets any worker run any shard, one at a time, and nobody waits for it; a [`Mailbox`] carries what
-//! workers send each other. These two are the only concurrent data structures.
+//! A [`TurnCell`] lets any worker run any shard, one worker at a time, and no worker waits for a turn. A [`Mailbox`]
+//! carries the messages between workers. These two are the only concurrent data structures.
 
 mod access;
 mod account;

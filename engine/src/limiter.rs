@@ -1,4 +1,4 @@
-//! The limiter: how much may be taken from a bucket of tokens, and when again.
+//! Rate limiter: decides whether tokens may be taken from a bucket, and if not, when.
 
 use crate::effect::{Allowance, Refusal};
 use crate::handle::handle;
@@ -13,43 +13,44 @@ handle! {
     pub(crate) BucketIx
 }
 
-/// The longest time in nanoseconds, for instants, periods, and for how long a bucket takes to fill: 292 years. The sum
-/// of two still fits.
+/// Longest time in nanoseconds, for instants, for periods and for filling a bucket: 292 years. The sum of two such
+/// times still fits.
 const TIME_MAX_NS: u64 = u64::MAX >> 1;
 
-/// What is asked of one bucket. A bucket holds at most `burst` tokens, gains `rate` in each period, and is full when it
-/// is first asked for.
+/// Request for one bucket. A bucket holds at most `burst` tokens, gains `rate` tokens in each period, and is full
+/// before its first use.
 ///
-/// One token comes every `period_ns / rate` nanoseconds, rounded up. So a bucket never gives more than its rate; what it
-/// gives less is below 0.1 % at a million tokens a second, and the more the faster it is, up to one token a nanosecond,
-/// which none exceeds.
+/// One token arrives every `period_ns / rate` nanoseconds, rounded up. So a bucket never exceeds its rate. Rounding
+/// loses less than 0.1 % at a million tokens per second. The loss grows with the rate, which is at most one token per
+/// nanosecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttle<'a> {
-    /// Which bucket.
+    /// Name of the bucket.
     pub name: &'a [u8],
-    /// The keyed hash of the namespace and the name.
+    /// Keyed hash of the namespace and the name.
     pub hash: u64,
-    /// Tokens that come in each period.
+    /// Number of tokens that arrive in each period.
     pub rate: u32,
-    /// How long a period is, in nanoseconds.
+    /// Length of a period in nanoseconds.
     pub period_ns: u64,
-    /// Tokens in a full bucket.
+    /// Number of tokens in a full bucket.
     pub burst: u32,
-    /// Tokens to take; 0 only looks.
+    /// Number of tokens to take; 0 only reads the state.
     pub cost: u32,
-    /// Gives `cost` tokens back instead, as far as there is room for them.
+    /// Whether to return `cost` tokens instead, as far as the bucket has room for them.
     pub refund: bool,
 }
 
 impl Throttle<'_> {
-    /// How long one token takes to come.
+    /// Returns the time in nanoseconds in which one token arrives.
     #[inline]
     fn emission_ns(&self) -> u64 {
-        // At least one, whatever was asked: `check` refuses the zeros.
+        // `check` refuses zeros, but runs separately, so this function must not divide by zero.
         self.period_ns.div_ceil(u64::from(self.rate).max(1)).clamp(1, TIME_MAX_NS)
     }
 
-    /// What is answered `missing_ns` before the bucket is full, and how long before that it is then.
+    /// Decides about a bucket that will be full in `missing_ns`. Returns the answer, and the time until the bucket is
+    /// full after it.
     #[inline]
     fn decide(&self, missing_ns: u64) -> (Allowance, u64) {
         let emission_ns = self.emission_ns();
@@ -77,33 +78,34 @@ impl Throttle<'_> {
     }
 }
 
-/// One bucket that is not full, or was not once, in 32 bytes.
+/// Bucket that is not full, or was not when it was last used, in 32 bytes.
 #[derive(Debug, Default)]
 #[repr(C, align(32))]
 struct Bucket {
-    /// Empty if the record is not in use.
+    /// Name of the bucket; empty if the record is not in use.
     name: StoredKey,
     namespace: u16,
-    /// When it will be full: its theoretical arrival time.
+    /// Instant at which the bucket will be full, also known as its theoretical arrival time.
     full_at_ns: u64,
 }
 
 const _: () = assert!(size_of::<Bucket>() == 32, "two buckets to a cache line");
 
-/// The buckets of a shard.
+/// Buckets of a shard.
 ///
-/// The generic cell rate algorithm (ITU-T I.371, as virtual scheduling): all that is known of a bucket is the instant at
-/// which it will be full if nobody takes any more. A token is worth the time in which it comes. Taking moves the instant
-/// later by what was taken, and is refused where it would lie more than a full bucket ahead of now; giving back moves it
-/// earlier. All of it is in whole nanoseconds, so nothing drifts, and what is given back is exactly what was taken.
+/// The algorithm is the generic cell rate algorithm (ITU-T I.371, as virtual scheduling). The only state of a bucket is
+/// the instant at which it will be full if no more tokens are taken. A token is worth the time in which it arrives.
+/// Taking tokens moves the instant later by their worth. It is refused if the instant would be more than a full bucket
+/// ahead of now. Returning tokens moves the instant earlier. All times are whole nanoseconds, so nothing drifts, and a
+/// refund exactly undoes a take.
 ///
-/// The instant says nothing about rate and burst. Whoever asks brings both, and those who ask with other ones count what
-/// is missing in other tokens.
+/// The instant does not depend on rate and burst, which each request brings along. A request with another rate or burst
+/// counts the missing time in tokens of its own size.
 ///
-/// A bucket is full once its instant has passed, and a full one is as if it had never been asked for. So dropping it
-/// changes no answer, and memory is bounded by the buckets that are not full, or by a count below which none is dropped:
-/// beyond it, for each new bucket a clock hand looks at a few old ones. Up to it, dropping a bucket that is asked again
-/// soon would cost more than keeping it.
+/// A bucket is full once its instant has passed, and a full bucket behaves like a new one. So removing it changes no
+/// answer. Memory is bounded by the number of buckets that are not full, or by `kept_bucket_count` if that is larger.
+/// Beyond that count, a clock hand checks a few old buckets for each new one. Below it, removing a bucket that is soon
+/// used again would cost more than keeping it.
 #[derive(Debug)]
 pub(crate) struct BucketTable {
     buckets: Slab<BucketIx, Bucket>,
@@ -112,20 +114,20 @@ pub(crate) struct BucketTable {
     hasher: RandomState,
     bucket_count_max: u32,
     kept_bucket_count: u32,
-    /// The limit of the memory of the process in bytes, while that is full. Then there are no new buckets.
+    /// Memory limit of the process in bytes, while the limit is reached. No bucket is added during that time.
     full_memory: Option<u64>,
-    /// The latest instant that was seen.
+    /// Latest instant of any request.
     now_ns: u64,
     hand: BucketIx,
 }
 
 impl BucketTable {
-    /// Memory of the table without long names.
+    /// Returns the memory of the table in bytes, without long names.
     pub(crate) fn len_bytes(&self) -> usize {
         self.buckets.len_bytes() + self.index.len_bytes()
     }
 
-    /// An empty table, bounded by `limits`.
+    /// Returns an empty table, bounded by `limits`.
     pub(crate) fn new(hasher: RandomState, limits: &Limits) -> Self {
         let Limits { bucket_count_max, kept_bucket_count, .. } = *limits;
         Self {
@@ -141,19 +143,19 @@ impl BucketTable {
         }
     }
 
-    /// The keyed hash of a bucket, for [`Throttle::hash`].
+    /// Returns the keyed hash of a bucket, for [`Throttle::hash`].
     #[inline]
     pub(crate) fn hash(&self, namespace: u16, name: &[u8]) -> u64 {
         hash(&self.hasher, namespace, name)
     }
 
-    /// Brings the place of a hash in the index near.
+    /// Prefetches the index group of this hash.
     #[inline]
     pub(crate) fn prefetch_index(&self, hash: u64) {
         self.index.prefetch(hash);
     }
 
-    /// Brings the bucket near that is most likely the one of this hash.
+    /// Prefetches the bucket that most likely has this hash.
     #[inline]
     pub(crate) fn prefetch_candidate(&self, hash: u64) {
         if let Some(bucket) = self.index.candidate(hash) {
@@ -161,7 +163,10 @@ impl BucketTable {
         }
     }
 
-    /// Refuses, by field, what no bucket can be. Asked for before anything is taken.
+    /// Checks the fields of a request. Callers check all buckets of a request before they take tokens from any of them.
+    ///
+    /// # Errors
+    /// Returns a refusal that names the invalid field.
     pub(crate) fn check(throttle: &Throttle<'_>) -> Result<(), Refusal> {
         if throttle.name.is_empty() {
             return Err(Refusal::bad_input("name", 0, "must not be empty"));
@@ -198,7 +203,7 @@ impl BucketTable {
         Ok(())
     }
 
-    /// What [`BucketTable::take`] would answer. Changes nothing.
+    /// Returns the answer that [`BucketTable::take`] would give, without changing anything.
     pub(crate) fn decide(&self, now_ns: u64, namespace: u16, throttle: &Throttle<'_>) -> Allowance {
         let now_ns = self.now_ns.max(now_ns.min(TIME_MAX_NS));
         let missing_ns = match self.find(namespace, throttle) {
@@ -208,13 +213,15 @@ impl BucketTable {
         throttle.decide(missing_ns).0
     }
 
-    /// Notes whether the memory of the process is full, and its limit in bytes.
+    /// Sets the memory limit of the process in bytes if the limit is reached, or `None` if it is not.
     pub(crate) fn set_full_memory(&mut self, limit: Option<u64>) {
         self.full_memory = limit;
     }
 
-    /// Takes the tokens, or gives them back; nothing changes unless the answer allows it. Refused only if there is no
-    /// room for another bucket that is not full.
+    /// Takes or returns tokens. Nothing changes unless the answer allows the request.
+    ///
+    /// # Errors
+    /// Returns a refusal only if the table has no room for another bucket that is not full.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -251,13 +258,13 @@ impl BucketTable {
         self.buckets.touched() + self.long_names.touched()
     }
 
-    /// The slots of buckets end here.
+    /// Returns the end of the slots for `forget_full`.
     pub(crate) fn end(&self) -> u32 {
         self.buckets.end()
     }
 
-    /// Forgets the bucket in this slot, if there is one in a namespace that this concerns and it is full. Returns the namespace
-    /// if the bucket is not full.
+    /// Removes the bucket in this slot if it is full and `concerns` accepts its namespace. Returns the namespace if it
+    /// is accepted but the bucket is not full.
     pub(crate) fn forget_full(
         &mut self,
         slot: BucketIx,
@@ -276,7 +283,7 @@ impl BucketTable {
         None
     }
 
-    /// Buckets in memory: those that are not full, and some that are full again and not forgotten.
+    /// Returns the number of buckets in memory. Some of them may be full again.
     pub(crate) fn bucket_count(&self) -> u32 {
         self.buckets.live_count()
     }
@@ -316,7 +323,7 @@ impl BucketTable {
         Ok(())
     }
 
-    /// Moves the hand over so many records, and forgets the full buckets among them.
+    /// Moves the clock hand over `steps` records, and removes the full buckets among them.
     fn sweep(&mut self, steps: u32) {
         for _ in 0..steps.min(self.buckets.end()) {
             let next = self.hand.number() + 1;
@@ -357,7 +364,7 @@ mod tests {
         BucketTable::new(hasher(), &Limits { bucket_count_max, kept_bucket_count, ..Limits::default() })
     }
 
-    /// Ten a second, a burst of ten.
+    /// Returns a request for a bucket of ten tokens that gains ten per second.
     fn throttle(name: &[u8], cost: u32) -> Throttle<'_> {
         let hash = hash(&hasher(), 1, name);
         Throttle { name, hash, rate: 10, period_ns: SECOND_NS, burst: 10, cost, refund: false }
@@ -462,7 +469,7 @@ mod tests {
         let ten = throttle(b"b", 10);
         assert!(take(&mut table, 5 * SECOND_NS, &ten).allowed);
         assert_eq!(take(&mut table, 0, &ten).retry_after_ns, SECOND_NS);
-        // The latest instant counts for all buckets.
+        // The latest instant applies to all buckets.
         take(&mut table, 6 * SECOND_NS, &throttle(b"other", 0));
         assert!(take(&mut table, 0, &ten).allowed);
     }
@@ -476,7 +483,7 @@ mod tests {
         }
         for name in names {
             assert!(!take(&mut table, 0, &throttle(name, 1)).allowed);
-            // Even where the hashes are the same.
+            // The hashes are equal, so the names must differ.
             let answer = table.take(0, 2, &throttle(name, 10));
             assert_eq!(answer.map(|answer| answer.allowed), Ok(true));
         }
@@ -545,7 +552,7 @@ mod tests {
         let refusal = Refusal::Overloaded { limit: "buckets per shard", value: 100 };
         assert_eq!(table.take(0, 1, &new), Err(refusal.clone()));
         assert!(table.decide(0, 1, &new).allowed, "the bucket itself would allow it");
-        // Those that are there go on, and so does what needs no bucket.
+        // Existing buckets still work, as do requests that need no bucket.
         assert!(take(&mut table, 0, &throttle(&7_u32.to_le_bytes(), 5)).allowed);
         assert!(take(&mut table, 0, &throttle(b"new", 0)).allowed);
         assert!(!take(&mut table, 0, &throttle(b"new", 11)).allowed);
@@ -569,7 +576,7 @@ mod tests {
     #[test]
     fn memory_is_bounded_by_the_buckets_that_are_not_full() {
         let mut table = table(1 << 20);
-        // Each name is asked for once, every microsecond another one, and its bucket is full a millisecond later.
+        // Each name is used once, one name per microsecond. Its bucket is full a millisecond later.
         for number in 0..10_000_000_u64 {
             let mut name = [b'n'; 20];
             name[..8].copy_from_slice(&number.to_le_bytes());
@@ -592,7 +599,7 @@ mod tests {
             take(&mut table, hour_later(number), &throttle(&number.to_le_bytes(), 5));
         }
         assert_eq!(table.bucket_count(), 100);
-        // All but the newest are full, and as if they had never been asked for.
+        // All buckets but the newest are full, and behave like new ones.
         assert_eq!(take(&mut table, hour_later(99), &throttle(&7_u32.to_le_bytes(), 10)).remaining, 0);
         for number in 100..10_000 {
             take(&mut table, hour_later(number), &throttle(&number.to_le_bytes(), 5));
@@ -611,7 +618,7 @@ mod tests {
                 for (rate, burst) in counts.iter().flat_map(|rate| counts.map(|burst| (*rate, burst))) {
                     for (cost, refund) in counts.iter().flat_map(|cost| [(*cost, false), (*cost, true)]) {
                         let throttle = Throttle { rate, period_ns, burst, cost, refund, ..throttle(b"b", 0) };
-                        // Nothing overflows even where nobody checked.
+                        // Requests that were not checked must not overflow either.
                         table.decide(now_ns, 1, &throttle);
                         if BucketTable::check(&throttle).is_ok() {
                             let answer = take(&mut table, now_ns, &throttle);
@@ -632,7 +639,7 @@ mod tests {
         assert!(!take(&mut table, u64::MAX, &throttle(b"b", 1)).allowed);
     }
 
-    /// A bucket by its definition: a number of tokens, in parts of one that come in a nanosecond each.
+    /// Reference model of a bucket: a number of token parts, one of which arrives each nanosecond.
     struct Oracle {
         parts: u128,
         now_ns: u64,
@@ -663,7 +670,7 @@ mod tests {
         }
     }
 
-    /// Rate, period and burst, from the ordinary to the extreme.
+    /// Generates rate, period and burst, from ordinary to extreme.
     fn rules() -> impl Strategy<Value = (u32, u64, u32)> {
         let rate = prop_oneof![1..20_u32, any::<u32>().prop_map(|rate| rate.max(1))];
         let period = prop_oneof![1..100_u64, 1..10 * SECOND_NS, 1..=TIME_MAX_NS];
@@ -674,8 +681,8 @@ mod tests {
         })
     }
 
-    /// A step: which bucket, what it costs as a part of its burst (in 1/8, or any), and the time since the step before,
-    /// as a part of how long the bucket takes to fill.
+    /// Step of a test: the bucket, its cost, whether it is a refund, and the time since the step before. The cost is in
+    /// 1/8 of the burst, or any number. The time is a part of the time to fill the bucket, or any number.
     type Step = (usize, Result<u32, u32>, bool, Result<u32, u64>);
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -732,7 +739,7 @@ mod tests {
                         prop_assert_eq!(answer, oracle.answer(now_ns, &throttle));
                         prop_assert_eq!(answer, decided);
                     }
-                    // The two others are not full.
+                    // The two other buckets are not full, so none can be removed for a third one.
                     Err(_) => {
                         let mut live_count = 0;
                         for (other, oracle) in &mut oracles {

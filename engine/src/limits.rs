@@ -1,45 +1,50 @@
-//! Every limit of the engine in one place. A table that is full refuses by name; nothing grows without end.
+//! All limits of the engine. A full table names its limit in the refusal; nothing grows without bounds.
 
-/// What bounds one shard. The server divides what holds for a node by the number of shards.
+/// Limits of one shard. The server divides its limits per node by the number of shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most claims, waiting or held. Bounds memory: 64 bytes each and what hangs on them.
+    /// Maximum number of claims, waiting or held. Bounds memory: 64 bytes for each claim, and more for its optional
+    /// parts.
     pub claim_count_max: u32,
-    /// Most free keys whose counter is kept; beyond it the least used fold into the floor.
+    /// Maximum number of free keys with a counter of their own. Beyond it, the counters of the least used keys fold
+    /// into the floor.
     pub idle_key_count_max: u32,
-    /// Most waiters of one key.
+    /// Maximum number of waiters of one key.
     pub waiter_count_per_key_max: u32,
-    /// Most claims of one lane in this shard that hang on the lane: waiting, on its session's lease, or to be released
-    /// when its connection is lost.
+    /// Maximum number of linked claims of one lane in this shard. Linked are waiters, holds on the session's lease, and
+    /// holds that end with the connection.
     pub linked_claim_count_per_lane_max: u32,
-    /// Most paths of sets, held or waiting, of one lane in this shard. The first path of each set does not count.
+    /// Maximum number of paths of sets, held or waiting, of one lane in this shard. The first path of each set does not
+    /// count.
     pub path_count_per_lane_max: u32,
-    /// Nodes of one tree namespace from which on new sets are refused. Its paths and each prefix of them are nodes. Bounds
-    /// memory: about 100 bytes each, and up to 500 where sets wait.
+    /// Number of nodes of a tree namespace from which new sets are refused. Each path and each prefix of a path is a
+    /// node. Bounds memory: about 100 bytes for each node, and up to 500 if sets wait there.
     pub node_count_per_tree_max: u32,
-    /// The same for all tree namespaces of the shard together.
+    /// Number of nodes of all tree namespaces of the shard from which new sets are refused.
     pub node_count_max: u32,
-    /// A set of several paths with more segments than this enters its tree over several turns.
+    /// Number of segments beyond which a set of several paths enters its tree over several turns.
     pub large_set_segment_count: u32,
-    /// Most pools whose capacity was set: these stay without holders and waiters. Bounds memory: about 200 bytes each and the name.
+    /// Maximum number of pools with a set capacity, which stay without holders and waiters. Bounds memory: about 200
+    /// bytes for each pool, and its name.
     pub set_pool_count_max: u32,
-    /// Most buckets that are not full.
+    /// Maximum number of buckets that are not full.
     pub bucket_count_max: u32,
-    /// Buckets up to this count are kept though they may be full again, since one that is asked often is soon needed once
-    /// more; beyond it full ones are forgotten.
+    /// Number of buckets that are kept although they may be full, because a frequently used bucket is soon needed
+    /// again. Beyond it, full buckets are removed.
     pub kept_bucket_count: u32,
-    /// The lease that a lease of 0 asks for.
+    /// Lease in milliseconds for a request with a lease of 0.
     pub lease_default_ms: u32,
-    /// The shortest lease.
+    /// Shortest lease in milliseconds.
     pub lease_min_ms: u32,
-    /// The longest lease; longer ones are clamped.
+    /// Longest lease in milliseconds; longer ones are clamped.
     pub lease_max_ms: u32,
-    /// By how much one step of priority moves a waiter ahead of its arrival.
+    /// Time in milliseconds by which one step of priority moves a waiter ahead of its arrival.
     pub priority_step_ms: u32,
-    /// The most that priority moves a waiter ahead, so that nobody is held back for longer.
+    /// Longest time in milliseconds by which priority moves a waiter ahead. It bounds the delay of the waiters that are
+    /// overtaken.
     pub priority_boost_max_ms: u32,
-    /// Expiries, grants and other follow-up work that one turn does before it serves requests. What is left waits for the
-    /// next turn, so that no fan-out holds a shard for long. At least [`WORK_PER_TURN_MIN`].
+    /// Number of steps of follow-up work, such as expiries and grants, before a turn serves requests. The rest waits
+    /// for the next turn, so no fan-out holds a shard for long. At least [`WORK_PER_TURN_MIN`].
     pub work_per_turn: u32,
 }
 
@@ -78,14 +83,14 @@ pub const LEASE_MIN_MS: u32 = 10;
 /// Default of [`Limits::lease_max_ms`].
 pub const LEASE_MAX_MS: u32 = 86_400_000;
 
-/// The follow-up work of one turn, unless it is limited otherwise.
+/// Default of `Limits::work_per_turn`.
 pub const WORK_PER_TURN: u32 = 256;
 
-/// The least follow-up work of a turn. With less, late waits use up every step of the grants that they wait for.
+/// Minimum of `Limits::work_per_turn`. With less, late waits use up all steps of the grants that they wait for.
 pub const WORK_PER_TURN_MIN: u32 = 4;
 
-/// Requests of a batch that are prefetched together: enough to hide the waiting for memory, few enough that what was
-/// brought is still near when it is used.
+/// Number of requests of a batch that are prefetched together. It is large enough to hide memory latency, and small
+/// enough that prefetched lines are still cached when they are used.
 pub const PREFETCH_COUNT: usize = 32;
 
 /// Longest key in bytes.
@@ -96,49 +101,51 @@ pub const OWNER_LEN_MAX: usize = 256;
 pub const REQUEST_ID_LEN_MAX: usize = 256;
 /// Longest metadata in bytes.
 pub const METADATA_LEN_MAX: usize = 4096;
-/// Longest type of what is registered in bytes.
+/// Longest type of a registration in bytes.
 pub const TYPE_NAME_LEN_MAX: usize = 256;
-/// Most items of one claim.
+/// Maximum number of items of one claim.
 pub const ITEM_COUNT_MAX: usize = 1024;
-/// Most keys that one lane watches in one shard, and most lanes that watch one key.
+/// Maximum number of keys that one lane watches in one shard, and of lanes that watch one key.
 pub const WATCH_COUNT_MAX: usize = 1024;
-/// Most prefixes that are frozen at a time.
+/// Maximum number of prefixes that are frozen at the same time.
 pub const FREEZE_COUNT_MAX: usize = 64;
-/// Frozen prefixes of a server at which a client is refused that may not freeze its whole namespace. The others are left to operators.
+/// Number of frozen prefixes of a server from which clients that may not freeze their whole namespace are refused. The
+/// remaining ones are reserved for operators.
 pub const FREEZE_COUNT_OF_PREFIXES_MAX: usize = FREEZE_COUNT_MAX * 3 / 4;
-/// How long after the end of its lease a lazy lock stays its owner's.
+/// Time after the end of its lease during which a lazy lock still belongs to its owner, in milliseconds.
 pub const LAZY_GRACE_MS: i64 = 5_000;
-/// How long after the end of its lease a lazy lock is forgotten.
+/// Time after the end of its lease at which a lazy lock is removed, in milliseconds.
 pub const LAZY_FORGET_MS: i64 = 48 * 3_600_000;
-/// The longest lease of what is registered; longer ones are clamped. Ten years.
+/// Longest lease of a registration in milliseconds: ten years. Longer ones are clamped.
 pub const REGISTRY_LEASE_MAX_MS: i64 = 10 * 365 * 86_400_000;
-/// Paths of a set whose rights are compared. For a set of more paths that another identity took, a client needs a right for every key.
+/// Maximum number of paths of a set whose rights are compared. For a larger set of another identity, a client needs a
+/// right for every key.
 pub const COMPARED_PATH_COUNT_MAX: usize = 32;
-/// Most holders, and most waiters, that an inspection names.
+/// Maximum number of holders, and of waiters, in an inspection.
 pub const INSPECT_HOLDER_COUNT_MAX: usize = 64;
-/// Most paths, held or awaited, that are looked at to tell which sets overlap a path, so that it never takes long.
+/// Maximum number of paths, held or awaited, that a search for overlapping sets visits.
 pub const OVERLAP_SCAN_COUNT_MAX: usize = 1024;
-/// Most nodes that are looked at to find these paths: most paths share their prefixes with others.
+/// Maximum number of nodes that this search visits. Most paths share their prefixes with others.
 pub const OVERLAP_NODE_COUNT_MAX: usize = 4 * OVERLAP_SCAN_COUNT_MAX;
-/// Most claims, or pools, that one step of a listing looks at, so that a listing never holds a shard for long.
+/// Maximum number of claims or pools that one step of a listing visits, so that no listing holds a shard for long.
 pub const LIST_SCAN_COUNT_MAX: u32 = 4096;
-/// Most lanes that one step of a count of claims looks at.
+/// Maximum number of lanes that one step of a count of claims visits.
 pub const LANE_SCAN_COUNT_MAX: u32 = 1024;
-/// Most keys of which a shard counts the waits.
+/// Maximum number of keys for which a shard counts the waits.
 pub const CONTENDED_KEY_COUNT_MAX: usize = 32;
-/// Length of a window of counted waits. One or two windows are shown.
+/// Length of a window of counted waits in milliseconds. One or two windows are shown.
 pub const CONTENTION_WINDOW_MS: u64 = 60_000;
-/// Most waiters of a key that are compared to find the oldest one.
+/// Maximum number of waiters of a key that are compared to find the oldest one.
 pub const COMPARED_WAITER_COUNT_MAX: usize = 16;
-/// Positions in a queue ordered by priority are counted up to here.
+/// Highest queue position that is counted in a queue ordered by priority.
 pub const POSITION_COUNT_MAX: usize = 1024;
-/// Idle keys that the clock hand looks at for each new key while there are too many.
+/// Number of idle keys that the clock hand visits for each new key while there are too many.
 pub const CLOCK_HAND_STEPS: u32 = 32;
-/// Buckets that the clock hand looks at for each new one while more are kept than need be.
+/// Number of buckets that the clock hand visits for each new one while more than necessary are kept.
 pub const BUCKET_SWEEP_STEPS: u32 = 8;
-/// Buckets that it looks at for each new one while there is no room for it.
+/// Number of buckets that the clock hand visits for each new one while the table is full.
 pub const BUCKET_SWEEP_STEPS_FULL: u32 = 256;
-/// Most shards: an id has so many bits for it.
+/// Maximum number of shards. Claim ids reserve 16 bits for the shard, which is more than enough.
 pub const SHARD_COUNT_MAX: usize = 1 << 14;
 
 const _: () = {

@@ -1,4 +1,4 @@
-//! Waiters of one sort, in order.
+//! Waiters of one kind, in queue order.
 
 use crate::claim::{Claim, Detail, OrderKey, Position};
 use crate::handle::{ClaimIx, DetailIx};
@@ -7,8 +7,9 @@ use crate::slab::Slab;
 use std::collections::BTreeMap;
 use std::iter;
 
-/// Waiters that arrive in the order of their order keys form a list. A waiter whose priority puts it before the last of the list
-/// stands in a map beside it; the earlier of the two firsts is the first of the line. So adding a waiter costs no more if many wait.
+/// Line of waiters. Waiters that arrive in the order of their order keys form a list. A waiter whose priority puts it
+/// before the end of the list goes into a map beside it. The first waiter of the line is the earlier one of both
+/// firsts. So adding a waiter costs the same in a long line.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     listed: ClaimList,
@@ -21,19 +22,20 @@ impl Line {
         self.listed.count + self.preferred.len() as u32
     }
 
-    /// The first waiter, or `NONE`.
+    /// Returns the first waiter, or `NONE`.
     #[inline]
     pub(crate) fn first(&self, claims: &Slab<ClaimIx, Claim>, details: &Slab<DetailIx, Detail>) -> ClaimIx {
         let preferred = self.preferred.first_key_value().map(|(order, waiter)| (*order, *waiter));
         earlier(claims, details, self.listed.first, preferred)
     }
 
-    /// The first waiter of the list, or `NONE`.
+    /// Returns the first waiter of the list, or `NONE`.
     pub(crate) fn first_listed(&self) -> ClaimIx {
         self.listed.first
     }
 
-    /// The first waiter from a place on, or `NONE`. `listed` is the first one of the list from there on.
+    /// Returns the first waiter from the position `from` on, or `NONE`. `listed` must be the first waiter of the list
+    /// from that position on.
     #[inline]
     pub(crate) fn first_from(
         &self,
@@ -46,7 +48,7 @@ impl Line {
         earlier(claims, details, listed, preferred)
     }
 
-    /// Whether all waiters stand behind this place.
+    /// Whether all waiters are behind this position.
     pub(crate) fn begins_behind(
         &self,
         claims: &Slab<ClaimIx, Claim>,
@@ -57,7 +59,7 @@ impl Line {
         first.is_none() || order_of(claims, details, first) > order
     }
 
-    /// Whether no waiter stands behind this place.
+    /// Whether no waiter is behind this position.
     pub(crate) fn ends_by(
         &self,
         claims: &Slab<ClaimIx, Claim>,
@@ -68,7 +70,7 @@ impl Line {
         is_by(self.listed.last) && self.preferred.last_key_value().is_none_or(|(last, _)| *last <= order)
     }
 
-    /// Adds a waiter. Returns whether it stands in the list, at its end.
+    /// Adds a waiter. Returns whether it is now at the end of the list.
     #[inline]
     pub(crate) fn add(
         &mut self,
@@ -86,7 +88,7 @@ impl Line {
         is_listed
     }
 
-    /// Takes a waiter out, wherever it stands.
+    /// Removes a waiter at any position.
     #[inline]
     pub(crate) fn remove(
         &mut self,
@@ -94,7 +96,7 @@ impl Line {
         details: &Slab<DetailIx, Detail>,
         index: ClaimIx,
     ) {
-        // A waiter of the list has a neighbour, or is alone in it.
+        // A waiter of the list has a neighbour or is alone in the list. A waiter of the map has no position.
         let position = claims[index].position;
         if position != Position::NOWHERE || self.listed.first == index {
             self.listed.remove(claims, index);
@@ -104,7 +106,7 @@ impl Line {
         }
     }
 
-    /// The waiters in order, and their places.
+    /// Returns the waiters in order, with their order keys.
     pub(crate) fn walk(
         &self,
         claims: &Slab<ClaimIx, Claim>,
@@ -125,7 +127,7 @@ impl Line {
         })
     }
 
-    /// Checks that `listed` is the first waiter of the list from a place on. For tests.
+    /// Checks that `listed` is the first waiter of the list from the position `from` on. For tests.
     pub(crate) fn verify_from(
         &self,
         claims: &Slab<ClaimIx, Claim>,

@@ -1,4 +1,4 @@
-//! A list of claims, linked through the claims themselves.
+//! List of claims, linked through the claims themselves.
 
 use crate::claim::{Claim, Position};
 use crate::handle::ClaimIx;

@@ -1,4 +1,4 @@
-//! What other threads send to one, and whether they must wake it.
+//! Mailbox of a thread, and the decision whether a sender must wake the thread.
 
 #![expect(unsafe_code, reason = "takes ownership of chains of batches from an atomic word")]
 
@@ -10,12 +10,12 @@ use std::marker::PhantomData;
 const AWAKE: usize = 0;
 const ASLEEP: usize = 1;
 
-/// A mailbox with one reader and any number of senders, in one atomic word: awake, asleep, or the newest of the batches
-/// that were posted.
+/// Mailbox with one reader and any number of senders, in one atomic word. The word is AWAKE, ASLEEP, or the address of
+/// the newest batch.
 ///
-/// **What it promises.** No batch is lost and each is taken once, those of one sender in order. A sender is told to wake
-/// the reader exactly if it replaced ASLEEP, so a burst of batches costs one wake-up and a busy reader none. A reader
-/// that [`Mailbox::sleep`] allowed to sleep has an empty mailbox.
+/// **Guarantees.** No batch is lost, each is taken once, and the batches of one sender are taken in order. A sender
+/// must wake the reader exactly if its batch replaced ASLEEP. So a burst of batches costs one wake-up, and a busy
+/// reader costs none. If [`Mailbox::sleep`] allows the reader to sleep, the mailbox is empty.
 #[derive(Debug)]
 pub struct Mailbox<B> {
     word: CachePadded<AtomicUsize>,
@@ -34,7 +34,7 @@ impl<B> Default for Mailbox<B> {
 }
 
 impl<B> Mailbox<B> {
-    /// Posts a batch. True: the reader sleeps, and the caller must wake it.
+    /// Posts a batch. Returns whether the reader sleeps; if so, the caller must wake it.
     pub fn post(&self, batch: B) -> bool {
         let mut node = Node::new(batch);
         let mut current = self.word.load(Ordering::Relaxed);
@@ -46,18 +46,18 @@ impl<B> Mailbox<B> {
         }
     }
 
-    /// Everything that was posted, oldest first; the reader counts as awake from here on. Only the reader may call it.
+    /// Returns all posted batches, oldest first, and marks the reader as awake. Only the reader may call this function.
     #[inline]
     pub fn take(&self) -> Vec<B> {
         if self.word.load(Ordering::Relaxed) == AWAKE {
             return Vec::new();
         }
         let head = self.word.swap(AWAKE, Ordering::Acquire);
-        // SAFETY: swapped out with Acquire, and used once.
+        // SAFETY: the word was swapped out with Acquire, and is used once.
         unsafe { chain::take(head) }
     }
 
-    /// The reader is about to sleep. False: something was posted, so it must not.
+    /// Marks the reader as asleep. Returns false if a batch was posted; the reader must then not sleep.
     pub fn sleep(&self) -> bool {
         match self.word.compare_exchange(AWAKE, ASLEEP, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => true,
@@ -72,7 +72,7 @@ impl<B> Mailbox<B> {
 impl<B> Drop for Mailbox<B> {
     fn drop(&mut self) {
         let word = self.word.swap(AWAKE, Ordering::Acquire);
-        // SAFETY: swapped out above; `&mut self` proves that no sender is left.
+        // SAFETY: the word was swapped out above; `&mut self` proves that no sender is left.
         drop(unsafe { chain::take::<B>(word) });
     }
 }
@@ -109,6 +109,6 @@ mod tests {
         assert!(!mailbox.post(1) && !mailbox.sleep(), "a reader with mail must not sleep");
         assert_eq!(mailbox.take(), [1]);
         assert!(mailbox.sleep() && mailbox.post(2) && !mailbox.post(3));
-        // What was not taken is dropped with the mailbox.
+        // The mailbox drops the batches that were not taken.
     }
 }

@@ -2,34 +2,35 @@
 
 use crate::time::Nanos;
 
-/// One measurement. Durations are differences of the readings of the clock that turns are given, so a duration within one turn is 0.
+/// Measurement of a shard. Durations are differences between clock readings of turns, so a duration within one turn is
+/// 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// A waiter was granted after this time in its queue.
     Waited {
-        /// Nanoseconds.
+        /// Time in nanoseconds.
         nanos: u64,
     },
     /// A waiter was granted this long after its key, its permits or its paths became free.
     HandedOver {
-        /// Nanoseconds.
+        /// Time in nanoseconds.
         nanos: u64,
     },
-    /// A lease was renewed when this much of it remained.
+    /// A lease was renewed with this much of it remaining.
     Renewed {
-        /// Nanoseconds.
+        /// Remaining lease in nanoseconds.
         slack_nanos: u64,
     },
-    /// An acquire waits, and this number of claims waits for its key now, itself included.
+    /// A claim began to wait. `depth` claims now wait for its key, including this one.
     Queued {
         /// Number of waiters.
         depth: u32,
     },
-    /// A hold ended that its holder did not release.
+    /// A hold ended without a release by its holder.
     Lost(LossReason),
 }
 
-/// Why a holder lost its hold.
+/// Reason why a holder lost its hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LossReason {
     /// Its lease expired.
@@ -45,11 +46,11 @@ pub enum LossReason {
 }
 
 impl LossReason {
-    /// All of them, in the order of their discriminants.
+    /// All reasons, in the order of their discriminants.
     pub const ALL: [Self; 5] =
         [Self::Expired, Self::ConnectionLost, Self::SessionEnded, Self::Forced, Self::ReleasedElsewhere];
 
-    /// The name of the reason in metrics.
+    /// Returns the name of the reason in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Expired => "expired",
@@ -61,12 +62,13 @@ impl LossReason {
     }
 }
 
-/// When a key, a pool or a tree last became free for its waiters; nothing was freed since its last grant without it.
+/// Time at which a key, a pool or a tree last became free for its waiters. `NEVER` if nothing was freed since its last
+/// grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct FreedAt(Nanos);
 
 impl FreedAt {
-    /// Nothing was freed.
+    /// Nothing was freed since the last grant.
     pub(crate) const NEVER: Self = Self(Nanos::ZERO);
 
     #[inline]
@@ -74,7 +76,7 @@ impl FreedAt {
         Self(instant)
     }
 
-    /// The measurement of a waiter that is granted now because of it.
+    /// Returns the measurement of a waiter that is granted now, or `None` if nothing was freed.
     #[inline]
     pub(crate) fn handed_over(self, now: Nanos) -> Option<Measure> {
         (self != Self::NEVER).then(|| Measure::HandedOver { nanos: now.since(self.0) })

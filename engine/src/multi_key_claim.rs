@@ -1,4 +1,4 @@
-//! Multi-key claims as all their shards know them. `shard/multi_key` has the rules.
+//! Multi-key claims as all their shards see them. `shard/multi_key` has the rules.
 
 use crate::handle::ClaimIx;
 use crate::ids::ClaimId;
@@ -6,28 +6,29 @@ use crate::stable_hash::stable_hash;
 use crate::time::Time;
 use std::sync::Arc;
 
-/// A multi-key claim while it waits, as all its shards know it.
+/// Waiting multi-key claim, as all its shards see it.
 ///
 /// # How a multi-key claim is granted
 ///
-/// A waiting multi-key claim has one *stub* in the queue of each of its keys. One step adds all stubs, with the turns of all shards.
-/// So two claims stand in the same order in every queue that they share, and cannot wait for each other in a circle. A stub blocks
-/// the waiters behind it as any waiter does, and holds nothing.
+/// A waiting multi-key claim has one *stub* in the queue of each of its keys. One step adds all stubs, while it has the
+/// turns of all shards. So two claims have the same order in all queues that they share, and cannot wait for each other
+/// in a circle. A stub blocks the waiters behind it as any waiter does, and holds nothing.
 ///
-/// The stub of the smallest key is the *home*. Only its shard has the timer, the ticket and the lane, and decides about the end of
-/// the wait. When the wait ends there, [`Effects::withdraw`](crate::Effects::withdraw) removes the other stubs.
+/// The stub of the smallest key is the *home*. Only its shard has the timer, the ticket and the lane, and decides about
+/// the end of the wait. When the wait ends there, [`Effects::withdraw`](crate::Effects::withdraw) removes the other
+/// stubs.
 ///
-/// When a stub becomes clear, its shard calls [`Effects::recheck`](crate::Effects::recheck) once. A worker then takes all turns and
-/// looks at every stub again. If all stubs are clear at this time, each becomes a hold with an id, a lease and a fence of its own.
-/// Otherwise nothing happens, and the stub that was not clear causes the next look. No worker waits while it has a turn, no key is
-/// held while another one is waited for, and a failed attempt uses no fence.
+/// When a stub becomes clear, its shard calls [`Effects::recheck`](crate::Effects::recheck) once. A worker then takes
+/// all turns and checks every stub again. If all stubs are clear, each becomes a hold with its own id, lease and fence.
+/// Otherwise nothing happens, and the stub that was not clear causes the next check. No worker waits while it has a
+/// turn, no key is held while the claim waits for another one, and a failed attempt uses no fence.
 #[derive(Debug, PartialEq, Eq)]
 pub struct MultiKeyClaim {
     /// Stubs in the order of the keys. The first one is the home.
     pub(crate) members: Box<[Member]>,
     /// Shards of all members, each once, in rising order.
     pub(crate) shards: Box<[u16]>,
-    /// The keys, by which a request id finds the claim again.
+    /// Keys of the claim, for repeated requests with its request id.
     pub(crate) keys: Arc<KeySet>,
     /// End of the wait. Only the home has a timer for it.
     pub(crate) wait_end: Time,
@@ -58,19 +59,19 @@ impl MultiKeyClaim {
     }
 }
 
-/// Keys of a multi-key claim, by which its request id finds it again.
+/// Keys of a multi-key claim, for repeated requests with its request id.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct KeySet {
-    /// Number of the set in the log; 0 if no log and no request id needs it. A client can choose two sets with the same number, so equal
-    /// numbers prove nothing.
+    /// Number of the set in the log; 0 if neither a log nor a request id needs it. A client can choose two sets with
+    /// equal numbers, so equal numbers prove nothing.
     number: u64,
-    /// Each key behind its length, so that two sets are equal exactly if these bytes are equal. Empty if no request id can ask for the
-    /// keys again.
+    /// Each key with its length in front, so two sets are equal exactly if these bytes are equal. Empty if the claim
+    /// has no request id.
     bytes: Box<[u8]>,
 }
 
 impl KeySet {
-    /// Returns the set of these keys, which are in bytewise order.
+    /// Returns the set of these keys, which must be in bytewise order.
     pub(crate) fn new<'a>(
         keys: impl Iterator<Item = &'a [u8]> + Clone,
         is_named: bool,
@@ -89,7 +90,8 @@ impl KeySet {
         Self { bytes: bytes.into(), number }
     }
 
-    /// Returns whether both sets have the same keys. Claims of one request share the value, so this mostly compares two addresses.
+    /// Whether both sets have the same keys. Claims of one request share the value, so this mostly compares two
+    /// addresses.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         std::ptr::eq(self, other) || self == other
     }
@@ -99,7 +101,7 @@ impl KeySet {
     }
 }
 
-/// Returns the number of this set in the log. The keys are in bytewise order.
+/// Returns the number of this set in the log. The keys must be in bytewise order.
 pub fn key_set_number<'a>(keys: impl Iterator<Item = &'a [u8]>) -> u64 {
     stable_hash(keys.map(|key| (key, false)))
 }

@@ -1,28 +1,28 @@
-//! The rules of one pool of permits: who is granted, and when.
+//! Rules of one pool of permits: which claim is granted, and when.
 
 use crate::effect::Refusal;
 use crate::handle::ClaimIx;
 use std::collections::BTreeMap;
 
-/// In which order a pool serves its waiters.
+/// Order in which a pool serves its waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PoolOrder {
-    /// As they arrived.
+    /// Order of arrival.
     #[default]
     Arrival,
-    /// By the time that each brought, then as they arrived. A late waiter with an early time goes to the front.
+    /// Order of the times that the claims brought, then of arrival. A late waiter with an early time goes to the front.
     Timestamp,
 }
 
-/// Where a claim stands in a pool. Fixed at arrival, and no two claims of a pool have the same.
+/// Queue position of a claim in a pool. It is fixed at arrival, and unique in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PoolKey {
-    /// 0 where the order is that of arrival.
+    /// Time that the claim brought, in microseconds; 0 for the order of arrival.
     timestamp_us: u64,
     arrival: u64,
 }
 
-/// A claim that waits for permits.
+/// Claim that waits for permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PoolWaiter {
     pub(crate) key: PoolKey,
@@ -30,45 +30,47 @@ pub(crate) struct PoolWaiter {
     pub(crate) permits: u64,
 }
 
-/// A number of permits, some of them held, and who waits for them.
+/// Pool of permits: its capacity, the number of held permits, and its waiters.
 ///
-/// The rule: a claim is granted once what is held and what all waiters up to and including it ask for fit into the
-/// capacity together. So nobody overtakes: a small request behind a big one waits, although it would fit. In order of
-/// arrival this is the same as: once the permits of all claims that came before it and live, and its own, fit.
+/// The rule: a claim is granted once its permits, the held ones, and the ones of all waiters before it fit into the
+/// capacity together. So no claim overtakes another: a small request behind a big one waits, although it would fit. In
+/// the order of arrival, this is equivalent to: a claim is granted once its permits fit together with the permits of
+/// all live claims that arrived before it.
 ///
-/// The pool decides and counts. Whoever owns it keeps the holders, takes each waiter that fits out and holds its permits,
-/// until none fits.
+/// The pool only decides and counts. Its owner keeps the holders. The owner also removes each waiter that fits and
+/// holds its permits, until no waiter fits.
 ///
-/// Holds never exceed the capacity by a grant, only by a capacity that was lowered: then nothing is granted until enough
-/// of them ended.
+/// No grant makes the held permits exceed the capacity; only a lower capacity does. In that case, the pool grants
+/// nothing until enough holds ended.
 #[derive(Debug)]
 pub(crate) struct Pool {
     capacity: u64,
-    /// The capacity was set by itself, not by the first claim, and stays when the last one is gone.
+    /// Whether the capacity was set explicitly instead of by the first claim. If so, the pool stays when its last claim
+    /// ends.
     is_set: bool,
     order: PoolOrder,
     held: u64,
     waiting: BTreeMap<PoolKey, (ClaimIx, u64)>,
-    /// The capacity was lowered, and the waiters from this one on have not been compared with it yet.
+    /// First waiter that was not yet compared with a lowered capacity.
     uncompared: Option<PoolKey>,
 }
 
-/// Result of a step of the search for waiters for which a pool has become too small.
+/// Result of one step of the search for waiters that exceed a lowered capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TooBig {
-    /// This waiter asks for more than there will ever be.
+    /// This waiter asks for more permits than the capacity.
     Found(PoolWaiter),
-    /// None of the waiters of this step does. There are others.
+    /// No waiter of this step exceeds the capacity, but others are left to compare.
     Later,
-    /// There is none.
+    /// No waiter exceeds the capacity.
     None,
 }
 
-/// Waiters that one step of this search compares: as much work as the refusal of one.
+/// Number of waiters that one step of the search compares, which is about as much work as one refusal.
 const COMPARED_PER_STEP: usize = 16;
 
 impl Pool {
-    /// A pool as its first claim describes it.
+    /// Returns a pool with the description of its first claim.
     pub(crate) fn new(capacity: u64, order: PoolOrder) -> Self {
         Self { capacity, is_set: false, order, held: 0, waiting: BTreeMap::new(), uncompared: None }
     }
@@ -77,7 +79,7 @@ impl Pool {
         self.capacity
     }
 
-    /// The capacity was set by itself.
+    /// Whether the capacity was set explicitly.
     pub(crate) fn is_set(&self) -> bool {
         self.is_set
     }
@@ -86,7 +88,7 @@ impl Pool {
         self.order
     }
 
-    /// Permits that are held.
+    /// Returns the number of held permits.
     pub(crate) fn held(&self) -> u64 {
         self.held
     }
@@ -95,7 +97,7 @@ impl Pool {
         self.waiting.len()
     }
 
-    /// Nothing is left that anyone would miss.
+    /// Whether the pool can be removed: it has no set capacity, no holders and no waiters.
     pub(crate) fn is_unused(&self) -> bool {
         !self.is_set && !self.is_in_use()
     }
@@ -105,7 +107,7 @@ impl Pool {
         self.held > 0 || !self.waiting.is_empty()
     }
 
-    /// Refuses a number of permits that could never be granted.
+    /// Refuses a number of permits that can never be granted.
     pub(crate) fn check(&self, permits: u64) -> Result<(), Refusal> {
         if permits == 0 {
             return Err(Refusal::bad_input("permits", 0, "must be at least 1"));
@@ -120,7 +122,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Where a claim stands that arrives as number `arrival` with this time.
+    /// Returns the queue position of claim number `arrival` with this time.
     pub(crate) fn key(&self, timestamp_us: u64, arrival: u64) -> PoolKey {
         let timestamp_us = match self.order {
             PoolOrder::Arrival => 0,
@@ -129,7 +131,7 @@ impl Pool {
         PoolKey { timestamp_us, arrival }
     }
 
-    /// Whether a claim that just arrived is granted at once: no waiter stands before it, and it fits.
+    /// Whether a claim that just arrived is granted at once: no waiter is before it, and its permits fit.
     pub(crate) fn fits_newcomer(&self, key: PoolKey, permits: u64) -> bool {
         let is_first = self.waiting.first_key_value().is_none_or(|(first, _)| key < *first);
         is_first && self.fits(permits)
@@ -141,35 +143,35 @@ impl Pool {
         debug_assert!(before.is_none(), "two claims have one key");
     }
 
-    /// The waiter in front, if it may be granted now. Those behind it are not looked at.
+    /// Returns the first waiter if it can be granted now. Waiters behind it must not overtake it.
     pub(crate) fn first_that_fits(&self) -> Option<PoolWaiter> {
         self.waiters().next().filter(|first| self.fits(first.permits))
     }
 
-    /// Takes a waiter out, wherever it stands: it was granted, or it left.
+    /// Removes a waiter at any position, after its grant or because it left.
     pub(crate) fn remove_waiter(&mut self, key: PoolKey) -> Option<PoolWaiter> {
         let (claim, permits) = self.waiting.remove(&key)?;
         Some(PoolWaiter { key, claim, permits })
     }
 
-    /// Permits are held from here on: they fit, or they were held before a restart.
+    /// Counts permits as held. They fit, or they were held before a restart.
     pub(crate) fn hold(&mut self, permits: u64) {
         // Each grant fits into the capacity, and `can_hold_more` checks each restored hold.
         self.held += permits;
     }
 
-    /// Returns whether the number of held permits stays countable with these permits.
+    /// Whether the number of held permits does not overflow with these permits.
     pub(crate) fn can_hold_more(&self, permits: u64) -> bool {
         self.held.checked_add(permits).is_some()
     }
 
-    /// The hold of so many permits is over.
+    /// Subtracts the permits of an ended hold.
     pub(crate) fn end_hold(&mut self, permits: u64) {
         self.held -= permits;
     }
 
-    /// Sets the capacity for good. Takes nothing from a holder; waiters may fit from here on, and those for which the
-    /// pool became too small stand in front of others for ever unless they are taken out.
+    /// Sets the capacity permanently. Holders keep their permits, and more waiters may fit. The owner must remove the
+    /// waiters that `next_too_big` finds, because they would block the waiters behind them forever.
     pub(crate) fn set_capacity(&mut self, capacity: u64) {
         if capacity < self.capacity {
             self.uncompared = self.waiting.first_key_value().map(|(first, _)| *first);
@@ -178,12 +180,12 @@ impl Pool {
         self.is_set = true;
     }
 
-    /// Takes the set capacity back, so that the pool goes with its last claim.
+    /// Removes the set capacity, so that the pool ends with its last claim.
     pub(crate) fn unset(&mut self) {
         self.is_set = false;
     }
 
-    /// Goes on looking for waiters that the pool could never serve since its capacity was lowered, in order.
+    /// Continues the search, in queue order, for waiters that the pool can never serve after its capacity was lowered.
     pub(crate) fn next_too_big(&mut self) -> TooBig {
         let Some(from) = self.uncompared else { return TooBig::None };
         let mut rest = self.waiting.range(from..);
@@ -197,7 +199,7 @@ impl Pool {
         if self.uncompared.is_some() { TooBig::Later } else { TooBig::None }
     }
 
-    /// The waiters in order.
+    /// Returns the waiters in order.
     pub(crate) fn waiters(&self) -> impl Iterator<Item = PoolWaiter> {
         self.waiting.iter().map(|(key, (claim, permits))| PoolWaiter {
             key: *key,
@@ -206,7 +208,7 @@ impl Pool {
         })
     }
 
-    /// How many stand before a waiter, counted up to `position_max`.
+    /// Returns the number of waiters before a position, counted up to `position_max`.
     pub(crate) fn position_of(&self, key: PoolKey, position_max: usize) -> usize {
         self.waiting.range(..key).take(position_max).count()
     }
@@ -222,8 +224,8 @@ mod tests {
     use PoolOrder::{Arrival, Timestamp};
     use proptest::prelude::*;
 
-    /// A pool with its holders, as a shard drives it. Claims are named by their number, which is also their time; what
-    /// becomes true is written down as `+claim`, `-claim` of a holder, and `x claim` of a waiter.
+    /// Pool with its holders, driven as a shard does. The number of a claim is also its time. The log has `+claim` for
+    /// a grant, `-claim` for the end of a hold, and `x claim` for the end of a wait.
     struct Driven {
         pool: Pool,
         arrivals: u64,
@@ -298,7 +300,7 @@ mod tests {
         }
     }
 
-    /// A pool of ten into which these claims came one after the other, what that said, and who waits.
+    /// Returns a pool of ten after these claims arrived one after the other, the resulting log, and the waiters.
     fn pool_of_ten(claims: &[(u32, u64)]) -> (Driven, String, Vec<u32>) {
         let mut driven = Driven::new(10, Arrival);
         for (claim, permits) in claims {
@@ -322,7 +324,7 @@ mod tests {
         assert_eq!((said.as_str(), waiting), ("+1 +2", vec![3, 4]));
     }
 
-    /// A pool of ten in which these hold and those wait, whether or not they would have had to.
+    /// Returns a pool of ten with these holders and waiters, even if the waiters would fit.
     fn pool_in_state(holders: &[(u32, u64)], waiters: &[(u32, u64)]) -> Driven {
         let mut driven = Driven::new(10, Arrival);
         for (claim, permits) in holders {
@@ -510,12 +512,12 @@ mod tests {
         assert!(!driven.pool.is_unused());
     }
 
-    /// What happens to the pool of a property.
+    /// Step of a property test.
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        /// A claim for so many permits, with this time.
+        /// A claim for this many permits, with this time.
         Insert(u64, u32),
-        /// The n-th of all that live leaves.
+        /// The n-th live claim leaves.
         Remove(usize),
         Resize(u64),
     }
@@ -530,7 +532,7 @@ mod tests {
         prop::collection::vec(step, 1..120)
     }
 
-    /// One claim of the naive model.
+    /// Claim of the naive model.
     #[derive(Clone, Copy, Debug)]
     struct Naive {
         order: (u32, usize),
@@ -541,7 +543,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// In order of arrival: a claim is granted once the permits of all that live up to and including it fit.
+        /// In the order of arrival, a claim is granted once its permits fit together with the permits of all live
+        /// claims before it.
         #[test]
         fn arrival_order_grants_match_the_closed_form(capacity in 1..=20_u64, steps in steps()) {
             follow(Arrival, capacity, &steps, |live, number| {
@@ -549,7 +552,7 @@ mod tests {
             })?;
         }
 
-        /// In any order: once what is held and what all that wait up to and including it ask for fits.
+        /// In any order, a claim is granted once its permits, the held ones, and the ones of all waiters before it fit.
         #[test]
         fn timestamp_order_grants_match_the_closed_form(capacity in 1..=20_u64, steps in steps()) {
             follow(Timestamp, capacity, &steps, |live, number| {
@@ -559,8 +562,8 @@ mod tests {
         }
     }
 
-    /// Compares a pool after each step with a list of all that live, in order, in which each is granted as soon as
-    /// `needed` for it fits.
+    /// After each step, compares a pool with a sorted list of all live claims. The list grants each claim as soon as
+    /// its `needed` permits fit.
     fn follow(
         order: PoolOrder,
         mut capacity: u64,
@@ -610,7 +613,7 @@ mod tests {
                     }
                 }
             }
-            // A newcomer was decided at once; whatever else changed grants from the head.
+            // `insert` grants a newcomer at once; all other changes grant from the front.
             if !matches!(step, Step::Insert(..)) {
                 while let Some(first) = pool.first_that_fits() {
                     pool.remove_waiter(first.key);

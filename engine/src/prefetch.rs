@@ -1,16 +1,16 @@
-//! Asking the processor to bring a cache line while other work goes on.
+//! Prefetches of cache lines, which the processor loads while other work continues.
 
 #![cfg_attr(
     target_arch = "x86_64",
     expect(unsafe_code, reason = "the instruction exists only as an intrinsic")
 )]
 
-/// Brings the line in which this value begins. A hint: without effect on any result, and on processors other than
-/// x86-64 without any effect at all.
+/// Prefetches the cache line in which this value begins. This is only a hint: it changes no result, and does nothing on
+/// processors other than x86-64.
 #[inline(always)]
 pub(crate) fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE is part of x86-64, and a prefetch never faults; the address is that of a live value besides.
+    // SAFETY: SSE is part of x86-64, and a prefetch never faults. The address is also that of a live value.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
             std::ptr::from_ref(value).cast(),

@@ -1,4 +1,4 @@
-//! The holders and waiters of a contended key.
+//! Holders and waiters of a contended key.
 
 use crate::claim::{Claim, Detail, OrderKey, flag};
 use crate::handle::{ClaimIx, DetailIx};
@@ -7,40 +7,42 @@ use crate::list::ClaimList;
 use crate::measure::FreedAt;
 use crate::slab::Slab;
 
-/// A key has a queue only while one claim alone does not tell its state: several holders, or any waiter.
+/// Queue of a key. A key has a queue only if one claim is not enough to describe its state: it has several holders, or
+/// waiters.
 ///
-/// Waiters stand in the order of their order keys, each sort in a [`Line`] of its own: writers, plain readers, and reading
-/// stubs. So the first of each sort is found in one step, however many waiters of another sort stand before it.
+/// Waiters are ordered by their order keys. Each kind has its own [`Line`]: writers, plain readers, and reading stubs.
+/// So the first waiter of each kind is found in one step, regardless of the number of other waiters before it.
 ///
 /// # Announced stubs
 ///
-/// A reading stub that is clear holds nothing and lets readers pass, so very many of them may stand in front. The shard
-/// announces once to its claim that it is clear. All waiters before `announced_end` are announced reading stubs, and grants go
-/// on behind them. A change that makes a stub unclear resets the end; later grants then announce all stubs again.
+/// A reading stub that is clear holds nothing and lets readers pass, so very many of them may be in front. The shard
+/// announces once to its claim that the stub is clear. All waiters before `announced_end` are announced reading stubs,
+/// and grants continue behind them. A change that makes a stub unclear resets the end; later grants then announce all
+/// stubs again.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) holders: ClaimList,
-    /// Number of holders that are reserved, which no response shows.
+    /// Number of reserved holders, which no response shows.
     pub(crate) reserved_count: u32,
     writers: Line,
     readers: Line,
-    /// Reading stubs.
+    /// Waiting stubs of readers.
     stubs: Line,
-    /// The waiter in front, or `NONE`.
+    /// First waiter of all kinds, or `NONE`.
     front: ClaimIx,
-    /// Place before which all waiters are announced reading stubs.
+    /// Position before which all waiters are announced reading stubs.
     announced_end: OrderKey,
     /// First listed waiter of `stubs` from `announced_end` on, or `NONE`.
     next_unannounced: ClaimIx,
-    /// Whether the waiter in front is a writing stub that was announced.
+    /// Whether the first waiter is a writing stub that was announced.
     front_announced: bool,
-    /// The number of the work item that stands ready to go on with the grants of this key; 0 without one.
+    /// Number of the work item that will continue the grants of this key; 0 without one.
     pub(crate) granting: u64,
-    /// When its last holder left, while grants because of that are left to later turns.
+    /// Time at which the last holder left, while the resulting grants are left to later turns.
     pub(crate) freed_at: FreedAt,
-    /// The version of the frozen prefixes for which its waiters were looked at again.
+    /// Version of the frozen prefixes for which the waiters were last checked.
     pub(crate) thawed: u64,
-    /// Somebody wants to know who holds the key; the queue stays for that.
+    /// Whether a client watches the holders of the key. The queue stays for the watch.
     pub(crate) watched: bool,
 }
 
@@ -69,13 +71,13 @@ impl Queue {
         self.writers.count() + self.readers.count() + self.stubs.count()
     }
 
-    /// The waiter in front, or `NONE`.
+    /// Returns the first waiter, or `NONE`.
     #[inline]
     pub(crate) fn first_waiter(&self) -> ClaimIx {
         self.front
     }
 
-    /// The waiters in order.
+    /// Returns the waiters in order.
     pub(crate) fn waiters(
         &self,
         claims: &Slab<ClaimIx, Claim>,
@@ -107,23 +109,25 @@ impl Queue {
         self.holders.count == 0 || shared && claims[self.holders.first].has(flag::SHARED)
     }
 
-    /// Whether a reader that arrives now has only readers before it that are clear: they wait for other keys of theirs.
+    /// Whether all waiters are reading stubs, which let a newly arrived reader pass: they wait for other keys of their
+    /// claims.
     pub(crate) fn is_readable_behind_waiters(&self) -> bool {
         self.writers.count() == 0 && self.readers.count() == 0
     }
 
-    /// Returns true if a reading stub waits. No other waiter lets others pass, so without one only the first waiter may be clear.
+    /// Whether a reading stub waits. Only reading stubs let other waiters pass, so without one only the first waiter
+    /// may be clear.
     pub(crate) fn has_reading_stubs(&self) -> bool {
         self.stubs.count() > 0
     }
 
-    /// Returns true if a writer waits. Otherwise all waiters read, and only holders keep readers out, so no waiter becomes clear when
-    /// another one leaves.
+    /// Whether a writer waits. Without one, all waiters read, and only holders keep readers out. So no waiter becomes
+    /// clear when another one leaves.
     pub(crate) fn has_writers(&self) -> bool {
         self.writers.count() > 0
     }
 
-    /// Whether all waiters before this place are readers.
+    /// Whether all waiters before this position are readers.
     pub(crate) fn only_readers_before(
         &self,
         claims: &Slab<ClaimIx, Claim>,
@@ -133,7 +137,7 @@ impl Queue {
         self.writers.begins_behind(claims, details, order)
     }
 
-    /// Whether all waiters before this place are reading stubs, which let readers pass.
+    /// Whether all waiters before this position are reading stubs, which let readers pass.
     pub(crate) fn only_clear_readers_before(
         &self,
         claims: &Slab<ClaimIx, Claim>,
@@ -144,7 +148,7 @@ impl Queue {
         lines.iter().all(|line| line.begins_behind(claims, details, order))
     }
 
-    /// The first waiter that is no announced stub, with which grants go on, or `NONE`.
+    /// Returns the first waiter that is not an announced stub, or `NONE`. Grants continue with this waiter.
     #[inline]
     pub(crate) fn next_to_grant(
         &self,
@@ -185,7 +189,7 @@ impl Queue {
         self.stubs.first_from(claims, details, self.announced_end, self.next_unannounced)
     }
 
-    /// Notes that this stub was announced. All stubs before it were.
+    /// Notes that this stub was announced. All stubs before it must have been announced.
     pub(crate) fn note_announced(
         &mut self,
         claims: &Slab<ClaimIx, Claim>,
@@ -203,13 +207,13 @@ impl Queue {
         }
     }
 
-    /// Has all stubs announced again.
+    /// Marks all stubs as not announced, so that they are announced again.
     pub(crate) fn forget_announced(&mut self) {
         (self.announced_end, self.next_unannounced, self.front_announced) =
             (OrderKey::FIRST, self.stubs.first_listed(), false);
     }
 
-    /// Notes that a claim that did not wait holds the key now. Stubs that conflict with it are announced again later.
+    /// Notes that a claim holds the key without having waited. Stubs that conflict with it will be announced again.
     pub(crate) fn note_newcomer_holds(&mut self, shared: bool) {
         if shared {
             self.front_announced = false;
@@ -218,7 +222,7 @@ impl Queue {
         }
     }
 
-    /// Returns true if a waiter with this order key stands before all others.
+    /// Whether a waiter with this order key is before all others.
     #[inline]
     pub(crate) fn is_before_all(
         &self,
@@ -229,7 +233,7 @@ impl Queue {
         self.front.is_none() || order < order_of(claims, details, self.front)
     }
 
-    /// Adds a waiter. The claim of a clear stub knows already that it is clear.
+    /// Adds a waiter. A clear stub counts as announced, because its claim knows that it is clear.
     pub(crate) fn add_waiter(
         &mut self,
         claims: &mut Slab<ClaimIx, Claim>,
@@ -245,7 +249,7 @@ impl Queue {
             self.front_announced = false;
         }
         if order < self.announced_end {
-            // A waiter is clear behind the newcomer only if the newcomer is a clear reading stub.
+            // A waiter behind the newcomer stays clear only if the newcomer is a clear reading stub.
             if !(is_clear_stub && is_shared) {
                 self.forget_announced();
             }
@@ -259,7 +263,8 @@ impl Queue {
         }
     }
 
-    /// How many stand before a waiter, counted up to `position_max` unless it is the last.
+    /// Returns the number of waiters before a waiter, counted up to `position_max`. For the last waiter, the number is
+    /// exact.
     pub(crate) fn position_of(
         &self,
         claims: &Slab<ClaimIx, Claim>,
@@ -275,7 +280,7 @@ impl Queue {
         before.take(position_max).count()
     }
 
-    /// Takes a waiter out, wherever it stands.
+    /// Removes a waiter at any position.
     pub(crate) fn remove_waiter(
         &mut self,
         claims: &mut Slab<ClaimIx, Claim>,

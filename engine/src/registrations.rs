@@ -1,14 +1,15 @@
-//! How many registrations of each type there are.
+//! Counts of registrations by type.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Counts of registrations by namespace and type. Registrations of one type share its name, so the counts need little memory.
+/// Counts of registrations by namespace and type. Registrations of one type share its name, so the counts need little
+/// memory.
 #[derive(Debug, Default)]
 pub(crate) struct Registrations(BTreeMap<u16, BTreeMap<Arc<[u8]>, u64>>);
 
 impl Registrations {
-    /// A registration begins. Returns the name of its type.
+    /// Counts a registration that begins. Returns the shared name of its type.
     pub(crate) fn begin(&mut self, namespace: u16, type_name: &[u8]) -> Arc<[u8]> {
         let types = self.0.entry(namespace).or_default();
         let known = types.get_key_value(type_name).map(|(name, _)| Arc::clone(name));
@@ -17,7 +18,7 @@ impl Registrations {
         name
     }
 
-    /// A registration ends, or gets another type.
+    /// Subtracts a registration that ends or gets another type.
     pub(crate) fn end(&mut self, namespace: u16, type_name: &[u8]) {
         let Some(types) = self.0.get_mut(&namespace) else { return };
         if let Some(count) = types.get_mut(type_name) {
@@ -36,7 +37,7 @@ impl Registrations {
         self.0.get(&namespace).and_then(|types| types.get(type_name)).copied().unwrap_or(0)
     }
 
-    /// Checks that these are all registrations, each with its namespace and type. For tests.
+    /// Checks that the counts match these registrations, each given by its namespace and type. For tests.
     pub(crate) fn verify<'a>(&self, registrations: impl Iterator<Item = (u16, &'a [u8])>) {
         let mut counted: BTreeMap<(u16, &[u8]), u64> = BTreeMap::new();
         registrations.for_each(|registration| *counted.entry(registration).or_default() += 1);

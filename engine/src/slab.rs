@@ -6,20 +6,20 @@ use crate::prefetch::prefetch;
 #[cfg(debug_assertions)]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Address space for this many records is set aside by a slab that was made without a number.
+/// Number of records for which a slab without a given capacity reserves address space.
 const RECORD_COUNT_MAX: u32 = 1 << 24;
 
-/// Records that stay where they are: address space for as many as there may be is set aside, and memory is used as records
-/// come, so growth copies nothing. A slab that was made without a number sets the address space aside when it has some
-/// thousand records. (If the system refuses so much, growth copies.)
+/// Records that never move. The slab reserves address space for the maximum number of records, and memory is used as
+/// records arrive, so growth copies nothing. A slab without a given capacity reserves the address space once it has
+/// some thousand records. If the system refuses the reservation, growth copies.
 #[derive(Debug)]
 pub(crate) struct Slab<Ix, T> {
     records: Vec<T>,
-    /// Records that were given back. Kept apart from the records, so that the next ones can be brought near.
+    /// Released records. They are in a list of their own, so the next ones can be prefetched.
     free: Vec<Ix>,
-    /// Address space is set aside for this many records.
+    /// Number of records for which address space is reserved.
     count_max: u32,
-    /// How often a record was looked at, in builds for tests.
+    /// Number of accesses to records, in builds with debug assertions.
     #[cfg(debug_assertions)]
     touched: AtomicU64,
 }
@@ -38,30 +38,30 @@ impl<Ix, T> Default for Slab<Ix, T> {
 
 #[cfg(debug_assertions)]
 impl<Ix, T> Slab<Ix, T> {
-    /// How often a record was looked at since the slab was made, and how many cache lines were copied. Tests limit it for
-    /// requests and turns, so they find every walk over many records.
+    /// Returns the number of accesses to records since the slab was created, plus the number of copied cache lines.
+    /// Tests limit it for requests and turns, so they find every walk over many records.
     pub(crate) fn touched(&self) -> u64 {
         self.touched.load(Ordering::Relaxed)
     }
 }
 
 impl<Ix: Handle, T> Slab<Ix, T> {
-    /// A slab with room for so many records.
+    /// Returns a slab with room for `capacity` records.
     pub(crate) fn with_capacity(capacity: u32) -> Self {
         let mut slab = Self { count_max: capacity, ..Self::default() };
         slab.set_aside();
         slab
     }
 
-    /// Sets aside address space for all records, and for the list of free records: if all of very many records end at once, growth
-    /// of that list would hold up all requests for milliseconds.
+    /// Reserves address space for all records and for the list of free records. If very many records end at once,
+    /// growth of that list would otherwise delay all requests for milliseconds.
     fn set_aside(&mut self) {
         let count_max = self.count_max as usize;
         set_aside(&mut self.records, count_max);
         set_aside(&mut self.free, count_max);
     }
 
-    /// A record to fill in. It holds whatever the last user left.
+    /// Returns a record to fill in. It still has the values of its last use.
     #[inline]
     pub(crate) fn allocate(&mut self) -> Ix
     where
@@ -92,18 +92,18 @@ impl<Ix: Handle, T> Slab<Ix, T> {
             *self.touched.get_mut() += (self.records.len() * size_of::<T>() / 64) as u64;
         }
         make_room(&mut self.records, self.count_max as usize);
-        // No more records can be given back than there are.
+        // The list of free records can be as long as the list of records.
         let room = self.records.capacity();
         set_aside(&mut self.free, room);
     }
 
-    /// Gives a record back.
+    /// Releases a record.
     #[inline]
     pub(crate) fn release(&mut self, index: Ix) {
         self.free.push(index);
     }
 
-    /// Brings near the record that will be allocated after `ahead` others.
+    /// Prefetches the record that will be allocated after `ahead` others.
     #[inline]
     pub(crate) fn prefetch_free(&self, ahead: usize) {
         if let Some(place) = self.free.len().checked_sub(ahead + 1) {
@@ -111,7 +111,7 @@ impl<Ix: Handle, T> Slab<Ix, T> {
         }
     }
 
-    /// Brings a record near, if there is one of this number.
+    /// Prefetches a record, if it exists.
     #[inline]
     pub(crate) fn prefetch(&self, index: Ix) {
         if let Some(record) = self.get(index) {
@@ -119,20 +119,20 @@ impl<Ix: Handle, T> Slab<Ix, T> {
         }
     }
 
-    /// The record, if there ever was one of this number.
+    /// Returns the record with this number, in use or not, if it exists.
     #[inline]
     pub(crate) fn get(&self, index: Ix) -> Option<&T> {
         self.touch();
         self.records.get(index.number() as usize)
     }
 
-    /// How many records are in use.
+    /// Returns the number of records in use.
     #[inline]
     pub(crate) fn live_count(&self) -> u32 {
         self.end() - self.free.len() as u32
     }
 
-    /// Memory of the records that were ever in use.
+    /// Returns the memory in bytes of all records that were ever in use, and of the list of free records.
     pub(crate) fn len_bytes(&self) -> usize {
         self.records.len() * size_of::<T>() + self.free.len() * size_of::<Ix>()
     }
@@ -163,7 +163,7 @@ impl<Ix, T> Slab<Ix, T> {
     #[inline(always)]
     fn touch(&self) {
         #[cfg(debug_assertions)]
-        // Two plain steps, since an atomic addition slows the tests down. No two threads use a slab at once.
+        // An atomic addition would slow the tests down, and no two threads use a slab at once.
         self.touched.store(self.touched.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
@@ -197,7 +197,7 @@ mod tests {
 
         #[test]
         fn records_keep_their_numbers_and_values(
-            // Some(n): give the n-th back; None: take a number of new ones, enough to grow several times.
+            // Some(n) releases the n-th record; None allocates `many` new ones, enough to grow several times.
             steps in prop::collection::vec(prop::option::weighted(0.5, 0..10_000_usize), 1..200),
             many in 1..200_u32,
         ) {

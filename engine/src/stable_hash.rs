@@ -1,7 +1,7 @@
-//! A hash that is the same on every machine and in every version: for what is written to disk.
+//! Hash for data on disk: it is the same on every machine and in every version.
 
-/// FNV-1a, 64 bits, over parts and a flag of each. Anyone can find parts with equal hashes, so nothing may be taken for equal
-/// because of it.
+/// Returns the 64-bit FNV-1a hash of parts, each with a flag. An attacker can find parts with equal hashes, so equal
+/// hashes prove nothing.
 pub(crate) fn stable_hash<'a>(parts: impl Iterator<Item = (&'a [u8], bool)>) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut add = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);

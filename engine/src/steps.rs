@@ -1,17 +1,17 @@
-//! How much follow-up work a turn does.
+//! Amount of follow-up work in a turn.
 
-/// Number of an item of follow-up work, different for each item of a shard. The record that the item is for keeps the number, so an item
-/// that outlived its record has no effect. Never 0.
+/// Number of an item of follow-up work, unique in its shard and never 0. The record of the item keeps the number, so an
+/// item whose record is gone has no effect.
 pub(crate) type WorkNumber = u64;
 
-/// Steps of follow-up work that are left in a turn.
+/// Remaining steps of follow-up work in a turn.
 ///
-/// A request is decided in a bounded number of steps. What follows from it may concern as many claims as there are: each loop
-/// over claims, items or waiters takes a step for each of them, and leaves the rest to a later turn when none is left.
+/// A request is decided in a bounded number of steps, but its consequences may concern any number of claims. Each loop
+/// over claims, items or waiters takes a step for each of them. If no step is left, it leaves the rest to a later turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steps {
     left: u32,
-    /// Steps that were taken, or asked for in vain.
+    /// Number of steps that were requested, granted or not.
     asked: u32,
 }
 
@@ -24,7 +24,7 @@ impl Steps {
         self.left += count;
     }
 
-    /// Takes a step, if one is left.
+    /// Takes a step. Returns whether one was left.
     #[inline]
     pub(crate) fn take(&mut self) -> bool {
         let is_left = self.left > 0;
@@ -33,7 +33,7 @@ impl Steps {
         is_left
     }
 
-    /// Takes up to so many steps for work that was done already.
+    /// Takes up to `count` steps for work that was done already.
     #[inline]
     pub(crate) fn charge(&mut self, count: u32) {
         self.left = self.left.saturating_sub(count);
@@ -43,7 +43,7 @@ impl Steps {
         self.left
     }
 
-    /// Returns the number of steps that were asked for, also in vain. A caller that gets none stops.
+    /// Returns the number of steps that were requested, granted or not. A caller that gets none stops.
     pub(crate) fn asked(&self) -> u32 {
         self.asked
     }

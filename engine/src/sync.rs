@@ -1,5 +1,5 @@
-//! The atomics of the turn cell and the mailbox, which loom and shuttle replace by their own: loom to explore every
-//! interleaving of a little, shuttle many random ones of more.
+//! Atomics of the turn cell and the mailbox. The tools loom and shuttle replace them with their own types. loom
+//! explores every interleaving of small tests, shuttle many random interleavings of larger ones.
 
 #[cfg(loom)]
 pub(crate) use loom::{cell::UnsafeCell, sync::atomic::AtomicUsize};
@@ -10,7 +10,7 @@ pub(crate) use std::sync::atomic::AtomicUsize;
 
 pub(crate) use std::sync::atomic::Ordering;
 
-/// `std`'s cell with loom's way of access, so that both builds share one text.
+/// Cell of `std` with the interface of loom's cell, so that both builds share one source.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

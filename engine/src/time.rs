@@ -1,42 +1,43 @@
-//! Instants as the engine sees them.
+//! Instants and durations of the engine.
 
-/// Milliseconds on a clock that never goes back (the machine's boot-time clock in a server, a counter in a test). The
-/// engine compares instants and never reads a clock.
+/// Milliseconds on a monotonic clock: the boot-time clock of the machine in a server, a counter in a test. The engine
+/// compares instants and never reads a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
 impl Time {
-    /// The first instant.
+    /// First instant.
     pub const ZERO: Self = Self(0);
-    /// An instant that is never reached.
+    /// Instant that is never reached.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The instant so many milliseconds after zero.
+    /// Returns the instant `millis` milliseconds after zero.
     #[inline]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// Milliseconds since zero.
+    /// Returns the milliseconds since zero.
     #[inline]
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// The instant `millis` later; `NEVER` stays.
+    /// Returns the instant `millis` milliseconds later; `NEVER` stays the same.
     #[inline]
     #[must_use]
     pub const fn after_ms(self, millis: u64) -> Self {
         Self(self.0.saturating_add(millis))
     }
 
-    /// Milliseconds from `earlier` to here; 0 if it is not earlier.
+    /// Returns the milliseconds from `earlier` to this instant; 0 if `earlier` is not earlier.
     #[inline]
     pub const fn ms_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Milliseconds from `earlier` to here as they stand in an answer: at most `u32::MAX`, which says "without end".
+    /// Returns the milliseconds from `earlier` to this instant for a response. The maximum is `u32::MAX`, which means
+    /// "without end".
     #[inline]
     pub const fn remaining_ms_since(self, earlier: Self) -> u32 {
         let millis = self.ms_since(earlier);
@@ -44,23 +45,23 @@ impl Time {
     }
 }
 
-/// Nanoseconds on the clock of [`Time`]. Durations are measured with them; every decision uses [`Time`].
+/// Nanoseconds on the clock of [`Time`]. They only measure durations; every decision uses [`Time`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(u64);
 
 pub(crate) const NANOS_PER_MS: u64 = 1_000_000;
 
 impl Nanos {
-    /// The first instant.
+    /// First instant.
     pub const ZERO: Self = Self(0);
 
-    /// The instant this number of nanoseconds after zero.
+    /// Returns the instant `nanos` nanoseconds after zero.
     #[inline]
     pub const fn new(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds from `earlier` to here; 0 if it is not earlier.
+    /// Returns the nanoseconds from `earlier` to this instant; 0 if `earlier` is not earlier.
     #[inline]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -73,7 +74,7 @@ impl Nanos {
         self.clamp(Self((last.0 + 1).saturating_sub(NANOS_PER_MS)), last)
     }
 
-    /// The first whole millisecond that is not before this instant.
+    /// Returns the first whole millisecond that is not before this instant.
     #[inline]
     pub const fn round_up(self) -> Time {
         Time(self.0.div_ceil(NANOS_PER_MS))
@@ -87,12 +88,12 @@ impl From<Time> for Nanos {
     }
 }
 
-/// One reading of the clock, as decisions and as measurements use it.
+/// Reading of the clock, for decisions and for measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Reading {
-    /// The first whole millisecond that is not before the reading.
+    /// First whole millisecond that is not before the reading.
     pub time: Time,
-    /// The reading itself.
+    /// Exact time of the reading.
     pub nanos: Nanos,
 }
 
@@ -106,7 +107,7 @@ impl Reading {
     }
 }
 
-/// A reading of a clock that knows only whole milliseconds.
+/// Returns the reading of a clock with whole milliseconds.
 impl From<Time> for Reading {
     #[inline]
     fn from(time: Time) -> Self {

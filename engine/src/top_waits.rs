@@ -1,32 +1,32 @@
-//! Finds the keys that claims wait for most often, in bounded memory.
+//! Search for the most contended keys in bounded memory.
 
 use crate::limits::{CONTENDED_KEY_COUNT_MAX, CONTENTION_WINDOW_MS};
 use crate::time::Time;
 use std::cmp::Reverse;
 
-/// Counts the waits of the newest one or two windows of time.
+/// Counts of waits in the newest one or two windows of time.
 ///
-/// Only the key of the first wait in a millisecond is counted, for all waits of that millisecond: the sum stays exact, and a busy shard
-/// compares few keys.
+/// All waits of one millisecond count for the key of its first wait. So the sum stays exact, and a busy shard compares
+/// few keys.
 #[derive(Debug)]
 pub(crate) struct TopWaits {
     current: TopKeys,
     current_began: Time,
     previous: TopKeys,
-    /// Length of the window of `previous`; 0 if there was none.
+    /// Length of the window of `previous` in milliseconds; 0 if there was none.
     previous_ms: u64,
-    /// When a wait was counted last, and the place of its key in `current`.
+    /// Time of the last counted wait, and the position of its key in `current`.
     counted: Option<(Time, usize)>,
-    /// Other waits of that millisecond.
+    /// Number of other waits of that millisecond.
     rest: u64,
 }
 
 /// The keys with the most waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contended {
-    /// Length of the time in which waits were counted.
+    /// Length in milliseconds of the time in which waits were counted.
     pub(crate) window_ms: u64,
-    /// The namespace, the key, and the number of waits; most waits first.
+    /// Namespace, key, and number of waits; most waits first.
     pub(crate) keys: Vec<(u16, Vec<u8>, u64)>,
 }
 
@@ -42,7 +42,7 @@ impl TopWaits {
         }
     }
 
-    /// A claim waits. Returns whether [`TopWaits::count`] has to be called for its key.
+    /// Notes that a claim waits. Returns whether the caller must call [`TopWaits::count`] for its key.
     #[inline]
     pub(crate) fn note(&mut self, now: Time) -> bool {
         if self.counted.is_some_and(|(counted_at, _)| counted_at == now) {
@@ -52,7 +52,7 @@ impl TopWaits {
         true
     }
 
-    /// Counts a wait for this key, which stands for the other waits of this millisecond.
+    /// Counts a wait for this key. The key also represents all other waits of this millisecond.
     pub(crate) fn count(&mut self, namespace: u16, key: &[u8], now: Time) {
         self.count_rest();
         self.roll(now);
@@ -83,7 +83,7 @@ impl TopWaits {
         Contended { window_ms: self.previous_ms + now.ms_since(self.current_began), keys }
     }
 
-    /// Forgets the keys of some namespaces, whose numbers may get another meaning.
+    /// Removes the keys of the namespaces that `concerns` accepts, because their numbers may get another meaning.
     pub(crate) fn forget(&mut self, concerns: impl Fn(u16) -> bool) {
         self.count_rest();
         self.counted = None;
@@ -92,7 +92,7 @@ impl TopWaits {
         }
     }
 
-    /// Begins a new window if the current one is over.
+    /// Begins a new window if the current one ended.
     fn roll(&mut self, now: Time) {
         let current_ms = now.ms_since(self.current_began);
         if current_ms < CONTENTION_WINDOW_MS {
@@ -103,15 +103,15 @@ impl TopWaits {
         (self.previous, self.previous_ms) = if current_ms < 2 * CONTENTION_WINDOW_MS {
             (current, current_ms)
         } else {
-            // Nothing happened for so long that the window is older than any that is shown.
+            // No wait was counted for so long that the current window is too old to be shown.
             (TopKeys::default(), CONTENTION_WINDOW_MS)
         };
         self.current_began = now;
     }
 }
 
-/// The Space-Saving algorithm of Metwally, Agrawal and El Abbadi: a key with more than 1/n of all waits has one of the n counters, and no
-/// counter is too small.
+/// Counters of the Space-Saving algorithm of Metwally, Agrawal and El Abbadi. A key with more than 1/n of all waits has
+/// one of the n counters, and no counter is too small.
 #[derive(Debug, Default)]
 struct TopKeys(Vec<Counter>);
 
@@ -129,7 +129,7 @@ impl Counter {
 }
 
 impl TopKeys {
-    /// Counts one wait for a key. Returns the place of its counter.
+    /// Counts one wait for a key. Returns the position of its counter.
     fn add(&mut self, namespace: u16, key: &[u8]) -> usize {
         let known = self.0.iter().position(|counter| counter.is_of(namespace, key));
         let place = known.unwrap_or_else(|| self.make_counter(namespace, key));
@@ -137,7 +137,7 @@ impl TopKeys {
         place
     }
 
-    /// Gives a key a new counter, or the smallest one.
+    /// Gives a key a new counter. If there are too many, the key replaces the key of the smallest counter.
     fn make_counter(&mut self, namespace: u16, key: &[u8]) -> usize {
         let counter = Counter { namespace, key: key.into(), waits: 0 };
         let counters = self.0.iter().enumerate();

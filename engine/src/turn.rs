@@ -1,4 +1,4 @@
-//! Who has a shard to itself, and what others left for it meanwhile.
+//! Exclusive turns at a shard, and the batches that other workers leave for it.
 
 #![expect(
     unsafe_code,
@@ -12,16 +12,16 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicU64;
 
-/// Nobody has the turn.
+/// State of the word without a turn.
 const FREE: usize = 0;
-/// Somebody has it, and nothing was left for them.
+/// State of the word with a turn and without batches.
 const HELD: usize = 1;
-// Anything else: somebody has it, and the word is the newest of the batches that others left.
+// Any other value means that a turn is held, and is the address of the newest batch that another thread left.
 
-/// A value that any thread may use, one at a time, and that nobody waits for. (Flat combining, Hendler, Incze, Shavit
-/// and Tzafrir 2010, reduced to one word.)
+/// Value that any thread may use, one thread at a time, without waiting. (Flat combining, Hendler, Incze, Shavit and
+/// Tzafrir 2010, reduced to one word.)
 ///
-/// One atomic word says who may enter and carries what the others left:
+/// One atomic word decides which thread may enter, and carries the batches that other threads left:
 ///
 /// ```text
 ///             enter                        hand_over                     hand_over
@@ -30,41 +30,40 @@ const HELD: usize = 1;
 ///     +------ leave -------+  +--------------- leave: take all, serve, try again -------+
 /// ```
 ///
-/// **What it promises.** Between `enter` and `leave` the turn's owner alone sees the value. A batch that was handed over
-/// is served exactly once, by whoever holds the turn then; none is left behind, because the only way from HELD to FREE is
-/// an exchange that fails when a batch is there. Batches of one sender are served in the order in which they were
-/// handed over.
+/// **Guarantees.** Between `enter` and `leave`, only the owner of the turn sees the value. Each batch is served exactly
+/// once, by the holder of the turn. None is left behind: the only way from HELD to FREE is an exchange, which fails if
+/// there is a batch. The batches of one sender are served in the order in which they were handed over.
 ///
-/// **What it does not.** If the thread that holds a turn is not scheduled, this value (and no other) is delayed. A turn
-/// that is dropped without `leave`, as a panic does, keeps its value locked for ever; the server aborts on panics.
+/// **Limits.** If the thread that holds a turn is not scheduled, this value (and no other) is delayed. A turn that is
+/// dropped without `leave`, for example by a panic, keeps its value locked forever; the server aborts on panics.
 pub struct TurnCell<S, B> {
-    /// Alone on its cache lines, so that a neighbour's turn does not disturb this one.
+    /// Atomic word of the turn, alone on its cache lines, so that turns of neighbouring cells do not slow it down.
     word: CachePadded<AtomicUsize>,
     value: UnsafeCell<S>,
     batches: PhantomData<B>,
-    /// No other cell of the process ever has this number.
+    /// Number of the cell, unique in the process.
     number: u64,
 }
 
-/// Cells made so far in this process. Not one of loom's atomics, because it orders nothing.
+/// Number of cells created by this process. This is not one of loom's atomics, because it orders nothing.
 static CELL_COUNT: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: the value is reached by one thread at a time (`Turn`), and moves between threads with it, so it must be Send;
-// batches are handed from one thread to another. Neither is ever shared.
+// SAFETY: one thread at a time reaches the value (`Turn`), and the value moves between threads with the turn, so it
+// must be Send. Batches move from one thread to another. Neither is ever shared.
 unsafe impl<S: Send, B: Send> Sync for TurnCell<S, B> {}
 // SAFETY: as above.
 unsafe impl<S: Send, B: Send> Send for TurnCell<S, B> {}
 
-/// What became of a batch that was handed over.
+/// Result of handing over a batch.
 pub enum HandedOver<'a, S, B> {
-    /// Whoever has the turn will serve it.
+    /// The batch was left for the thread that holds the turn.
     Left,
-    /// The turn was free by now and is yours, and so is the batch.
+    /// The turn was free. The caller now has the turn, and the batch back.
     Entered(Turn<'a, S, B>, B),
 }
 
 impl<S, B> TurnCell<S, B> {
-    /// A cell with a free turn.
+    /// Returns a cell with a free turn.
     pub fn new(value: S) -> Self {
         Self {
             word: CachePadded::new(AtomicUsize::new(FREE)),
@@ -77,14 +76,14 @@ impl<S, B> TurnCell<S, B> {
     /// Takes the turn if it is free.
     #[inline]
     pub fn enter(&self) -> Option<Turn<'_, S, B>> {
-        // Acquire: sees everything that the last turn did to the value.
+        // Acquire: sees all changes that the last turn made to the value.
         match self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Some(Turn::of(self)),
             Err(_) => None,
         }
     }
 
-    /// Leaves a batch for whoever has the turn, or takes the turn if nobody has it. Never waits.
+    /// Leaves a batch for the thread that holds the turn, or takes the turn if it is free. Never waits.
     pub fn hand_over(&self, batch: B) -> HandedOver<'_, S, B> {
         let mut node = Node::new(batch);
         let mut current = self.word.load(Ordering::Relaxed);
@@ -105,13 +104,14 @@ impl<S, B> TurnCell<S, B> {
 }
 
 impl<S, B> TurnCell<S, B> {
-    /// Takes up a turn that another thread passed on.
+    /// Resumes a turn that another thread passed on.
     ///
     /// # Panics
-    /// If it is the turn of another cell.
+    /// Panics if the pass is for another cell.
     #[expect(clippy::needless_pass_by_value, reason = "a pass is good for one turn")]
     pub fn resume(&self, pass: Pass) -> Turn<'_, S, B> {
-        // By number: another cell may have come to stand at the address of the one that the pass is for.
+        // Cells are compared by number, because another cell may have moved to the address of the cell that the pass is
+        // for.
         assert_eq!(pass.cell_number, self.number, "the pass is for another cell");
         Turn::of(self)
     }
@@ -120,14 +120,14 @@ impl<S, B> TurnCell<S, B> {
 impl<S, B> Drop for TurnCell<S, B> {
     fn drop(&mut self) {
         let word = self.word.swap(FREE, Ordering::Acquire);
-        // SAFETY: swapped out above; `&mut self` proves that no turn and no sender is left.
+        // SAFETY: the word was swapped out above; `&mut self` proves that no turn and no sender is left.
         drop(unsafe { chain::take::<B>(word) });
     }
 }
 
-/// A turn on its way to another thread.
+/// Turn on its way to another thread.
 ///
-/// It is good for one turn, so it can be used once:
+/// A pass is valid for one turn, so it can be used once:
 ///
 /// ```
 /// # use waymaker_engine::TurnCell;
@@ -148,11 +148,11 @@ impl<S, B> Drop for TurnCell<S, B> {
 #[derive(Debug)]
 #[must_use = "a pass that is dropped keeps its shard locked"]
 pub struct Pass {
-    /// The number of the cell whose turn it is.
+    /// Number of the cell that the turn belongs to.
     cell_number: u64,
 }
 
-/// The right to use the value of a [`TurnCell`]. Give it back with [`Turn::leave`].
+/// Right to use the value of a [`TurnCell`]. [`Turn::leave`] ends it.
 ///
 /// A turn gives shared access to the value, so threads may share the turn only if they may share the value:
 ///
@@ -176,7 +176,7 @@ pub struct Pass {
 #[must_use = "a turn that is dropped keeps its shard locked"]
 pub struct Turn<'a, S, B> {
     cell: &'a TurnCell<S, B>,
-    /// A turn is exclusive access to the value, and may be sent and shared between threads as that may.
+    /// Exclusive access to the value. A turn may be sent and shared between threads if such a reference may.
     value: PhantomData<&'a mut S>,
 }
 
@@ -186,8 +186,8 @@ impl<'a, S, B> Turn<'a, S, B> {
         Self { cell, value: PhantomData }
     }
 
-    /// Gives the turn back, unless others left batches meanwhile: then they come back, oldest first, with the turn, and
-    /// must be served before the next attempt.
+    /// Ends the turn, unless other threads left batches during it. In that case, returns the turn and the batches,
+    /// oldest first. The caller must serve them before it calls `leave` again.
     #[inline]
     pub fn leave(self) -> Option<(Self, Vec<B>)> {
         let word = &self.cell.word;
@@ -197,15 +197,16 @@ impl<'a, S, B> Turn<'a, S, B> {
         }
         let head = word.swap(HELD, Ordering::Acquire);
         debug_assert!(head >= FIRST_ADDRESS, "the turn was given back while it was held");
-        // SAFETY: swapped out with Acquire by the holder of the turn, who alone takes chains, and used once.
+        // SAFETY: the holder of the turn swapped the chain out with Acquire. Only the holder takes chains, and uses
+        // each once.
         let batches = unsafe { chain::take(head) };
         Some((self, batches))
     }
 }
 
 impl<S, B> Turn<'_, S, B> {
-    /// Keeps the turn held, for another thread to take up by [`TurnCell::resume`]. Handing the pass over must order what
-    /// was done to the value before what will be done, as a mailbox does.
+    /// Keeps the turn held for another thread, which resumes it with [`TurnCell::resume`]. The transfer of the pass
+    /// must order the earlier changes of the value before the later ones, as a mailbox does.
     pub fn pass_on(self) -> Pass {
         Pass { cell_number: self.cell.number }
     }
@@ -216,8 +217,8 @@ impl<S, B> Deref for Turn<'_, S, B> {
 
     #[inline]
     fn deref(&self) -> &S {
-        // SAFETY: this turn is the only one (the word went from FREE to HELD for it), and it is borrowed for as long as
-        // the reference lives.
+        // SAFETY: this turn is the only one (the word went from FREE to HELD for it), and it is borrowed as long as the
+        // reference lives.
         self.cell.value.with_mut(|value| unsafe { &*value })
     }
 }
@@ -286,7 +287,7 @@ mod tests {
         assert!(matches!(cell.hand_over(Box::new(1)), HandedOver::Left));
     }
 
-    /// Otherwise the new cell would have two turns at once.
+    /// The check of the number prevents two turns of the new cell at once.
     #[test]
     fn a_pass_is_invalid_for_a_later_cell_at_the_same_address() {
         let mut cell = Box::new(Cell::new(Vec::new()));

@@ -1,4 +1,4 @@
-//! Deadlines in a hierarchical timing wheel.
+//! Hierarchical timing wheel for deadlines.
 
 use crate::handle::ClaimIx;
 use crate::time::Time;
@@ -6,24 +6,24 @@ use crate::time::Time;
 const LEVEL_COUNT: usize = 7;
 const SLOT_BITS: u32 = 6;
 const SLOT_COUNT: usize = 1 << SLOT_BITS;
-/// In [`Previous`]: the other bits are the number of a slot, not of a timer.
+/// Mark in [`Previous`]: the other bits are the number of a slot, not of a timer.
 const SLOT_MARK: u32 = 1 << 31;
-/// The last instant of the wheel, after 139 years of uptime. No deadline is later, so no slot is ever used twice.
+/// Last instant of the wheel, after 139 years of uptime. Later deadlines are clamped, so no slot is ever used twice.
 const HORIZON_MS: u64 = (1 << (SLOT_BITS * LEVEL_COUNT as u32)) - 1;
 
-/// Links of one timer, kept inside the record that it belongs to.
+/// Links of a timer, kept inside its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WheelLinks {
     next: ClaimIx,
     previous: Previous,
 }
 
-/// The link before a timer: another timer, or the slot whose first timer it is.
+/// Link before a timer: another timer, or the slot that begins with the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Previous(u32);
 
 impl Previous {
-    /// The timer is not set.
+    /// Value of a timer that is not set.
     const UNSET: Self = Self(u32::MAX);
 
     fn timer(timer: ClaimIx) -> Self {
@@ -58,55 +58,55 @@ impl WheelLinks {
     }
 }
 
-/// Gives the wheel its timers: a timer is the number of a record that has links and a deadline.
+/// Access of the wheel to its timers. A timer is the handle of a record that has links and a deadline.
 pub trait Timers {
-    /// The links of this timer.
+    /// Returns the links of this timer.
     fn links(&mut self, timer: ClaimIx) -> &mut WheelLinks;
-    /// Its deadline as it stands now. One that was put off since it was set goes straight to its new place when the
-    /// wheel next touches it; one that was brought forward must be cleared and set again.
+    /// Returns the present deadline of this timer. A timer whose deadline was postponed goes directly to its new slot
+    /// when the wheel next moves it. A timer whose deadline was brought forward must be cleared and set again.
     fn deadline(&self, timer: ClaimIx) -> Time;
 }
 
-/// What [`Wheel::pop`] found.
+/// Result of [`Wheel::pop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Popped {
-    /// This timer was set for `at`; its deadline may have been put off since.
+    /// This timer was set for `at`; its deadline may have been postponed since.
     Timer {
-        /// The timer, no longer in the wheel.
+        /// Timer, no longer in the wheel.
         timer: ClaimIx,
-        /// When it was due.
+        /// Instant for which the timer was set.
         at: Time,
     },
-    /// A timer moved closer to the hub; work was done, nothing is due yet.
+    /// A timer moved to a lower level. The step did work, but nothing is due yet.
     Moved,
-    /// Every timer of this instant is out; the next one is later.
+    /// All timers of this instant were popped; the next one is later.
     EndOfInstant,
     /// Nothing more is due.
     Nothing,
 }
 
-/// A hierarchical timing wheel (Varghese and Lauck, 1987): setting and clearing a timer are O(1), with the links inside
-/// the timers' own records.
+/// Hierarchical timing wheel (Varghese and Lauck, 1987). Setting and clearing a timer are O(1); the links are inside
+/// the records of the timers.
 ///
 /// Level 0 has a slot for each of the next 64 milliseconds, level 1 for each of the next 64 spans of 64 ms, and so on.
-/// A timer lies in the level of the highest bit group in which its deadline differs from `elapsed`. When `elapsed`
-/// reaches the start of a slot of a higher level, its timers move down one by one: [`Wheel::pop`] does one such step a
-/// call, so that a million timers in one slot cost no one a long pause.
+/// The level of a timer is the highest group of bits in which its deadline differs from `elapsed`. When `elapsed`
+/// reaches the start of a slot of a higher level, its timers move down one by one. [`Wheel::pop`] does one such step
+/// per call, so a million timers in one slot cause no long pause.
 #[derive(Debug)]
 pub struct Wheel {
-    /// Everything due before this instant was popped, and what is due at it is being popped.
+    /// Current instant in milliseconds. All timers before it were popped, and timers at it are being popped.
     elapsed: u64,
-    /// A bit for each slot that is not empty.
+    /// Bit for each slot that is not empty.
     occupied: [u64; LEVEL_COUNT],
-    /// A bit for each level with such a slot.
+    /// Bit for each level that has a slot that is not empty.
     levels: u8,
     heads: [[ClaimIx; SLOT_COUNT]; LEVEL_COUNT],
-    /// Level 0 slots were popped at `elapsed` since the last `EndOfInstant`.
+    /// Whether level 0 timers were popped at `elapsed` since the last `EndOfInstant`.
     instant_open: bool,
 }
 
 impl Wheel {
-    /// An empty wheel at this instant.
+    /// Returns an empty wheel at this instant.
     pub fn new(start: Time) -> Self {
         Self {
             elapsed: start.as_millis(),
@@ -117,7 +117,7 @@ impl Wheel {
         }
     }
 
-    /// Sets a timer that is not set. A deadline that has passed already is due at the next instant.
+    /// Sets a timer that is not set. A deadline that has passed is due at the next instant.
     #[inline]
     pub fn set(&mut self, timers: &mut impl Timers, timer: ClaimIx, deadline: Time) {
         let at = deadline.as_millis().clamp(self.elapsed + 1, HORIZON_MS);
@@ -126,7 +126,7 @@ impl Wheel {
 
     #[inline]
     fn insert(&mut self, timers: &mut impl Timers, timer: ClaimIx, at: u64) {
-        // The last group is or-ed in so that equal instants give level 0.
+        // The bits of the lowest group are set, so that equal instants give level 0.
         let differing = (at ^ self.elapsed) | (SLOT_COUNT as u64 - 1);
         let level = ((63 - differing.leading_zeros()) / SLOT_BITS) as usize;
         let slot = (at >> (SLOT_BITS * level as u32)) as usize & (SLOT_COUNT - 1);
@@ -140,8 +140,8 @@ impl Wheel {
         self.levels |= 1 << level;
     }
 
-    /// Clears a timer. Without effect where it is not set.
-    // Calls from every release and every grant would cost more than the function.
+    /// Clears a timer. Has no effect if it is not set.
+    // A call from every release and every grant would cost more than the body.
     #[inline(always)]
     pub fn clear(&mut self, timers: &mut impl Timers, timer: ClaimIx) {
         let links = std::mem::replace(timers.links(timer), WheelLinks::UNSET);
@@ -149,7 +149,7 @@ impl Wheel {
             timers.links(links.next).previous = links.previous;
         }
         if links.previous == Previous::UNSET {
-            // It was not set.
+            // The timer was not set.
         } else if links.previous.0 & SLOT_MARK == 0 {
             timers.links(ClaimIx::new(links.previous.0)).next = links.next;
         } else {
@@ -164,7 +164,8 @@ impl Wheel {
         }
     }
 
-    /// One step towards `until`. Call until it says `Nothing`, or until the budget of the turn is used up.
+    /// Does one step towards `until`. Callers repeat it until it returns `Nothing`, or until the budget of the turn is
+    /// used up.
     pub fn pop(&mut self, timers: &mut impl Timers, until: Time) -> Popped {
         let next = self.next_slot();
         if self.instant_open && next.is_none_or(|(_, _, at)| at > self.elapsed) {
@@ -187,12 +188,12 @@ impl Wheel {
         Popped::Moved
     }
 
-    /// Whether timers were popped of an instant whose `EndOfInstant` is still to come.
+    /// Whether timers of an instant were popped whose `EndOfInstant` is not popped yet.
     pub fn is_within_instant(&self) -> bool {
         self.instant_open
     }
 
-    /// The earliest instant at which [`Wheel::pop`] may find something. It may be early, never late.
+    /// Returns the earliest instant at which [`Wheel::pop`] may find a timer. It may be too early, but never too late.
     pub fn next_deadline(&self) -> Time {
         if self.instant_open {
             return Time::from_millis(self.elapsed);
@@ -203,10 +204,10 @@ impl Wheel {
         }
     }
 
-    /// The slot whose turn is next: its level, its number and the instant at which it begins, never before `elapsed`.
+    /// Returns the next slot: its level, its number and the instant at which it begins, never before `elapsed`.
     fn next_slot(&self) -> Option<(usize, usize, u64)> {
-        // A slot of a higher level at the present position is being moved down: it may hold what is due right now.
-        // Nothing else is ever put there, since whatever differs from `elapsed` in this group lies ahead of it.
+        // The timers of a higher-level slot at the current position are being moved down, and may be due now. No other
+        // timers are added to it, because any deadline that differs from `elapsed` in this group is ahead of it.
         let current = |level: usize| (self.elapsed >> (SLOT_BITS * level as u32)) as usize & (SLOT_COUNT - 1);
         let mut higher = self.levels & !1;
         while higher != 0 {
@@ -267,7 +268,7 @@ mod tests {
         }
     }
 
-    /// What is due until then, as (timer, instant).
+    /// Returns the timers that are due until then, as (timer, instant).
     fn due(wheel: &mut Wheel, table: &mut Table, until: u64) -> Vec<(u32, u64)> {
         let mut due = Vec::new();
         loop {
