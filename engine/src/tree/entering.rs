@@ -1,4 +1,4 @@
-//! Entering large sets into a tree, some of their items in each turn.
+//! Entry of large sets into a tree: each turn enters some of their items.
 
 use super::removal::NODES_PER_STEP;
 use super::segment::segments;
@@ -7,28 +7,29 @@ use crate::handle::{ClaimIx, ItemIx};
 use crate::steps::Steps;
 use std::collections::BTreeMap;
 
-/// A claim about which the caller has to decide.
+/// Claim for which the caller must make a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// All its items are clear. The caller grants it or removes it. If nothing may be held, it may also leave it waiting.
+    /// All items of the claim are clear. The caller grants or removes it. If nothing may be held, the caller may also
+    /// leave it waiting.
     Clear(ClaimIx),
-    /// It would have to wait, and must not. The caller removes it. Something of the second claim is in its way; there is none if
-    /// that claim is over, or if nothing may be held.
+    /// The claim must wait but may not, so the caller removes it. The second claim blocks it. There is none if that
+    /// claim ended, or if nothing may be held.
     Refused(ClaimIx, Option<ClaimIx>),
 }
 
-/// What [`Tree::next_verdict`] does with the sets that enter.
+/// Treatment of the entering sets by [`Tree::next_verdict`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Enters {
-    /// It leaves them for later.
+    /// Sets stay outside until a later call.
     Later,
-    /// It enters them, and holds the sets that are clear.
+    /// Sets enter, and sets that are clear are held.
     AndHolds,
-    /// It enters them, and holds none.
+    /// Sets enter, and none is held.
     AndWaits,
 }
 
-/// What [`Tree::go_on_entering`] did.
+/// Result of [`Tree::go_on_entering`].
 pub(super) enum Progress {
     /// All sets have entered.
     Done,
@@ -39,34 +40,34 @@ pub(super) enum Progress {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// No item stands in the tree. They are looked at one after the other.
+    /// No item is in the tree. The items are checked one after the other.
     Checking,
     /// All items are clear. Each is held when it enters, and the claim is granted with the last one.
     Holding,
-    /// Each item waits when it enters: one of them is not clear, or nothing may be held.
+    /// Each item waits when it enters: at least one item is not clear, or nothing may be held.
     Waiting,
 }
 
-/// A set with items that do not stand in the tree yet.
+/// Set with items that are not in the tree yet.
 #[derive(Debug)]
 struct EnteringSet {
     claim: ClaimIx,
     first_item: ItemIx,
-    /// The item that entered last in this phase, or `NONE`.
+    /// Item that entered last in this phase, or `NONE`.
     last_item: ItemIx,
     paths: Paths,
     phase: Phase,
-    /// Number of items that this phase is done with.
+    /// Number of items that this phase has finished.
     done_count: usize,
-    /// Returns true if it may wait.
+    /// Whether the claim may wait.
     may_wait: bool,
 }
 
-/// The paths of a set, except for paths that another path of the set covers.
+/// Paths of a set, without the paths that another path of the set covers.
 #[derive(Debug)]
 struct Paths {
     bytes: Box<[u8]>,
-    /// Where each path ends in `bytes`, and whether it writes.
+    /// End of each path in `bytes`, and whether the path is written.
     ends: Box<[(u32, bool)]>,
     /// Number of segments of all paths.
     segment_count: u32,
@@ -94,12 +95,12 @@ impl Paths {
     }
 }
 
-/// The sets that enter, by arrival. Only the first one has items in the tree. As long as there is one, all new sets queue
-/// behind it: a new set must not overtake a set whose items it cannot see.
+/// Entering sets, in order of arrival. Only the first one has items in the tree. While there are any, all new sets
+/// queue behind them: a new set must not overtake a set whose items it cannot see.
 #[derive(Debug, Default)]
 pub(super) struct Entering {
     sets: BTreeMap<u64, EnteringSet>,
-    /// Number of segments of all these sets.
+    /// Number of segments of all entering sets.
     segment_count: u32,
 }
 
@@ -111,23 +112,24 @@ impl Entering {
 }
 
 impl Tree {
-    /// Returns true if a new set has to queue behind sets that enter.
+    /// Whether a new set must queue behind entering sets.
     #[inline]
     pub(crate) fn is_entering(&self) -> bool {
         !self.entering.is_done()
     }
 
-    /// Returns true if nothing is left but sets that enter.
+    /// Whether no work but entering sets is left.
     pub(crate) fn only_enters(&self) -> bool {
         self.granting.is_done() && self.removal.is_done() && self.recheck.is_done()
     }
 
-    /// How many nodes there may be once all sets have entered.
+    /// Returns an upper bound of the number of nodes after all sets have entered.
     pub(crate) fn node_count_to_come(&self) -> u32 {
         self.node_count().saturating_add(self.entering.segment_count)
     }
 
-    /// Takes a set whose items [`Tree::next_verdict`] enters. Arrivals rise. Returns the number of the first item.
+    /// Takes a set whose items [`Tree::next_verdict`] enters. Arrivals must increase. Returns the number of the first
+    /// item.
     pub(crate) fn enter_later(
         &mut self,
         claim: ClaimIx,
@@ -137,7 +139,7 @@ impl Tree {
     ) -> ItemIx {
         let paths = Paths::needed_of(items);
         let first_item = self.items.allocate();
-        // The rest is written when the item enters.
+        // The other fields are written when the item enters.
         self.items[first_item] = Item { arrival, blocked_count: 1, state: State::Outside, ..Item::default() };
         self.entering.segment_count += paths.segment_count;
         let phase = Phase::Checking;
@@ -147,14 +149,14 @@ impl Tree {
         first_item
     }
 
-    /// Lets a set wait that enters and may not. Returns whether it is such a set.
+    /// Allows an entering set to wait. Returns whether the claim is an entering set that was not allowed to.
     pub(crate) fn let_wait(&mut self, first_item: ItemIx) -> bool {
         let arrival = self.items[first_item].arrival;
         let set = self.entering.sets.get_mut(&arrival).filter(|set| set.first_item == first_item);
         set.is_some_and(|set| !std::mem::replace(&mut set.may_wait, true))
     }
 
-    /// Goes on with the sets that enter, in order of arrival. Unless `may_hold`, none of them is granted.
+    /// Continues with the entering sets, in order of arrival. Grants none of them unless `may_hold`.
     pub(super) fn go_on_entering(&mut self, may_hold: bool, steps: &mut Steps) -> Progress {
         while let Some((arrival, mut set)) = self.entering.sets.pop_first() {
             match self.go_on_with(arrival, &mut set, may_hold, steps) {
@@ -173,7 +175,7 @@ impl Tree {
         Progress::Done
     }
 
-    /// Goes on with one set. Done also if it has to wait for others.
+    /// Continues with one set. Also returns `Done` if the set has entered and must wait for other claims.
     fn go_on_with(
         &mut self,
         arrival: u64,
@@ -207,7 +209,7 @@ impl Tree {
         Progress::Paused
     }
 
-    /// Returns true if the next item is clear. That does not change before the set has entered, because all later sets queue behind it.
+    /// Whether the next item is clear. This stays so until the set has entered, because all later sets queue behind it.
     fn check_item(&self, set: &EnteringSet, steps: &mut Steps) -> bool {
         let item = set.paths.get(set.done_count);
         let place = self.trie.locate(item.path);
@@ -215,7 +217,7 @@ impl Tree {
         self.is_open(place, item.write, u64::MAX)
     }
 
-    /// Enters the next item, as held or as waiting. If it was held and has to wait after all, it waits from here on.
+    /// Enters the next item, as held or as waiting. If a held item must wait after all, it waits from now on.
     fn enter_item(&mut self, arrival: u64, set: &mut EnteringSet, steps: &mut Steps) {
         let TreeItem { path, write } = set.paths.get(set.done_count);
         let next = if set.last_item.is_none() { set.first_item } else { self.items[set.last_item].next };
@@ -265,16 +267,17 @@ impl Tree {
     }
 
     fn entering_set(&self, first_item: ItemIx) -> Option<&EnteringSet> {
-        // Items that never waited have an arrival that no set has.
+        // Items that never waited have `NO_ARRIVAL`, which no set has.
         self.entering.sets.get(&self.items[first_item].arrival).filter(|set| set.first_item == first_item)
     }
 
-    /// Number of items of a claim that enters, if it does.
+    /// Returns the number of items of an entering claim, or `None` if the claim does not enter.
     pub(super) fn entering_item_count(&self, first_item: ItemIx) -> Option<usize> {
         self.entering_set(first_item).map(|set| set.paths.ends.len())
     }
 
-    /// The items of a claim that enters, if it does: path key, and whether it writes.
+    /// Returns the items of an entering claim, each with its path key and whether it writes. Returns `None` if the
+    /// claim does not enter.
     pub(super) fn entering_paths(&self, first_item: ItemIx) -> Option<impl Iterator<Item = (Vec<u8>, bool)>> {
         let paths = &self.entering_set(first_item)?.paths;
         Some((0..paths.ends.len()).map(|index| {
@@ -283,7 +286,7 @@ impl Tree {
         }))
     }
 
-    /// The path key of the first item of a claim that enters, if it does.
+    /// Returns the path key of the first item of an entering claim, or `None` if the claim does not enter.
     pub(super) fn first_entering_path(&self, first_item: ItemIx) -> Option<&[u8]> {
         self.entering_set(first_item).map(|set| set.paths.get(0).path)
     }

@@ -1,24 +1,24 @@
-//! Holding the items of claims that waited, some of them in each turn.
+//! Grants of waiting claims: each turn marks some of their items as held.
 
 use super::{State, Tree};
 use crate::fifo::Fifo;
 use crate::handle::ItemIx;
 use crate::steps::Steps;
 
-/// Number of items that are held with the grant, even if no steps are left. An ordinary set has no more.
+/// Number of items that a grant holds at once, even if no steps are left. An ordinary set has no more items.
 const HELD_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
 
-/// A granted claim with items that are not marked as held yet.
+/// Granted claim with items that are not marked as held yet.
 #[derive(Clone, Copy, Debug)]
 struct Granted {
     first_item: ItemIx,
-    /// Identifies the claim: a later claim may have the same first item.
+    /// Arrival of the claim, which identifies it: a later claim may have the same first item.
     arrival: u64,
     next_item: ItemIx,
 }
 
-/// Granted claims with items that are still marked as waiting and clear. Such items keep out the same claims as held items do: a later
-/// claim that conflicts queues behind both.
+/// Granted claims with items that are still marked as waiting and clear. Such items block the same claims as held items
+/// do, because a later claim that conflicts queues behind both.
 #[derive(Debug, Default)]
 pub(super) struct Granting {
     claims: Fifo<Granted>,
@@ -31,17 +31,18 @@ impl Granting {
 }
 
 impl Tree {
-    /// Holds a claim that waited. All its items are clear. [`Tree::next_verdict`] goes on with the items of a large one.
+    /// Grants a waiting claim whose items are all clear. [`Tree::next_verdict`] continues with the items of a large
+    /// claim.
     pub(crate) fn grant(&mut self, first_item: ItemIx, steps: &mut Steps) {
         debug_assert!(self.is_claim_clear(first_item), "a claim that is granted must be clear");
         if self.items[first_item].state == State::Held {
-            // A large set that was clear when it came.
+            // The claim is a large set whose items were held as they entered.
             return;
         }
         if let Some(offered) =
             self.recheck.offered.take_if(|offered| self.items[*offered].first == first_item)
         {
-            // It is marked as blocked, so it keeps out more than it has to.
+            // The offered item is still marked as blocked, so it blocks more items than necessary.
             self.hold_waiting(offered, steps);
             self.recheck_behind(offered);
         }
@@ -56,12 +57,12 @@ impl Tree {
         self.granting.claims.push_back(Granted { first_item, arrival, next_item: item });
     }
 
-    /// Returns true if a granted claim may have items that are still marked as waiting.
+    /// Whether a granted claim may have items that are still marked as waiting.
     pub(crate) fn is_granting(&self) -> bool {
         !self.granting.is_done()
     }
 
-    /// Goes on with claims that are granted. Returns whether all their items are held.
+    /// Continues with granted claims. Returns whether all their items are held.
     pub(super) fn go_on_granting(&mut self, steps: &mut Steps) -> bool {
         while let Some(Granted { first_item, arrival, mut next_item }) = self.granting.claims.front().copied()
         {
@@ -79,13 +80,13 @@ impl Tree {
         true
     }
 
-    /// Returns true if the claim of this arrival still exists. No other claim that waited has the same arrival.
+    /// Whether the claim with this arrival still exists. No other claim that waited has the same arrival.
     fn waits_in_part(&self, first_item: ItemIx, arrival: u64) -> bool {
         let first = &self.items[first_item];
         first.state != State::Free && first.claim.is_some() && first.arrival == arrival
     }
 
-    /// Holds an item of a claim that is granted, unless that was done. Returns the next item of the claim.
+    /// Holds an item of a granted claim, unless it is held already. Returns the next item of the claim.
     fn hold_one(&mut self, item: ItemIx, steps: &mut Steps) -> ItemIx {
         if self.items[item].state == State::Clear {
             self.hold_waiting(item, steps);
@@ -101,7 +102,7 @@ impl Tree {
         steps.charge(self.steps_at(node));
     }
 
-    /// Returns true if some items of this claim are held and others are not. For checks.
+    /// Whether some items of this claim are held and others are not. For checks.
     pub(super) fn is_held_in_part(&self, first_item: ItemIx) -> bool {
         let is_of = |granted: &Granted| {
             granted.first_item == first_item && self.waits_in_part(first_item, granted.arrival)

@@ -1,4 +1,4 @@
-//! What people ask of a tree: who is in the way, and what is held or awaited where.
+//! Inspection of a tree: blockers, holders and waiters of paths.
 
 use super::node::{Node, NodeIx, Overlapping, Place, class};
 use super::waiting::{Order, Queues};
@@ -10,14 +10,15 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::ops::ControlFlow;
 
 impl Tree {
-    /// A claim that keeps out a request which comes now: a holder that conflicts, else the first waiter in the way. None also
-    /// if only items of a claim that is over do.
+    /// Returns a claim that blocks a new request: a conflicting holder, or otherwise the first waiter that blocks it.
+    /// Returns `None` if nothing blocks the request, or only items of a claim that ended.
     pub(crate) fn blocker(&self, items: &[TreeItem]) -> Option<ClaimIx> {
         let places = items.iter().map(|item| (self.trie.locate(item.path), item.write));
         self.blocker_of_places(places, u64::MAX)
     }
 
-    /// The claim that blocks the first blocked item of a waiting claim: a holder that conflicts, else the first waiter in the way. Returns nothing if the claim has not entered.
+    /// Returns the claim that blocks the first blocked item of a waiting claim: a conflicting holder, or otherwise the
+    /// first waiter that blocks it. Returns `None` if the claim has not entered.
     pub(crate) fn blocker_of(&self, first_item: ItemIx) -> Option<ClaimIx> {
         if matches!(self.items[first_item].state, State::Outside | State::Held) {
             return None;
@@ -26,7 +27,7 @@ impl Tree {
         let Item { node, write, arrival, .. } = self.items[blocked];
         let place = (Place { node, exact: true }, write);
         let claim = self.claim_of(blocked);
-        // Some items of a set that enters may be held until it has to wait after all.
+        // An entering set that must wait after all may have items that are still held; it must not name itself.
         self.blocker_of_places(std::iter::once(place), arrival).filter(|blocker| Some(*blocker) != claim)
     }
 
@@ -43,13 +44,13 @@ impl Tree {
         holder.or_else(waiter).and_then(|item| self.claim_of(item))
     }
 
-    /// An item that is held and conflicts.
+    /// Returns a held item that conflicts.
     fn holder_against(&self, place: Place, write: bool) -> Option<ItemIx> {
         let at = self.trie.overlapping(place).find(|at| at.conflicts(write))?;
         Some(if at.with_below { self.holder_below(at.node, write) } else { at.node.held })
     }
 
-    /// An item held at a node or below it that conflicts; there is one.
+    /// Returns a conflicting item that is held at a node or below it. There must be one.
     fn holder_below(&self, node: &Node, write: bool) -> ItemIx {
         let mut node = node;
         while !node.conflicts_here(write) {
@@ -59,7 +60,7 @@ impl Tree {
         node.held
     }
 
-    /// The first waiting item that is in the way.
+    /// Returns the first waiting item that blocks a new item.
     fn waiter_against(&self, place: Place, write: bool) -> Option<Order> {
         let queues = self.trie.overlapping(place).flat_map(Overlapping::queues);
         queues.filter_map(|queues| queues.first_in_the_way_of(write)).min()
@@ -69,7 +70,8 @@ impl Tree {
         std::iter::successors(Some(first_item), |item| self.items[*item].next.some())
     }
 
-    /// The path key of the first item of a claim: as many segments from its front as fit `len_max`.
+    /// Returns the beginning of the path key of a claim's first item: as many whole segments as fit into `len_max`
+    /// bytes.
     pub(crate) fn first_path(&self, first_item: ItemIx, len_max: usize) -> Vec<u8> {
         // An item that has not entered has no node.
         let entering = self.first_entering_path(first_item);
@@ -79,10 +81,10 @@ impl Tree {
         )
     }
 
-    /// The items of a claim, without redundant ones: path key, and whether it writes.
+    /// Returns the items of a claim without redundant ones, each with its path key and whether it writes.
     pub(crate) fn paths(&self, first_item: ItemIx) -> impl Iterator<Item = (Vec<u8>, bool)> {
         let entering = self.entering_paths(first_item);
-        // The items of a set that enters have no nodes yet, or not all of them.
+        // An entering set has nodes for none or only some of its items.
         let standing = entering.is_none().then(|| {
             self.items_of(first_item).map(|item| {
                 let item = &self.items[item];
@@ -92,22 +94,22 @@ impl Tree {
         entering.into_iter().flatten().chain(standing.into_iter().flatten())
     }
 
-    /// How many items that are held, or that wait, overlap a path.
+    /// Returns the number of held items, or of waiting items, that overlap a path.
     pub(crate) fn overlapping_count(&self, path: &[u8], held: bool) -> usize {
         let count = |at: Overlapping| -> usize {
             let [reads, writes] = at.node.held_below;
             match (held, at.with_below) {
                 (false, _) => at.queues().map(Queues::len).sum(),
                 (true, true) => (reads + writes) as usize,
-                // All items that do not wait.
+                // The items of a node that do not wait are held.
                 (true, false) => at.node.item_count as usize - at.queues().map(Queues::len).sum::<usize>(),
             }
         };
         self.trie.overlapping(self.trie.locate(path)).map(count).sum()
     }
 
-    /// Claims that hold, or wait for, something that overlaps a path, each once. Only the first `limit` items count. Waiters come in their
-    /// order. Says whether these are all.
+    /// Returns the holders, or the waiters, of paths that overlap a path, each claim once. Only the first `limit` items
+    /// are considered. Waiters are in queue order. Also returns whether the result is complete.
     pub(crate) fn overlapping(&self, path: &[u8], held: bool, limit: usize) -> (Vec<ClaimIx>, bool) {
         let place = self.trie.locate(path);
         let (items, is_complete) =
@@ -117,8 +119,8 @@ impl Tree {
         (claims.filter(|claim| seen.insert(*claim)).collect(), is_complete)
     }
 
-    /// Whether a claim for which `is_wanted` returns true holds something that overlaps a path. Returns nothing if too many items
-    /// overlap it to look at all of them.
+    /// Whether a claim for which `is_wanted` returns true holds a path that overlaps `path`. Returns `None` if too many
+    /// items overlap it to check all of them.
     pub(crate) fn is_any_holder(&self, path: &[u8], is_wanted: impl Fn(ClaimIx) -> bool) -> Option<bool> {
         let mut is_found = false;
         let is_complete = self.visit_held(self.trie.locate(path), OVERLAP_SCAN_COUNT_MAX, |item| {
@@ -137,8 +139,8 @@ impl Tree {
         (found, is_complete)
     }
 
-    /// Visits the held items that overlap a path, those above it first, until `visit` breaks off, or it has looked at `limit` items
-    /// or enough nodes. Returns whether it has visited all of them.
+    /// Visits the held items that overlap a path, starting with the ones above it. Stops early if `visit` breaks, after
+    /// `limit` items, or after too many nodes. Returns whether all items were visited.
     fn visit_held(
         &self,
         place: Place,
@@ -167,7 +169,7 @@ impl Tree {
             if visit_node(node).is_break() {
                 return false;
             }
-            // Something is held at or below each node in these lists, so each way down leads to an item.
+            // Each node in these lists has a held item at or below it, so every way down leads to an item.
             let [writes, reads, _] = node.children;
             let child = if reads.is_none() { writes } else { reads };
             match if child.is_none() { self.next_holding(number, place.node) } else { Some(child) } {
@@ -178,7 +180,8 @@ impl Tree {
         false
     }
 
-    /// The node to visit after this one and all below it, in a walk over the nodes below `root` with something held at or below them.
+    /// Returns the node to visit after this one and all nodes below it, in a walk below `root` over the nodes with a
+    /// held item at or below them.
     fn next_holding(&self, number: NodeIx, root: NodeIx) -> Option<NodeIx> {
         let mut number = number;
         while number != root {
@@ -199,7 +202,7 @@ impl Tree {
         std::iter::successors(first.some(), |item| self.items[*item].held_next.some())
     }
 
-    /// The first waiting items that overlap a path, in order of arrival, and whether these are all.
+    /// Returns the first waiting items that overlap a path, in order of arrival, and whether these are all.
     fn overlapping_waiting(&self, place: Place, limit: usize) -> (Vec<ItemIx>, bool) {
         let queues = self.trie.overlapping(place).flat_map(Overlapping::queues);
         let mut lines: Vec<_> = queues.flat_map(Queues::lines).collect();
@@ -218,7 +221,7 @@ impl Tree {
     }
 }
 
-/// Length of the segments from the front of a path that fit `len_max`.
+/// Returns the length in bytes of the leading segments of a path that fit into `len_max` bytes.
 fn whole_segments_len(path: &[u8], len_max: usize) -> usize {
     let mut end = 0;
     while let Some(len) = path.get(end..end + 2) {

@@ -1,4 +1,4 @@
-//! The lock rules of one tree namespace: which sets of paths may be held together, and who is next.
+//! Lock rules of one tree namespace: which sets of paths may be held together, and which waiter is next.
 
 mod entering;
 mod granting;
@@ -26,58 +26,59 @@ use removal::Removal;
 use segment::segments;
 use waiting::{Kind, Order};
 
-/// One path that a request wants.
+/// Path that a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeItem<'a> {
-    /// For each segment its length (u16, little endian) and its bytes; empty for the whole namespace. Well formed.
+    /// Path key: for each segment its length (u16, little endian) and its bytes. Empty for the whole namespace. Must be
+    /// well formed.
     pub path: &'a [u8],
-    /// Whether it excludes all others; otherwise readers share it.
+    /// Whether the item excludes all others. Otherwise other readers may share the path.
     pub write: bool,
 }
 
-/// What statistics tell of a tree.
+/// Statistics of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct TreeCounters {
-    /// Waiting items.
+    /// Number of waiting items.
     pub(crate) pending_item_count: u32,
-    /// Held items.
+    /// Number of held items.
     pub(crate) held_item_count: u32,
-    /// Distinct paths of all items.
+    /// Number of distinct paths of all items.
     pub(crate) path_count: u32,
-    /// Segments of the paths of all items, and one for the root.
+    /// Number of segments of the paths of all items, plus one for the root.
     pub(crate) segment_count: u64,
 }
 
-/// Where an item stands.
+/// State of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Held,
-    /// Waits for the other items of its claim only, or for its caller.
+    /// Only waits for other items of its claim, or for the caller's decision.
     Clear,
     Blocked,
-    /// It enters later. Only a first item can be in this state.
+    /// Enters later. Only a first item can be in this state.
     Outside,
     /// The record is not in use.
     Free,
 }
 
-/// Arrival of items that never waited. No waiting claim has it.
+/// Arrival of items that never waited. No waiting claim has this arrival.
 const NO_ARRIVAL: u64 = u64::MAX;
 
-/// One path of one claim.
+/// Path of a claim.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     arrival: u64,
     node: NodeIx,
-    /// Of a first item: the claim, or `NONE` once it is over and its items are being removed.
+    /// Claim of a first item; `NONE` once the claim ended and its items are being removed.
     claim: ClaimIx,
-    /// The first item of the claim, and the next one.
+    /// First item of the claim, and the next one.
     first: ItemIx,
     next: ItemIx,
-    /// Neighbours among those that are held at the node.
+    /// Neighbours in the list of items that are held at the node.
     held_next: ItemIx,
     held_previous: ItemIx,
-    /// Of a first item: how many items of the claim are blocked, and one more until all of them stand in the tree.
+    /// Number of blocked items of the claim, kept in its first item. It is one higher until all items are in the tree.
     blocked_count: u32,
     state: State,
     write: bool,
@@ -101,25 +102,26 @@ impl Default for Item {
 }
 
 impl Item {
-    /// The queue in which it waits.
+    /// Returns the kind of the waiting item, which selects its queue.
     fn kind(&self) -> Kind {
         Kind::new(self.write, self.state == State::Clear)
     }
 }
 
-/// The items of all claims of a tree namespace.
+/// Items of all claims of a tree namespace.
 ///
-/// Two items **overlap** if the path of one is a prefix of the other's; they **conflict** if also one of them writes.
-/// Items of one claim never conflict with each other. An item is **clear** if it conflicts with nothing held, and every
-/// waiting item of an earlier claim that overlaps it does not conflict with it and is itself clear. A claim may be held
-/// once all its items are clear. Clear never becomes blocked again: whoever conflicts and comes later queues behind.
+/// Two items **overlap** if the path of one is a prefix of the path of the other. They **conflict** if they also are of
+/// different claims and at least one of them writes. An item is **clear** under two conditions. It conflicts with no
+/// held item, and each waiting item of an earlier claim that overlaps it does not conflict with it and is itself clear.
+/// A claim may be held once all its items are clear. A clear item never becomes blocked again, because later claims
+/// that conflict with it queue behind it.
 ///
-/// Paths are nodes of a trie. Each counts what is held at it and below it, and queues what waits at it and below it, so
-/// whether an item is clear is seen at the nodes from its own to the root.
+/// Paths are nodes of a trie. Each node counts the held items, and queues the waiting items, at it and below it. So the
+/// nodes from an item's own node up to the root show whether the item is clear.
 ///
-/// Whether a waiting item is clear is written down when it arrives. What a removal changes about that is worked off in
-/// steps by [`Tree::next_verdict`]. Until then some items are written down as blocked that need not be, never the reverse:
-/// newcomers queue behind them, and are examined with them.
+/// A waiting item is marked as clear or blocked when it arrives. After a removal, [`Tree::next_verdict`] updates the
+/// marks in steps. Until it has finished, some items are marked as blocked although they are clear, but never the
+/// reverse. New items queue behind them and are checked again with them.
 #[derive(Debug)]
 pub(crate) struct Tree {
     trie: Trie,
@@ -152,13 +154,13 @@ impl Tree {
         }
     }
 
-    /// Whether all items of a request that comes now are clear, behind everybody who waits.
+    /// Whether all items of a new request are clear, behind all waiting items.
     #[inline]
     pub(crate) fn is_clear(&self, items: &[TreeItem]) -> bool {
         items.iter().all(|item| self.is_open(self.trie.locate(item.path), item.write, u64::MAX))
     }
 
-    /// Whether nothing held, and nothing that waits since before `arrival`, is in the way.
+    /// Whether neither a held item nor a waiting item from before `arrival` blocks an item at this place.
     #[inline]
     fn is_open(&self, place: Place, write: bool, arrival: u64) -> bool {
         let earlier = |first: Option<Order>| first.is_some_and(|first| first.arrival < arrival);
@@ -173,7 +175,8 @@ impl Tree {
         self.is_open(Place { node: item.node, exact: true }, item.write, item.arrival)
     }
 
-    /// Holds the items of a request if they are all clear, behind everybody who waits. Gives the number of the first one.
+    /// Holds the items of a new request if all of them are clear, behind all waiting items. Returns the number of the
+    /// first item.
     #[inline]
     pub(crate) fn try_hold(&mut self, claim: ClaimIx, items: &[TreeItem]) -> Option<ItemIx> {
         if let [item] = items {
@@ -184,13 +187,13 @@ impl Tree {
         self.is_clear(items).then(|| self.hold(claim, items))
     }
 
-    /// Holds the items of a request, which are clear. Gives the number of the first one.
+    /// Holds the items of a request, which must be clear. Returns the number of the first item.
     pub(crate) fn hold(&mut self, claim: ClaimIx, items: &[TreeItem]) -> ItemIx {
         debug_assert!(self.is_clear(items), "a claim that is held must be clear");
         self.place_all(claim, items, None)
     }
 
-    /// Lets the items of a request wait. Arrivals rise. Gives the number of the first item.
+    /// Adds the items of a request as waiting. Arrivals must increase. Returns the number of the first item.
     pub(crate) fn wait(&mut self, claim: ClaimIx, arrival: u64, items: &[TreeItem]) -> ItemIx {
         self.place_all(claim, items, Some(arrival))
     }
@@ -215,7 +218,8 @@ impl Tree {
         first
     }
 
-    /// Places one item, as held or, with an arrival, as waiting. `found` is what a search for its path gave.
+    /// Places one item: as waiting if it has an arrival, otherwise as held. `found` must be the result of a search for
+    /// its path.
     #[inline]
     fn place(
         &mut self,
@@ -237,7 +241,7 @@ impl Tree {
         number
     }
 
-    /// Puts an item into the tree, as held or as waiting. `found` is the result of a search for its path.
+    /// Puts an item into the tree, as held or as waiting. `found` must be the result of a search for its path.
     #[inline]
     fn stand(&mut self, number: ItemIx, item: Item, found: (Place, &[u8]), held: bool) {
         let node = self.trie.enter(found.0, found.1, held.then_some(item.write));
@@ -308,12 +312,12 @@ impl Tree {
         self.held_count -= 1;
     }
 
-    /// How many nodes there are: one for each path of an item, and for each prefix of one.
+    /// Returns the number of nodes: one for each path of an item, and for each prefix of such a path.
     pub(crate) fn node_count(&self) -> u32 {
         self.trie.nodes.live_count()
     }
 
-    /// How many items a claim has.
+    /// Returns the number of items of a claim.
     #[inline]
     pub(crate) fn item_count_of(&self, first_item: ItemIx) -> u32 {
         if self.is_entering()
@@ -324,7 +328,7 @@ impl Tree {
         if self.items[first_item].next.is_none() { 1 } else { self.items_of(first_item).count() as u32 }
     }
 
-    /// Returns true if all items of a waiting claim are known to be clear. Also true for a claim that was granted since.
+    /// Whether all items of a waiting claim are known to be clear. Also true for a claim that was granted since.
     pub(crate) fn is_claim_clear(&self, first_item: ItemIx) -> bool {
         match self.items[first_item].blocked_count {
             0 => true,
@@ -347,31 +351,32 @@ impl Tree {
         self.trie.nodes.touched() + self.items.touched()
     }
 
-    /// Goes on counting the distinct segments of the paths of all items; the first call begins. Returns their number, and one for
-    /// the root, once all of them are counted. From then on the number is kept up to date.
+    /// Continues counting the distinct segments of the paths of all items; the first call starts it. Once all are
+    /// counted, returns their number plus one for the root, which then stays up to date.
     pub(crate) fn count_distinct_segments(&mut self, steps: &mut Steps) -> Option<u64> {
         self.trie.count_segments(steps).map(|count| count as u64 + 1)
     }
 }
 
-/// Number of segments of the paths of all these items.
+/// Returns the number of segments of the paths of all these items.
 pub(crate) fn segment_count(items: &[TreeItem]) -> usize {
     items.iter().map(|item| segments(item.path).count()).sum()
 }
 
-/// A number for a set of items, which another set has with no chance that counts. Items that another item of the set covers do not
-/// change it, nor does the order of the items.
+/// Returns a hash of a set of items; two different sets have the same hash with negligible probability. The order of
+/// the items and items that another item of the set covers do not change it.
 pub(crate) fn fingerprint(hasher: &RandomState, items: &[TreeItem]) -> u64 {
     let of_item = |index: usize| hasher.hash_one((items[index].path, items[index].write));
     needed(items).into_iter().map(of_item).fold(0, u64::wrapping_add)
 }
 
-/// Which items of a request are needed: not those that another one covers from the same path or an ancestor. A write
-/// covers all, a read covers reads.
+/// Returns the positions of the items that no other item of the request covers. An item covers its path and everything
+/// below it; a write covers all items there, a read only reads.
 fn needed(items: &[TreeItem]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..items.len()).collect();
-    // Lengths stand in front of what they measure, so a path is a prefix of another exactly if its key is one, and in this
-    // order whatever a path covers follows it without a gap. So only the last needed items can cover the next one.
+    // Each segment begins with its length, so a path is a prefix of another exactly if its key is a prefix of the other
+    // key. In sorted order, the paths that a path covers directly follow it. So only the last needed items can cover
+    // the next one.
     order.sort_unstable_by_key(|index| (items[*index].path, !items[*index].write, *index));
     let mut last_needed: [Option<&[u8]>; 2] = [None; 2];
     order.retain(|index| {

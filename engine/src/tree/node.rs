@@ -1,4 +1,4 @@
-//! The nodes of a tree: one for each path that an item names, and for each prefix of one.
+//! Nodes of a tree: one for each path of an item, and for each prefix of such a path.
 
 use super::recheck::RegionIx;
 use super::segment::{Segment, SegmentCounts, first_segment};
@@ -10,7 +10,7 @@ use crate::steps::Steps;
 use ahash::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-/// The node of the empty path. It is always there.
+/// Node of the empty path, which always exists.
 pub(super) const ROOT: NodeIx = NodeIx::new(0);
 
 handle! {
@@ -18,7 +18,8 @@ handle! {
     pub(super) NodeIx
 }
 
-/// The lists of children of a node, by what is held at a child or below it: so a holder below is found without searching.
+/// Classes of children, by the held items at a child or below it. Each class has a list of its own, so a holder below a
+/// node is found without searching.
 pub(super) mod class {
     pub(in super::super) const WRITES: usize = 0;
     pub(in super::super) const READS: usize = 1;
@@ -26,33 +27,33 @@ pub(super) mod class {
     pub(super) const COUNT: usize = 3;
 }
 
-/// One path.
+/// Node of a path.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) parent: NodeIx,
-    /// The first child of each class.
+    /// First child of each class.
     pub(super) children: [NodeIx; class::COUNT],
-    /// Neighbours in the list of the parent.
+    /// Neighbours in the parent's list of children.
     pub(super) next: NodeIx,
     pub(super) previous: NodeIx,
-    /// Items here, held or waiting.
+    /// Number of items at this node, held or waiting.
     pub(super) item_count: u32,
-    /// The first item held here.
+    /// First item that is held at this node.
     pub(super) held: ItemIx,
-    /// The items held here or below: reads, writes.
+    /// Number of items that are held at this node or below it: reads, writes.
     pub(super) held_below: [u32; 2],
-    /// The region that has to be examined again from here on.
+    /// Region of this node with items to check again, or `NONE`.
     pub(super) region: RegionIx,
-    /// Segments of the path.
+    /// Number of segments of the path.
     pub(super) depth: u16,
-    /// What is held here is a write.
+    /// Whether the item that is held at this node is a write.
     pub(super) holds_write: bool,
-    /// Of the parent and the segment.
+    /// Hash of the parent and the segment.
     hash: u64,
     pub(super) segment: Segment,
-    /// What waits here, while something does.
+    /// Items that wait at this node, if there are any.
     pub(super) waiting_here: Option<Box<Queues>>,
-    /// What waits below, while something does.
+    /// Items that wait below this node, if there are any.
     pub(super) waiting_below: Option<Box<Queues>>,
 }
 
@@ -99,13 +100,13 @@ impl Node {
         }
     }
 
-    /// Whether something held here conflicts.
+    /// Whether an item that is held at this node conflicts.
     #[inline]
     pub(super) fn conflicts_here(&self, write: bool) -> bool {
         self.holds_write || write && self.held.is_some()
     }
 
-    /// Whether something held here or below conflicts.
+    /// Whether an item that is held at this node or below it conflicts.
     #[inline]
     pub(super) fn conflicts_below(&self, write: bool) -> bool {
         self.held_below[1] > 0 || write && self.held_below[0] > 0
@@ -117,14 +118,14 @@ impl Node {
     }
 }
 
-/// Where a path leads: to its node, or, if it has none, to the last node on the way.
+/// Result of a search for a path: its node, or, if there is none, the last node on the way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) node: NodeIx,
     pub(super) exact: bool,
 }
 
-/// A node, and whether what is below it counts too.
+/// Node with items that overlap a path. Items below the node overlap it only if `with_below`.
 #[derive(Clone, Copy)]
 pub(super) struct Overlapping<'a> {
     pub(super) node: &'a Node,
@@ -132,13 +133,13 @@ pub(super) struct Overlapping<'a> {
 }
 
 impl<'a> Overlapping<'a> {
-    /// Whether something held conflicts.
+    /// Whether a held item conflicts.
     #[inline]
     pub(super) fn conflicts(self, write: bool) -> bool {
         if self.with_below { self.node.conflicts_below(write) } else { self.node.conflicts_here(write) }
     }
 
-    /// What waits.
+    /// Returns the queues of waiting items.
     #[inline]
     pub(super) fn queues(self) -> impl Iterator<Item = &'a Queues> {
         let below = self.node.waiting_below.iter().filter(move |_| self.with_below);
@@ -146,19 +147,20 @@ impl<'a> Overlapping<'a> {
     }
 }
 
-/// The index of nodes sets aside address space for this many.
+/// Number of nodes for which the index reserves address space.
 const NODE_COUNT_MAX: usize = 1 << 24;
 
-/// Nodes whose segments are counted in one step.
+/// Number of nodes whose segments are counted in one step.
 const NODES_COUNTED_PER_STEP: u32 = if cfg!(test) { 1 } else { 4 };
 
-/// The nodes, found by parent and segment. A node to which nothing refers is taken away at once.
+/// Nodes, found by parent and segment. Unused nodes are removed at once.
 #[derive(Debug)]
 pub(super) struct Trie {
     pub(super) nodes: Slab<NodeIx, Node>,
     index: HashIndex<NodeIx>,
     hasher: RandomState,
-    /// Kept from the first question for statistics on, because most trees are never asked.
+    /// Counts of distinct segments. They exist only after the first request for statistics, because most trees never
+    /// get one.
     pub(super) segments: Option<SegmentCounts>,
 }
 
@@ -192,7 +194,7 @@ impl Trie {
         self.search(path).0
     }
 
-    /// Where a path leads, and what of its key is behind that.
+    /// Returns the place of a path, and the rest of its key behind that place.
     #[inline]
     pub(super) fn search<'a>(&self, path: &'a [u8]) -> (Place, &'a [u8]) {
         let (mut node, mut rest) = (ROOT, path);
@@ -205,8 +207,8 @@ impl Trie {
         (Place { node, exact: true }, rest)
     }
 
-    /// Adds an item to the node of a path; nodes that are missing are made. If it is held, `held` says whether it writes.
-    /// The path was searched: it leads to `place`, with `rest` behind that. Gives the node.
+    /// Adds an item to the node of a path and creates missing nodes. For a held item, `held` is whether it writes.
+    /// `place` and `rest` must be the result of a search for the path. Returns the node.
     #[inline]
     pub(super) fn enter(&mut self, place: Place, rest: &[u8], held: Option<bool>) -> NodeIx {
         let (mut number, mut rest) = (place.node, rest);
@@ -227,7 +229,7 @@ impl Trie {
         let depth = self.nodes[parent].depth + 1;
         let number = self.nodes.allocate();
         let node = &mut self.nodes[number];
-        // Nobody refers to a node that was taken away, so the rest of it is as in a new one.
+        // Removed nodes are unreferenced, so the remaining fields keep their defaults.
         (node.parent, node.depth, node.hash) = (parent, depth, hash);
         node.segment = Segment::new(segment);
         if let Some(write) = held {
@@ -244,8 +246,8 @@ impl Trie {
         number
     }
 
-    /// Takes an item away from its node, and then every node to which nothing refers any more. If it was held, `held` says
-    /// whether it wrote.
+    /// Removes an item from its node, and then every node that became unused. For a held item, `held` is whether it
+    /// wrote.
     #[inline]
     pub(super) fn leave(&mut self, node: NodeIx, held: Option<bool>) {
         self.nodes[node].item_count -= 1;
@@ -271,7 +273,7 @@ impl Trie {
         }
     }
 
-    /// Takes a node away if nothing refers to it, and then its parent in the same way.
+    /// Removes a node if it is unused, and then its ancestors in the same way.
     pub(super) fn prune(&mut self, node: NodeIx) {
         let mut number = node;
         while number != ROOT && !self.nodes[number].is_used() {
@@ -282,7 +284,7 @@ impl Trie {
         }
     }
 
-    /// Forgets a node that stands in no list.
+    /// Removes a node that is in no list.
     #[inline]
     fn remove(&mut self, number: NodeIx) {
         let node = &mut self.nodes[number];
@@ -298,7 +300,7 @@ impl Trie {
         self.nodes.release(number);
     }
 
-    /// A node and its ancestors, up to the root.
+    /// Returns a node and its ancestors, up to the root.
     #[inline]
     pub(super) fn spine(&self, node: NodeIx) -> impl Iterator<Item = (NodeIx, &Node)> {
         let mut number = node;
@@ -309,14 +311,14 @@ impl Trie {
         })
     }
 
-    /// The nodes at which is seen what overlaps a path: its own, where also what is below it counts, and its ancestors.
+    /// Returns the nodes whose items overlap a path: its own node, including all items below it, and its ancestors.
     #[inline]
     pub(super) fn overlapping(&self, place: Place) -> impl Iterator<Item = Overlapping<'_>> {
         let at = move |(number, node)| Overlapping { node, with_below: place.exact && number == place.node };
         self.spine(place.node).map(at)
     }
 
-    /// Counts an item as held at a node, or no longer.
+    /// Adds a held item to the counts of a node and its ancestors, or subtracts it.
     #[inline]
     pub(super) fn count_held(&mut self, node: NodeIx, write: bool, held: bool) {
         let mut number = node;
@@ -339,7 +341,7 @@ impl Trie {
         }
     }
 
-    /// Puts a node into a list of its parent.
+    /// Adds a node to a list of its parent.
     #[inline]
     fn link(&mut self, number: NodeIx, class: usize) {
         let parent = self.nodes[number].parent;
@@ -351,7 +353,7 @@ impl Trie {
         (node.next, node.previous) = (next, NodeIx::NONE);
     }
 
-    /// Takes a node out of a list of its parent.
+    /// Removes a node from a list of its parent.
     #[inline]
     fn unlink(&mut self, number: NodeIx, class: usize) {
         let Node { parent, next, previous, .. } = self.nodes[number];
@@ -365,12 +367,12 @@ impl Trie {
         }
     }
 
-    /// Lets an item wait at a node.
+    /// Adds a waiting item to the queues of a node and its ancestors.
     pub(super) fn enter_queues(&mut self, node: NodeIx, order: Order, kind: Kind) {
         self.for_queues(node, |queues| queues.get_or_insert_default().insert(order, kind));
     }
 
-    /// Takes a waiting item out.
+    /// Removes a waiting item from the queues of a node and its ancestors.
     pub(super) fn leave_queues(&mut self, node: NodeIx, order: Order, kind: Kind) {
         self.for_queues(node, |place| {
             if let Some(queues) = place {
@@ -382,7 +384,7 @@ impl Trie {
         });
     }
 
-    /// All queues in which what waits at a node stands.
+    /// Calls `change` for all queues that contain the waiting items of a node.
     #[inline]
     fn for_queues(&mut self, node: NodeIx, mut change: impl FnMut(&mut Option<Box<Queues>>)) {
         let Node { waiting_here, parent, .. } = &mut self.nodes[node];
@@ -395,16 +397,16 @@ impl Trie {
         }
     }
 
-    /// The path key of a node.
+    /// Returns the path key of a node.
     pub(super) fn path(&self, node: NodeIx) -> Vec<u8> {
         self.path_within(node, usize::MAX)
     }
 
-    /// As many segments from the front of the path key of a node as fit `len_max`.
+    /// Returns the beginning of the path key of a node: as many whole segments as fit into `len_max` bytes.
     pub(super) fn path_within(&self, node: NodeIx, len_max: usize) -> Vec<u8> {
         let mut names = Vec::with_capacity(usize::from(self.nodes[node].depth) + 1);
         names.extend(self.spine(node).map(|(_, node)| node.segment.as_slice()));
-        // The root has no name.
+        // The root has no segment.
         names.pop();
         let mut path =
             Vec::with_capacity(names.iter().map(|segment| 2 + segment.len()).sum::<usize>().min(len_max));
@@ -418,8 +420,8 @@ impl Trie {
         path
     }
 
-    /// Goes on counting the segments of all nodes; the first call begins. Returns the number of distinct segments once all nodes
-    /// are counted.
+    /// Continues counting the segments of all nodes; the first call starts it. Returns the number of distinct segments
+    /// once all nodes are counted.
     pub(super) fn count_segments(&mut self, steps: &mut Steps) -> Option<usize> {
         let Self { nodes, hasher, segments, .. } = self;
         let segments = segments.get_or_insert_with(|| SegmentCounts::new(hasher.clone()));

@@ -1,4 +1,4 @@
-//! Examining again what a removal may have made clear.
+//! Rechecks of the items that a removal may have made clear.
 
 use super::entering::{Enters, Progress, Verdict};
 use super::node::{NodeIx, Overlapping, Place, ROOT};
@@ -10,35 +10,37 @@ use crate::steps::Steps;
 use std::collections::BTreeSet;
 
 handle! {
-    /// A part of the trie whose waiting items are examined again.
+    /// A part of the trie whose waiting items are checked again.
     pub(super) RegionIx
 }
 
-/// Everything that overlaps one node and waits at `cursor` or behind it has to be examined.
+/// Region of items to recheck: all items that overlap `node` and wait at `cursor` or behind it.
 #[derive(Debug, Default)]
 struct Region {
     node: NodeIx,
     cursor: Option<Order>,
 }
 
-/// What is still to be examined.
+/// Items that must be rechecked.
 ///
-/// A blocked item is **justified** if something held conflicts with it, or a waiting item of an earlier claim overlaps it
-/// that conflicts with it or is written down as blocked. Always: each item written down as blocked is justified, or some
-/// region has it before it. Three things take a justification away, and each adds a region, of its node, from its place in
-/// the order: the removal of a held item, the removal of a waiting one, and a blocked read that turns clear. (A grant takes
-/// none away: whom the waiting item kept out, the held one does.) So nobody is forgotten, and once no region is left all
-/// marks are right.
+/// A blocked item is **justified** by a held item that conflicts with it. A waiting item of an earlier claim also
+/// justifies it, if it overlaps it and either conflicts with it or is marked as blocked. The invariant: each item that
+/// is marked as blocked is justified, or a region has yet to reach it. Three events remove a justification: a held item
+/// is removed, a waiting item is removed, or a blocked read becomes clear. Each adds a region that begins at the node
+/// and the queue position of the item. (A grant removes no justification, because the held item blocks the same items
+/// as the waiting one did.) So no item is missed, and once no region is left, all marks are correct.
 ///
-/// A region ends early where something at its node or above it justifies all that follows. That keeps a hand-over short,
-/// however many wait for the same path.
+/// A region ends early if an item at its node or above it justifies all following items. That keeps a hand-over short,
+/// regardless of the number of waiters for the same path.
 #[derive(Debug, Default)]
 pub(super) struct Recheck {
     regions: Slab<RegionIx, Region>,
-    /// The cursor of each region, and its number. The earliest is worked on first, so claims become clear in their order.
+    /// Cursor and handle of each region. The region with the earliest cursor is processed first, so claims become clear
+    /// in their order.
     agenda: BTreeSet<(Order, RegionIx)>,
-    /// The last item of the claim that [`Tree::next_verdict`] gave: clear, but written down as blocked until it is known what
-    /// the caller does. Most are granted at once, and then leave their queues without having changed them.
+    /// Last item of the claim that [`Tree::next_verdict`] returned. The item is clear, but stays marked as blocked
+    /// until the caller has acted. Most such claims are granted at once, and their items then leave their queues
+    /// without a change of mark.
     pub(super) offered: Option<ItemIx>,
 }
 
@@ -49,10 +51,11 @@ impl Recheck {
 }
 
 impl Tree {
-    /// Goes on with all work of this tree: it holds, removes, examines and, if `enters` says so, enters items. Each item takes a step.
+    /// Continues with all work of this tree: grants, removals, rechecks and, depending on `enters`, entering sets. Each
+    /// item takes a step.
     ///
-    /// Returns the next claim to decide about, each claim once. The caller carries out the verdict and calls again. Returns nothing
-    /// when all work is done, or when no step is left.
+    /// Returns the next claim for a decision, each claim once. The caller carries out the verdict and calls again.
+    /// Returns `None` if all work is done or no step is left.
     pub(crate) fn next_verdict(&mut self, enters: Enters, steps: &mut Steps) -> Option<Verdict> {
         if let Some(item) = self.recheck.offered.take() {
             self.turn_clear(item);
@@ -72,7 +75,8 @@ impl Tree {
         }
     }
 
-    /// Examines the items that a removal may have made clear, in order of arrival. Returns a waiting claim of which all items are clear.
+    /// Rechecks the items that a removal may have made clear, in order of arrival. Returns a waiting claim whose items
+    /// are all clear.
     fn next_clear(&mut self, steps: &mut Steps) -> Option<ClaimIx> {
         while steps.left() > 0 {
             let (cursor, region) = self.recheck.agenda.pop_first()?;
@@ -103,7 +107,8 @@ impl Tree {
         None
     }
 
-    /// The first claim, from this arrival on, of which an item is written down as clear; and its arrival. It waits, or was granted since.
+    /// Returns the first claim from this arrival on with an item that is marked as clear, and its arrival. The claim
+    /// waits, or was granted since.
     pub(crate) fn first_clear(&self, from: u64) -> Option<(u64, ClaimIx)> {
         let mut from = Order { arrival: from, item: ItemIx::new(0) };
         loop {
@@ -117,38 +122,38 @@ impl Tree {
         }
     }
 
-    /// Writes down that a waiting item is clear.
+    /// Marks a waiting item as clear.
     fn turn_clear(&mut self, number: ItemIx) {
         self.leave_waiting(number);
         self.enter_waiting(number, true);
         self.recheck_behind(number);
     }
 
-    /// Whatever a waiting item kept out for being blocked is to be examined, now that it is clear or held.
+    /// Rechecks the items that a waiting item blocked only because it was blocked, now that it is clear or held.
     pub(super) fn recheck_behind(&mut self, number: ItemIx) {
         let Item { node, write, arrival, .. } = self.items[number];
-        // Behind a write everybody stays blocked.
+        // Items behind a write stay blocked.
         if !write {
             self.recheck_from(node, Order { arrival, item: number }.next());
         }
     }
 
-    /// The first item of the claim that [`Tree::next_verdict`] gave, with which nothing was done yet.
+    /// Returns the first item of the claim that [`Tree::next_verdict`] returned, if the caller has not acted yet.
     pub(super) fn offered_claim(&self) -> Option<ItemIx> {
         self.recheck.offered.map(|item| self.items[item].first)
     }
 
-    /// Something is done with an item. Says whether it is the one that was offered; then from here on none is.
+    /// Notes that the caller acts on an item. Returns whether it was the offered item, which is then no longer offered.
     pub(super) fn take_offered(&mut self, item: ItemIx) -> bool {
         self.recheck.offered.take_if(|offered| *offered == item).is_some()
     }
 
-    /// Returns true if [`Tree::next_verdict`] has no work.
+    /// Whether [`Tree::next_verdict`] has no work.
     pub(crate) fn is_settled(&self) -> bool {
         self.entering.is_done() && self.granting.is_done() && self.removal.is_done() && self.recheck.is_done()
     }
 
-    /// Whatever overlaps this node and waits at this place or behind it is to be examined.
+    /// Schedules a recheck of all items that overlap this node and wait at this position or behind it.
     pub(super) fn recheck_from(&mut self, node: NodeIx, from: Order) {
         if self.is_covered(node, from) || self.region_cursor(node).is_some_and(|cursor| cursor <= from) {
             return;
@@ -178,13 +183,14 @@ impl Tree {
         self.trie.prune(node);
     }
 
-    /// How far the region of a node has come.
+    /// Returns the cursor of the region of a node.
     pub(super) fn region_cursor(&self, node: NodeIx) -> Option<Order> {
         let region = self.trie.nodes[node].region;
         if region.is_none() { None } else { self.recheck.regions[region].cursor }
     }
 
-    /// Whether the region of an ancestor, to which all belongs that overlaps this node, has what follows before it.
+    /// Whether the region of an ancestor has yet to reach this position. Such a region contains all items that overlap
+    /// this node.
     fn is_covered(&self, node: NodeIx, from: Order) -> bool {
         self.trie
             .spine(node)
@@ -192,10 +198,11 @@ impl Tree {
             .any(|(ancestor, _)| self.region_cursor(ancestor).is_some_and(|cursor| cursor <= from))
     }
 
-    /// The first blocked item that overlaps a node, from this place on, that nothing at the node or above it justifies.
+    /// Returns the first blocked item from this position on that overlaps a node and that no item at the node or above
+    /// it justifies.
     fn next_due(&self, node: NodeIx, from: Order) -> Option<Order> {
         let (mut read, mut write) = (Earliest::default(), Earliest::default());
-        // Whoever came later than these is justified.
+        // Items that arrived after these are justified.
         let (mut read_horizon, mut write_horizon) = (Earliest::default(), Earliest::default());
         let mut reads_held = false;
         for at in self.trie.overlapping(Place { node, exact: true }) {
@@ -222,7 +229,7 @@ impl Tree {
         due.0
     }
 
-    /// Whether a region has this place before it and overlaps this node. For checks.
+    /// Whether a region that overlaps this node has yet to reach this position. For checks.
     pub(super) fn has_before_it(&self, node: NodeIx, order: Order) -> bool {
         let covers = |(cursor, region): &(Order, RegionIx)| {
             let other = self.recheck.regions[*region].node;
@@ -232,7 +239,7 @@ impl Tree {
         self.recheck.agenda.iter().any(covers)
     }
 
-    /// The node, the cursor and the number of each region. For checks.
+    /// Returns the node, the cursor and the handle of each region. For checks.
     pub(super) fn regions(&self) -> impl Iterator<Item = (NodeIx, Option<Order>, RegionIx)> {
         self.recheck.agenda.iter().map(|(_, region)| {
             let Region { node, cursor } = self.recheck.regions[*region];
@@ -240,13 +247,13 @@ impl Tree {
         })
     }
 
-    /// How many regions are in use. For checks.
+    /// Returns the number of regions in use. For checks.
     pub(super) fn region_count(&self) -> u32 {
         self.recheck.regions.live_count()
     }
 }
 
-/// The earliest of several.
+/// Earliest of several positions.
 #[derive(Default)]
 struct Earliest(Option<Order>);
 

@@ -1,4 +1,4 @@
-//! Taking the items of claims that are over out of a tree, some of them in each turn.
+//! Removal of ended claims from a tree: each turn removes some of their items.
 
 use super::node::NodeIx;
 use super::waiting::Order;
@@ -7,13 +7,14 @@ use crate::fifo::Fifo;
 use crate::handle::{ClaimIx, ItemIx};
 use crate::steps::Steps;
 
-/// Nodes of a path that are looked at, or made, in one step.
+/// Number of nodes of a path that one step visits or creates.
 pub(super) const NODES_PER_STEP: u32 = 8;
 
-/// So many items are removed with the claim, whatever steps are left: an ordinary set is gone when its release is answered.
+/// Number of items that are removed at once, even if no steps are left. So an ordinary set is gone when its release is
+/// answered.
 const REMOVED_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
 
-/// Claims that are over, by their first items. The items that are left keep out others until each is removed.
+/// Ended claims, by their first items. The remaining items block other items until they are removed.
 #[derive(Debug, Default)]
 pub(super) struct Removal {
     leaving: Fifo<ItemIx>,
@@ -26,12 +27,12 @@ impl Removal {
 }
 
 impl Tree {
-    /// Removes a claim, held or waiting. [`Tree::next_verdict`] removes the items of a large one, and finds the claims that
-    /// become clear by that.
+    /// Removes a claim, held or waiting. [`Tree::next_verdict`] removes the remaining items of a large claim, and finds
+    /// the claims that become clear.
     #[inline]
     pub(crate) fn remove(&mut self, first_item: ItemIx, steps: &mut Steps) {
         if self.items[first_item].next.is_none() {
-            // Most sets have one path. It is removed by the request itself, so it costs the turn nothing.
+            // Most sets have one path. The request itself removes it, so it costs the turn no steps.
             return self.remove_item(first_item);
         }
         self.items[first_item].claim = ClaimIx::NONE;
@@ -43,7 +44,7 @@ impl Tree {
         self.removal.leaving.push_back(first_item);
     }
 
-    /// Goes on removing. Returns whether all is removed.
+    /// Continues removing. Returns whether all ended claims are removed.
     pub(super) fn go_on_removing(&mut self, steps: &mut Steps) -> bool {
         while let Some(first_item) = self.removal.leaving.front().copied() {
             if !steps.take() {
@@ -56,13 +57,14 @@ impl Tree {
         true
     }
 
-    /// Steps that it takes to enter or leave a node, and all nodes above it, beside the one of its item.
+    /// Returns the number of steps to enter or leave a node and all nodes above it, in addition to the step of the
+    /// item.
     #[inline]
     pub(super) fn steps_at(&self, node: NodeIx) -> u32 {
         u32::from(self.trie.nodes[node].depth) / NODES_PER_STEP
     }
 
-    /// Removes one item of a claim, the first one last. Returns whether that was it.
+    /// Removes one item of a claim, the first item last. Returns whether it was the first item.
     #[inline(never)]
     fn remove_one_of(&mut self, first_item: ItemIx, steps: &mut Steps) -> bool {
         let number = match self.items[first_item].next {
@@ -98,7 +100,7 @@ impl Tree {
         self.items.release(number);
     }
 
-    /// The claim of an item, unless it is over.
+    /// Returns the claim of an item, or `None` if the claim ended.
     pub(super) fn claim_of(&self, item: ItemIx) -> Option<ClaimIx> {
         Some(self.items[self.items[item].first].claim).filter(|claim| claim.is_some())
     }

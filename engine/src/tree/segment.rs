@@ -1,4 +1,4 @@
-//! The segments of paths.
+//! Segments of paths.
 
 use super::node::NodeIx;
 use ahash::RandomState;
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::hash::{BuildHasher, Hasher};
 
-/// Longest segment that is kept where it is used.
+/// Length of the longest segment that is stored inline, in bytes.
 const INLINE_LEN: usize = 16;
 
-/// The bytes of a segment.
+/// Bytes of a segment.
 #[derive(Debug)]
 pub(super) enum Segment {
-    /// Zero behind its end.
+    /// Short segment, padded with zeros.
     Inline {
         len: u8,
         bytes: [u8; INLINE_LEN],
@@ -52,14 +52,15 @@ fn padded(segment: &[u8]) -> Option<[u8; INLINE_LEN]> {
     Some(bytes)
 }
 
-/// The first segment of a path key and what is behind it. None at the end, and where the key is not well formed.
+/// Returns the first segment of a path key and the rest behind it. Returns `None` at the end of the key, and if the key
+/// is not well formed.
 #[inline]
 pub(super) fn first_segment(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, behind) = path.split_first_chunk()?;
     behind.split_at_checked(usize::from(u16::from_le_bytes(*len)))
 }
 
-/// The segments of a path key.
+/// Returns the segments of a path key.
 pub(super) fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = path;
     std::iter::from_fn(move || {
@@ -69,16 +70,15 @@ pub(super) fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// How many nodes each segment names. Segments are distinguished by 64 bits of hash, which is enough for statistics. The map is a
-/// tree, because a hash table would stop all requests while it grows.
+/// Counts of nodes by segment. Segments are distinguished by 64-bit hashes, which is enough for statistics. The map is
+/// a tree, because a growing hash table would stop all requests.
 ///
-/// Nodes that exist before the counting begins are counted by [`Trie::count_segments`](super::node::Trie::count_segments) over
-/// several turns.
+/// [`Trie::count_segments`](super::node::Trie::count_segments) counts existing nodes over several turns.
 #[derive(Debug)]
 pub(super) struct SegmentCounts {
     counts: BTreeMap<u64, u32>,
     hasher: RandomState,
-    /// Nodes with numbers below this are counted. `None` once all nodes are counted.
+    /// Number below which nodes are counted; `None` once all nodes are counted.
     pub(super) counted_end: Option<u32>,
 }
 
@@ -98,13 +98,13 @@ impl SegmentCounts {
         state.finish()
     }
 
-    /// Counts a node with this name.
+    /// Counts a node with this segment.
     pub(super) fn add(&mut self, segment: &[u8]) {
         let hash = self.hash(segment);
         *self.counts.entry(hash).or_default() += 1;
     }
 
-    /// Stops counting a node with this name.
+    /// Subtracts a node with this segment.
     pub(super) fn remove(&mut self, segment: &[u8]) {
         let hash = self.hash(segment);
         if let Entry::Occupied(mut count) = self.counts.entry(hash) {
@@ -115,7 +115,7 @@ impl SegmentCounts {
         }
     }
 
-    /// Number of distinct segments of counted nodes.
+    /// Returns the number of distinct segments of counted nodes.
     pub(super) fn len(&self) -> usize {
         self.counts.len()
     }

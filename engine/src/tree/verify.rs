@@ -1,4 +1,4 @@
-//! The invariants of a tree, walked in full. For tests: it takes time in proportion to the square of what there is.
+//! Full checks of the invariants of a tree. For tests: they take quadratic time.
 
 use super::node::{NodeIx, ROOT, class};
 use super::waiting::{Order, Queues};
@@ -6,7 +6,7 @@ use super::{NO_ARRIVAL, State, Tree, TreeCounters};
 use crate::handle::ItemIx;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a node should count, told by the items.
+/// Expected counts of a node, derived from the items.
 #[derive(Default)]
 struct Expected {
     item_count: u32,
@@ -25,7 +25,7 @@ impl Tree {
     /// Checks every invariant.
     ///
     /// # Panics
-    /// If one does not hold; the message says which and where.
+    /// Panics if an invariant does not hold; the message names it and the record.
     pub(crate) fn verify(&self) {
         let is_in = |item: &ItemIx| !matches!(self.items[*item].state, State::Free | State::Outside);
         let live: Vec<ItemIx> = self.items.handles().filter(is_in).collect();
@@ -170,12 +170,12 @@ impl Tree {
         count
     }
 
-    /// A mark is right, or will be put right.
+    /// Checks that a mark is correct, or that a recheck of the item is due.
     fn verify_mark(&self, number: ItemIx, live: &[ItemIx]) {
         let item = &self.items[number];
         let path = self.trie.path(item.node);
         let order = Order { arrival: item.arrival, item: number };
-        // An item that never waited was clear when it came, also if others waited.
+        // An item that never waited was clear when it arrived, even if other items waited.
         let has_waited = item.arrival != NO_ARRIVAL;
         let reason = live.iter().find(|other| {
             let other = &self.items[**other];

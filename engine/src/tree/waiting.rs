@@ -1,9 +1,9 @@
-//! The waiting items of a node, in order of arrival.
+//! Waiting items of a node, in order of arrival.
 
 use crate::handle::ItemIx;
 use std::collections::BTreeSet;
 
-/// Where a waiting item stands: items of one claim have one arrival. A claim that arrives later has a larger one.
+/// Queue position of a waiting item. All items of a claim have the same arrival, and a later claim has a larger one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Order {
     pub(super) arrival: u64,
@@ -11,16 +11,16 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Before every item.
+    /// Position before all items.
     pub(super) const FIRST: Self = Self { arrival: 0, item: ItemIx::new(0) };
 
-    /// The first place behind this one.
+    /// Returns the first position behind this one.
     pub(super) fn next(self) -> Self {
         Self { item: ItemIx::new(self.item.number() + 1), ..self }
     }
 }
 
-/// What waits: whether it would write, and whether it has been found clear.
+/// Kind of a waiting item: whether it writes, and whether it is marked as clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     ClearRead,
@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-/// Some waiting items, by kind.
+/// Waiting items by kind.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Queues([BTreeSet<Order>; 4]);
 
@@ -62,27 +62,27 @@ impl Queues {
         self.0.iter().map(BTreeSet::len).sum()
     }
 
-    /// The first item that keeps out whoever reads, or writes, behind it. A read is kept out by writes and by reads that
-    /// are themselves blocked, a write by all.
+    /// Returns the first item that blocks a read, or a write, behind it. A read is blocked by writes and by blocked
+    /// reads, a write by all items.
     #[inline]
     pub(super) fn first_in_the_way_of(&self, write: bool) -> Option<Order> {
         let kinds = if write { &self.0[..] } else { &self.0[Kind::ClearWrite as usize..] };
         kinds.iter().filter_map(BTreeSet::first).min().copied()
     }
 
-    /// The first blocked item, from this place on.
+    /// Returns the first blocked item from this position on.
     #[inline]
     pub(super) fn first_blocked(&self, write: bool, from: Order) -> Option<Order> {
         self.0[Kind::new(write, false) as usize].range(from..).next().copied()
     }
 
-    /// The first clear item, from this place on.
+    /// Returns the first clear item from this position on.
     pub(super) fn first_clear(&self, from: Order) -> Option<Order> {
         let first = |kind: Kind| self.0[kind as usize].range(from..).next();
         [Kind::ClearRead, Kind::ClearWrite].into_iter().filter_map(first).min().copied()
     }
 
-    /// The items of each kind, in order.
+    /// Returns the items of each kind, in order.
     pub(super) fn lines(&self) -> impl Iterator<Item = impl Iterator<Item = Order>> {
         self.0.iter().map(|orders| orders.iter().copied())
     }

@@ -1,4 +1,4 @@
-//! Many sequences of requests and releases, each step held against the rule applied from scratch.
+//! Property tests: after each request and release, compares the tree with the rule applied from scratch.
 
 use super::*;
 use proptest::prelude::*;
@@ -6,14 +6,14 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 enum Step {
     Ask(Vec<Wanted>),
-    /// Asks for items that enter over several turns, and says whether it may wait.
+    /// Requests items that enter over several turns. The flag is whether the claim may wait.
     AskLater(Vec<Wanted>, bool),
     /// Removes the n-th live claim, held or waiting.
     Remove(usize),
-    /// Goes on examining, so many items.
+    /// Rechecks with this number of steps.
     Examine(u32),
     Settle,
-    /// Finds one claim that is clear and leaves it as it is until the next thaw.
+    /// Finds one clear claim and leaves it waiting until the next thaw.
     Leave,
     Freeze,
     Thaw,
@@ -97,7 +97,7 @@ proptest! {
         let covers = |above: &Wanted, below: &Wanted| below.0.starts_with(&above.0) && (above.1 || !below.1);
         for (index, item) in wanted.iter().enumerate() {
             let covered = wanted.iter().enumerate().any(|(other_index, other)| {
-                // Of equal ones the first stays.
+                // Of equal items, the first one stays.
                 other_index != index && covers(other, item) && (!covers(item, other) || other_index < index)
             });
             prop_assert_eq!(kept.contains(&index), !covered);
@@ -105,7 +105,7 @@ proptest! {
     }
 }
 
-/// Every sequence of so many steps out of: a request for one of these sets, the removal of a live claim, one examination.
+/// Runs every sequence of `steps` steps. A step requests one of these sets, removes a live claim, or rechecks one item.
 fn every_sequence(sets: &[&str], steps: usize) {
     let sets: Vec<Vec<Wanted>> = sets.iter().map(|set| wanted(set)).collect();
     let mut sequence = Vec::new();

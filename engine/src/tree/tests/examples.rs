@@ -1,8 +1,8 @@
-//! The table of conflicts and the examples of queueing, one by one.
+//! Tests of the conflict table and of the queueing examples, one by one.
 
 use super::*;
 
-/// A world in which these claims asked one after the other.
+/// Returns a world in which these claims were requested one after the other.
 fn world(claims: &[&str]) -> World {
     let mut world = World::new();
     for claim in claims {
@@ -66,7 +66,7 @@ fn a_waiter_blocks_later_overlapping_requests() {
 fn a_read_queues_behind_a_blocked_read() {
     let mut world = world(&["R a", "W a/1, W a/2", "R []", "R a/3"]);
     assert_eq!(world.with(Standing::Held), [1]);
-    // Not behind one that is clear and waits for something else.
+    // A new read does not queue behind a read that is clear and waits for another path of its claim.
     world.ask(wanted("R b, W a/4"));
     world.ask(wanted("R b"));
     assert_eq!(world.with(Standing::Held), [1]);
@@ -92,7 +92,7 @@ fn a_release_grants_all_unblocked_waiters_in_order() {
         world.check();
         world.remove(number);
     }
-    // The reads of `a/b/1` and `a/b/3` are not in its way.
+    // The reads of `a/b/1` and `a/b/3` do not block it.
     assert_eq!(world.settle(), [write]);
 }
 
@@ -169,7 +169,7 @@ fn distinct_segment_count(tree: &mut Tree) -> u64 {
 
 #[test]
 fn counters_count_items_paths_and_segments() {
-    // Distinct segments are counted from the first time they are asked for, which may be now or later.
+    // The distinct segments are counted from the first request for them on, which comes early or late.
     for asked_early in [false, true] {
         let mut tree = tree();
         let fresh = tree.counters();

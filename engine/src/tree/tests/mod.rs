@@ -1,4 +1,4 @@
-//! The lock rules of trees: their examples, and everything else against a naive model.
+//! Tests of the lock rules of trees: examples, and comparisons with a naive model.
 
 mod against_model;
 mod examples;
@@ -10,14 +10,14 @@ use crate::steps::Steps;
 use ahash::RandomState;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A path key and whether it writes.
+/// Path key, and whether the item writes.
 type Wanted = (Vec<u8>, bool);
 
 fn tree() -> Tree {
     Tree::new(RandomState::with_seeds(1, 2, 3, 4))
 }
 
-/// The key of a path given as `a/b`; `[]` is the empty path, `""` one empty segment.
+/// Returns the key of a path like `a/b`. `[]` is the empty path, `""` one empty segment.
 fn path(text: &str) -> Vec<u8> {
     let mut key = Vec::new();
     if text != "[]" {
@@ -29,7 +29,7 @@ fn path(text: &str) -> Vec<u8> {
     key
 }
 
-/// The items given as `R a, W a/b`.
+/// Returns the items of a text like `R a, W a/b`.
 fn wanted(text: &str) -> Vec<Wanted> {
     let item = |item: &str| match item.split_once(' ') {
         Some((mode, text)) => (path(text), mode == "W"),
@@ -50,9 +50,9 @@ fn overlap(one: &[u8], other: &[u8]) -> bool {
 enum Standing {
     Held,
     Waiting,
-    /// Waits though nothing is in its way: the caller did not grant it.
+    /// Waits although nothing blocks it, because the caller did not grant it.
     Left,
-    /// It is not known yet whether it has to wait; or it may not.
+    /// The tree does not know yet whether the claim must wait, or the claim may not wait.
     Enters,
 }
 
@@ -63,19 +63,19 @@ struct Claim {
     standing: Standing,
 }
 
-/// Removes a claim, and all of its items at once.
+/// Removes a claim with all of its items at once.
 fn remove_all(tree: &mut Tree, first_item: ItemIx) {
     tree.remove(first_item, &mut Steps::new(0));
     assert!(tree.go_on_removing(&mut Steps::new(1_000_000)));
 }
 
-/// A tree and what its caller knows, beside the rule applied from scratch.
+/// Tree with the state of its caller, to be compared with the rule applied from scratch.
 struct World {
     tree: Tree,
-    /// By number, which is their order.
+    /// Claims by number. The numbers are in order of arrival.
     claims: BTreeMap<u32, Claim>,
     newest: u32,
-    /// What became clear is not granted.
+    /// Whether clear claims are left waiting.
     frozen: bool,
 }
 
@@ -84,7 +84,7 @@ impl World {
         Self { tree: tree(), claims: BTreeMap::new(), newest: 0, frozen: false }
     }
 
-    /// Asks for some items. Gives the number of the claim.
+    /// Requests some items. Returns the number of the claim.
     fn ask(&mut self, wanted: Vec<Wanted>) -> u32 {
         if self.newest > 1 {
             // Some nodes come and go before their segments are counted, and others afterwards.
@@ -119,7 +119,7 @@ impl World {
         self.newest
     }
 
-    /// Asks for some items that enter over several turns.
+    /// Requests some items that enter over several turns.
     fn ask_later(&mut self, wanted: Vec<Wanted>, may_wait: bool) {
         self.newest += 1;
         let arrival = u64::from(self.newest);
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Examines so many items. Gives the claims that are granted.
+    /// Rechecks with `budget` steps. Returns the granted claims.
     fn step(&mut self, budget: u32) -> Vec<u32> {
         let mut steps = Steps::new(budget);
         let mut granted = Vec::new();
@@ -160,7 +160,7 @@ impl World {
         granted
     }
 
-    /// The next claim that is clear. It is left as it is. Claims that may not wait are removed.
+    /// Returns the next clear claim without granting it. Removes claims that may not wait.
     fn next_clear(&mut self, may_hold: bool, steps: &mut Steps) -> Option<u32> {
         let enters = if may_hold { Enters::AndHolds } else { Enters::AndWaits };
         loop {
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// Notes which claims have entered and have to wait.
+    /// Notes which claims have entered and must wait.
     fn note_entered(&mut self) {
         for claim in self.claims.values_mut() {
             let entered = self.tree.entering_item_count(claim.first_item).is_none();
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// Finds one claim that is clear and does nothing with it.
+    /// Finds one clear claim and leaves it waiting.
     fn leave_one(&mut self) {
         self.next_clear(false, &mut Steps::new(100));
         self.note_entered();
@@ -231,7 +231,7 @@ impl World {
         model
     }
 
-    /// Checks the tree against the rule, and everything that it says.
+    /// Compares the tree, and all its answers, with the rule.
     fn check(&self) {
         self.tree.verify();
         let model = self.model();
@@ -274,7 +274,7 @@ impl World {
             }
             let mut found = self.tree.overlapping(asked, held, 1000).0;
             if self.tree.is_granting() {
-                // A claim that is held in part is among the waiters too.
+                // A claim that is partly held is also among the waiters.
                 found.extend(self.tree.overlapping(asked, !held, 1000).0);
                 assert!(expected.iter().all(|claim| found.contains(claim)));
                 continue;
@@ -293,11 +293,11 @@ impl World {
     }
 }
 
-/// The rule, applied to all claims in their order: an item is clear when for every item of an earlier claim that overlaps
-/// it, both are reads and that earlier item is itself clear.
+/// The rule, applied to all claims in their order. An item is clear if, for each overlapping item of an earlier claim,
+/// both are reads and the earlier item is itself clear.
 #[derive(Default)]
 struct Model<'a> {
-    /// Path, write, clear.
+    /// Path of each item, whether it writes, and whether it is clear.
     items: Vec<(&'a [u8], bool, bool)>,
     clear: BTreeSet<u32>,
 }

@@ -1,8 +1,8 @@
-//! Work that does not depend on how many wait.
+//! Tests that the work of one turn does not depend on the number of waiters.
 
 use super::*;
 
-/// Asks for one path, as holder or waiter.
+/// Requests one path, as holder or waiter.
 fn ask(tree: &mut Tree, claims: &mut Vec<ItemIx>, text: &str) {
     let wanted = wanted(text);
     let items = items(&wanted);
@@ -12,7 +12,7 @@ fn ask(tree: &mut Tree, claims: &mut Vec<ItemIx>, text: &str) {
     claims.push(first_item);
 }
 
-/// Examines within a budget and grants. Says how many were granted.
+/// Rechecks within a budget of steps and grants. Returns the number of granted claims.
 fn examine(tree: &mut Tree, claims: &[ItemIx], budget: u32) -> u32 {
     let (mut granted, mut left) = (0, Steps::new(budget));
     while let Some(verdict) = tree.next_verdict(Enters::AndHolds, &mut left) {
@@ -40,7 +40,7 @@ fn a_release_before_many_readers_is_processed_in_slices() {
         assert!(granted <= BUDGET);
     }
     assert_eq!(tree.counters().held_item_count, READERS);
-    // Each reader takes a step, and the region that follows them ends with one.
+    // Each reader takes a step, and the region that follows them takes one more to end.
     assert!(slices <= READERS / BUDGET + 1, "{slices} slices");
 }
 
@@ -113,7 +113,7 @@ fn nodes_of_unused_paths_are_removed() {
     assert_eq!(tree.trie.nodes.live_count(), 1, "only the root is left");
 }
 
-/// The records of its items are used again before the tree has gone on with it.
+/// The records of the claim's items are used again before the tree has continued with it.
 #[test]
 fn a_claim_that_ends_during_its_grant_holds_no_foreign_items() {
     let (mut tree, mut claims) = (tree(), Vec::new());
@@ -150,18 +150,18 @@ fn a_set_that_enters_only_to_wait_holds_nothing() {
     tree.verify();
 }
 
-/// Each node that is looked at or made costs an eighth of a step, beside the one of the path.
+/// Each visited or created node costs an eighth of a step, in addition to the step of the path.
 #[test]
 fn entering_a_set_costs_steps_per_node_of_its_paths() {
     let mut tree = tree();
-    // The root has the only node that the paths share. Each of them has 32 segments.
+    // The paths share only the root. Each of them has 32 segments.
     let text = |number: u32| format!("W {number}{}", "/s".repeat(31));
     let wanted = wanted(&(0..10).map(text).collect::<Vec<_>>().join(", "));
     let first_item = tree.enter_later(ClaimIx::new(1), 1, &items(&wanted), true);
     let mut steps = Steps::new(1000);
     assert_eq!(tree.next_verdict(Enters::AndHolds, &mut steps), Some(Verdict::Clear(ClaimIx::new(1))));
-    // A step to look at each path, and one to begin to hold them. Then each path takes one, four for its new nodes, and four for the
-    // counts of these. The last step finds that all paths are held.
+    // Each path takes one step for its check, and one more step begins to hold them. Then each path takes one step,
+    // four for its new nodes, and four for their counts. The last step finds that all paths are held.
     assert_eq!(1000 - steps.left(), 10 + 1 + 10 * (1 + 4 + 4) + 1);
     tree.grant(first_item, &mut steps);
     tree.verify();
