@@ -1,39 +1,40 @@
-//! A block of 4 KiB with one checksum at its end: superblock copies, and the heads and ends of files.
+//! Block of 4 KiB with one checksum at its end: a superblock copy, or the head or end of a file.
 //!
-//! In every version of the format the magic stands first, the version behind it, and the checksum in the last four
-//! bytes. So a newer version can be told from damage.
+//! In every version of the format, the magic is first, the version follows, and the checksum is in the last four bytes.
+//! So a newer version can be distinguished from damage.
 
 use super::frame::{FORMAT_VERSION, known_versions};
 
-/// The unit of the log in bytes: frames begin on it, and no block that carries acknowledged bytes is written again.
+/// Unit of the log in bytes. Frames begin on block boundaries, and a block with acknowledged bytes is never written
+/// again.
 pub const BLOCK_LEN: usize = 4096;
 
-/// Every number of a file, a frame or a start is below this, so that the next one can always be named.
+/// Limit of all numbers of files, frames and starts. Because they are below it, the next number always exists.
 pub const NUMBER_LIMIT: u64 = 1 << 62;
 
 const CHECKSUM_AT: usize = BLOCK_LEN - 4;
 
-/// Why a block cannot be used.
+/// Reason why a block cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadBlock {
-    /// There are fewer bytes than a block has.
+    /// There are fewer bytes than one block.
     #[error("the file ends inside the block")]
     Short,
-    /// The checksum does not fit the bytes.
+    /// The checksum does not match the bytes.
     #[error("the checksum of the block does not match")]
     Checksum,
-    /// A whole block, but of another kind.
+    /// The block is intact but of another kind.
     #[error("the block is intact but of another kind")]
     Magic,
-    /// A whole block of a format that this server does not know.
+    /// The block is intact, but this server does not know its format version.
     #[error("it has format version {0}, but this server reads only {known}", known = known_versions())]
     NewerVersion(u16),
-    /// A field has a value that cannot be.
+    /// A field has an impossible value.
     #[error("the field {0} has an impossible value")]
     Field(&'static str),
 }
 
-/// A block that is being filled from its first byte.
+/// Block that is being filled, starting with its first byte.
 #[derive(Debug)]
 pub(super) struct BlockWriter {
     bytes: [u8; BLOCK_LEN],
@@ -71,7 +72,7 @@ impl BlockWriter {
     }
 }
 
-/// Reads the fields of a block that was checked, from front to back.
+/// Reader of the fields of a checked block, from front to back.
 #[derive(Debug)]
 pub(super) struct BlockReader<'a> {
     bytes: &'a [u8; BLOCK_LEN],
@@ -79,7 +80,7 @@ pub(super) struct BlockReader<'a> {
 }
 
 impl<'a> BlockReader<'a> {
-    /// A reader behind magic and version of the block that these bytes begin with.
+    /// Checks the block at the beginning of these bytes. Returns a reader that is behind its magic and version.
     pub(super) fn check(bytes: &'a [u8], magic: [u8; 4]) -> Result<Self, BadBlock> {
         let bytes: &[u8; BLOCK_LEN] = bytes.first_chunk().ok_or(BadBlock::Short)?;
         if crc32c::crc32c(&bytes[..CHECKSUM_AT]) != u32_at(bytes, CHECKSUM_AT) {
@@ -106,22 +107,23 @@ impl<'a> BlockReader<'a> {
     }
 }
 
-/// Refuses numbers that no server ever counted up to.
+/// Refuses numbers that no server can have counted up to.
 pub(super) fn check_numbers<const N: usize>(numbers: [u64; N]) -> Result<(), BadBlock> {
     if numbers.iter().all(|number| *number < NUMBER_LIMIT) { Ok(()) } else { Err(BadBlock::Field("number")) }
 }
 
-/// The integer at this offset, which must lie inside: offsets are constants of the format, lengths were checked.
+/// Returns the integer at this offset, which must be inside `bytes`. Offsets are constants of the format, and lengths
+/// were checked.
 pub(super) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     u16::from_le_bytes([bytes[offset], bytes[offset + 1]])
 }
 
-/// The integer at this offset, which must lie inside.
+/// Returns the integer at this offset, which must be inside `bytes`.
 pub(super) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from(u16_at(bytes, offset)) | u32::from(u16_at(bytes, offset + 2)) << 16
 }
 
-/// The integer at this offset, which must lie inside.
+/// Returns the integer at this offset, which must be inside `bytes`.
 pub(super) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from(u32_at(bytes, offset)) | u64::from(u32_at(bytes, offset + 4)) << 32
 }

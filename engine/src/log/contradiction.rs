@@ -1,8 +1,8 @@
-//! Holds that cannot be true together.
+//! Search for holds that contradict each other.
 //!
-//! A shard records the end of a hold before it grants the key again, so a whole log never has two conflicting holds of one key. Servers of
-//! format version 1 could lose records of a claim over several frames; then the end of the older hold may be missing. The newer hold
-//! counts, since it was granted last.
+//! A shard records the end of a hold before it grants the key again, so an intact log never has two conflicting holds
+//! of one key. Servers of format version 1 could lose records of a claim over several frames, so the end of the older
+//! hold may be missing. The newer hold counts, because it was granted last.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::ids::ClaimId;
 /// Two holds of one key, at least one of them exclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contradiction {
-    /// The key.
+    /// Key of both holds.
     pub key: Box<[u8]>,
     /// Id and fence of the hold that was granted first.
     pub older: (ClaimId, u64),
@@ -32,7 +32,7 @@ impl fmt::Display for Contradiction {
 }
 
 impl Image {
-    /// Returns, for each hold that a newer one contradicts, the pair.
+    /// Returns one contradiction for each hold that a newer one contradicts.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         let mut by_key: BTreeMap<(u16, &[u8]), Vec<Hold<'_>>> = BTreeMap::new();
         for hold in self.holds() {
@@ -65,7 +65,7 @@ mod tests {
     use crate::ids::Scope;
     use crate::log::Record;
 
-    /// An image of these holds of one key: the fence of each, and whether it is shared.
+    /// Returns an image of these holds of one key, each given by its fence and whether it is shared.
     fn image(holds: &[(u64, bool)]) -> Image {
         let mut image = Image::default();
         for (number, (fence, shared)) in (1..).zip(holds) {

@@ -1,124 +1,124 @@
-//! Why a log is not what was written, and where.
+//! Damage to a log: its kind and its place.
 
 use super::block::BadBlock;
 use super::file_name::FileName;
 use super::frame::BadFrame;
 
-/// What is wrong with the files of a log. Each case names the file, and the byte where it has one.
+/// Damage to the files of a log. Each case names the file, and the byte if there is one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// A frame that was durable is not whole: frames or files that were written afterwards show it.
+    /// A durable frame is not intact. Frames or files that were written later prove that it was durable.
     #[error("{file}, byte {offset}: frame {lsn} was durable, but {reason} ({evidence})")]
     Frame {
-        /// The file.
+        /// Damaged file.
         file: FileName,
-        /// Where the frame begins, in bytes.
+        /// Offset of the frame in bytes.
         offset: u64,
-        /// The frame.
+        /// Number of the frame.
         lsn: u64,
-        /// What is wrong with it.
+        /// Reason why the frame is not intact.
         reason: BadFrame,
-        /// What shows that it was durable.
+        /// Proof that the frame was durable.
         evidence: Evidence,
     },
-    /// A block in front of or behind the frames of a file is not whole.
+    /// A block in front of or behind the frames of a file is not intact.
     #[error("{file}, byte {offset}: {reason}")]
     Block {
-        /// The file.
+        /// Damaged file.
         file: FileName,
-        /// Where the block begins, in bytes.
+        /// Offset of the block in bytes.
         offset: u64,
-        /// What is wrong with it.
+        /// Reason why the block is not intact.
         reason: BadBlock,
     },
-    /// A file has another length than when it was made.
+    /// The length of a file has changed since its creation.
     #[error("{file}, byte {actual}: the file ends here, but it was created with {expected} bytes")]
     Length {
-        /// The file.
+        /// Damaged file.
         file: FileName,
-        /// Bytes that it was made with.
+        /// Length at creation in bytes.
         expected: u64,
-        /// Bytes that it has.
+        /// Actual length in bytes.
         actual: u64,
     },
-    /// A file that must be there is not.
+    /// A required file is missing.
     #[error("{0} is missing")]
     Missing(FileName),
-    /// A file is there that cannot be part of this log.
+    /// A file exists that cannot be part of this log.
     #[error("{file}, byte 0: the file does not belong to this log: its {field} differs")]
     Stranger {
-        /// The file.
+        /// Unexpected file.
         file: FileName,
-        /// What does not fit.
+        /// Field of the file that does not match.
         field: &'static str,
     },
-    /// A file does not continue where the one before it ends.
+    /// A file does not continue at the end of the file before it.
     #[error(
         "{file}, byte 0: the file continues after frame {after}, but the previous file ends with frame {end}"
     )]
     Gap {
-        /// The file.
+        /// File behind the gap.
         file: FileName,
-        /// The frame after which it continues.
+        /// Number of the frame after which the file continues.
         after: u64,
-        /// The last frame before it.
+        /// Number of the last frame before it.
         end: u64,
     },
-    /// A record that was written makes no sense.
+    /// A record was written correctly but is malformed.
     #[error("{file}, byte {offset}: a record of frame {lsn} is malformed: {reason}")]
     Record {
-        /// The file.
+        /// File of the record.
         file: FileName,
-        /// Where the frame begins, in bytes.
+        /// Offset of the frame in bytes.
         offset: u64,
-        /// The frame.
+        /// Number of the frame.
         lsn: u64,
-        /// What is wrong with it.
+        /// Reason why the record is malformed.
         reason: String,
     },
     /// A file cannot be read.
     #[error("{file}, byte 0: the file cannot be read: {reason}")]
     Unreadable {
-        /// The file.
+        /// Unreadable file.
         file: FileName,
-        /// What the system said.
+        /// Error message of the system.
         reason: String,
     },
 }
 
-/// What shows that a frame was durable.
+/// Proof that a frame was durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Evidence {
-    /// A later frame was built when it was known.
+    /// A later frame was built when the damaged one was known to be durable.
     #[error("frame {lsn} at byte {offset} confirms it")]
     LaterFrame {
-        /// The later frame.
+        /// Number of the later frame.
         lsn: u64,
-        /// Where it begins.
+        /// Offset of the later frame in bytes.
         offset: u64,
     },
-    /// A crash loses frames and tears them, but it moves none: there is a whole one where it was never written.
+    /// An intact frame is at a place where it was never written. A crash loses and tears frames, but never moves them.
     #[error("the frame at byte {offset} was written for another position")]
     Moved {
-        /// Where it is.
+        /// Offset of the moved frame in bytes.
         offset: u64,
     },
-    /// A segment is begun only when everything before it is durable.
+    /// A later segment exists. A segment is begun only after everything before it is durable.
     #[error("{0} continues after it")]
     LaterSegment(FileName),
-    /// A later start found it, and writes behind this frame.
+    /// A later start of the server found this frame, and writes behind it.
     #[error("the server started again after frame {0}")]
     LaterStart(u64),
-    /// The server was stopped cleanly behind it.
+    /// The server was stopped cleanly behind this frame.
     #[error("the server stopped cleanly after frame {0}")]
     CleanStop(u64),
-    /// A snapshot is used only when all of it is durable.
+    /// The snapshot is in use. A snapshot is used only after all of it is durable.
     #[error("the snapshot was complete")]
     Snapshot,
 }
 
 impl Damage {
-    /// The file.
+    /// Returns the damaged file.
     pub fn file(&self) -> FileName {
         match self {
             Self::Frame { file, .. }
@@ -132,7 +132,7 @@ impl Damage {
         }
     }
 
-    /// The byte in that file from which on nothing is believed.
+    /// Returns the offset in that file, in bytes, from which on its contents are not trusted.
     pub fn offset(&self) -> u64 {
         match self {
             Self::Frame { offset, .. } | Self::Block { offset, .. } | Self::Record { offset, .. } => *offset,
@@ -141,7 +141,7 @@ impl Damage {
         }
     }
 
-    /// The format version that this server does not know, if that is all that is wrong.
+    /// Returns the unknown format version if that is the only problem.
     pub fn newer_version(&self) -> Option<u16> {
         match self {
             Self::Block { reason: BadBlock::NewerVersion(version), .. }

@@ -1,12 +1,12 @@
-//! The fields of records: little endian, names and values behind their lengths.
+//! Fields of records: little-endian integers, and names and values with their lengths in front.
 
 use super::record::BadRecord;
 use crate::ids::ClaimId;
 
-/// Fences of records are below this.
+/// Limit of the fences in records.
 const FENCE_LIMIT: u64 = 1 << 63;
 
-/// Writes fields.
+/// Writer of fields.
 pub(super) struct Put<'a>(pub(super) &'a mut Vec<u8>);
 
 impl Put<'_> {
@@ -31,14 +31,15 @@ impl Put<'_> {
         self.u64(id.secret);
     }
 
-    /// The limits of all names and values are far below what the length can say.
+    /// Writes bytes with their length in front. The limits of all names and values are far below the maximum of the
+    /// length.
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         self.u16(bytes.len() as u16);
         self.0.extend_from_slice(bytes);
     }
 }
 
-/// Reads fields.
+/// Reader of fields.
 pub(super) struct Take<'a>(pub(super) &'a [u8]);
 
 impl<'a> Take<'a> {
@@ -78,7 +79,7 @@ impl<'a> Take<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads a fence. No server counts past 2^63, and few fences would remain above such a value.
+    /// Reads a fence. No server counts up to 2^63, and such a value would leave few fences above it.
     pub(super) fn fence(&mut self) -> Result<u64, BadRecord> {
         let fence = self.u64()?;
         if fence < FENCE_LIMIT { Ok(fence) } else { Err(BadRecord("a fence above the maximum")) }

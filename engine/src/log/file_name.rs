@@ -1,42 +1,42 @@
-//! The names of the files in a data directory.
+//! Names of the files in a data directory.
 
 use std::fmt;
 
 use super::block::NUMBER_LIMIT;
 
-/// The name of the superblock in a backup. A server does not start without a file `superblock`, so no server continues from a backup by
-/// accident and repeats fences.
+/// Name of the superblock in a backup. A server does not start without a file `superblock`. So no server continues from
+/// a backup by accident and repeats fences.
 pub const BACKUP_SUPERBLOCK_NAME: &str = "superblock.backup";
 
-/// A file that belongs into a data directory. Any other name is foreign there.
+/// File that belongs in a data directory. Any other name is foreign there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileName {
-    /// The file that is locked.
+    /// Lock file of the data directory.
     Lock,
-    /// The two copies of the superblock.
+    /// Both copies of the superblock.
     Superblock,
-    /// A segment that was made ahead.
+    /// Segment that was created in advance.
     Spare,
-    /// A segment that was made ahead for when no spare can be made.
+    /// Segment that was created in advance, for the case that no spare can be created.
     Reserve,
-    /// A file that was being made; it means nothing.
+    /// File whose creation was not finished; it is ignored.
     Temporary(Temporary),
-    /// A part of the log, by its number.
+    /// Segment of the log, with its number.
     Segment(u64),
-    /// All records up to some frame in short, by its number.
+    /// Snapshot, with its number. It replaces all records up to some frame.
     Snapshot(u64),
 }
 
-/// What was being made.
+/// Kind of a file whose creation was not finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Temporary {
     /// The superblock of a new log.
     Superblock,
-    /// The spare segment.
+    /// Spare segment.
     Spare,
-    /// The reserve segment.
+    /// Reserve segment.
     Reserve,
-    /// A segment for which there was no spare.
+    /// Segment that was created because there was no spare.
     Segment,
     /// A snapshot.
     Snapshot,
@@ -55,7 +55,8 @@ const FIXED: [(FileName, &str); 9] = [
 ];
 
 impl FileName {
-    /// What this name stands for; `None` if it is foreign. Each file has one name only: digits are small letters.
+    /// Returns the file with this name, or `None` if the name is foreign. Each file has exactly one name: hexadecimal
+    /// digits must be lowercase.
     pub fn parse(name: &str) -> Option<Self> {
         if let Some((file, _)) = FIXED.iter().find(|(_, fixed)| *fixed == name) {
             return Some(*file);

@@ -1,19 +1,19 @@
-//! Reading a file of the log piece by piece, so that its length costs no memory.
+//! Piecewise reads of log files, so that memory use does not depend on their length.
 
-/// A file of the log as the disk has it.
+/// Readable file of the log.
 pub trait FileReader {
-    /// The length of the file in bytes.
+    /// Returns the length of the file in bytes.
     fn file_len(&self) -> u64;
 
     /// Returns `len` bytes from this offset on, or fewer if the file ends before. `len` is at most
     /// [`FRAME_LIMIT`](super::FRAME_LIMIT).
     ///
     /// # Errors
-    /// If the bytes cannot be read; the text says why.
+    /// Returns the reason as text if the bytes cannot be read.
     fn read_at(&mut self, offset: u64, len: usize) -> Result<&[u8], String>;
 }
 
-/// A file that is in memory.
+/// File in memory.
 impl<T: AsRef<[u8]>> FileReader for T {
     fn file_len(&self) -> u64 {
         T::as_ref(self).len() as u64

@@ -1,4 +1,4 @@
-//! What the records of a log are folded into.
+//! Interface to the state that the records of a log are folded into.
 
 use std::fmt::Display;
 
@@ -7,27 +7,29 @@ use super::frame::{Durable, FrameHeader};
 use super::image::Image;
 use super::record::BadRecord;
 
-/// What the log knows of the meaning of records: that they can be applied one after the other, and written anew.
+/// State that is built from records. The log knows only that records can be applied in order, and that the state can be
+/// written as new records.
 pub trait Fold: Default {
-    /// Why a record makes no sense.
+    /// Error of a record that cannot be applied.
     type Error: Display;
 
-    /// The records that come next are those of this frame of this file.
+    /// Notes that the next records are those of this frame of this file.
     fn frame(&mut self, _file: FileName, _frame: &FrameHeader) {}
 
-    /// The frame has the end of this record, which may be a group header or count only with others.
+    /// Notes that this record ends in the current frame. It may be a group header, or count only together with other
+    /// records.
     fn record(&mut self, _record: &[u8]) {}
 
-    /// Applies the next record that counts, which is durable with frame `lsn`.
+    /// Applies the next record that counts. It is durable with frame `lsn`.
     ///
     /// # Errors
-    /// If the record makes no sense; nothing behind it is applied then.
+    /// Returns an error if the record cannot be applied. No later record may then be applied.
     fn apply(&mut self, lsn: u64, record: &[u8]) -> Result<(), Self::Error>;
 
-    /// Notes since when frames were durable, by the boot-time clock of the server that wrote them.
+    /// Notes when frames became durable, on the boot-time clock of the server that wrote them.
     fn durable(&mut self, durable: Durable);
 
-    /// Hands out records that make this from nothing, each without its length.
+    /// Passes records to `out` that build this state from an empty one, each without its length.
     fn write(&self, out: &mut dyn FnMut(&[u8]));
 }
 

@@ -1,35 +1,36 @@
-//! A frame: what one group commit writes.
+//! Frame: the unit that one group commit writes.
 //!
-//! It begins on a block, fills whole blocks, and is checked in two steps: the header has a checksum of its own, so no
-//! length is believed unchecked, and the other covers everything behind the header. Both begin from a seed made of the
-//! file that the frame was written for and of the start that wrote it, so a frame that was copied from elsewhere never checks.
+//! A frame begins on a block boundary and fills whole blocks. Its header has its own checksum, so no length is trusted
+//! unchecked. A second checksum covers everything behind the header. Both begin with a seed that depends on the file of
+//! the frame and on the server start that wrote it. So a frame that was copied from another place never passes the
+//! check.
 
 use super::block::{BLOCK_LEN, NUMBER_LIMIT, u16_at, u32_at, u64_at};
 
-/// The version that every part of the log is written in. Every change of the format raises it; all older ones, from 1 on, are
-/// still read.
+/// Format version of all newly written parts of the log. Every change of the format raises it; all older versions, from
+/// 1 on, can still be read.
 pub const FORMAT_VERSION: u16 = 2;
-/// The most bytes a frame may have.
+/// Maximum length of a frame in bytes.
 pub const FRAME_LIMIT: usize = 256 << 10;
-/// Bytes before the records.
+/// Number of bytes before the records.
 pub const HEADER_LEN: usize = 80;
-/// Bytes behind the padding: the LSN once more.
+/// Number of bytes behind the padding, which repeat the LSN.
 pub const TRAILER_LEN: usize = 8;
 
 const MAGIC: [u8; 4] = *b"WMfr";
 const GENERATION_AT: usize = 24;
 const HEADER_CHECKSUM_AT: usize = HEADER_LEN - 4;
 
-/// The file that a frame was written for.
+/// File that a frame was written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     kind: Kind,
-    /// The log that the file is part of.
+    /// Id of the log that the file belongs to.
     pub log_id: u64,
-    /// The number of the segment or snapshot.
+    /// Number of the segment or snapshot.
     pub number: u64,
-    /// The start of the server in which the file was begun. Later starts append to it too, so its frames have this generation or
-    /// a later one.
+    /// Server start that began the file. Later starts also append to it, so its frames have this generation or a later
+    /// one.
     pub generation: u64,
 }
 
@@ -40,12 +41,12 @@ enum Kind {
 }
 
 impl Origin {
-    /// A segment file.
+    /// Returns the origin of frames in a segment file.
     pub fn segment(log_id: u64, number: u64, generation: u64) -> Self {
         Self { kind: Kind::Segment, log_id, number, generation }
     }
 
-    /// A snapshot file.
+    /// Returns the origin of frames in a snapshot file.
     pub fn snapshot(log_id: u64, number: u64, generation: u64) -> Self {
         Self { kind: Kind::Snapshot, log_id, number, generation }
     }
@@ -59,49 +60,50 @@ impl Origin {
     }
 }
 
-/// How far the log was durable, and since when. Both change together, at the end of a flush.
+/// Position up to which the log is durable, and the time at which it became durable. Both change together, at the end
+/// of a flush.
 ///
-/// A sync that only ends a full segment leaves both as they are: a grant is acknowledged, and its lease begins, when all of its
+/// A sync that only ends a full segment changes neither. A grant is acknowledged, and its lease begins, once all of its
 /// flush is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Durable {
-    /// The last frame of the flush.
+    /// Number of the last frame of the flush.
     pub lsn: u64,
-    /// When its sync had ended, in milliseconds of the boot-time clock.
+    /// End of the sync, in milliseconds of the boot-time clock.
     pub at_ms: u64,
 }
 
-/// What a frame says beside its records.
+/// Fields of a frame, apart from its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameFields {
-    /// Counts frames over all segments, from 1 on.
+    /// Number of the frame, counted over all segments from 1 on.
     pub lsn: u64,
-    /// The end of the last flush before this frame was built.
+    /// End of the last flush before this frame was built.
     pub durable: Durable,
-    /// The frame's place in its file, in blocks.
+    /// Position of the frame in its file, in blocks.
     pub block: u32,
-    /// The checksum of the frame before.
+    /// Checksum of the previous frame.
     pub previous: u32,
 }
 
-/// The header of a frame, whose own checksum fits.
+/// Header of a frame with a matching header checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// The format version.
+    /// Format version of the frame.
     pub version: u16,
-    /// The start of the server that wrote the frame.
+    /// Server start that wrote the frame.
     pub generation: u64,
-    /// What it says of itself and of others.
+    /// Fields of the frame and of its predecessors.
     pub fields: FrameFields,
-    /// Bytes of records, with their lengths.
+    /// Length of the records in bytes, including their length fields.
     pub payload_len: u32,
-    /// How many records there are.
+    /// Number of records.
     pub record_count: u32,
-    /// The checksum of everything behind the header: records, padding, trailer.
+    /// Checksum of everything behind the header: records, padding and trailer.
     pub checksum: u32,
 }
 
-/// Why bytes are not the frame that should be there.
+/// Reason why bytes are not the expected frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadFrame {
     /// There are zeros instead of a header.
@@ -110,54 +112,56 @@ pub enum BadFrame {
     /// The file ends inside the frame.
     #[error("the file ends inside the frame")]
     Short,
-    /// The header does not check.
+    /// The checksum of the header does not match.
     #[error("the checksum of the frame header does not match")]
     HeaderChecksum,
-    /// The header checks but says what cannot be.
+    /// The checksum of the header matches, but a field has an impossible value.
     #[error("the field {0} has an impossible value")]
     Field(&'static str),
-    /// The header checks, what is behind it does not.
+    /// The checksum of the header matches, but the one of the rest does not.
     #[error("the checksum of the frame does not match")]
     Checksum,
-    /// A whole frame of a format that this server does not know.
+    /// The frame is intact, but this server does not know its format version.
     #[error("it has format version {0}, but this server reads only {known}", known = known_versions())]
     NewerVersion(u16),
-    /// A whole frame, but not the next one.
+    /// The frame is intact, but it is not the next one.
     #[error("frame {found} is here instead of frame {expected}")]
     Lsn {
-        /// Which it is.
+        /// Number of the frame.
         found: u64,
-        /// Which should be here.
+        /// Number of the expected frame.
         expected: u64,
     },
-    /// A whole frame, with another one before it than the one that is there.
+    /// The frame is intact, but was written behind another frame than the previous one.
     #[error("the frame does not follow the previous frame")]
     Chain,
-    /// A whole frame at a place where it was never written.
+    /// The frame is intact, but at a place where it was never written.
     #[error("the frame was written for block {0}")]
     Misplaced(u32),
-    /// A whole frame of another start of the server than the one whose frame should be here.
+    /// The frame is intact, but another server start wrote it than expected.
     #[error("the frame was written by start {0} of the server")]
     Generation(u64),
 }
 
-/// Returns the format versions that are read, in words.
+/// Returns the readable format versions as text.
 pub fn known_versions() -> String {
     format!("1 to {FORMAT_VERSION}")
 }
 
-/// The bytes of a frame with this many bytes of records; a multiple of [`BLOCK_LEN`].
+/// Returns the length in bytes of a frame with `payload_len` bytes of records. It is a multiple of [`BLOCK_LEN`].
 pub fn frame_len(payload_len: usize) -> usize {
     (HEADER_LEN + payload_len + TRAILER_LEN).next_multiple_of(BLOCK_LEN)
 }
 
-/// The most bytes of records, with their lengths, that a frame of at most this many bytes can have.
+/// Returns the maximum number of bytes of records, including their length fields, in a frame of at most `frame_limit`
+/// bytes.
 pub fn payload_limit(frame_limit: usize) -> usize {
     (frame_limit / BLOCK_LEN * BLOCK_LEN).saturating_sub(HEADER_LEN + TRAILER_LEN)
 }
 
-/// Builds a frame of the start `origin.generation` in `out`, which it clears first, and returns its checksum. `payload` is `record_count` records, each
-/// behind its length (`u32`), together no more than [`payload_limit`].
+/// Builds a frame of the server start `origin.generation` in `out`, which it clears first. Returns the checksum of the
+/// frame. `payload` has `record_count` records, each with its length (`u32`) in front, and at most [`payload_limit`]
+/// bytes.
 pub fn encode(
     origin: &Origin,
     fields: &FrameFields,
@@ -195,15 +199,15 @@ pub fn encode(
 }
 
 impl FrameHeader {
-    /// Reads the header of the frame that `file` has at this block, if its checksum fits and what it says can be.
+    /// Reads the header of the frame at this block of `file`.
     ///
     /// # Errors
-    /// If there is no such header.
+    /// Returns an error if the checksum of the header does not match, or a field has an impossible value.
     pub fn decode(origin: &Origin, file: &[u8], block: u32) -> Result<Self, BadFrame> {
         Self::decode_at(origin, file.get(block as usize * BLOCK_LEN..).ok_or(BadFrame::Short)?, block)
     }
 
-    /// The same of bytes that begin at this block.
+    /// Reads a header like `decode`, from bytes that begin at this block.
     pub(super) fn decode_at(origin: &Origin, bytes: &[u8], block: u32) -> Result<Self, BadFrame> {
         let header = bytes.first_chunk::<HEADER_LEN>().ok_or(BadFrame::Short)?;
         let generation = u64_at(header, GENERATION_AT);
@@ -254,28 +258,28 @@ impl FrameHeader {
         Ok(this)
     }
 
-    /// The highest frame of which this file has a header that checks; 0 if it has none.
+    /// Returns the highest number of a frame with an intact header in this file; 0 without any.
     pub fn highest_lsn(origin: &Origin, file: &[u8]) -> u64 {
         let blocks = 0..(file.len() / BLOCK_LEN) as u32;
         let headers = blocks.filter_map(|block| Self::decode(origin, file, block).ok());
         headers.map(|header| header.fields.lsn).max().unwrap_or(0)
     }
 
-    /// The bytes of the frame.
+    /// Returns the length of the frame in bytes.
     pub fn frame_len(&self) -> usize {
         frame_len(self.payload_len as usize)
     }
 
-    /// The records of this frame, which `file` has at the place that the header says, if all of it checks.
+    /// Returns the records of this frame, which `file` has at the position of the header.
     ///
     /// # Errors
-    /// If it does not.
+    /// Returns an error if the frame is not intact.
     pub fn records<'a>(&self, origin: &Origin, file: &'a [u8]) -> Result<Records<'a>, BadFrame> {
         let start = self.fields.block as usize * BLOCK_LEN;
         self.records_at(origin, file.get(start..).ok_or(BadFrame::Short)?)
     }
 
-    /// The same of bytes that begin with this frame.
+    /// Returns the records like `records`, from bytes that begin with this frame.
     pub(super) fn records_at<'a>(&self, origin: &Origin, bytes: &'a [u8]) -> Result<Records<'a>, BadFrame> {
         let frame = bytes.get(..self.frame_len()).ok_or(BadFrame::Short)?;
         let seed = Origin { generation: self.generation, ..*origin }.seed();
@@ -290,12 +294,12 @@ impl FrameHeader {
     }
 }
 
-/// Records, each behind its length (`u32`), which fit the bytes exactly.
+/// Records, each with its length (`u32`) in front, that exactly fill their bytes.
 #[derive(Clone, Debug)]
 pub struct Records<'a>(&'a [u8]);
 
 impl<'a> Records<'a> {
-    /// These bytes as records; `None` unless they are exactly `count`.
+    /// Returns these bytes as records, or `None` unless they are exactly `count` records.
     pub fn check(bytes: &'a [u8], count: u32) -> Option<Self> {
         let mut rest = bytes;
         for _ in 0..count {

@@ -1,13 +1,14 @@
-//! Grouping: from the records that frames store to the records that count.
+//! Grouping of the records that frames store into the records that count.
 //!
-//! A record that is longer than a frame is stored as several [`Record::Part`]s. Records that count only together are stored
-//! behind a [`Record::Group`]. Either may end in another frame or segment than it begins in. So recovery reads a whole log through one
-//! [`Grouped`], and a snapshot has all of it: the fold, and at its end the group or record that is incomplete.
+//! A record that is longer than a frame is stored as several [`Record::Part`]s. Records that count only together are
+//! stored behind a [`Record::Group`]. Either may begin in one frame or segment and end in another. So recovery reads
+//! the whole log through one [`Grouped`]. A snapshot contains all of its state: the fold, and at the end the incomplete
+//! group or record.
 
 use super::fold::Fold;
 use super::record::{BadRecord, Record, Stored};
 
-/// A fold, and the stored records that it does not have yet because others are missing.
+/// Fold, and the stored records that wait for the rest of their group or record.
 #[derive(Debug, Default)]
 pub struct Grouped<F> {
     fold: F,
@@ -15,29 +16,29 @@ pub struct Grouped<F> {
     group: Group,
 }
 
-/// The beginning of a record whose other parts are missing.
+/// Beginning of a record whose other parts are missing.
 #[derive(Debug)]
 struct Unfinished {
     bytes: Vec<u8>,
-    /// Bytes of the record that follow.
+    /// Number of bytes of the record that are missing.
     left: u32,
 }
 
-/// The beginning of a group whose other records are missing.
+/// Beginning of a group whose other records are missing.
 #[derive(Debug, Default)]
 struct Group {
     records: Vec<Box<[u8]>>,
-    /// Records that follow; 0 outside of a group.
+    /// Number of records that are missing; 0 outside of a group.
     left: u32,
 }
 
 impl<F: Fold> Grouped<F> {
-    /// Continues behind a fold of complete groups.
+    /// Returns a state that continues behind a fold of complete groups.
     pub fn new(fold: F) -> Self {
         Self { fold, part: None, group: Group::default() }
     }
 
-    /// The fold of all complete groups.
+    /// Returns the fold of all complete groups.
     pub fn fold(&mut self) -> &mut F {
         &mut self.fold
     }
@@ -47,10 +48,10 @@ impl<F: Fold> Grouped<F> {
         self.fold
     }
 
-    /// Takes the next record as frame `lsn` stores it.
+    /// Takes the next record as it is stored in frame `lsn`.
     ///
     /// # Errors
-    /// If it makes no sense. Nothing behind it may be taken then.
+    /// Returns an error if the record is malformed. No later record may then be taken.
     pub fn take(&mut self, lsn: u64, stored: &[u8]) -> Result<(), String> {
         match Stored::of(stored).map_err(text)? {
             Stored::Part { left, bytes } => {
@@ -61,7 +62,7 @@ impl<F: Fold> Grouped<F> {
                 }
             }
             Stored::Started => {
-                // The server that wrote before ended inside its group, so nothing of the group was acknowledged.
+                // The previous server ended inside its group, so no record of the group was acknowledged.
                 (self.part, self.group) = (None, Group::default());
                 self.take_whole(lsn, stored)
             }
@@ -78,7 +79,7 @@ impl<F: Fold> Grouped<F> {
         }
     }
 
-    /// Writes the records that make this from nothing, each without its length.
+    /// Passes records to `out` that build this state from an empty one, each without its length.
     pub(super) fn write(&self, out: &mut dyn FnMut(Written<'_>)) {
         self.fold.write(&mut |record| out(Written::Whole(record)));
         if self.group.left > 0 {
@@ -92,7 +93,7 @@ impl<F: Fold> Grouped<F> {
         }
     }
 
-    /// Adds a part, and returns the whole record with the last one.
+    /// Adds a part. Returns the whole record after its last part.
     fn join(&mut self, left: u32, bytes: &[u8]) -> Result<Option<Vec<u8>>, BadRecord> {
         let part = self.part.get_or_insert_with(|| Unfinished {
             bytes: Vec::new(),
@@ -114,7 +115,7 @@ impl<F: Fold> Grouped<F> {
         self.group.records.push(record.into());
         self.group.left -= 1;
         if self.group.left == 0 {
-            // All of the group is durable only with its last record.
+            // The group is durable only with its last record, so all its records get the LSN of that record.
             let records = std::mem::take(&mut self.group.records);
             return records.iter().try_for_each(|record| self.fold.apply(lsn, record)).map_err(text);
         }
@@ -122,11 +123,11 @@ impl<F: Fold> Grouped<F> {
     }
 }
 
-/// One piece of a snapshot.
+/// Piece of a snapshot.
 pub(super) enum Written<'a> {
-    /// A record.
+    /// Whole record.
     Whole(&'a [u8]),
-    /// The beginning of a record of which `left` bytes follow, in the next segment.
+    /// Beginning of a record; the missing `left` bytes follow in the next segment.
     Beginning { bytes: &'a [u8], left: u32 },
 }
 

@@ -1,10 +1,10 @@
-//! Recovery joins all that a splitter splits, wherever snapshots and segments cut it.
+//! Tests that recovery joins everything that a splitter splits, for all positions of snapshots and segment ends.
 
 use super::frame::Durable;
 use super::split::{Payload, Splitter, split_batch};
 use super::*;
 
-/// Keeps every record that counts, with the frame that it is durable with.
+/// Fold that keeps every record that counts, with the frame that makes it durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counted(Vec<(u64, Vec<u8>)>);
 
@@ -29,7 +29,7 @@ impl Counted {
     }
 }
 
-/// Records of these lengths, which differ, as one batch.
+/// Returns records with these lengths and different contents as one batch.
 fn batch(lens: &[usize]) -> (Vec<u8>, u32) {
     let mut bytes = Vec::new();
     for (number, len) in lens.iter().enumerate() {
@@ -57,7 +57,7 @@ fn read(grouped: &mut Grouped<Counted>, lsn: u64, payload: &Payload) {
     }
 }
 
-/// The state of a server that starts from a snapshot of this.
+/// Returns the state of a server that starts from a snapshot of this state.
 fn through_a_snapshot(grouped: &Grouped<Counted>, covers: u64) -> Grouped<Counted> {
     let covers = Position { lsn: covers, checksum: 1 };
     let header = SnapshotHeader { log_id: 1, number: 2, generation: 3, covers, next_segment: 4 };
@@ -68,7 +68,7 @@ fn through_a_snapshot(grouped: &Grouped<Counted>, covers: u64) -> Grouped<Counte
     again
 }
 
-/// Batches whose records fit, just fit and do not fit a frame, and groups that do.
+/// Batches and groups with records that fit, just fit, or do not fit into a frame.
 const BATCHES: [&[usize]; 8] = [
     &[],
     &[0],
@@ -90,7 +90,7 @@ fn split_payloads_respect_the_limit_and_reassemble_the_batch() {
             for (lsn, payload) in (1..).zip(&payloads) {
                 assert!(payload.bytes.len() <= limit, "{lens:?}: {} of {limit}", payload.bytes.len());
                 assert!(payload.count > 0);
-                // Until the last frame is there nothing counts.
+                // Before the last frame, no record counts.
                 assert_eq!(grouped.fold().0, []);
                 read(&mut grouped, lsn, payload);
             }
@@ -114,7 +114,7 @@ fn a_snapshot_after_any_frame_plus_later_frames_equals_the_log() {
             let before = grouped.fold().clone();
             let mut again = through_a_snapshot(&grouped, cut as u64);
             assert_eq!(again.fold().records(), before.records(), "after {cut} frames of {limit}");
-            // And a snapshot of the snapshot.
+            // A snapshot of the snapshot must give the same result.
             let mut again = through_a_snapshot(&again, cut as u64);
             for (lsn, payload) in (cut as u64 + 1..).zip(&payloads[cut..]) {
                 read(&mut again, lsn, payload);
@@ -169,7 +169,7 @@ fn invalid_parts_and_groups_are_rejected() {
     assert!(refused(&parts).contains("records of this kind are not stored in parts"));
 }
 
-/// An image is the same if a prefix of its log becomes a snapshot.
+/// The image must stay the same if a snapshot replaces a prefix of its log.
 #[test]
 fn a_snapshot_after_any_frame_preserves_the_image() {
     let records = [

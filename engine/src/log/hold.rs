@@ -1,55 +1,55 @@
-//! One hold as the log has it.
+//! Hold as the log stores it.
 
 use super::fields::{Put, Take};
 use super::record::BadRecord;
 use crate::ids::{ClaimId, Scope};
 
-/// The part of a session that a hold hangs on, so that its client finds both again after a restart.
+/// Session of a hold. With it, a client finds its session and the hold again after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SessionTag {
-    /// The id of the session.
+    /// Public part of the session's id.
     pub place: u64,
-    /// And its secret.
+    /// Secret part of the session's id.
     pub secret: u64,
-    /// Its lease.
+    /// Lease of the session in milliseconds.
     pub lease_ms: u32,
-    /// The number of the lane in the session.
+    /// Number of the lane in the session.
     pub lane: u16,
 }
 
-/// What is held.
+/// Object of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// A flat key.
+    /// Flat key.
     Key(&'a [u8]),
     /// Permits of a pool.
     Permits {
-        /// How many.
+        /// Number of held permits.
         permits: u64,
-        /// How many the pool has.
+        /// Capacity of the pool.
         capacity: u64,
-        /// Its waiters stand in the order of their timestamps.
+        /// Whether the pool serves its waiters in the order of their timestamps.
         by_timestamp: bool,
-        /// The pool.
+        /// Name of the pool.
         name: &'a [u8],
     },
-    /// Paths of a tree, and whether each is held exclusively.
+    /// Paths of a tree, and for each whether it is held exclusively.
     Paths(Vec<(&'a [u8], bool)>),
-    /// A key of a registry. The value is the metadata of the hold.
+    /// Registration of a key. Its value is the metadata of the hold.
     Registration {
-        /// The key.
+        /// Registered key.
         key: &'a [u8],
-        /// As given.
+        /// Type of the registration.
         type_name: &'a [u8],
-        /// The end of the lease, in milliseconds of boot time; it may lie before zero.
+        /// End of the lease in milliseconds of boot time. It may be negative.
         end_ms: i64,
-        /// Nothing happens at the end of the lease.
+        /// Whether the end of the lease has no effect.
         lazy: bool,
     },
 }
 
 impl<'a> Item<'a> {
-    /// The name of the counter that fences of its holds come from, in its namespace.
+    /// Returns the name of the counter for the fences of this item's holds, in its namespace.
     pub fn counter_name(&self) -> &'a [u8] {
         match *self {
             Self::Key(key) | Self::Permits { name: key, .. } | Self::Registration { key, .. } => key,
@@ -58,59 +58,60 @@ impl<'a> Item<'a> {
     }
 }
 
-/// One hold, with all that its client, or an operator, may ask about it.
+/// Hold with all data that its client or an operator may request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold<'a> {
-    /// Its id.
+    /// Id of the hold.
     pub id: ClaimId,
-    /// Of its key.
+    /// Namespace of the key.
     pub namespace: u16,
-    /// How durable the counter of its key is. An ephemeral one outlives only the next start, others a crash.
+    /// Durability of the key's counter. An ephemeral counter survives only a clean restart, others survive a crash.
     pub scope: Scope,
-    /// Shared with other readers.
+    /// Whether the hold is shared with other readers.
     pub shared: bool,
-    /// It lasts as long as its session.
+    /// Whether the hold lasts as long as its session.
     pub session_lease: bool,
-    /// It has no lease.
+    /// Whether the hold has no lease.
     pub endless: bool,
-    /// More was asked for than is allowed.
+    /// Whether the requested lease exceeded the limits.
     pub clamped: bool,
-    /// Whether its acquire waited, as the answer says.
+    /// Whether its acquire waited, for the response.
     pub waited: bool,
-    /// Whether its acquire found it by its request id, as the answer says.
+    /// Whether its acquire found it by its request id, for the response.
     pub repeated: bool,
-    /// The counter of its key.
+    /// Fence of the hold, from the counter of its key.
     pub fence: u64,
-    /// It began once a cluster had counted it, or what belongs to it: at an instant that the log does not know. Written by
-    /// servers of format version 1 alone.
+    /// Whether the hold began when a cluster had counted it, or a hold that belongs to it. The log does not know that
+    /// instant. Only servers of format version 1 wrote this.
     pub begins_counted: bool,
-    /// It is held only if a [`super::Record::Counted`] follows: a cluster had not counted it, or what belongs to it, yet.
+    /// Whether the hold counts only if a [`super::Record::Counted`] follows, because a cluster had not counted it yet,
+    /// or a hold that belongs to it.
     pub awaits_count: bool,
-    /// When it was granted, in milliseconds of boot time.
+    /// Time of the grant in milliseconds of boot time.
     pub since_ms: u64,
-    /// When its lease ends, in milliseconds of boot time; `None`: so long after this record is durable.
+    /// End of the lease in milliseconds of boot time. `None` if the lease begins when this record is durable.
     pub deadline_ms: Option<u64>,
-    /// The length of its lease.
+    /// Length of the lease in milliseconds.
     pub lease_ms: u32,
-    /// How long after the loss of its connection it ends.
+    /// Time from the loss of the connection to the end of the hold, in milliseconds.
     pub release_after_ms: Option<u32>,
-    /// As asked for.
+    /// Priority of the request.
     pub priority: u32,
-    /// The number of its acquire.
+    /// Number of its acquire.
     pub number: u32,
-    /// The session of its lane.
+    /// Session of its lane.
     pub session: Option<SessionTag>,
-    /// Whose it is.
+    /// Owner of the hold.
     pub owner: &'a [u8],
-    /// The identity that took it, if it is known.
+    /// Identity that acquired the hold, if known.
     pub identity: Option<&'a str>,
-    /// As given.
+    /// Request id of the acquire.
     pub request_id: Option<&'a [u8]>,
-    /// As given.
+    /// Metadata of the request.
     pub metadata: Option<&'a [u8]>,
-    /// Names the set of keys or paths that were asked for together.
+    /// Hash of the set of keys or paths that were requested together.
     pub set_hash: Option<u64>,
-    /// What is held.
+    /// Held object.
     pub item: Item<'a>,
 }
 
@@ -134,11 +135,11 @@ mod bit {
     pub(super) const REPEATED: u16 = 1 << 15;
 }
 
-/// What kind of item a hold has.
+/// Kinds of items, and two flags in the same byte.
 mod item {
-    /// A flag beside the kind.
+    /// Flag for a hold that awaits the count of a cluster.
     pub(super) const AWAITS_COUNT: u8 = 1 << 7;
-    /// Another flag: the identity follows the owner.
+    /// Flag for an identity that follows the owner.
     pub(super) const IDENTITY: u8 = 1 << 6;
     pub(super) const KEY: u8 = 0;
     pub(super) const PERMITS: u8 = 1;
@@ -146,7 +147,7 @@ mod item {
     pub(super) const REGISTRATION: u8 = 3;
 }
 
-/// Stands where there is no deadline yet.
+/// Value of a deadline that is not known yet.
 const NO_DEADLINE: u64 = u64::MAX;
 
 impl Put<'_> {
@@ -235,7 +236,7 @@ impl Put<'_> {
     }
 }
 
-/// No server grants such a hold.
+/// Error of a hold without permits or paths, which no server grants.
 const HOLD_OF_NOTHING: BadRecord = BadRecord("a hold of nothing");
 
 impl<'a> Take<'a> {

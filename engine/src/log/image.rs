@@ -1,4 +1,4 @@
-//! What the records of a log add up to.
+//! State that results from the records of a log.
 
 use super::frame::Durable;
 use super::hold::{Hold, Item};
@@ -6,15 +6,15 @@ use super::record::{BadRecord, Record, Started};
 use crate::ids::{ClaimId, Scope};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// By how much the distance of wall clock and boot time may differ between two starts of one boot. Beyond it one of the
-/// clocks was set, and no instant of the earlier start means anything.
+/// Largest difference, in milliseconds, between the offsets of wall clock and boot time at two starts of one boot. A
+/// larger difference means that a clock was set, and the instants of the earlier start are meaningless.
 const CLOCK_SKEW_MAX_MS: i64 = 1_000;
 
-/// What is known after some records: what a server that starts now begins with.
+/// State after some records, with which a new server starts.
 ///
-/// It is made by applying records one after the other, from the log of a server or from a snapshot, which is nothing but
-/// the shortest log with the same result ([`Image::write`]). Ordered maps all through: the same records give the same image
-/// and the same snapshot.
+/// It results from records that are applied one after the other, from the log of a server or from a snapshot. A
+/// snapshot is simply the shortest log with the same result ([`Image::write`]). All maps are ordered, so the same
+/// records give the same image and the same snapshot.
 #[derive(Debug, Default)]
 pub struct Image {
     started: Option<Started>,
@@ -22,12 +22,12 @@ pub struct Image {
     floor: u64,
     namespaces: BTreeMap<u16, Namespace>,
     holds: BTreeMap<ClaimId, StoredHold>,
-    /// Holds whose lease begins when the frame of this number is durable, by that number.
+    /// Holds whose lease begins when the frame with this number is durable, in the order of the frames.
     unbegun: VecDeque<(u64, ClaimId)>,
     counter_count: usize,
 }
 
-/// One namespace.
+/// State of a namespace.
 #[derive(Debug, Default)]
 struct Namespace {
     named: Option<(u8, Box<[u8]>)>,
@@ -42,7 +42,7 @@ struct Counter {
     scope: Scope,
 }
 
-/// A hold as it was written, and what has changed since.
+/// Hold as it was written, and its later changes.
 #[derive(Debug)]
 struct StoredHold {
     record: Box<[u8]>,
@@ -51,32 +51,32 @@ struct StoredHold {
     since_ms: u64,
     deadline_ms: Option<u64>,
     lease_ms: u32,
-    /// Of what is registered.
+    /// End of the lease of a registration.
     end_ms: Option<i64>,
-    /// The same, where that is longer than its record says.
+    /// Length of the lease of a registration, if it is longer than its record can express; otherwise 0.
     longer_ms: u64,
-    /// It is held only once a cluster has counted it.
+    /// Whether the hold counts only after a cluster has counted it.
     awaits_count: bool,
 }
 
-/// The counter of one key.
+/// Fence counter of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyCounter<'a> {
-    /// Of the key.
+    /// Namespace of the key.
     pub namespace: u16,
-    /// The key.
+    /// Key of the counter.
     pub key: &'a [u8],
-    /// The fence of its newest grant.
+    /// Fence of the newest grant.
     pub fence: u64,
-    /// How durable it is.
+    /// Durability of the counter.
     pub scope: Scope,
 }
 
 impl Image {
-    /// Applies the next record, which stands in the frame of this number.
+    /// Applies the next record, which is in the frame with this number.
     ///
     /// # Errors
-    /// If it is no record of a fact.
+    /// Returns an error if the record is malformed, or is a group header or a part.
     pub fn apply(&mut self, lsn: u64, record: &[u8]) -> Result<(), BadRecord> {
         let decoded = Record::decode(record)?;
         self.stopped = matches!(decoded, Record::Stopped);
@@ -106,7 +106,7 @@ impl Image {
             Record::Counted { id, fence } => self.note_counted(lsn, id, fence),
             Record::Counter { namespace, scope, fence, key } => self.count(namespace, key, fence, scope),
             Record::Folded { namespace, key } => {
-                // A key may be recorded as folded behind the end of its namespace, which folded all of it.
+                // A key may be recorded as folded after the removal of its namespace, which folded all its keys.
                 let namespace = self.namespaces.get_mut(&namespace);
                 if let Some(counter) = namespace.and_then(|namespace| namespace.counters.remove(key)) {
                     self.floor = self.floor.max(counter.fence);
@@ -135,7 +135,7 @@ impl Image {
         Ok(())
     }
 
-    /// Begins the leases of holds in these frames at the instant at which they were durable.
+    /// Begins the leases of holds in these frames at the instant at which the frames became durable.
     pub fn durable(&mut self, durable: Durable) {
         while let Some((_, id)) = self.unbegun.pop_front_if(|(written, _)| *written <= durable.lsn) {
             if let Some(hold) = self.holds.get_mut(&id)
@@ -146,18 +146,19 @@ impl Image {
         }
     }
 
-    /// Brings all leases to the clocks of a server that starts. On the same boot of the machine what is left of each lease is
-    /// known; otherwise, and where it is not known when a lease had begun, it begins anew: late, never early. What is
-    /// registered gets its full lease in any case, and a lazy lease ends at the instant of wall time that was given.
+    /// Converts all leases to the clocks of a server that starts. On the same boot of the machine, the rest of each
+    /// lease is known. After a reboot, or if the beginning of a lease is unknown, the lease begins again: it ends late,
+    /// never early. A registration always gets its full lease, and a lazy lease ends at the wall time that was
+    /// requested.
     pub fn rebase(&mut self, started: &Started) {
         let Some(before) = self.started else { return };
-        // Saturating: what a record says may be anything.
+        // The records may contain any values, so the arithmetic saturates.
         let distance = |started: &Started| started.unix_ms.saturating_sub_unsigned(started.now_ms);
         let moved_ms = distance(started).saturating_sub(distance(&before));
         let is_same_boot =
             before.boot_id == started.boot_id && moved_ms.saturating_abs() <= CLOCK_SKEW_MAX_MS;
         self.unbegun.clear();
-        // No client was told of a hold that the cluster had not counted, and its fence may belong to another server.
+        // No client learned of a hold that the cluster had not counted, and its fence may belong to another server.
         self.holds.retain(|_, hold| !hold.awaits_count);
         for hold in self.holds.values_mut() {
             let full_ms = started.now_ms.saturating_add(u64::from(hold.lease_ms).max(hold.longer_ms));
@@ -174,7 +175,8 @@ impl Image {
         }
     }
 
-    /// What only a clean stop carries over to the next start was carried over.
+    /// Drops ephemeral state, which survives only a clean stop. The clean stop wrote it, and the next start has
+    /// restored it.
     fn forget_ephemeral(&mut self) {
         self.holds.retain(|_, hold| hold.scope.is_durable());
         for namespace in self.namespaces.values_mut() {
@@ -183,7 +185,7 @@ impl Image {
         self.counter_count = self.namespaces.values().map(|namespace| namespace.counters.len()).sum();
     }
 
-    /// No key, known or unknown, goes on below this fence.
+    /// Raises the floor and all counters to at least this fence.
     pub fn begin_above(&mut self, fence: u64) {
         self.floor = self.floor.max(fence);
         for namespace in self.namespaces.values_mut() {
@@ -191,7 +193,7 @@ impl Image {
         }
     }
 
-    /// Ends a hold.
+    /// Removes an ended hold.
     pub fn end(&mut self, id: ClaimId) {
         self.holds.remove(&id);
     }
@@ -217,15 +219,16 @@ impl Image {
             _ => (None, false),
         };
         self.count(hold.namespace, hold.item.counter_name(), hold.fence, hold.scope);
-        // Of what is registered the end is given; only where nothing happens at it there is no deadline.
+        // Registrations contain the end of their lease. Only lazy ones have no deadline, because nothing happens at
+        // that end.
         let deadline_ms = match end_ms {
             Some(_) if lazy => None,
             Some(end_ms) => Some(u64::try_from(end_ms).unwrap_or(0)),
             None => hold.deadline_ms,
         };
         let begins_when_durable = deadline_ms.is_none() && end_ms.is_none() && !hold.begins_counted;
-        // A claim that moved while it was reserved has a second record. Its lease begins with the first record, and the cluster counts
-        // it once.
+        // A claim that moved while it was reserved has a second record. Its lease begins with the first record, and the
+        // cluster counts it once.
         let before = self.holds.get(&hold.id).filter(|_| begins_when_durable);
         let deadline_ms = before.map_or(deadline_ms, |before| before.deadline_ms);
         let awaits_count = hold.awaits_count && before.is_none_or(|before| before.awaits_count);
@@ -247,8 +250,8 @@ impl Image {
         self.holds.insert(hold.id, stored);
     }
 
-    /// The cluster has counted a hold: it is held, and its lease begins when that is durable. One that is over by now has no
-    /// counter here that would matter: the cluster has it.
+    /// Notes that the cluster has counted a hold. The hold now counts, and its lease begins when this record is
+    /// durable. If the hold has ended, its counter is not needed here, because the cluster has it.
     fn note_counted(&mut self, lsn: u64, id: ClaimId, fence: u64) {
         let Some(stored) = self.holds.get_mut(&id) else { return };
         stored.fence = stored.fence.max(fence);
@@ -261,39 +264,39 @@ impl Image {
         }
     }
 
-    /// Who wrote last.
+    /// Returns the last server that wrote.
     pub fn started(&self) -> Option<&Started> {
         self.started.as_ref()
     }
 
-    /// The last record said that the server stopped in order.
+    /// Whether the last record is that of a clean stop.
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }
 
-    /// From where unknown keys begin.
+    /// Returns the fence above which unknown keys begin.
     pub fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// How many counters there are.
+    /// Returns the number of counters.
     pub fn counter_count(&self) -> usize {
         self.counter_count
     }
 
-    /// How many holds there are.
+    /// Returns the number of holds.
     pub fn hold_count(&self) -> usize {
         self.holds.len()
     }
 
-    /// Number, kind and name of each namespace.
+    /// Returns number, kind and name of each namespace.
     pub fn namespaces(&self) -> impl Iterator<Item = (u16, u8, &[u8])> {
         self.namespaces.iter().filter_map(|(number, namespace)| {
             namespace.named.as_ref().map(|(kind, name)| (*number, *kind, &**name))
         })
     }
 
-    /// The counters, in the order of their keys.
+    /// Returns the counters, in the order of their keys.
     pub fn counters(&self) -> impl Iterator<Item = KeyCounter<'_>> {
         self.namespaces.iter().flat_map(|(number, namespace)| {
             namespace.counters.iter().map(|(key, counter)| {
@@ -303,7 +306,8 @@ impl Image {
         })
     }
 
-    /// The pools of which an operator set the capacity: namespace, name, capacity, and whether in the order of timestamps.
+    /// Returns the pools with a capacity that an operator set: namespace, name, capacity, and whether they serve
+    /// waiters in the order of timestamps.
     pub fn pools(&self) -> impl Iterator<Item = (u16, &[u8], u64, bool)> {
         self.namespaces.iter().flat_map(|(number, namespace)| {
             let pools = namespace.pools.iter();
@@ -311,17 +315,17 @@ impl Image {
         })
     }
 
-    /// The prefixes that are frozen.
+    /// Returns the frozen prefixes, each with its namespace.
     pub fn frozen(&self) -> impl Iterator<Item = (u16, &[u8])> {
         self.namespaces
             .iter()
             .flat_map(|(number, namespace)| namespace.frozen.iter().map(|prefix| (*number, &**prefix)))
     }
 
-    /// The holds, in the order of their ids.
+    /// Returns the holds, in the order of their ids.
     ///
     /// # Panics
-    /// Never: each was decoded when it was applied.
+    /// Never panics: each record was decoded when it was applied.
     pub fn holds(&self) -> impl Iterator<Item = Hold<'_>> {
         self.holds.values().map(|stored| {
             let Ok(Record::Held(mut hold)) = Record::decode(&stored.record) else {
@@ -339,7 +343,7 @@ impl Image {
         })
     }
 
-    /// The records of which this image is made, each without its length.
+    /// Passes the records of this image to `out`, each without its length.
     pub fn write(&self, out: &mut dyn FnMut(&[u8])) {
         let mut bytes = Vec::new();
         let mut put = |record: &Record<'_>| {
@@ -372,7 +376,7 @@ impl Image {
     }
 }
 
-/// What is registered may be so for longer than the length in its record can say.
+/// Returns the length of a registration's lease if it is longer than its record can express, otherwise 0.
 fn longer_ms(hold: &Hold<'_>, end_ms: Option<i64>) -> u64 {
     let end_ms = end_ms.filter(|_| hold.lease_ms == u32::MAX).and_then(|end_ms| u64::try_from(end_ms).ok());
     end_ms.map_or(0, |end_ms| end_ms.saturating_sub(hold.since_ms))

@@ -1,8 +1,9 @@
-//! The durable log as bytes: what its files look like, what may be believed of what is found in them, what it says
-//! (`record`), how records lie in frames (`split`, and `group` for the way back), and the state that they add up to (`image`).
+//! Byte format of the durable log. `record` has the records, `split` stores them in frames, `group` joins them again,
+//! and `image` is the state that they result in. Other modules describe the files and decide which of their contents to
+//! trust.
 //!
-//! Nothing here opens a file or reads a clock. `docs/reference/log-format.md` has every byte and the argument why no acknowledged
-//! record is lost and no dropped one returns.
+//! No module opens a file or reads a clock. `docs/reference/log-format.md` describes every byte, and proves that no
+//! acknowledged record is lost and no dropped record returns.
 
 pub mod block;
 mod contradiction;

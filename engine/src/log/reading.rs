@@ -1,4 +1,4 @@
-//! Reading all that a log has: the snapshot, then segment after segment.
+//! Reads of a whole log: the snapshot, then one segment after the other.
 
 use super::damage::Damage;
 use super::file_name::FileName;
@@ -11,53 +11,53 @@ use super::snapshot::read_snapshot;
 use super::superblock::Superblock;
 use std::ops::RangeInclusive;
 
-/// What was read, and how a new segment continues it.
+/// Result of reading a log, including the position at which a new segment continues it.
 #[derive(Debug)]
 pub struct Found<F> {
-    /// What the records add up to.
+    /// State that results from the records.
     pub fold: F,
-    /// The last frame that was kept.
+    /// Last frame that was kept.
     pub position: Position,
-    /// How the last segment ends.
+    /// Kind of the end of the last segment.
     pub tail: Tail,
-    /// The newest generation that was seen.
+    /// Newest generation in the log.
     pub generation: u64,
-    /// The number of the snapshot; 0 if there is none.
+    /// Number of the snapshot; 0 without one.
     pub snapshot: u64,
-    /// The first segment that counts.
+    /// Number of the first segment that counts.
     pub first_segment: u64,
-    /// The segment that the log continues in; if there is none, the first segment is still to be begun.
+    /// Segment in which the log continues. `None` if the first segment is not begun yet.
     pub last_segment: Option<LastSegment>,
 }
 
-/// The segment that a log continues in.
+/// Segment in which a log continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastSegment {
-    /// What it says of itself.
+    /// Header of the segment.
     pub header: SegmentHeader,
-    /// The block behind its last frame.
+    /// Block behind the last frame of the segment.
     pub end_block: u32,
 }
 
-/// What was read before something was found that a crash cannot explain.
+/// Result of reading a log up to damage that a crash cannot explain.
 #[derive(Debug)]
 pub struct Unread<F> {
-    /// What was found.
+    /// Damage that stopped the reading.
     pub damage: Damage,
-    /// What the records before it add up to; nothing if it is in the snapshot.
+    /// State that results from the records before the damage; empty if the snapshot is damaged.
     pub fold: F,
-    /// The last frame before it.
+    /// Last frame before the damage.
     pub position: Position,
 }
 
-/// Opens a file. An error is damage, never an end.
+/// Function that opens a file. An error counts as damage, never as the end of the log.
 pub type ReadFile<'a> = dyn FnMut(FileName) -> Result<Box<dyn FileReader>, Damage> + 'a;
 
-/// Reads snapshot and segments, piece by piece. `newest_segment` is the highest number among
-/// the files that are there, 0 if there is none.
+/// Reads the snapshot and the segments, piece by piece. `newest_segment` is the highest number of an existing segment
+/// file, 0 without any.
 ///
 /// # Errors
-/// If anything is there that a crash cannot explain.
+/// Returns the damage if a crash cannot explain the contents of the files.
 pub fn read_log<F: Fold>(
     superblock: &Superblock,
     newest_segment: u64,
@@ -81,10 +81,10 @@ pub fn read_log<F: Fold>(
     }
 }
 
-/// Folds a snapshot, behind which recovery continues. Number 0 is the empty one before the first segment.
+/// Reads a snapshot into `fold`. Recovery continues behind it. Number 0 is the empty snapshot before the first segment.
 ///
 /// # Errors
-/// If it is not whole, or another segment comes next than this one.
+/// Returns an error if the snapshot is damaged, or its next segment is not `first_segment`.
 pub fn fold_snapshot<F: Fold>(
     log_id: u64,
     number: u64,
@@ -104,7 +104,7 @@ pub fn fold_snapshot<F: Fold>(
     Ok(Recovery::new(log_id, grouped, header.covers))
 }
 
-/// Returns the last segment and its end; `None` if there is no segment yet.
+/// Returns the last segment and its end, or `None` if there is no segment yet.
 fn read_segments<F: Fold>(
     superblock: &Superblock,
     newest_segment: u64,
@@ -116,7 +116,7 @@ fn read_segments<F: Fold>(
     if last == 0 && newest == 0 {
         return Ok(None);
     }
-    // One more than the superblock knows was begun just before a crash. More than that were never begun.
+    // A crash can leave one segment that the superblock does not know yet, but never more than one.
     if newest > last + 1 {
         return Err(Damage::Stranger { file: FileName::Segment(newest), field: "number" });
     }
@@ -125,10 +125,11 @@ fn read_segments<F: Fold>(
     Ok(Some((header, end)))
 }
 
-/// Reads the frames of all these segments but the last. Returns the header and the file of the last one, whose frames are not read.
+/// Reads the frames of all these segments except the last. Returns the header and the file of the last one, without
+/// reading its frames.
 ///
 /// # Errors
-/// If a segment is damaged, or does not continue the one before it.
+/// Returns an error if a segment is damaged, or does not continue the one before it.
 pub fn read_sealed<F: Fold>(
     numbers: RangeInclusive<u64>,
     recovery: &mut Recovery<F>,

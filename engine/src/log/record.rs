@@ -1,80 +1,81 @@
-//! What the log says, one fact in each record.
+//! Records of the log, with one fact each.
 
 use super::fields::{Put, Take};
 use super::hold::Hold;
 use crate::ids::{ClaimId, Scope};
 use std::fmt;
 
-/// One fact. Records are written in the order in which they became true in their shard.
+/// Fact of the log. Records are written in the order in which they became true in their shard.
 #[expect(clippy::large_enum_variant, reason = "a record is made, encoded and dropped at once, on the stack")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// A server begins to write: whatever follows is by it.
+    /// A server begins to write. All following records are from it.
     Started(Started),
     /// A namespace exists.
     Namespace {
-        /// By which other records name it.
+        /// Number by which other records name it.
         number: u16,
-        /// As the edge numbers kinds.
+        /// Number of its kind, as the server assigns it.
         kind: u8,
-        /// Its name.
+        /// Name of the namespace.
         name: &'a [u8],
     },
-    /// A namespace was removed, and the counters of its idle keys were folded into the floor. Its number may be used again.
+    /// A namespace was removed, and the counters of its idle keys were folded into the floor. Its number may be used
+    /// again.
     NamespaceRemoved {
-        /// The number that it had.
+        /// Former number of the namespace.
         number: u16,
     },
     /// A claim is held, and its fence is the counter of its key.
     Held(Hold<'a>),
-    /// The lease of a hold ends at another instant.
+    /// The lease of a hold has a new end.
     LeaseMoved {
-        /// The hold.
+        /// Id of the hold.
         id: ClaimId,
-        /// The new end, in milliseconds of boot time.
+        /// New end in milliseconds of boot time.
         deadline_ms: u64,
-        /// The length of the lease from when it was moved.
+        /// Length of the lease in milliseconds, from the time of the change.
         lease_ms: u32,
     },
-    /// A hold is over.
+    /// A hold ended.
     Ended {
-        /// The hold.
+        /// Id of the hold.
         id: ClaimId,
     },
-    /// The cluster has counted a hold that waited for that, or what belongs to it: from here on it is held. Of a hold that does
-    /// not say that it waits, the cluster has counted further than the record of the hold says.
+    /// A cluster has counted a hold that waited for it, or a hold that belongs to it, and the hold counts from now on.
+    /// If the hold did not wait for the cluster, only its fence rises to `fence`.
     Counted {
-        /// The hold.
+        /// Id of the hold.
         id: ClaimId,
-        /// Its fence.
+        /// Fence of the hold.
         fence: u64,
     },
-    /// The counter of a key that nobody holds.
+    /// Counter of a key that is free.
     Counter {
-        /// Of the key.
+        /// Namespace of the key.
         namespace: u16,
-        /// How durable it is. An ephemeral one outlives only the next start, others a crash.
+        /// Durability of the counter. An ephemeral counter survives only a clean restart, others survive a crash.
         scope: Scope,
-        /// The fence of its newest grant.
+        /// Fence of the newest grant.
         fence: u64,
-        /// The key.
+        /// Key of the counter.
         key: &'a [u8],
     },
     /// The counter of an idle key was folded into the floor.
     Folded {
-        /// Of the key.
+        /// Namespace of the key.
         namespace: u16,
-        /// The key.
+        /// Folded key.
         key: &'a [u8],
     },
-    /// No unknown key begins below this.
+    /// No unknown key begins below this fence.
     Floor {
-        /// The fence.
+        /// New floor.
         fence: u64,
     },
-    /// No key, known or unknown, goes on below this: something was lost.
+    /// No key, known or unknown, continues below this fence, because records were lost.
     BeginAbove {
-        /// The fence.
+        /// Lower bound of all fences.
         fence: u64,
     },
     /// Group header: the next `count` records apply only if all of them are present.
@@ -82,49 +83,49 @@ pub enum Record<'a> {
         /// Number of records; a record that is stored in parts counts once.
         count: u32,
     },
-    /// A part of a record that is longer than a frame. The parts of a record follow one another.
+    /// Part of a record that is longer than a frame. The parts of a record follow one another.
     Part {
-        /// Bytes of the record in the parts behind this one; 0 in the last part.
+        /// Number of bytes of the record in later parts; 0 in the last part.
         left: u32,
         /// Bytes of the record, at least one.
         bytes: &'a [u8],
     },
-    /// An operator set how many permits a pool has.
+    /// An operator set the capacity of a pool.
     PoolSet {
-        /// Of the pool.
+        /// Namespace of the pool.
         namespace: u16,
-        /// How many; 0 if an operator removed the pool.
+        /// Number of permits; 0 if an operator removed the pool.
         capacity: u64,
-        /// Its waiters stand in the order of their timestamps.
+        /// Whether the pool serves its waiters in the order of their timestamps.
         by_timestamp: bool,
-        /// Its name.
+        /// Name of the pool.
         name: &'a [u8],
     },
     /// An operator froze, or thawed, the keys that begin with a prefix.
     Frozen {
-        /// Of the keys.
+        /// Namespace of the keys.
         namespace: u16,
-        /// Or thawed.
+        /// Whether the keys were frozen instead of thawed.
         frozen: bool,
-        /// The prefix.
+        /// Prefix of the keys.
         prefix: &'a [u8],
     },
-    /// The server stopped in order: all that it held was written before this.
+    /// The server stopped cleanly, after it had written all its state.
     Stopped,
 }
 
-/// Who writes from here on, and how its clocks stood.
+/// Server that writes the following records, and the state of its clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Started {
-    /// Names the boot of the machine: boot time counts from there.
+    /// Id of the machine's boot, at which boot time began.
     pub boot_id: [u8; 16],
-    /// Boot time.
+    /// Boot time in milliseconds.
     pub now_ms: u64,
-    /// Milliseconds since 1970.
+    /// Wall time in milliseconds since 1970.
     pub unix_ms: i64,
 }
 
-/// Why bytes are no record.
+/// Reason why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadRecord(pub(super) &'static str);
 
@@ -155,14 +156,14 @@ mod tag {
     pub(super) const NAMESPACE_REMOVED: u8 = 16;
 }
 
-/// Bytes of a part in front of its share of the record.
+/// Number of bytes of a part before its share of the record.
 pub(super) const PART_HEADER_LEN: usize = 5;
 
-/// How a frame stores a record, as far as grouping has to know it.
+/// Form in which a frame stores a record, as far as grouping needs to know.
 pub(super) enum Stored<'a> {
-    /// The stored bytes are the record.
+    /// The stored bytes are a whole record.
     Whole,
-    /// The same, and the record drops a group or record that an earlier server did not finish.
+    /// The stored bytes are a whole record, which also drops a group or record that an earlier server did not finish.
     Started,
     /// See [`Record::Group`].
     Group { count: u32 },
@@ -171,7 +172,7 @@ pub(super) enum Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
-    /// Tells how this record is stored. Most records are not decoded for that.
+    /// Returns the form of a stored record. Most records need not be decoded for it.
     pub(super) fn of(bytes: &'a [u8]) -> Result<Self, BadRecord> {
         Ok(match bytes.first() {
             Some(&tag::STARTED) => Self::Started,
@@ -186,7 +187,7 @@ impl<'a> Stored<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Appends the record to `out`, behind its length in four bytes.
+    /// Appends the record to `out`, with its length in four bytes in front.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let begin = out.len();
         out.extend_from_slice(&[0; 4]);
@@ -279,10 +280,10 @@ impl<'a> Record<'a> {
         out[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
     }
 
-    /// Reads one record, which is all of `bytes`, without its length.
+    /// Reads one record without its length. It must fill all of `bytes`.
     ///
     /// # Errors
-    /// If it is none, or one of a later version.
+    /// Returns an error if the bytes are malformed, or a record of a later version.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, BadRecord> {
         let mut take = Take(bytes);
         let record = match take.u8()? {
@@ -337,7 +338,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The records in `bytes`, each behind its length.
+/// Returns the records in `bytes`, each of which has its length in front.
 pub fn each(mut bytes: &[u8]) -> impl Iterator<Item = Result<&[u8], BadRecord>> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {
@@ -439,7 +440,7 @@ mod tests {
             for len in 4..bytes.len() {
                 assert!(each(&bytes[..len]).next().unwrap().is_err());
             }
-            // A part takes all bytes there are. Joining it with the others finds bytes that are missing.
+            // A part uses all bytes up to the end. Only joining it with the other parts detects missing bytes.
             let is_part = matches!(record, Record::Part { .. });
             let complete_len = if is_part { 4 + PART_HEADER_LEN + 1 } else { bytes.len() };
             for len in 4..complete_len {

@@ -1,10 +1,11 @@
-//! What may be believed of the frames in segment files.
+//! Decision which frames of segment files to trust.
 //!
-//! The end of a segment with a successor is where the successor says it is, and everything before it must check. In the
-//! last segment the first frame that does not check is the end, unless something shows that it was durable.
+//! The header of the next segment gives the end of a segment, and all frames before that end must be intact. In the
+//! last segment, the first frame that is not intact is the end, unless there is proof that it was durable.
 //!
-//! A start appends behind the last frame that it found, over the bytes that lie there. The superblock says which frame that was and which
-//! start it is. Behind that frame only frames of that start count, so no frame that an earlier start dropped ever returns.
+//! A server start appends behind the last frame that it found, over the existing bytes. The superblock has this frame
+//! and the number of the start. Behind the frame, only frames of that start count. So no frame that an earlier start
+//! dropped ever returns.
 
 use super::block::{BLOCK_LEN, BadBlock};
 use super::damage::{Damage, Evidence};
@@ -17,62 +18,62 @@ use super::segment::SegmentHeader;
 use super::superblock::Superblock;
 use std::ops::RangeInclusive;
 
-/// A frame, by its number and checksum, and so everything before it.
+/// Position in the log: the number and checksum of a frame, which identify the frame and everything before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Position {
-    /// The frame; 0 before the first.
+    /// Number of the frame; 0 before the first frame.
     pub lsn: u64,
-    /// Its checksum; 0 before the first.
+    /// Checksum of the frame; 0 before the first frame.
     pub checksum: u32,
 }
 
-/// How the last segment ends.
+/// Kind of the end of the last segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// There is nothing behind the last whole frame.
+    /// There is no data behind the last intact frame.
     Clean,
-    /// There are bytes that make no frame. They were never acknowledged and are dropped.
+    /// There are bytes that form no frame. They were never acknowledged and are dropped.
     Torn {
-        /// Where they begin, in bytes.
+        /// Offset of those bytes.
         offset: u64,
     },
-    /// There are frames behind one that is not whole; none of them was acknowledged, and all are dropped.
+    /// There are frames behind a frame that is not intact. None of them was acknowledged, and all are dropped.
     OutOfOrder {
-        /// Where the frame begins that is not whole, in bytes.
+        /// Offset of the frame that is not intact, in bytes.
         offset: u64,
-        /// How many were found behind it.
+        /// Number of frames found behind it.
         frames: u32,
     },
 }
 
-/// Where the last segment ends.
+/// End of the last segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// How it ends.
+    /// Kind of the end.
     pub tail: Tail,
-    /// The block behind the last whole frame.
+    /// Block behind the last intact frame.
     pub block: u32,
 }
 
-/// A log that is being read, segment after segment.
+/// State of reading a log, segment after segment.
 #[derive(Debug)]
 pub struct Recovery<F> {
     grouped: Grouped<F>,
     log_id: u64,
     position: Position,
-    /// The newest pair of this start that was believed; behind a snapshot it is not known.
+    /// Newest durable position of this server start that was trusted; `None` behind a snapshot, where it is unknown.
     durable: Option<Durable>,
-    /// The start that wrote the last frame.
+    /// Server start that wrote the last frame.
     generation: u64,
 }
 
 impl<F: Fold> Recovery<F> {
-    /// Continues behind this frame, which the fold has already.
+    /// Returns a state that continues behind this frame, up to which `grouped` has all records.
     pub fn new(log_id: u64, grouped: Grouped<F>, position: Position) -> Self {
         Self { grouped, log_id, position, durable: None, generation: 0 }
     }
 
-    /// The last frame that was read.
+    /// Returns the last frame that was read.
     pub fn position(&self) -> Position {
         self.position
     }
@@ -90,7 +91,7 @@ impl<F: Fold> Recovery<F> {
     /// Checks that this file can be the next segment, with this number.
     ///
     /// # Errors
-    /// If it cannot.
+    /// Returns an error if the file is damaged, or is another file.
     pub fn header(&self, number: u64, file: &mut dyn FileReader) -> Result<SegmentHeader, Damage> {
         let name = FileName::Segment(number);
         let actual = file.file_len();
@@ -118,7 +119,7 @@ impl<F: Fold> Recovery<F> {
     /// Reads a segment that has a successor.
     ///
     /// # Errors
-    /// If a frame before its end does not check, or makes no sense.
+    /// Returns an error if a frame before its end is not intact, or has a malformed record.
     pub fn sealed(
         &mut self,
         header: &SegmentHeader,
@@ -149,7 +150,7 @@ impl<F: Fold> Recovery<F> {
     /// Reads the last segment of a log with this superblock.
     ///
     /// # Errors
-    /// If a frame does not check that was durable, or one makes no sense.
+    /// Returns an error if a durable frame is not intact, or a frame has a malformed record.
     pub fn last(
         &mut self,
         header: &SegmentHeader,
@@ -195,7 +196,7 @@ impl<F: Fold> Recovery<F> {
         Ok(End { tail, block })
     }
 
-    /// Begins the next segment, whose first frame lies behind its head.
+    /// Begins the next segment, whose first frame is behind its header block.
     fn begin(&mut self, header: &SegmentHeader) -> Result<(), Damage> {
         if header.after != self.position {
             let file = FileName::Segment(header.number);
@@ -205,16 +206,17 @@ impl<F: Fold> Recovery<F> {
         Ok(())
     }
 
-    /// Goes on with what this start of the server wrote.
+    /// Continues with frames of this server start.
     fn enter(&mut self, generation: u64) {
         if generation != self.generation {
-            // Of another start, perhaps on another boot: its instants do not compare with those before.
+            // Another start may be on another boot of the machine, so its instants cannot be compared with earlier
+            // ones.
             self.durable = None;
         }
         self.generation = generation;
     }
 
-    /// The frame at this block, if it is the next one and one of these starts wrote it.
+    /// Returns the frame at this block if it is the next one and one of these starts wrote it.
     fn frame<'a>(
         &self,
         header: &SegmentHeader,
@@ -265,11 +267,12 @@ impl<F: Fold> Recovery<F> {
         Ok(())
     }
 
-    /// Tells the fold since when more frames are durable, if this frame says so.
+    /// Passes the durable position of this frame to the fold if it is later than the known one.
     ///
-    /// In frames of version 1 the LSN alone rose when a segment was full in the middle of a flush. The instant beside it was the end of
-    /// the flush before, too early for a lease. So there an LSN counts only with a later instant, and the first pair of a start
-    /// or behind a snapshot, where the instant before is not known, does not count. The leases concerned begin a little later, or anew.
+    /// In frames of version 1, only the LSN rose when a segment became full in the middle of a flush. The instant
+    /// beside it was the end of the previous flush, which is too early for a lease. So in version 1, an LSN counts only
+    /// together with a later instant. The first position of a start or behind a snapshot does not count, because the
+    /// instant before it is unknown. The affected leases begin a little later, or again.
     fn note_durable(&mut self, frame: &FrameHeader) {
         let durable = frame.fields.durable;
         let is_later = match self.durable {
@@ -284,8 +287,9 @@ impl<F: Fold> Recovery<F> {
         }
     }
 
-    /// Searches for frames of the newest start behind the last whole frame. A header that checks is believed even if its records do not:
-    /// it was written, and says which frames were durable by then. An earlier start dropped all older frames.
+    /// Searches for frames of the newest start behind the last intact frame. An intact header is trusted even if its
+    /// records are damaged: it was written, and has the position that was durable then. Older frames are skipped,
+    /// because an earlier start dropped them.
     fn behind(
         &self,
         header: &SegmentHeader,
@@ -303,7 +307,7 @@ impl<F: Fold> Recovery<F> {
             match FrameHeader::decode_at(&origin, bytes, block) {
                 Ok(frame) if frame.generation < newest => block += 1,
                 Ok(frame) if frame.generation > newest => {
-                    // A start that the superblock has forgotten found the frame.
+                    // A server start that the superblock does not know found the frame.
                     let offset = offset_of(block);
                     return Ok(Behind::Durable(Evidence::LaterFrame { lsn: frame.fields.lsn, offset }));
                 }
@@ -339,18 +343,18 @@ impl<F: Fold> Recovery<F> {
 }
 
 enum Behind {
-    /// Something that shows that the bad frame was durable.
+    /// Proof that the bad frame was durable.
     Durable(Evidence),
-    /// So many frames that were not.
+    /// Number of later frames, without proof that the bad frame was durable.
     Frames(u32),
 }
 
-/// Whether a block was never written to; also where the file ends.
+/// Whether a block was never written. Also true at the end of the file.
 fn is_blank(block: &[u8]) -> bool {
     block.iter().all(|byte| *byte == 0)
 }
 
-/// Reads bytes of a file. An error is damage, never an end.
+/// Reads bytes of a file. An error counts as damage, never as the end of the file.
 pub(super) fn read(
     reader: &mut dyn FileReader,
     file: FileName,

@@ -1,41 +1,41 @@
-//! The first block of a segment file.
+//! First block of a segment file.
 
 use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
 use super::frame::Origin;
 use super::recovery::Position;
 
-/// The length of a segment file in bytes, if nothing else is said.
+/// Default length of a segment file in bytes.
 pub const SEGMENT_LEN_DEFAULT: u64 = 64 << 20;
-/// The shortest segment file in bytes.
+/// Minimum length of a segment file in bytes.
 pub const SEGMENT_LEN_MIN: u64 = 64 << 10;
-/// The longest segment file in bytes: the number of a block fits 32 bits, and the whole file is read at once.
+/// Maximum length of a segment file in bytes. Block numbers must fit into 32 bits.
 pub const SEGMENT_LEN_MAX: u64 = 1 << 30;
 
 const MAGIC: [u8; 4] = *b"WMsg";
 
-/// What a segment file says of itself, and after which frame it continues. Whatever lies behind that frame in older
-/// segments is dead: this block is durable before the first frame of its file is written.
+/// Header of a segment file, with the frame after which it continues. Everything behind that frame in older segments is
+/// invalid, because this block is durable before the first frame of its file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// The log that it is part of.
+    /// Id of the log that the segment belongs to.
     pub log_id: u64,
-    /// Its number; they follow each other without gaps.
+    /// Number of the segment. Numbers of segments have no gaps.
     pub number: u64,
-    /// The start of the server in which it was begun. Later starts may append to it too.
+    /// Server start that began the segment. Later starts may also append to it.
     pub generation: u64,
-    /// The bytes of the file, this block included.
+    /// Length of the file in bytes, including this block.
     pub len: u64,
-    /// The frame after which it continues.
+    /// Frame after which the segment continues.
     pub after: Position,
 }
 
 impl SegmentHeader {
-    /// Whether a segment may have this many bytes.
+    /// Whether `len` is a valid length of a segment in bytes.
     pub fn is_len_valid(len: u64) -> bool {
         (SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&len) && len.is_multiple_of(BLOCK_LEN as u64)
     }
 
-    /// The block.
+    /// Returns the header as a block.
     pub fn encode(&self) -> [u8; BLOCK_LEN] {
         BlockWriter::new(MAGIC)
             .u64(self.log_id)
@@ -48,10 +48,10 @@ impl SegmentHeader {
             .seal()
     }
 
-    /// The header in front of these bytes.
+    /// Reads the header at the beginning of these bytes.
     ///
     /// # Errors
-    /// If the block is damaged or says what cannot be.
+    /// Returns an error if the block is damaged or has an impossible value.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadBlock> {
         let mut block = BlockReader::check(bytes, MAGIC)?;
         let (log_id, number, generation, len) = (block.u64(), block.u64(), block.u64(), block.u64());
@@ -67,7 +67,7 @@ impl SegmentHeader {
         Ok(Self { log_id, number, generation, len, after })
     }
 
-    /// The file, for its frames.
+    /// Returns the origin of frames in this file.
     pub fn origin(&self) -> Origin {
         Origin::segment(self.log_id, self.number, self.generation)
     }

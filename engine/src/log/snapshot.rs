@@ -1,4 +1,4 @@
-//! A snapshot file: a header block, frames of records, and a block at the end that says what must have been there.
+//! Snapshot file: a header block, frames of records, and an end block with the expected counts and checksum.
 
 use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
 use super::damage::{Damage, Evidence};
@@ -13,26 +13,26 @@ use super::split::{Payload, Splitter};
 const MAGIC: [u8; 4] = *b"WMsn";
 const END_MAGIC: [u8; 4] = *b"WMse";
 
-/// A source of bytes, piece by piece: of records without their lengths, or of a file.
+/// Source of bytes, piece by piece: of records without their lengths, or of a file.
 pub type Source<'a> = dyn FnMut(&mut dyn FnMut(&[u8])) + 'a;
 
-/// What a snapshot file says of itself.
+/// Header of a snapshot file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotHeader {
-    /// The log that it is part of.
+    /// Id of the log that the snapshot belongs to.
     pub log_id: u64,
-    /// Its number.
+    /// Number of the snapshot.
     pub number: u64,
-    /// The start of the server in which it was made.
+    /// Server start that wrote the snapshot.
     pub generation: u64,
-    /// The last frame that is in it.
+    /// Last frame that the snapshot contains.
     pub covers: Position,
-    /// The segment that continues behind that frame.
+    /// Number of the segment that continues behind that frame.
     pub next_segment: u64,
 }
 
 impl SnapshotHeader {
-    /// The block.
+    /// Returns the header as a block.
     pub fn encode(&self) -> [u8; BLOCK_LEN] {
         BlockWriter::new(MAGIC)
             .u64(self.log_id)
@@ -44,10 +44,10 @@ impl SnapshotHeader {
             .seal()
     }
 
-    /// The header in front of these bytes.
+    /// Reads the header at the beginning of these bytes.
     ///
     /// # Errors
-    /// If the block is damaged.
+    /// Returns an error if the block is damaged.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadBlock> {
         let mut block = BlockReader::check(bytes, MAGIC)?;
         let (log_id, number, generation) = (block.u64(), block.u64(), block.u64());
@@ -62,14 +62,14 @@ impl SnapshotHeader {
     }
 }
 
-/// Writes the snapshot file with this header: the fold, then the group or record that is incomplete, which the next segment
-/// completes. `out` takes the bytes of the file, piece by piece.
+/// Writes a snapshot file with this header. It contains the fold, and then the incomplete group or record, which the
+/// next segment completes. `out` takes the bytes of the file, piece by piece.
 pub fn write_snapshot<F: Fold>(header: &SnapshotHeader, grouped: &Grouped<F>, out: &mut dyn FnMut(&[u8])) {
     write_pieces(header, |put| grouped.write(put), out);
 }
 
-/// Writes the snapshot file with this header, of the records that `write` hands out, each without its length. `out` takes the bytes of
-/// the file, piece by piece.
+/// Writes a snapshot file with this header and the records that `write` returns, each without its length. `out` takes
+/// the bytes of the file, piece by piece.
 pub fn write_records(header: &SnapshotHeader, write: &mut Source<'_>, out: &mut dyn FnMut(&[u8])) {
     write_pieces(header, |put| write(&mut |record| put(Written::Whole(record))), out);
 }
@@ -93,7 +93,7 @@ fn write_pieces(
     out(&frames.end());
 }
 
-/// Makes the frames of a snapshot file.
+/// Writer of the frames of a snapshot file.
 struct FrameWriter {
     origin: Origin,
     frames: u64,
@@ -124,7 +124,7 @@ impl FrameWriter {
         out(&self.bytes);
     }
 
-    /// The last block of the file.
+    /// Returns the end block of the file.
     fn end(&self) -> [u8; BLOCK_LEN] {
         BlockWriter::new(END_MAGIC)
             .u64(self.origin.log_id)
@@ -136,10 +136,10 @@ impl FrameWriter {
     }
 }
 
-/// Reads the records of this snapshot file, and returns its header.
+/// Reads the records of this snapshot file. Returns its header.
 ///
 /// # Errors
-/// If the file is damaged, incomplete, or not the snapshot with this number of this log.
+/// Returns an error if the file is damaged, incomplete, or not the snapshot with this number of this log.
 pub fn read_snapshot<F: Fold>(
     log_id: u64,
     number: u64,

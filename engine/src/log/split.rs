@@ -1,21 +1,21 @@
-//! Splitting: from records to what frames store. The other direction is `group`.
+//! Splitting of records into the records that frames store. `group` joins them again.
 
 use super::record::{PART_HEADER_LEN, Record, each};
 
-/// Stored records of one frame, each behind its length.
+/// Stored records of one frame, each with its length in front.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Payload {
-    /// The stored records.
+    /// Bytes of the stored records.
     pub bytes: Vec<u8>,
-    /// How many they are.
+    /// Number of stored records.
     pub count: u32,
 }
 
-/// Bytes of a length.
+/// Size of a length field in bytes.
 const LENGTH_LEN: usize = 4;
 
-/// Lays records out in payloads of a limited length. A record that does not fit the current payload begins the next one; a record that is
-/// longer than any payload is stored in parts.
+/// Splits records into payloads of a limited length. A record that does not fit into the current payload begins the
+/// next one. A record that is longer than any payload is stored in parts.
 #[derive(Debug)]
 pub struct Splitter {
     limit: usize,
@@ -23,19 +23,19 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// The least limit: a part has to have at least one byte.
+    /// Minimum limit in bytes, with room for a part of one byte.
     pub const LIMIT_MIN: usize = LENGTH_LEN + PART_HEADER_LEN + 1;
 
-    /// A splitter whose payloads have at most `limit` bytes.
+    /// Returns a splitter with payloads of at most `limit` bytes.
     ///
     /// # Panics
-    /// If `limit` is below [`Self::LIMIT_MIN`].
+    /// Panics if `limit` is below [`Self::LIMIT_MIN`].
     pub fn new(limit: usize) -> Self {
         assert!(limit >= Self::LIMIT_MIN, "a payload of {limit} bytes has no room for a part");
         Self { limit, current: Payload::default() }
     }
 
-    /// Adds a record. `out` takes each payload that is full.
+    /// Adds a record. `out` takes each full payload.
     pub fn push(&mut self, record: &[u8], out: &mut dyn FnMut(Payload)) {
         if LENGTH_LEN + record.len() > self.limit {
             return self.push_parts(record, 0, out);
@@ -48,7 +48,7 @@ impl Splitter {
         self.current.count += 1;
     }
 
-    /// Adds the beginning of a record in parts, of which `left` bytes are stored elsewhere.
+    /// Adds the beginning of a record in parts. Its last `left` bytes are stored elsewhere.
     pub(super) fn push_parts(&mut self, mut bytes: &[u8], left: u32, out: &mut dyn FnMut(Payload)) {
         while !bytes.is_empty() {
             let mut room = self.limit.saturating_sub(self.current.bytes.len());
@@ -63,7 +63,7 @@ impl Splitter {
         }
     }
 
-    /// Hands out the last payload, if there is anything in it.
+    /// Passes the last payload to `out`, unless it is empty.
     pub fn finish(mut self, out: &mut dyn FnMut(Payload)) {
         if self.current.count > 0 {
             self.flush(out);
@@ -75,7 +75,8 @@ impl Splitter {
     }
 }
 
-/// Splits a batch of `count` records, each behind its length, that counts as a whole. `out` takes payloads of at most `limit` bytes.
+/// Splits a batch of `count` records, each with its length in front, that count only together. `out` takes payloads of
+/// at most `limit` bytes.
 pub fn split_batch(records: &[u8], count: u32, limit: usize, out: &mut dyn FnMut(Payload)) {
     let mut splitter = Splitter::new(limit);
     let mut header = Vec::new();

@@ -1,28 +1,29 @@
-//! The superblock: what must be known before any other file is read.
+//! Superblock: the data that must be known before any other file is read.
 //!
-//! It is there twice. An update writes one copy and syncs, then the other and syncs, and is done only then: so either
-//! copy alone has everything that was ever relied on, and at any instant one of them is whole.
+//! There are two copies. An update writes one copy and syncs, then writes the other and syncs; only then is it
+//! complete. So either copy alone has all data that the server ever relied on, and at least one of them is always
+//! intact.
 
 use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
 use super::frame::known_versions;
 use super::recovery::Position;
 
-/// The bytes of the file.
+/// Length of the superblock file in bytes.
 pub const SUPERBLOCK_FILE_LEN: usize = 2 * BLOCK_LEN;
 
 const MAGIC: [u8; 4] = *b"WMsb";
 
-/// One of the two copies.
+/// Copy of the superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copy {
-    /// In the first block.
+    /// Copy in the first block.
     First,
-    /// In the second block.
+    /// Copy in the second block.
     Second,
 }
 
 impl Copy {
-    /// Where it stands in the file, in bytes.
+    /// Returns the offset of the copy in the file, in bytes.
     pub fn offset(self) -> u64 {
         match self {
             Self::First => 0,
@@ -30,7 +31,7 @@ impl Copy {
         }
     }
 
-    /// The other one.
+    /// Returns the other copy.
     pub fn other(self) -> Self {
         match self {
             Self::First => Self::Second,
@@ -39,62 +40,63 @@ impl Copy {
     }
 }
 
-/// Why a superblock file cannot be used.
+/// Reason why a superblock file cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuperblockError {
-    /// Neither copy is whole.
+    /// Neither copy is intact.
     #[error("neither copy is whole: first copy: {0}; second copy: {1}")]
     NoGoodCopy(BadBlock, BadBlock),
-    /// A whole copy has a format that this server does not know.
+    /// A copy is intact, but this server does not know its format version.
     #[error("it has format version {0}, but this server reads only {known}", known = known_versions())]
     NewerVersion(u16),
 }
 
-/// The fields of the superblock.
+/// Fields of the superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Superblock {
-    /// Rises by one with each update.
+    /// Number of the update.
     pub sequence: u64,
-    /// Drawn when the log was made, in every file of it.
+    /// Random id of the log, which is in all of its files.
     pub log_id: u64,
-    /// The last start of a server that got as far as taking requests.
+    /// Number of the last server start that was ready for requests.
     pub generation: u64,
-    /// The bytes of new segments.
+    /// Length of new segments in bytes.
     pub segment_len: u64,
-    /// The first segment that still counts.
+    /// Number of the first segment that counts.
     pub first_segment: u64,
-    /// The last segment that may have acknowledged frames; 0 before the first start.
+    /// Number of the last segment that may have acknowledged frames; 0 before the first start.
     pub last_segment: u64,
-    /// The snapshot that comes before the first segment; 0 if there is none.
+    /// Number of the snapshot before the first segment; 0 without one.
     pub snapshot: u64,
-    /// No fence handed out under scope Local is above this.
+    /// Upper bound of all fences that were granted with scope Local.
     pub fence_floor: u64,
-    /// The longest lease ever granted, in milliseconds.
+    /// Longest lease ever granted, in milliseconds.
     pub longest_lease_ms: u64,
-    /// The last frame, if the server was stopped cleanly behind it; else 0.
+    /// Number of the last frame if the server stopped cleanly behind it; otherwise 0.
     pub clean_lsn: u64,
     /// Losses that no server has waited out yet.
     pub losses: Option<Losses>,
-    /// The last frame that the last start found. All up to it are durable, and those behind it are of that start's generation.
+    /// Last frame that the last start found. All frames up to it are durable, and later frames are of that start's
+    /// generation.
     pub start: Position,
 }
 
-/// Losses after an operator accepted damage. Every start has to make up for them, until one server has waited long enough.
+/// Losses after an operator accepted damage. They apply to every start until one server has waited long enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Losses {
-    /// Every fence must be above this.
+    /// Bound above which every new fence must be.
     pub fence_floor: u64,
-    /// How long grants wait, in milliseconds: holds that are lost have expired then.
+    /// Delay of grants in milliseconds, after which lost holds have expired.
     pub wait_ms: u64,
 }
 
 impl Superblock {
-    /// Notes that records were given up: any fence and any lease so far may have been among them.
+    /// Notes that records were dropped. They may have contained any fence and any lease granted so far.
     pub fn note_losses(&mut self) {
         self.losses = Some(Losses { fence_floor: self.fence_floor, wait_ms: self.longest_lease_ms });
     }
 
-    /// One copy.
+    /// Returns the superblock as a block.
     pub fn encode(&self) -> [u8; BLOCK_LEN] {
         BlockWriter::new(MAGIC)
             .u64(self.sequence)
@@ -115,10 +117,10 @@ impl Superblock {
             .seal()
     }
 
-    /// The copy in front of these bytes.
+    /// Reads the copy at the beginning of these bytes.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// Returns an error if the copy is damaged.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadBlock> {
         let mut block = BlockReader::check(bytes, MAGIC)?;
         let this = Self {
@@ -146,11 +148,11 @@ impl Superblock {
         Ok(this)
     }
 
-    /// The newer whole copy of this file, and which must be written first by the next update: the damaged one, else the
-    /// older one. `None` instead of it says that both are alike.
+    /// Returns the newer intact copy of this file, and the copy that the next update must write first: the damaged one,
+    /// otherwise the older one. `None` means that both copies are equal.
     ///
     /// # Errors
-    /// If there is no whole copy, or a whole one is of a newer format.
+    /// Returns an error if no copy is intact, or an intact one has a newer format.
     pub fn decode_file(file: &[u8]) -> Result<(Self, Option<Copy>), SuperblockError> {
         let at = |copy: Copy| Self::decode(file.get(copy.offset() as usize..).unwrap_or_default());
         match (at(Copy::First), at(Copy::Second)) {

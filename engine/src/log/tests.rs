@@ -1,10 +1,10 @@
-//! The bytes of the format. A change of any of these is a new version of it.
+//! Tests of the bytes of the format. Any change of these bytes needs a new format version.
 
 use super::block::BLOCK_LEN;
 use super::frame::{self, FORMAT_VERSION, HEADER_LEN, TRAILER_LEN};
 use super::*;
 
-/// Keeps every record, and what was said of durability.
+/// Fold that keeps every record and every durable position.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Everything {
     records: Vec<(u64, Vec<u8>)>,
@@ -32,7 +32,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The fields of a block, and its checksum, which must be the last thing in it.
+/// Returns the fields of a block as text. Checks that the rest is zero and that the checksum is last.
 fn shown(block: &[u8; BLOCK_LEN], fields_len: usize) -> String {
     assert!(block[fields_len..BLOCK_LEN - 4].iter().all(|byte| *byte == 0));
     assert_eq!(block[BLOCK_LEN - 4..], crc32c::crc32c(&block[..BLOCK_LEN - 4]).to_le_bytes());
@@ -77,7 +77,7 @@ fn a_frame_is_encoded_as_documented() {
     assert!(bytes[HEADER_LEN + 10..BLOCK_LEN - TRAILER_LEN].iter().all(|byte| *byte == 0));
     assert_eq!(bytes[BLOCK_LEN - TRAILER_LEN..], 0x33u64.to_le_bytes());
 
-    // Both checksums begin from the same seed: kind, log id, number and generation.
+    // Both checksums begin with the same seed: kind, log id, number and generation.
     let seed = crc32c::crc32c(&[&[0][..], &bytes[8..32]].concat());
     assert_eq!(bytes[72..76], crc32c::crc32c_append(seed, &bytes[HEADER_LEN..]).to_le_bytes());
     assert_eq!(bytes[76..80], crc32c::crc32c_append(seed, &bytes[..76]).to_le_bytes());
@@ -246,7 +246,7 @@ fn the_newest_valid_superblock_copy_is_used_and_the_other_overwritten_first() {
     assert!(matches!(decode(other_kind, bad), Err(SuperblockError::NoGoodCopy(BadBlock::Magic, _))));
 }
 
-/// Every kind of block says its version at the same place, under the same checksum.
+/// Every kind of block has its version at the same offset, covered by the same checksum.
 #[test]
 fn a_newer_format_version_is_distinguished_from_damage() {
     let mut block = Superblock::default().encode();
@@ -324,7 +324,7 @@ fn assert_is_read(records: &[Vec<u8>]) {
     assert!(found.iter().map(|(_, record)| record).eq(records));
 }
 
-/// A segment of frames with one record each, which say these durable LSNs and instants, in this version of the format.
+/// Returns a segment in this format version, with one record in each frame and these durable LSNs and instants.
 fn segment_of(version: u16, pairs: &[(u64, u64)]) -> Vec<u8> {
     let header = SegmentHeader { after: Position::default(), ..segment_header() };
     let mut file = header.encode().to_vec();
@@ -363,7 +363,7 @@ fn recovery_reports_each_record_with_its_lsn_and_each_durable_point_once() {
     assert_eq!(found.durable, [Durable { lsn: 2, at_ms: 103 }, Durable { lsn: 4, at_ms: 103 }]);
 }
 
-/// A segment of frames of these generations, one after the other, each with its generation as its record.
+/// Returns a segment with frames of these generations. The record of each frame is its generation.
 fn segment_of_starts(generations: &[u8]) -> (Vec<u8>, Vec<Position>) {
     let header = SegmentHeader { after: Position::default(), generation: 1, ..segment_header() };
     let mut file = header.encode().to_vec();
@@ -382,7 +382,7 @@ fn segment_of_starts(generations: &[u8]) -> (Vec<u8>, Vec<Position>) {
     (file, positions)
 }
 
-/// The records of a last segment if the superblock says that this start began behind frame `lsn`.
+/// Returns the records of a last segment whose superblock has start number `generation` behind frame `lsn`.
 fn read_starts(generations: &[u8], generation: u64, lsn: usize) -> Result<Vec<u8>, Damage> {
     let (file, positions) = segment_of_starts(generations);
     let superblock = Superblock { generation, start: positions[lsn], ..Default::default() };
@@ -395,16 +395,16 @@ fn read_starts(generations: &[u8], generation: u64, lsn: usize) -> Result<Vec<u8
 #[test]
 fn frames_after_the_start_position_count_only_if_that_start_wrote_them() {
     assert_eq!(read_starts(&[1, 1, 2, 4], 4, 3), Ok(vec![1, 1, 2, 4]));
-    // Dropped by start 4, which has written nothing yet, or one frame.
+    // Start 4 dropped these frames, and has written nothing yet, or one frame.
     assert_eq!(read_starts(&[1, 1, 2, 2], 4, 2), Ok(vec![1, 1]));
     assert_eq!(read_starts(&[1, 1, 4, 2, 2], 4, 2), Ok(vec![1, 1, 4]));
     let evidence = |read: Result<Vec<u8>, Damage>| match read {
         Err(Damage::Frame { lsn, evidence, .. }) => (lsn, evidence),
         other => panic!("{other:?}"),
     };
-    // Generations rise from frame to frame.
+    // Generations never decrease from frame to frame.
     assert_eq!(evidence(read_starts(&[1, 2, 1, 4], 4, 3)), (3, Evidence::LaterStart(3)));
-    // No start is newer than the superblock knows.
+    // The superblock always has the newest start.
     assert!(matches!(evidence(read_starts(&[1, 1, 5], 4, 2)), (3, Evidence::LaterFrame { lsn: 3, .. })));
 }
 
@@ -426,7 +426,7 @@ fn all_frames_up_to_the_start_position_must_be_present() {
     assert_eq!(damage.offset(), 3 * BLOCK_LEN as u64);
 }
 
-/// Servers of version 1 raised the LSN in the middle of a flush, and left the instant of the flush before beside it.
+/// Servers of version 1 raised the LSN in the middle of a flush, and left the instant of the previous flush beside it.
 #[test]
 fn a_version_1_durable_lsn_counts_only_with_a_later_timestamp() {
     let (_, found) =
