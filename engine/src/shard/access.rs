@@ -1,4 +1,4 @@
-//! The rights of a lane over claims of other identities.
+//! Rights of a lane for claims of other identities.
 
 use super::{Caller, Shard};
 use crate::access::{Access, Rights};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 const COMPARED_SET_COST: u32 = 8 * COMPARED_PATH_COUNT_MAX as u32;
 
 impl Shard {
-    /// Sets the identity and the rights of a lane. `None`: no identity, and all rights.
+    /// Sets the identity and the rights of a lane. `None` means no identity and all rights.
     pub fn note_access(&mut self, lane: LaneIx, access: Option<&Arc<Access>>) {
         let known = &mut self.lanes.lanes[lane].access;
         if known.as_ref().map(Arc::as_ptr) != access.map(Arc::as_ptr) {
@@ -23,21 +23,22 @@ impl Shard {
         }
     }
 
-    /// The rights of a lane have changed.
+    /// Changes the rights of an existing lane.
     pub fn change_access(&mut self, address: LaneAddress, access: Option<&Arc<Access>>) {
         if let Some(lane) = self.lanes.find(address) {
             self.note_access(lane, access);
         }
     }
 
-    /// The identity that took a claim, if it is known.
+    /// Returns the identity that acquired a claim, if known.
     pub(super) fn identity_of(&self, claim: ClaimIx) -> Option<&Arc<str>> {
         let Claim { lane, detail, .. } = self.claims[claim];
         let kept = self.details.get(detail).and_then(|detail| detail.identity.as_ref());
         kept.or_else(|| Some(self.lanes.lanes[lane].access.as_ref()?.identity()))
     }
 
-    /// Returns whether a lane may act on a claim: its own identity took it, or it has this right for all its keys.
+    /// Whether a lane may act on a claim: its own identity acquired the claim, or it has this right for all keys of the
+    /// claim.
     pub(super) fn may(&self, lane: LaneIx, claim: ClaimIx, right: Rights) -> bool {
         let Some(access) = self.access_of(lane) else { return true };
         access.everywhere().contains(right)
@@ -45,7 +46,7 @@ impl Shard {
             || self.has_right(lane, claim, right)
     }
 
-    /// Returns whether a lane has this right for all keys of a claim, whoever took it.
+    /// Whether a lane has this right for all keys of a claim, regardless of the identity that acquired it.
     pub(super) fn has_right(&self, lane: LaneIx, claim: ClaimIx, right: Rights) -> bool {
         self.access_of(lane).is_none_or(|access| {
             access.everywhere().contains(right)
@@ -53,7 +54,7 @@ impl Shard {
         })
     }
 
-    /// Returns whether a lane may list a claim. Adds the cost of comparing the rights for its paths to `looked`.
+    /// Whether a lane may list a claim. Adds the cost of comparing the rights for its paths to `looked`.
     pub(super) fn may_list(&self, lane: LaneIx, claim: ClaimIx, looked: &mut u32) -> bool {
         let is_compared = self.access_of(lane).is_some_and(|access| {
             !access.everywhere().contains(Rights::LIST | Rights::INSPECT)
@@ -65,7 +66,7 @@ impl Shard {
         self.may(lane, claim, Rights::LIST)
     }
 
-    /// Returns the rights of a lane. `None`: all rights.
+    /// Returns the rights of a lane, or `None` for all rights.
     pub(super) fn access_of(&self, lane: LaneIx) -> Option<&Access> {
         self.lanes.lanes[lane].access.as_deref()
     }
@@ -73,25 +74,26 @@ impl Shard {
     fn covers_all_keys(&self, access: &Access, claim: ClaimIx, right: Rights) -> bool {
         let Claim { entry, position, detail, .. } = self.claims[claim];
         if self.details.get(detail).is_some_and(|detail| detail.multi_key().is_some()) {
-            // It waits for other keys too, which this shard may not know.
+            // The claim also waits for other keys, which this shard may not know.
             return false;
         }
         if self.keys.entries[entry].kind() == Kind::Tree {
             let mut paths = self.tree_of(claim).paths(position.first_item());
-            // The rest is not walked: a set has as many paths as fit in a frame.
+            // The other paths are not visited: a set may have as many paths as fit into a request.
             return paths.by_ref().take(COMPARED_PATH_COUNT_MAX).all(|(path, _)| access.covers(right, &path))
                 && paths.next().is_none();
         }
         access.covers(right, self.keys.key(entry))
     }
 
-    /// Refuses a request about a claim as if there were no such claim, unless [`Shard::may`] allows it.
+    /// Refuses a request about a claim as if the claim did not exist, unless [`Shard::may`] allows it.
     #[cold]
     pub(super) fn check_access(&self, caller: &Caller, claim: ClaimIx, right: Rights) -> Result<(), Refusal> {
         if self.may(caller.lane, claim, right) { Ok(()) } else { Err(Refusal::NotFound) }
     }
 
-    /// Checks whether a lane may release the claim of another lane, and reports the release if another identity took the claim.
+    /// Checks that a lane may release the claim of another lane. Reports the release if another identity acquired the
+    /// claim.
     #[cold]
     pub(super) fn check_release(
         &self,
@@ -107,12 +109,12 @@ impl Shard {
         Ok(())
     }
 
-    /// Reports an act of a lane on the claim of another lane, if another identity took the claim. The claim must still belong to the other
-    /// lane, and nothing may refuse the act any more.
+    /// Reports an act of a lane on the claim of another lane, if another identity acquired the claim. The claim must
+    /// still belong to the other lane, and the act must be certain to happen.
     #[cold]
     pub(super) fn report_act(&self, lane: LaneIx, claim: ClaimIx, act: ClaimAct, effects: &mut impl Effects) {
         let Some(access) = self.access_of(lane) else { return };
-        // No client knows the ids of the other keys of a claim that waits: its first key has the only line.
+        // No client knows the ids of the other keys of a waiting claim, so only its first key is reported.
         if self.identity_of(claim) == Some(access.identity()) || self.is_far(claim) {
             return;
         }
@@ -127,7 +129,7 @@ impl Shard {
         });
     }
 
-    /// Returns the owner of a claim, or an empty one for a lane that may not know it.
+    /// Returns the owner of a claim, or an empty owner if the caller may not know it.
     pub(super) fn owner_if(&self, is_known: bool, claim: ClaimIx) -> Arc<[u8]> {
         if is_known { Arc::clone(self.owner_of(claim)) } else { Arc::from([]) }
     }

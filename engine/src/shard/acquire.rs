@@ -1,4 +1,4 @@
-//! Asking for a key.
+//! Acquires of single keys.
 
 use super::durable::{answer_acquire, answer_grant};
 use super::quota::{MovedClaims, NewClaims};
@@ -22,46 +22,46 @@ use ahash::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-/// Asks for one hold on one key. By default a try for it alone.
+/// Request for one hold on one key. By default, a try for an exclusive hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Acquire<'a> {
-    /// 1 to 1024 bytes; the front end has seen to it.
+    /// Key of 1 to 1024 bytes. The front end must have checked the length.
     pub key: &'a [u8],
-    /// From [`Shard::hash`].
+    /// Hash of the key from [`Shard::hash`].
     pub hash: u64,
-    /// Length of the lease; 0 is the default.
+    /// Length of the lease in milliseconds; 0 for the default.
     pub lease_ms: u32,
-    /// 0 is a try, `u32::MAX` waits until cancelled.
+    /// Maximum wait in milliseconds; 0 for a try, `u32::MAX` for no limit.
     pub wait_ms: u32,
-    /// Shared with other readers.
+    /// Whether the hold is shared with other readers.
     pub shared: bool,
-    /// It lasts as long as the session of its lane.
+    /// Whether the hold lasts as long as the session of its lane.
     pub session_lease: bool,
-    /// Say `Queued` if it waits.
+    /// Whether to send `Queued` if the claim waits.
     pub notify_queued: bool,
-    /// What most claims do not have.
+    /// Rarely used options.
     pub options: Option<&'a AcquireOptions<'a>>,
 }
 
-/// What most claims do not have.
+/// Rarely used options of an acquire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcquireOptions<'a> {
-    /// End the hold so long after its connection was lost.
+    /// Time from the loss of the connection to the end of the hold, in milliseconds.
     pub release_after_ms: Option<u32>,
-    /// Larger is served earlier.
+    /// Priority of a waiter; waiters with larger values are served earlier.
     pub priority: u32,
-    /// How durable the fence counter must be.
+    /// Required durability of the fence counter.
     pub scope: Scope,
-    /// Names one logical acquire.
+    /// Request id, which identifies one logical acquire.
     pub request_id: Option<&'a [u8]>,
-    /// Whose it is, where that is not the owner of the lane.
+    /// Owner of the claim, if it is not the owner of the lane.
     pub owner: Option<&'a [u8]>,
-    /// For people.
+    /// Text for operators.
     pub metadata: Option<&'a [u8]>,
 }
 
 impl AcquireOptions<'_> {
-    /// Bytes that a claim keeps of them.
+    /// Returns the number of bytes that a claim keeps of the options.
     pub(super) fn len(&self) -> usize {
         [self.owner, self.metadata, self.request_id].into_iter().flatten().map(<[u8]>::len).sum()
     }
@@ -79,14 +79,15 @@ impl Acquire<'_> {
 }
 
 impl Scope {
-    /// Of a claim that waits, or is about to be granted. Which of the durable scopes it wants stands beside.
+    /// Returns the flag of a claim that waits or is about to be granted. The claim's detail distinguishes both durable
+    /// scopes.
     pub(super) fn claim_flag(self) -> u16 {
         if self.is_durable() { flag::LOCAL } else { 0 }
     }
 }
 
 impl Shard {
-    /// Serves an acquire: it is granted, refused, or it waits and is answered later.
+    /// Serves an acquire. The claim is granted, refused, or waits and gets its answer later.
     #[inline]
     pub fn acquire(&mut self, caller: &Caller, acquire: &Acquire<'_>, effects: &mut impl Effects) {
         let (lease_ms, clamped) = match self.checked_lease(acquire.lease_ms) {
@@ -107,7 +108,7 @@ impl Shard {
         self.acquire_with_care(caller, acquire, entry, lease_ms, clamped, effects);
     }
 
-    /// The lease that is given for what was asked, and whether it was clamped.
+    /// Returns the lease for a requested lease, both in milliseconds, and whether it was clamped.
     #[inline]
     pub(super) fn checked_lease(&self, lease_ms: u32) -> Result<(u32, bool), Refusal> {
         let Self { limits, .. } = self;
@@ -121,7 +122,7 @@ impl Shard {
         }
     }
 
-    /// What holds for every acquire, whatever it asks for: the lease that it gets, and whether that was clamped.
+    /// Checks the terms of any kind of acquire. Returns the lease in milliseconds, and whether it was clamped.
     pub(super) fn checked_terms(
         &self,
         lease_ms: u32,
@@ -147,7 +148,7 @@ impl Shard {
         Ok(lease)
     }
 
-    /// Whether the limits and the accounts of a lane allow one more claim.
+    /// Checks that the limits and the accounts of a lane allow one more claim.
     #[inline]
     pub(super) fn has_room(
         &mut self,
@@ -157,7 +158,7 @@ impl Shard {
         self.has_room_for(lane, 1, counted)
     }
 
-    /// Whether the limits and the accounts of a lane allow this number of additional claims.
+    /// Checks that the limits and the accounts of a lane allow this number of additional claims.
     #[inline]
     pub(super) fn has_room_for(
         &mut self,
@@ -171,7 +172,7 @@ impl Shard {
         self.has_room_and_quota(lane, count, counted())
     }
 
-    /// Everything but a plain acquire of a known free key.
+    /// Serves every acquire but a plain one of a known free key.
     #[inline(never)]
     fn acquire_with_care(
         &mut self,
@@ -189,8 +190,8 @@ impl Shard {
         }
     }
 
-    /// A grant, a refusal, or `None` where the claim waits. Nothing changes where it refuses. `known` is the entry of the
-    /// key, or `NONE`.
+    /// Decides about an acquire. Returns the grant, or `None` if the claim waits. A refusal changes nothing. `known` is
+    /// the record of the key, or `NONE`.
     fn decide(
         &mut self,
         caller: &Caller,
@@ -262,8 +263,8 @@ impl Shard {
         Ok(None)
     }
 
-    /// Begins the hold of a claim that was granted at once and stands among the holders. `None`: it is reserved, and its
-    /// answer comes later.
+    /// Begins the hold of a claim that was granted at once and is among the holders. Returns `None` if it is only
+    /// reserved, so that its answer comes later.
     pub(super) fn begin(
         &mut self,
         claim: ClaimIx,
@@ -282,14 +283,14 @@ impl Shard {
         Some(self.start_lease(claim, lease_ms))
     }
 
-    /// A claim that is about to be reserved waits for that no longer than for its turn. A try waits as long as it takes.
+    /// Limits the time that a claim may be reserved to its wait time. A try may be reserved without a time limit.
     pub(super) fn reserve_newcomer(&mut self, claim: ClaimIx, wait_ms: u32) {
         if wait_ms > 0 {
             self.claims[claim].deadline = self.wait_end(wait_ms);
         }
     }
 
-    /// Checks that one more claim of a lane may wait at a key. Returns the number of waiters with it.
+    /// Checks that one more claim of a lane may wait for a key. Returns the number of waiters including it.
     pub(super) fn has_room_for_waiter(&self, lane: LaneIx, entry: KeyIx) -> Result<u32, Refusal> {
         self.may_have_waiter(lane)?;
         let limit = self.limits.waiter_count_per_key_max;
@@ -300,7 +301,7 @@ impl Shard {
         Err(Refusal::Overloaded { limit: "waiters per key", value: u64::from(limit) })
     }
 
-    /// Whether so many more claims may hang on a lane.
+    /// Checks that `count` more claims may be linked to a lane.
     pub(super) fn has_room_on_lane(&self, lane: LaneIx, count: u32) -> Result<(), Refusal> {
         let limit = self.limits.linked_claim_count_per_lane_max;
         if count == 0 || self.lanes.lanes[lane].linked_count + count <= limit {
@@ -309,7 +310,7 @@ impl Shard {
         Err(Refusal::Overloaded { limit: "claims per connection", value: u64::from(limit) })
     }
 
-    /// Tells the lane of a waiter that it waits.
+    /// Sends the lane of a waiter the event that its request is queued.
     pub(super) fn queued_event(&self, claim: ClaimIx, position: usize, effects: &mut impl Effects) {
         let Ticket { lane, number } = self.ticket(claim);
         let ticket = self.details[self.claims[claim].detail].order.arrival;
@@ -317,7 +318,7 @@ impl Shard {
         effects.event(lane, Event::Queued { number, id: self.id(claim), position, ticket });
     }
 
-    /// Where a claim that arrives now would stand.
+    /// Returns the queue position of a claim that arrives now.
     pub(super) fn order_of_newcomer(&self, priority: u32) -> OrderKey {
         let boost_ms = priority.saturating_mul(self.limits.priority_step_ms);
         let boost_ms = boost_ms.min(self.limits.priority_boost_max_ms);
@@ -325,8 +326,8 @@ impl Shard {
         OrderKey { arrival_less_boost_ms: arrival_ms - i64::from(boost_ms), arrival: self.arrivals }
     }
 
-    /// Whether a newcomer with this place among the waiters is clear. A try has no place: it is clear only if it conflicts
-    /// with nobody.
+    /// Whether a newcomer with this queue position is clear. A try has no queue position: it is clear only if it
+    /// conflicts with no holder and no waiter.
     pub(super) fn is_newcomer_clear(
         &self,
         entry: KeyIx,
@@ -344,7 +345,7 @@ impl Shard {
                 || shared && queue.only_clear_readers_before(&self.claims, &self.details, order))
     }
 
-    /// A claim that stands nowhere yet.
+    /// Returns a new claim that is in no queue and no list of holders.
     #[inline(always)]
     pub(super) fn new_claim(&mut self, lane: LaneIx, entry: KeyIx, flags: u16) -> ClaimIx {
         let secret = self.next_secret();
@@ -367,7 +368,7 @@ impl Shard {
         index
     }
 
-    /// Writes down what does not fit the claim itself.
+    /// Stores the data of a claim that its record has no room for.
     pub(super) fn note_options(
         &mut self,
         claim: ClaimIx,
@@ -397,14 +398,14 @@ impl Shard {
         }
     }
 
-    /// Number of the request that arrives now. A lane that loses its connection notes how many requests came before, so a
-    /// request that takes a waiter over counts too.
+    /// Returns the number of the request that arrives now. A lane notes how many requests had arrived when it lost its
+    /// connection, so a request that takes over a waiter also counts.
     fn next_arrival(&mut self) -> u64 {
         self.arrivals += 1;
         self.arrivals - 1
     }
 
-    /// Puts a claim among the waiters of its key. Its creator knows whether it is a stub that is clear.
+    /// Adds a claim to the waiters of its key. The caller must know whether it is a clear stub.
     pub(super) fn enqueue(&mut self, claim: ClaimIx, is_clear_stub: bool) {
         let entry = self.claims[claim].entry;
         let queue = self.queue_of(entry);
@@ -415,20 +416,20 @@ impl Shard {
         self.count_waiter(claim);
     }
 
-    /// A claim that arrived now holds the key: stubs that waited before it was there may be clear no longer.
+    /// Notes that a newly arrived claim holds the key, so stubs that waited before it may no longer be clear.
     pub(super) fn note_newcomer_holds(&mut self, holder: ClaimIx) {
         let Claim { entry, flags, .. } = self.claims[holder];
         let queue = self.keys.entries[entry].queue();
         self.queues[queue].note_newcomer_holds(flags & flag::SHARED != 0);
     }
 
-    /// A claim that was put among waiters is found by its ticket from here on, and waits no longer than so long.
+    /// Makes a claim in a queue findable by its ticket, and limits its wait to `wait_ms`.
     pub(super) fn wait_until(&mut self, claim: ClaimIx, wait_ms: u32) {
         self.time_wait(claim, wait_ms);
         self.remember_waiting(claim);
     }
 
-    /// Ends the wait of a claim this long from now.
+    /// Limits the wait of a claim to `wait_ms` from now.
     pub(super) fn time_wait(&mut self, claim: ClaimIx, wait_ms: u32) {
         let deadline = self.wait_end(wait_ms);
         if deadline != Time::NEVER {
@@ -437,7 +438,7 @@ impl Shard {
         }
     }
 
-    /// When a wait ends that begins now.
+    /// Returns the end of a wait that begins now.
     pub(super) fn wait_end(&self, wait_ms: u32) -> Time {
         if wait_ms == u32::MAX { Time::NEVER } else { self.now.after_ms(u64::from(wait_ms)) }
     }
@@ -452,14 +453,14 @@ impl Shard {
         self.hasher.hash_one(ticket)
     }
 
-    /// The waiting claim of this request, if it still waits.
+    /// Returns the waiting claim of this request, if it still waits.
     pub(super) fn find_waiting(&self, ticket: Ticket) -> Option<ClaimIx> {
         self.waiting.find(self.ticket_hash(ticket), |claim| self.ticket(claim) == ticket)
     }
 
     pub(super) fn forget_waiting(&mut self, claim: ClaimIx) {
         if self.claims[claim].has(flag::UNKNOWN) {
-            // Its ticket was forgotten when its outcome became unknown.
+            // Its ticket was removed when its outcome became unknown.
             self.claims[claim].flags &= !flag::UNKNOWN;
             return;
         }
@@ -467,7 +468,8 @@ impl Shard {
         self.waiting.remove(hash, claim);
     }
 
-    /// The same request id once more: the claim that it named then is the answer, or is taken over.
+    /// Serves a repeated request id. If its claim is held, the grant is the answer; if the claim waits, the new request
+    /// takes it over.
     pub(super) fn acquire_again(
         &mut self,
         caller: &Caller,
@@ -493,8 +495,9 @@ impl Shard {
         Ok(None)
     }
 
-    /// Refuses a repeated request that may not have the claim that its request id names. The claim must have the same mode and kind of lease,
-    /// and its outcome must not be unknown. No lost record may have ended it and granted the key to another client.
+    /// Refuses a repeated request that may not have the claim of its request id. The claim must have the same mode and
+    /// kind of lease, and its outcome must not be unknown. No lost record may have ended the claim and granted the key
+    /// to another client.
     pub(super) fn check_repeated(
         &mut self,
         claim: ClaimIx,
@@ -503,7 +506,7 @@ impl Shard {
     ) -> Result<(), Refusal> {
         self.may_grant()?;
         if self.claims[claim].has(flag::UNKNOWN) {
-            // The older request has its only answer, and nothing will tell this one more before the process ends.
+            // The older request got the only answer. The outcome stays unknown until the process ends.
             return Err(Refusal::Unknown);
         }
         let wrong = |message| Err(Refusal::bad_input("request_id", 0, message));
@@ -518,8 +521,9 @@ impl Shard {
         Ok(())
     }
 
-    /// Gives a waiter to a newer acquire and refuses the older one. If the claim is in the log, its new lane is recorded, and both
-    /// answers wait until the records of all its keys are durable. Otherwise a crash could grant the claim to the refused request.
+    /// Moves a waiter to a newer acquire and refuses the older one. If the claim is in the log, the move is recorded,
+    /// and both answers wait until the records of all its keys are durable. Otherwise a crash could grant the claim to
+    /// the refused request.
     pub(super) fn supersede(
         &mut self,
         claim: ClaimIx,
@@ -544,7 +548,8 @@ impl Shard {
         effects.waits(caller.ticket);
     }
 
-    /// Moves a claim that is not held yet to the lane of a newer request. Returns whether it is in the log, and so the move too.
+    /// Moves a claim that is not held yet to the lane of a newer request. Returns whether the claim is in the log, so
+    /// that the move was recorded too.
     pub(super) fn move_reserved(
         &mut self,
         claim: ClaimIx,
@@ -558,7 +563,7 @@ impl Shard {
         self.record_move(claim, effects)
     }
 
-    /// Records to which request a claim has moved, if the claim is in the log. Returns whether it is.
+    /// Records the request that a claim has moved to, if the claim is in the log. Returns whether it is.
     fn record_move(&mut self, claim: ClaimIx, effects: &mut impl Effects) -> bool {
         let is_recorded = self.claims[claim].has(flag::LOCAL) && self.claims[claim].has(flag::HELD);
         if is_recorded {
@@ -568,15 +573,15 @@ impl Shard {
         is_recorded
     }
 
-    /// Notes that other keys of a claim have moved to another request and are in the log. If this key is not, no client may hear of it
-    /// before the answer to that request all the same.
+    /// Notes that other keys of a moved claim are in the log. Even if this key is not, no client may learn of its new
+    /// lane before the answer to the new request.
     pub(super) fn note_moved_beside_records(&mut self, claim: ClaimIx) {
         if !self.claims[claim].has(flag::LOCAL) {
             self.detail_mut(claim).moved_record = MOVED_BESIDE_RECORDS;
         }
     }
 
-    /// How many waiters stand before this one, counted up to a limit.
+    /// Returns the number of waiters before this one, counted up to a limit.
     pub(super) fn position_of(&self, claim: ClaimIx) -> usize {
         let entry = &self.keys.entries[self.claims[claim].entry];
         match entry.kind() {
@@ -588,8 +593,8 @@ impl Shard {
         }
     }
 
-    /// A claim whose request came again from another lane belongs to that lane from here on. If another identity took the claim, the act
-    /// is reported.
+    /// Moves a claim to another lane, from which its request was repeated. Reports the act if another identity acquired
+    /// the claim.
     pub(super) fn move_to_lane(
         &mut self,
         claim: ClaimIx,
@@ -605,7 +610,7 @@ impl Shard {
         let linked = self.claims[claim].has(flag::LINKED);
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         self.set_lane(claim, lane);
-        // From here on it is the identity of this lane that has it.
+        // From now on, the claim belongs to the identity of its new lane.
         if self.claims[claim].detail.is_some() {
             let detail = self.claims[claim].detail;
             self.details[detail].identity = None;
@@ -623,9 +628,9 @@ impl Shard {
         }
     }
 
-    /// Moves a hold to the lane that asked for it again under this number, and tells the lane that had it. Returns whether
-    /// the move was recorded. The session and the request of a hold are in the log, and no client may hear of them before they are
-    /// durable.
+    /// Moves a hold to the lane that requested it again under this number, and notifies the former lane. Returns
+    /// whether the move was recorded. The log has the session and the request of a hold, and no client may learn of
+    /// them before they are durable.
     pub(super) fn move_hold(
         &mut self,
         claim: ClaimIx,
@@ -653,7 +658,8 @@ impl Shard {
         state.finish()
     }
 
-    /// The claim that a request id of this lane names: of a request for this key alone, or for these keys, of which it is one.
+    /// Returns the claim that a request id of this lane names. If `keys` is `None`, the request was for this key alone;
+    /// otherwise it was for these keys, including this one.
     pub(super) fn find_request_id(
         &self,
         lane: LaneIx,
@@ -681,7 +687,7 @@ impl Shard {
         Self::hash_of_named(&self.hasher, &self.claims, &self.details, claim)
     }
 
-    /// The hash of a claim that is found by its request id, so its detail has the owner.
+    /// Returns the hash of a claim with a request id. The detail of such a claim has the owner.
     fn hash_of_named(
         hasher: &RandomState,
         claims: &Slab<ClaimIx, Claim>,
@@ -696,7 +702,7 @@ impl Shard {
     }
 
     pub(super) fn remember_request_id(&mut self, claim: ClaimIx) {
-        // The owner must stay what the hash was made with, also when the claim moves to another lane.
+        // The owner is part of the hash, so it must not change when the claim moves to another lane.
         if self.detail_mut(claim).owner.is_none() {
             let owner = Arc::clone(&self.lanes.lanes[self.claims[claim].lane].owner);
             self.detail_mut(claim).owner = Some(owner);
@@ -739,17 +745,18 @@ impl Shard {
         }
     }
 
-    /// Tells the lane of a hold that the acquire of this number has it no longer.
+    /// Notifies the lane of a hold that the acquire with this number no longer has it.
     fn taken_up_event(&self, claim: ClaimIx, number: u32, effects: &mut impl Effects) {
         self.tell_holder(claim, Event::TakenUp { number, id: self.id(claim) }, effects);
     }
 
-    /// Tells the lane of a hold that it ended without its doing.
+    /// Notifies the lane of a hold that the hold ended without a release.
     pub(super) fn revoke_event(&self, claim: ClaimIx, reason: RevokeReason, effects: &mut impl Effects) {
         self.tell_holder(claim, Event::Revoked { id: self.id(claim), reason }, effects);
     }
 
-    /// Sends an event to the lane of a hold, if the lane is open, and never before the answer that grants the hold.
+    /// Sends an event to the lane of a hold if the lane is open. The event must not arrive before the answer that
+    /// grants the hold.
     pub(super) fn tell_holder(&self, claim: ClaimIx, event: Event, effects: &mut impl Effects) {
         let lane = &self.lanes.lanes[self.claims[claim].lane];
         if lane.state != crate::lane::LaneState::Open {

@@ -1,4 +1,4 @@
-//! The keys of a shard that claims wait for most often.
+//! Most contended keys of a shard.
 
 use super::Shard;
 use crate::claim::Claim;
@@ -7,32 +7,32 @@ use crate::entry::Occupancy;
 use crate::handle::ClaimIx;
 use crate::limits::{COMPARED_WAITER_COUNT_MAX, KEY_LEN_MAX};
 
-/// The keys of a shard with the most waits in the newest minutes.
+/// Keys of a shard with the most waits in the last minutes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContendedKeys {
-    /// Length of the time in which waits were counted.
+    /// Length in milliseconds of the time in which waits were counted.
     pub window_ms: u64,
-    /// Most waits first.
+    /// Contended keys, most waits first.
     pub keys: Vec<ContendedKey>,
 }
 
-/// One key that claims wait for.
+/// Key that claims wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContendedKey {
     /// Number of its namespace.
     pub namespace: u16,
-    /// The key; of a set of paths its first path.
+    /// The key, or the first path of a set of paths.
     pub key: Vec<u8>,
     /// Estimated number of claims that began to wait for it.
     pub waits: u64,
-    /// Claims that wait for it now. `None` for a path.
+    /// Number of claims that wait for it now; `None` for a path.
     pub waiter_count: Option<u32>,
-    /// Age of the oldest of its first waiters. `None` for a path, and without a waiter.
+    /// Longest wait of its first waiters in milliseconds; `None` for a path, and without waiters.
     pub oldest_wait_ms: Option<u64>,
 }
 
 impl Shard {
-    /// Counts that this claim waits.
+    /// Counts the wait of this claim.
     #[inline]
     pub(super) fn note_wait(&mut self, claim: ClaimIx) {
         if self.top_waits.note(self.now) {
@@ -62,7 +62,7 @@ impl Shard {
         ContendedKeys { window_ms: contended.window_ms, keys: keys.collect() }
     }
 
-    /// Number of claims that wait for a key, and the age of the oldest of the first ones.
+    /// Returns the number of claims that wait for a key, and the longest wait of the first ones in milliseconds.
     fn waiters_now(&self, namespace: u16, key: &[u8]) -> (Option<u32>, Option<u64>) {
         let find = |key: &[u8]| self.keys.find(namespace, key, self.hash(namespace, key));
         let entry = find(key);
@@ -82,7 +82,7 @@ impl Shard {
                 (Some(self.waiter_count(entry)), oldest(&mut waiters))
             }
             Occupancy::Pool(_) => (Some(self.waiter_count(entry)), oldest(&mut self.pool_waiters(entry))),
-            // The path of the whole tree.
+            // The key is the path of the whole tree.
             Occupancy::Tree(_) => (None, None),
         }
     }

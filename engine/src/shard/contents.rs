@@ -1,4 +1,4 @@
-//! Everything durable that a shard knows, as records: a snapshot that is made from memory instead of the log.
+//! All durable state of a shard as records, for a snapshot that is written from memory instead of the log.
 
 use super::Shard;
 use crate::claim::flag;
@@ -6,9 +6,9 @@ use crate::entry::{self, Kind};
 use crate::log::Record;
 
 impl Shard {
-    /// Hands out records that make all counters, pools and holds of this shard from nothing, ephemeral ones too. They add up to
-    /// the same as the log with [`record_ephemeral`](Self::record_ephemeral) at its end. Grants that are not durable yet are among the
-    /// holds, as they are in the log.
+    /// Passes records to `put` that restore all counters, pools and holds of this shard, including ephemeral ones. The
+    /// result is the same as that of the log with [`record_ephemeral`](Self::record_ephemeral) at its end. The holds
+    /// include grants that are not durable yet, as the log does.
     pub fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>)) {
         put(&Record::Floor { fence: self.keys.floor() });
         for index in self.keys.entries.handles() {

@@ -1,29 +1,30 @@
-//! What happens in each namespace, counted where it is rare enough to count.
+//! Counters of each namespace, for events that are rare enough to count.
 
 use super::Shard;
 use crate::claim::{Claim, flag};
 use crate::handle::{ClaimIx, LaneIx};
 use crate::limits::LANE_SCAN_COUNT_MAX;
 
-/// What is, and was, in one namespace of one shard.
+/// Counters of one namespace in one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct NamespaceCounters {
-    /// Claims that are held.
+    /// Number of held claims.
     pub held: u64,
-    /// Claims that wait.
+    /// Number of waiting claims.
     pub waiting: u64,
-    /// Waits that ended without a grant because their time was over.
+    /// Number of waits that ended because their time expired.
     pub timeouts: u64,
-    /// Holds that ended because their lease did.
+    /// Number of holds that ended because their lease expired.
     pub expired: u64,
-    /// Holds that an operator ended.
+    /// Number of holds that an operator ended.
     pub revoked: u64,
-    /// Stubs of claims over several keys that have their home at another key. They are neither held nor claims of their own.
+    /// Number of stubs of multi-key claims with their home at another key. They are neither held nor claims of their
+    /// own.
     pub(crate) far_stub_count: u64,
 }
 
 impl NamespaceCounters {
-    /// Adds what another shard counted.
+    /// Adds the counters of another shard.
     pub fn add(&mut self, other: &Self) {
         self.held += other.held;
         self.waiting += other.waiting;
@@ -34,13 +35,14 @@ impl NamespaceCounters {
 }
 
 impl Shard {
-    /// Adds to `held` how many claims the lanes from this one on have in each of the namespaces, whose numbers rise. Looks at no more
-    /// than [`LANE_SCAN_COUNT_MAX`] lanes. Returns the lane to go on with, if there are more.
+    /// Adds the number of claims of the lanes from `from` on to `held`, for each of the namespaces. Their numbers must
+    /// be in rising order. Visits no more than [`LANE_SCAN_COUNT_MAX`] lanes. Returns the lane to continue with, if
+    /// there are more.
     pub fn count_claims_of_lanes(&self, from: u32, namespaces: &[u16], held: &mut [u64]) -> Option<u32> {
         let end = self.lanes.lanes.end();
         let next = end.min(from.saturating_add(LANE_SCAN_COUNT_MAX));
         for lane in (from..next).map(|index| &self.lanes.lanes[LaneIx::new(index)]) {
-            // A lane asks about one namespace, so what it has is counted without looking at every claim.
+            // All claims of a lane are in one namespace, so they are counted without a visit of each claim.
             if lane.claim_count > 0
                 && let Ok(place) = namespaces.binary_search(&lane.namespace)
             {
@@ -50,7 +52,8 @@ impl Shard {
         Some(next).filter(|next| *next < end)
     }
 
-    /// The counters of a namespace. `claim_count` is the number of its claims here, of which [`Self::count_claims_of_lanes`] tells.
+    /// Returns the counters of a namespace. `claim_count` is the number of its claims in this shard, from
+    /// [`Self::count_claims_of_lanes`].
     pub fn namespace_counters(&self, namespace: u16, claim_count: u64) -> NamespaceCounters {
         let mut counters = self.counters.get(usize::from(namespace)).copied().unwrap_or_default();
         counters.held = claim_count.saturating_sub(counters.waiting + counters.far_stub_count);
@@ -76,7 +79,7 @@ impl Shard {
         self.keys.entries[self.claims[claim].entry].namespace
     }
 
-    /// One part of a claim, waiting or reserved, that another shard decides about.
+    /// Whether a claim, waiting or reserved, is part of a multi-key claim that another shard decides about.
     pub(super) fn is_far(&self, claim: ClaimIx) -> bool {
         let Claim { detail, .. } = self.claims[claim];
         self.claims[claim].has(flag::STUB | flag::RESERVED)

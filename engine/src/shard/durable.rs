@@ -1,5 +1,4 @@
-//! What the durable log, and the cluster that keeps counters, have to do with claims: what is recorded of them, and what
-//! waits until it is durable.
+//! Durability of claims: their records in the log, their counters in a cluster, and answers that wait for both.
 
 use super::Shard;
 use crate::claim::{Claim, Detail, Extra, flag};
@@ -15,21 +14,20 @@ use crate::log::{Hold, Item, Record};
 use crate::time::{Nanos, Time};
 
 impl Shard {
-    /// What the log takes from here on, and up to which of this shard's records everything is durable. Told at the beginning
-    /// of a turn.
+    /// Sets the state of the log, and the number of the shard's last durable record. Called at the beginning of a turn.
     #[inline]
     pub fn set_log_state(&mut self, state: LogState, durable: u64) {
         self.log_state = state;
         self.durable = durable;
     }
 
-    /// What the cluster takes from here on that keeps the counters of scope Quorum. Told at the beginning of a turn.
+    /// Sets the state of the cluster that keeps the counters of scope Quorum. Called at the beginning of a turn.
     #[inline]
     pub fn set_quorum_state(&mut self, state: QuorumState) {
         self.quorum_state = state;
     }
 
-    /// Whether the fence of this claim has to be durable before anybody learns of it, in the log or in a cluster.
+    /// Whether the fence of this claim must be durable, in the log or in a cluster, before any client learns of it.
     #[inline]
     pub(super) fn must_be_reserved(&self, claim: ClaimIx) -> bool {
         let Claim { entry, flags, .. } = self.claims[claim];
@@ -41,7 +39,7 @@ impl Shard {
         self.scope_of(claim) == Scope::Quorum
     }
 
-    /// How durable the fence of this claim is, or will be.
+    /// Returns the present or future durability of this claim's fence.
     fn scope_of(&self, claim: ClaimIx) -> Scope {
         let Claim { entry, flags, detail, .. } = self.claims[claim];
         let of_key = self.keys.entries[entry].scope();
@@ -54,24 +52,25 @@ impl Shard {
         }
     }
 
-    /// The scope of a claim of this scope at an entry, which is `NONE` if the key is not known.
+    /// Returns the scope of a claim with this requested scope at a key. `entry` is `NONE` if the key is unknown.
     #[inline]
     pub(super) fn raised_scope(&self, entry: KeyIx, scope: Scope) -> Scope {
         self.keys.entries.get(entry).map_or(scope, |entry| entry.scope().max(scope))
     }
 
-    /// Whether such a claim is reserved before it is held.
+    /// Whether a claim with this requested scope is reserved before it is held.
     pub(super) fn is_reserved_first(&self, entry: KeyIx, scope: Scope) -> bool {
         self.raised_scope(entry, scope) != Scope::Ephemeral
     }
 
-    /// Whether log and cluster take a grant of this claim.
+    /// Checks that log and cluster accept a grant of this claim.
     #[inline]
     pub(super) fn may_count_claim(&self, claim: ClaimIx) -> Result<(), Refusal> {
         if self.must_be_reserved(claim) { self.may_count_in(self.scope_of(claim)) } else { Ok(()) }
     }
 
-    /// Whether log and cluster take a grant of this scope at an entry, which is `NONE` if the key is not known.
+    /// Checks that log and cluster accept a grant of this requested scope at a key. `entry` is `NONE` if the key is
+    /// unknown.
     pub(super) fn may_count(&self, entry: KeyIx, scope: Scope) -> Result<(), Refusal> {
         self.may_count_in(self.raised_scope(entry, scope))
     }
@@ -90,7 +89,7 @@ impl Shard {
         }
         match self.log_state {
             LogState::Ready => Ok(()),
-            // The cluster alone keeps the counter, and holds end with the process.
+            // Without a log, the cluster alone keeps the counter, and holds end with the process.
             LogState::Absent if scope == Scope::Quorum => Ok(()),
             LogState::NoSpace => Err(Refusal::NoSpace),
             LogState::Slow => Err(Refusal::LogStalled),
@@ -98,7 +97,7 @@ impl Shard {
         }
     }
 
-    /// Makes a claim that stands among the holders one of them as far as others are concerned. It is held once its fence is
+    /// Reserves a claim that is among the holders: it blocks other claims like a hold, and is held once its fence is
     /// durable.
     pub(super) fn reserve(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         self.stand_reserved(claim, effects);
@@ -110,15 +109,16 @@ impl Shard {
         effects.when_durable(WhenDurable::Begin(member.reserved));
     }
 
-    /// The first half of [`Shard::reserve`]: the fence is given and recorded. Until the claim is held it can be given up as
-    /// a waiter can: it hangs on its lane, is found by its ticket, and its wait may end.
+    /// First half of [`Shard::reserve`]: assigns the fence and records it. Until the claim is held, it can be given up
+    /// like a waiter: it is linked to its lane, can be found by its ticket, and its wait may end.
     pub(super) fn stand_reserved(&mut self, index: ClaimIx, effects: &mut impl Effects) {
         let scope = self.scope_of(index);
         let is_recorded = scope.is_durable() && self.log_state != LogState::Absent;
         if scope == Scope::Quorum {
             let entry = self.claims[index].entry;
             let raises_scope = !self.keys.entries[entry].has(entry::flag::QUORUM);
-            // From here on: whoever is let in beside it must not get a fence that the cluster gives it.
+            // The flag is set now, so that a claim that joins the holders does not get a fence that the cluster gives
+            // to this one.
             self.keys.entries[entry].flags |= entry::flag::QUORUM;
             let detail = self.detail_mut(index);
             (detail.raises_scope, detail.begins_counted) = (raises_scope, true);
@@ -128,7 +128,7 @@ impl Shard {
         entry.fence += 1;
         claim.fence = entry.fence;
         claim.flags |= flag::HELD | flag::RESERVED;
-        // Without a log a cluster alone has the fence.
+        // Without a log, only the cluster has the fence.
         claim.flags &= !flag::LOCAL;
         if is_recorded {
             claim.flags |= flag::LOCAL;
@@ -137,7 +137,8 @@ impl Shard {
         self.count_reserved(index, true);
         self.count_waiter(index);
         if self.is_far(index) {
-            // The home alone hangs on its lane until all of them begin: otherwise each shard would answer for a lost connection.
+            // The home alone is linked to the lane until all keys of the claim begin. Otherwise each shard would answer
+            // when the connection is lost.
             self.lanes.unlink(&mut self.claims, &mut self.details, index);
             self.claims[index].deadline = Time::NEVER;
             self.counters_of(self.namespace_of(index)).far_stub_count += 1;
@@ -155,7 +156,7 @@ impl Shard {
         }
     }
 
-    /// A grant that is reserved.
+    /// Returns the data of a reserved claim.
     pub(super) fn quorum_member(&self, claim: ClaimIx) -> QuorumMember {
         let Claim { secret, lane, entry, fence, .. } = self.claims[claim];
         let lane = self.lanes.lanes[lane].address;
@@ -177,7 +178,7 @@ impl Shard {
         }
     }
 
-    /// Ends the reservation of a claim over one key. Does nothing if the claim was given up meanwhile.
+    /// Ends the reservation of a claim for one key. Does nothing if the claim was given up meanwhile.
     pub fn end_reservation(&mut self, end: ReservedEnd, mut reserved: Reserved, effects: &mut impl Effects) {
         if let ReservedEnd::Begins(at) = end
             && self.has_moved(&reserved)
@@ -188,7 +189,7 @@ impl Shard {
         self.end_member(end, &reserved, None, effects);
     }
 
-    /// Ends the reservation of one key. `several` is the answer of a claim over several keys; its first key takes it.
+    /// Ends the reservation of one key. `multi_key` is the answer of a multi-key claim, which its first key sends.
     pub(super) fn end_member(
         &mut self,
         end: ReservedEnd,
@@ -205,19 +206,19 @@ impl Shard {
         }
     }
 
-    /// Returns whether a reserved claim was not given up, and the connection that asked for it is there to hear that it begins.
+    /// Whether a reserved claim was not given up, and its client is still connected.
     pub(super) fn may_begin_reserved(&self, reserved: &Reserved) -> bool {
         self.is_reserved(reserved.slot, reserved.secret) && self.is_asker_there(reserved.slot)
     }
 
-    /// Returns whether a newer request has taken up a reserved claim since its beginning was last left to the log. The answer has to
-    /// wait until that is recorded durably, and no client may find the claim held before its answer.
+    /// Whether a newer request has taken over a reserved claim since its begin was last left to the log. The answer
+    /// must wait until the move is durable, and no client may find the claim held before the answer.
     pub(super) fn has_moved(&self, reserved: &Reserved) -> bool {
         let Reserved { slot, secret, .. } = *reserved;
         self.is_reserved(slot, secret) && self.details[self.claims[slot].detail].moved_record != 0
     }
 
-    /// Notes that a claim could begin at `at` and begins later, once all present records are durable.
+    /// Notes that a claim could begin at `at`, but begins only after all present records are durable.
     pub(super) fn put_off(&mut self, at: Time, reserved: &mut Reserved) {
         reserved.since = reserved.since.min(at);
         if self.is_reserved(reserved.slot, reserved.secret) {
@@ -225,7 +226,7 @@ impl Shard {
         }
     }
 
-    /// A reserved claim is held from now on. Its lease runs from `at`.
+    /// Makes a reserved claim held. Its lease begins at `at`.
     fn begin_reserved(
         &mut self,
         at: Time,
@@ -238,12 +239,12 @@ impl Shard {
             return;
         }
         if reserved.is_counted {
-            // The cluster may have counted further.
+            // The cluster may have counted higher than this server.
             let record = &mut self.claims[claim];
             record.fence = reserved.fence;
             let entry = &mut self.keys.entries[record.entry];
             entry.fence = entry.fence.max(reserved.fence);
-            // A claim gives the scope back that it raised only if no other claim came after it.
+            // A claim lowers the scope that it raised only if no other claim came after it.
             debug_assert!(
                 entry.has(entry::flag::QUORUM),
                 "the key of a counted claim is not of scope Quorum"
@@ -291,24 +292,25 @@ impl Shard {
         self.tell_held(claim, effects);
         let lane = self.claims[claim].lane;
         if self.lanes.lanes[lane].state != LaneState::Open {
-            // Its connection was lost while it was reserved: the hold is in line with that from the start.
+            // The connection was lost while the claim was reserved, so the new hold must be settled like the other
+            // claims of the lane.
             self.settle_lane(lane, effects);
         }
     }
 
-    /// The log failed: nobody knows yet whether this claim will be held. It keeps others out until the process ends, and gets no other
-    /// answer when it is given up before.
+    /// Marks a reserved claim as unknown after the log failed. Its outcome is unknown until the server restarts. It
+    /// blocks other claims until the process ends, and gets no further answer if it is given up before.
     fn lose_reserved(&mut self, reserved: &Reserved, effects: &mut impl Effects) {
         let claim = reserved.slot;
         if self.is_reserved(claim, reserved.secret) && !self.is_far(claim) {
             self.answer_reserved(claim, Answer::Refused(Refusal::Unknown), effects);
-            // The same request may come again, and is another claim then.
+            // The same request may be repeated, and then is another claim.
             self.forget_waiting(claim);
             self.claims[claim].flags |= flag::UNKNOWN;
         }
     }
 
-    /// The cluster did not count it. Of several keys the home decides about all.
+    /// Refuses a reserved claim that the cluster did not count. The home of a multi-key claim decides for all its keys.
     fn refuse_reserved(&mut self, reserved: &Reserved, effects: &mut impl Effects) {
         let claim = reserved.slot;
         if self.is_reserved(claim, reserved.secret) && !self.is_far(claim) {
@@ -321,20 +323,20 @@ impl Shard {
         self.claims.get(claim).is_some_and(|claim| claim.has(flag::RESERVED) && claim.secret == secret)
     }
 
-    /// Answers the acquire of a claim that waits or is reserved.
+    /// Answers the acquire of a waiting or reserved claim.
     pub(super) fn answer_reserved(&self, claim: ClaimIx, answer: Answer, effects: &mut impl Effects) {
         if !self.claims[claim].has(flag::UNKNOWN) {
             answer_acquire(self.ticket(claim), self.has_waited(claim), answer, effects);
         }
     }
 
-    /// Whether the client of a waiting or reserved claim may know that its acquire waits.
+    /// Whether the client of a waiting or reserved claim may have been notified that its acquire waits.
     pub(super) fn has_waited(&self, claim: ClaimIx) -> bool {
         let Claim { detail, .. } = self.claims[claim];
         self.details[detail].waited || !self.claims[claim].has(flag::RESERVED)
     }
 
-    /// Ends a claim that is reserved, whose acquire was answered. Its fence is spent.
+    /// Ends a reserved claim whose acquire was answered. Its fence is used up.
     pub(super) fn end_reserved(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         let multi_key = self.details[self.claims[claim].detail].multi_key().cloned();
         self.give_up_reserved(claim);
@@ -344,8 +346,8 @@ impl Shard {
         }
     }
 
-    /// A claim that is reserved ends. If it was to be the first of its key that a cluster counts, and nobody came after it,
-    /// there is none.
+    /// Ends a reservation because the claim ends. If it was to be the first claim of its key that a cluster counts, and
+    /// no claim came after it, the key's scope is lowered again.
     pub(super) fn give_up_reserved(&mut self, claim: ClaimIx) {
         let Claim { entry, detail, fence, .. } = self.claims[claim];
         let entry = &mut self.keys.entries[entry];
@@ -355,15 +357,15 @@ impl Shard {
         self.leave_reserved(claim);
     }
 
-    /// A claim that is reserved can be given up no longer: it begins, or ends.
+    /// Ends a reservation because the claim begins or ends. It can no longer be given up.
     pub(super) fn leave_reserved(&mut self, claim: ClaimIx) {
         self.stop_waiting(claim);
         self.claims[claim].flags &= !flag::RESERVED;
         self.count_reserved(claim, false);
     }
 
-    /// Counts a holder that becomes reserved, or ceases to be. A key without a queue has one holder, whose flags tell the
-    /// count.
+    /// Updates the count of reserved holders. A key without a queue has one holder, whose flags show whether it is
+    /// reserved.
     fn count_reserved(&mut self, claim: ClaimIx, is_reserved: bool) {
         let entry = &self.keys.entries[self.claims[claim].entry];
         match entry.kind() {
@@ -376,7 +378,7 @@ impl Shard {
         }
     }
 
-    /// Answers once everything that was recorded is durable.
+    /// Answers once all existing records are durable.
     pub(super) fn answer_durably(&self, ticket: Ticket, answer: Answer, effects: &mut impl Effects) {
         if self.recorded > self.durable {
             effects.when_durable(WhenDurable::Answer(ticket, answer));
@@ -385,7 +387,7 @@ impl Shard {
         }
     }
 
-    /// The number of the next record.
+    /// Returns the number of the next record.
     fn next_record(&mut self) -> u64 {
         self.recorded += 1;
         self.recorded
@@ -396,7 +398,7 @@ impl Shard {
         effects.record(self.number, number, record);
     }
 
-    /// Records that a hold exists, with the lease that it has.
+    /// Records that a hold exists, with its present lease.
     pub(super) fn record_hold(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         let number = self.next_record();
         self.with_hold(claim, |hold| effects.record(self.number, number, &Record::Held(hold)));
@@ -407,7 +409,7 @@ impl Shard {
         self.record(&Record::Ended { id: self.id(claim) }, effects);
     }
 
-    /// Records the end of the lease that a hold has now.
+    /// Records the present end of a hold's lease.
     pub(super) fn record_lease(
         &mut self,
         claim: ClaimIx,
@@ -419,8 +421,8 @@ impl Shard {
         self.record(&Record::LeaseMoved { id, deadline_ms, lease_ms }, effects);
     }
 
-    /// The entry of a key that has none. Counters that had to make room for it are recorded by a later turn: until then the
-    /// log has them exactly.
+    /// Adds a record for a key that has none. Counters that were evicted for it are recorded in a later turn. Until
+    /// then, the log has their exact values.
     pub(super) fn insert_key(&mut self, namespace: u16, key: &[u8], hash: u64) -> KeyIx {
         self.keys.insert(namespace, key, hash)
     }
@@ -432,7 +434,7 @@ impl Shard {
         }
     }
 
-    /// Records what only a clean stop carries over: holds and counters that are not in the log.
+    /// Records the state that survives only a clean stop: holds and counters that are not in the log.
     pub fn record_ephemeral(&mut self, effects: &mut impl Effects) {
         self.record(&Record::Floor { fence: self.keys.floor() }, effects);
         for index in self.keys.entries.handles() {
@@ -446,14 +448,15 @@ impl Shard {
             }
         }
         for claim in self.claims.handles() {
-            // One that is reserved is a part of a claim that begins with what is recorded here.
+            // A reserved claim without a record is part of a multi-key claim that begins together with the records
+            // written here.
             if self.claims[claim].has(flag::HELD) && !self.claims[claim].has(flag::LOCAL) {
                 self.record_hold(claim, effects);
             }
         }
     }
 
-    /// Hands a claim that stands among the holders to `put` as the log has it.
+    /// Passes a claim that is among the holders to `put`, in the form of the log.
     pub(super) fn with_hold(&self, index: ClaimIx, put: impl FnOnce(Hold<'_>)) {
         let claim = &self.claims[index];
         let none = Detail::default();
@@ -479,7 +482,7 @@ impl Shard {
             },
             (Kind::Flat, _) => Item::Key(key),
         };
-        // Its lease begins when this is durable, or is what it has already.
+        // A reserved claim gets its lease when this record is durable; any other hold keeps its present lease.
         let begun = !claim.has(flag::RESERVED | flag::SESSION_LEASE | flag::ENDLESS);
         let end = if claim.has(flag::RELEASING) { detail.lease_end } else { claim.deadline };
         let length_ms = match &detail.extra {
@@ -488,7 +491,8 @@ impl Shard {
                 .saturating_sub(claim.since.round_up().as_millis() as i64)
                 .clamp(0, u32::MAX.into()) as u32,
             _ if detail.lease_ms > 0 => detail.lease_ms,
-            // Memory does not have the length of its lease. The rest of the lease is enough: the next start comes later.
+            // The length of the lease is not in memory. The remaining lease is enough, because the next start comes
+            // later.
             _ => end.remaining_ms_since(self.now),
         };
         put(Hold {
@@ -515,14 +519,14 @@ impl Shard {
             identity: self.identity_of(index).map(|identity| &**identity),
             request_id: detail.request_id.as_deref(),
             metadata: detail.metadata.as_deref(),
-            // Also of a claim that no request id names: the answer to its acquire tells of all its keys.
+            // Also needed without a request id: the answer to the acquire contains all keys.
             set_hash: detail.key_set_number(),
             item,
         });
     }
 }
 
-/// Answers an acquire that did not wait. A hold that was found by its request id is no new grant.
+/// Answers an acquire that did not wait. A hold that was found by its request id is not a new grant.
 #[inline]
 pub(super) fn answer_grant(ticket: Ticket, grant: Grant, effects: &mut impl Effects) {
     if grant.repeated {

@@ -1,7 +1,7 @@
-//! What ends by time.
+//! Expiry of leases and waits.
 //!
-//! At one instant leases end first, then the waiters behind them are granted, then waits end: a waiter whose wait ends
-//! in the millisecond in which its key becomes free gets the key.
+//! At each instant, leases expire first, then the waiters behind them are granted, and then waits end. So a waiter
+//! whose wait ends in the millisecond in which its key becomes free gets the key.
 
 use super::Shard;
 use crate::claim::{Claim, flag};
@@ -12,20 +12,20 @@ use crate::steps::WorkNumber;
 use crate::time::Time;
 use crate::wheel::Popped;
 
-/// A claim whose wait ended while earlier grants of its key were left over: one of those may be its own.
+/// Claim whose wait ended while earlier grants of its key were not finished. One of those grants may be for the claim.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LateWait {
     claim: ClaimIx,
-    /// Tells the claim from a later one with the same number.
+    /// Secret of the claim, which distinguishes it from a later claim with the same number.
     secret: u64,
-    /// The number of those grants.
+    /// Number of the work item of those grants.
     grants: WorkNumber,
 }
 
 impl Shard {
-    /// Ends what was due by `drained`, within the budget.
+    /// Processes the timers that were due by `drained`, within the budget of steps.
     pub(super) fn expire(&mut self, drained: Time, effects: &mut impl Effects) {
-        // Waits end after everything else of their instant, also where that takes more than one turn.
+        // Waits end after all other timers of their instant, even if that takes more than one turn.
         if !self.wheel.is_within_instant() && !self.end_waits(effects) {
             return;
         }
@@ -75,7 +75,7 @@ impl Shard {
         }
     }
 
-    /// Ends the waits that were over at the instant just worked off. False if the budget did not suffice.
+    /// Ends the waits of the instant whose timers were just processed. Returns false if the budget was too small.
     fn end_waits(&mut self, effects: &mut impl Effects) -> bool {
         if !std::mem::replace(&mut self.ending_waits, true) {
             self.granting_before = self.work.last_number();
@@ -85,11 +85,12 @@ impl Shard {
                 return false;
             }
             self.waits_over.pop_front();
-            // Granted, cancelled or even used again meanwhile: then the flag is gone.
+            // If the claim was granted, cancelled or even reused meanwhile, the flag is cleared.
             if self.claims[claim].has(flag::WAIT_OVER) {
                 let Claim { entry, secret, .. } = self.claims[claim];
                 if self.is_granting_since_before(entry) {
-                    // Its key became free before its wait ended, so the key may be its own. Other keys need not wait for that.
+                    // The key became free before the wait ended, so the claim may still get it. Claims of other keys
+                    // need not wait for that.
                     let grants = self.grants_left(entry);
                     self.late_waits.push_back(LateWait { claim, secret, grants });
                 } else {
@@ -101,7 +102,7 @@ impl Shard {
         true
     }
 
-    /// Ends late waits whose keys have no grants left from before, as far as the steps suffice.
+    /// Ends late waits whose keys have no earlier grants left, as far as the steps suffice.
     pub(super) fn end_late_waits(&mut self, effects: &mut impl Effects) {
         for _ in 0..self.late_waits.len() {
             if !self.steps.take() {
@@ -110,7 +111,7 @@ impl Shard {
             let Some(late) = self.late_waits.pop_front() else { return };
             let Claim { entry, secret, .. } = self.claims[late.claim];
             if secret != late.secret || !self.claims[late.claim].has(flag::WAIT_OVER) {
-                // It was granted, or given up.
+                // The claim was granted or given up.
             } else if self.grants_left(entry) == late.grants {
                 self.late_waits.push_back(late);
             } else {
@@ -126,12 +127,12 @@ impl Shard {
         self.end_wait(claim, effects);
     }
 
-    /// Whether grants of an entry are left over since before the instant was complete whose waits end now.
+    /// Whether grants of a key are unfinished that began before the instant whose waits now end was complete.
     fn is_granting_since_before(&self, entry: KeyIx) -> bool {
         (1..=self.granting_before).contains(&self.grants_left(entry))
     }
 
-    /// Whether a waiter may not be granted because its wait is over.
+    /// Whether a waiter may not be granted because its wait ended.
     pub(super) fn is_wait_over(&self, claim: ClaimIx) -> bool {
         let Claim { entry, flags, .. } = self.claims[claim];
         self.ending_waits && flags & flag::WAIT_OVER != 0 && !self.is_granting_since_before(entry)

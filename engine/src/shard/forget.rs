@@ -1,4 +1,4 @@
-//! Forgets the idle keys of unused namespaces, and reports namespaces that are not empty.
+//! Removal of the idle keys of unused namespaces, and reports of namespaces that are not empty.
 
 use super::Shard;
 use super::work::Work;
@@ -8,11 +8,11 @@ use crate::limiter::BucketIx;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A walk over everything that is known by a name.
+/// Walk over all key records and buckets.
 #[derive(Debug)]
 pub(super) struct Forgetting {
     number: u64,
-    /// Rising.
+    /// Numbers of the namespaces, in rising order.
     namespaces: Arc<[u16]>,
     in_use: BTreeSet<u16>,
 }
@@ -24,22 +24,22 @@ impl Forgetting {
 }
 
 impl Shard {
-    /// Forgets the idle keys of these namespaces, in rising order, and their full buckets, over several turns. At the end
-    /// [`Effects::namespaces_forgotten`] says with this number which of them are in use. Counters of keys fold into the floor,
-    /// so fences of namespaces that are made again jump up and never go back.
+    /// Removes the idle keys of these namespaces, in rising order, and their full buckets, over several turns. At the
+    /// end, [`Effects::namespaces_forgotten`] reports with this number which of the namespaces are in use. Counters of
+    /// keys fold into the floor, so the fences of namespaces that are created again jump up and never go back.
     ///
-    /// One walk at a time: a walk in progress is never told to end.
+    /// Only one walk may be in progress at a time, because a new walk replaces it without a report.
     pub fn forget_namespaces(&mut self, number: u64, namespaces: Arc<[u16]>) {
         self.forgetting = Some(Forgetting { number, namespaces, in_use: BTreeSet::new() });
         self.work.push(Work::Forget(0));
     }
 
-    /// Goes on with the walk at this slot, as far as the budget goes. The slots of buckets stand behind the slots of keys.
+    /// Continues the walk at this slot within the budget of steps. The slots of buckets follow the slots of keys.
     pub(super) fn go_on_forgetting(&mut self, from: u32, effects: &mut impl Effects) {
         let Some(mut walk) = self.forgetting.take() else { return };
         let key_end = self.keys.entries.end();
         let end = key_end + self.buckets.end();
-        // A limiter that is not asked reads no clock of its own.
+        // An unused limiter does not update its clock.
         let now_ns = self.now.as_millis().saturating_mul(1_000_000);
         for slot in from..end {
             if !self.steps.take() {
@@ -55,7 +55,7 @@ impl Shard {
             walk.in_use.extend(in_use);
         }
         self.top_waits.forget(|namespace| walk.concerns(namespace));
-        // Before the namespace can be recorded as gone.
+        // The folded counters must be recorded before the removal of their namespace.
         self.record_folded(effects);
         effects.namespaces_forgotten(walk.number, walk.in_use.into_iter().collect());
     }

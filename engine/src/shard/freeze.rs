@@ -1,4 +1,5 @@
-//! Prefixes under which nothing new is granted until an operator thaws them. What is held stays and is renewed.
+//! Frozen prefixes, below which nothing new is granted until an operator thaws them. Existing holds stay and can be
+//! renewed.
 
 use super::work::Work;
 use super::{Caller, Shard};
@@ -9,15 +10,15 @@ use crate::handle::{ClaimIx, KeyIx};
 use crate::limits::FREEZE_COUNT_MAX;
 use crate::measure::FreedAt;
 
-/// One frozen prefix.
+/// Frozen prefix of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Freeze {
     namespace: u16,
     prefix: Box<[u8]>,
 }
 
-/// All frozen prefixes of a server. There is one list, which every shard gets a copy of; a copy that is older than what
-/// the shard has is of no effect, so it does not matter in which order they arrive.
+/// All frozen prefixes of a server. Every shard gets a copy of the server's list. A copy that is older than the shard's
+/// has no effect, so the order of arrival does not matter.
 #[derive(Clone, Debug, Default)]
 pub struct FreezeList {
     version: u64,
@@ -30,13 +31,15 @@ impl FreezeList {
         self.freezes.is_empty()
     }
 
-    /// Freezes or thaws the keys of a namespace that begin with `prefix`. Says whether it was not so before. `Err` names
-    /// the limit: there are as many frozen prefixes as there may be.
+    /// Freezes or thaws the keys of a namespace that begin with `prefix`. Returns whether the list changed.
+    ///
+    /// # Errors
+    /// Returns the limit if it is reached by the number of frozen prefixes.
     pub fn change(&mut self, namespace: u16, prefix: &[u8], frozen: bool) -> Result<bool, u64> {
         self.change_within(FREEZE_COUNT_MAX, namespace, prefix, frozen)
     }
 
-    /// Like [`Self::change`], for a caller who freezes nothing if there are so many frozen prefixes.
+    /// Freezes or thaws like [`Self::change`], but freezes nothing if `count_max` prefixes are frozen.
     pub fn change_within(
         &mut self,
         count_max: usize,
@@ -61,17 +64,17 @@ impl FreezeList {
         Ok(true)
     }
 
-    /// How many prefixes of a namespace are frozen.
+    /// Returns the number of frozen prefixes of a namespace.
     pub fn count(&self, namespace: u16) -> u16 {
         self.freezes.iter().filter(|freeze| freeze.namespace == namespace).count() as u16
     }
 
-    /// All frozen prefixes, each with its namespace.
+    /// Returns all frozen prefixes, each with its namespace.
     pub fn all(&self) -> impl Iterator<Item = (u16, &[u8])> {
         self.freezes.iter().map(|freeze| (freeze.namespace, &*freeze.prefix))
     }
 
-    /// The prefixes of a namespace that are frozen.
+    /// Returns the frozen prefixes of a namespace.
     pub fn prefixes(&self, namespace: u16) -> impl Iterator<Item = &[u8]> {
         let own = self.freezes.iter().filter(move |freeze| freeze.namespace == namespace);
         own.map(|freeze| &*freeze.prefix)
@@ -82,25 +85,25 @@ impl FreezeList {
     }
 }
 
-/// A walk over everything that waits, for all thaws together: one work item, however many thaws there are.
+/// Walk over all waiters after a thaw. All thaws share one work item.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Thaw {
     /// Whether a work item for the walk is queued.
     is_queued: bool,
-    /// Whether another walk has to follow: a thaw came after this walk had begun.
+    /// Whether another walk must follow, because of a thaw after this walk began.
     is_asked_again: bool,
-    /// Place at which the walk goes on.
+    /// Position at which the walk continues.
     next: u64,
 }
 
 impl Thaw {
-    /// Asks for a walk that begins from now on. Returns whether the caller has to queue a work item.
+    /// Requests a walk that begins from now on. Returns whether the caller must queue a work item.
     fn ask(&mut self) -> bool {
         self.is_asked_again = self.is_queued && self.next > 0;
         !std::mem::replace(&mut self.is_queued, true)
     }
 
-    /// Ends the walk. Returns whether the caller has to queue a work item for another walk.
+    /// Ends the walk. Returns whether the caller must queue a work item for another walk.
     fn end(&mut self) -> bool {
         *self = Self { is_queued: self.is_asked_again, ..Self::default() };
         self.is_queued
@@ -108,7 +111,7 @@ impl Thaw {
 }
 
 impl Shard {
-    /// From here on nothing is granted under these prefixes, and under no others is anything kept back.
+    /// Sets the frozen prefixes. Keys below them are no longer granted, and keys that were thawed are granted again.
     pub fn set_freezes(&mut self, freezes: &FreezeList) {
         if freezes.version <= self.freezes.version {
             return;
@@ -120,23 +123,24 @@ impl Shard {
         }
     }
 
-    /// Whether nothing may be granted under this key.
+    /// Whether grants of this key are frozen.
     pub(super) fn is_frozen(&self, namespace: u16, key: &[u8]) -> bool {
         self.freezes.covers(namespace, key)
     }
 
-    /// Whether nothing may be granted at this entry.
+    /// Whether grants of the key with this record are frozen.
     #[inline]
     pub(super) fn is_entry_frozen(&self, entry: KeyIx) -> bool {
         self.careful && self.is_frozen(self.keys.entries[entry].namespace, self.keys.key(entry))
     }
 
-    /// Whether the acquire of this caller would meet a frozen prefix.
+    /// Whether an acquire of this caller meets a frozen prefix.
     pub(super) fn meets_freeze(&self, caller: &Caller, key: &[u8]) -> bool {
         self.careful && self.is_frozen(caller.namespace, key)
     }
 
-    /// Grants what a key kept back, the first time that one of its waiters comes by.
+    /// Grants the thawed waiters of a key, once for each version of the frozen prefixes: when the walk visits the first
+    /// of them.
     fn thaw_queue(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let queue = self.keys.entries[entry].queue();
         if std::mem::replace(&mut self.queues[queue].thawed, self.freezes.version) < self.freezes.version {
@@ -144,7 +148,8 @@ impl Shard {
         }
     }
 
-    /// Sees to it that what a tree kept back is granted, the first time that one of its waiters comes by.
+    /// Schedules grants of the thawed waiters of a tree, once for each version of the frozen prefixes: when the walk
+    /// visits the first of them.
     fn thaw_tree(&mut self, entry: KeyIx) {
         let space = &mut self.trees[self.keys.entries[entry].tree()];
         if std::mem::replace(&mut space.thawed, self.freezes.version) < self.freezes.version
@@ -154,7 +159,7 @@ impl Shard {
         }
     }
 
-    /// Grants the sets that a thawed tree kept back, in order of arrival, as far as the budget goes.
+    /// Grants the thawed sets of a tree, in order of arrival, within the budget of steps.
     pub(super) fn go_on_thawing_sets(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].tree();
         while let Some((arrival, claim)) = self.trees[space].tree.first_clear(self.trees[space].thaw.next) {
@@ -171,7 +176,7 @@ impl Shard {
         self.settle_tree(entry, effects);
     }
 
-    /// Grants what a thawed prefix kept back, as far as the budget goes.
+    /// Grants the waiters of thawed keys, within the budget of steps.
     pub(super) fn go_on_thawing(&mut self, effects: &mut impl Effects) {
         while self.thaw.next < u64::from(self.claims.end()) {
             if !self.steps.take() {

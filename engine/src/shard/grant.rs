@@ -1,7 +1,7 @@
-//! The grant rule.
+//! Grants of waiting claims.
 //!
-//! A waiter is granted when it conflicts with no holder and everyone in front of it was granted. So a reader never
-//! overtakes a waiting writer, and readers at the head are granted together.
+//! A waiter is granted if it conflicts with no holder and all waiters before it were granted. So a reader never
+//! overtakes a waiting writer, and consecutive readers at the front are granted together.
 
 use super::Shard;
 use crate::access::Rights;
@@ -32,7 +32,7 @@ impl Grant {
 }
 
 impl Shard {
-    /// Makes a claim the one holder of its free key.
+    /// Makes a claim the only holder of its free key.
     #[inline(always)]
     pub(super) fn hold_alone(&mut self, claim: ClaimIx, lease_ms: u32) -> Grant {
         let entry = self.claims[claim].entry;
@@ -42,7 +42,7 @@ impl Shard {
         self.start_lease(claim, lease_ms)
     }
 
-    /// Puts a claim that stands nowhere among the holders of its key, which is open to it.
+    /// Adds a claim that is in no queue to the holders of its key, which must be open to it.
     pub(super) fn join_holders(&mut self, claim: ClaimIx) {
         let entry = self.claims[claim].entry;
         if self.keys.entries[entry].is_free() {
@@ -54,7 +54,8 @@ impl Shard {
         self.queues[queue].holders.push_back(&mut self.claims, claim);
     }
 
-    /// The next fence and the lease: a claim is held from here on. A claim that has waited has its new start already.
+    /// Assigns the next fence and begins the lease, so that the claim is held. `since` of a claim that waited must
+    /// already be updated.
     #[inline(always)]
     pub(super) fn start_lease(&mut self, index: ClaimIx, lease_ms: u32) -> Grant {
         let now = self.now;
@@ -78,7 +79,7 @@ impl Shard {
         Grant { id: self.id(index), ..Grant::of(&self.claims[index], self.number, index, self.now) }
     }
 
-    /// The queue of a key, made from its one holder if it has none.
+    /// Returns the queue of a key. Creates it with the only holder of the key if there is none.
     pub(super) fn queue_of(&mut self, entry_index: KeyIx) -> QueueIx {
         let entry = &self.keys.entries[entry_index];
         if entry.has(entry::flag::QUEUED) {
@@ -97,8 +98,8 @@ impl Shard {
         queue
     }
 
-    /// Grants from the head of the queue up to the first waiter that is not clear, as far as the budget goes. One key of
-    /// a claim over several is not granted here: whoever decides about the claim is told that it has become clear.
+    /// Grants from the front of the queue up to the first waiter that is not clear, within the budget of steps. A key
+    /// of a multi-key claim is not granted here: the claim's other shards are notified that it has become clear.
     pub(super) fn grant_from_head(&mut self, entry: KeyIx, freed_at: FreedAt, effects: &mut impl Effects) {
         if !self.keys.entries[entry].has(entry::flag::QUEUED) {
             return;
@@ -145,7 +146,8 @@ impl Shard {
         self.simplify(entry);
     }
 
-    /// Whether a waiter that is clear may be granted. If not it was answered, as far as anybody listens, and has to go.
+    /// Whether a clear waiter may be granted. If not, the waiter was answered if its client is connected, and the
+    /// caller must remove it.
     #[inline]
     pub(super) fn may_begin(&mut self, claim: ClaimIx, effects: &mut impl Effects) -> bool {
         let listens = self.is_asker_there(claim);
@@ -156,11 +158,11 @@ impl Shard {
         false
     }
 
-    /// Answers a waiter that would be granted, and is not.
+    /// Answers a clear waiter that may not be granted.
     #[cold]
     fn answer_instead(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if !self.is_asker_there(claim) {
-            // Whoever asked is gone: a hold that nobody knows of must not begin.
+            // The client is disconnected: a hold that no client knows must not begin.
             return self.answer_lost(claim, effects);
         }
         let refusal = if self.is_wait_over(claim) {
@@ -172,7 +174,7 @@ impl Shard {
         effects.answer_waiter(self.ticket(claim), Answer::Refused(refusal));
     }
 
-    /// Begins the hold of a claim that waited and stands among the holders now, and answers its acquire.
+    /// Begins the hold of a claim that waited and is now among the holders, and answers its acquire.
     #[inline]
     pub(super) fn begin_hold(&mut self, claim: ClaimIx, freed_at: FreedAt, effects: &mut impl Effects) {
         if self.must_be_reserved(claim) {
@@ -204,19 +206,19 @@ impl Shard {
         }
     }
 
-    /// Measures a hold that ends now and is no registration.
+    /// Measures a hold that ends now and is not a registration.
     #[inline]
     pub(super) fn measure_end(&self, claim: ClaimIx, effects: &mut impl Effects) {
         effects.hold_ended(self.nanos.since(self.claims[claim].since));
     }
 
-    /// Returns for how long a claim is held or waits, in milliseconds.
+    /// Returns the time for which a claim has been held or waiting, in milliseconds.
     #[inline]
     pub(super) fn age_ms(&self, claim: &Claim) -> u64 {
         self.now.ms_since(claim.since.round_up())
     }
 
-    /// Starts the lease of a claim that waited, and lets go of what only waiters need.
+    /// Starts the lease of a claim that waited, and drops the data that only waiters need.
     #[inline]
     pub(super) fn start_lease_of_waiter(&mut self, claim: ClaimIx) -> Grant {
         let nanos = self.nanos;
@@ -229,7 +231,7 @@ impl Shard {
         self.start_lease(claim, lease_ms)
     }
 
-    /// Lets go of what only a claim that is not answered yet needs.
+    /// Drops the data that only a claim with an unanswered acquire needs.
     #[inline]
     pub(super) fn forget_wait(&mut self, claim: ClaimIx) {
         let detail = &self.details[self.claims[claim].detail];
@@ -241,15 +243,14 @@ impl Shard {
         self.drop_idle_detail(claim);
     }
 
-    /// Takes a waiter out of its queue, off its timer and out of the table of tickets. It stands nowhere then, but still
-    /// hangs on its lane.
+    /// Removes a waiter from its queue, its timer and the table of tickets. It stays linked to its lane.
     pub(super) fn leave_queue(&mut self, claim: ClaimIx) {
         let queue = self.keys.entries[self.claims[claim].entry].queue();
         self.queues[queue].remove_waiter(&mut self.claims, &self.details, claim);
         self.stop_waiting(claim);
     }
 
-    /// Takes a waiter off its timer and out of the table of tickets.
+    /// Removes a waiter from its timer and the table of tickets.
     #[inline]
     pub(super) fn stop_waiting(&mut self, claim: ClaimIx) {
         let is_far = self.is_far(claim);
@@ -263,7 +264,7 @@ impl Shard {
         self.uncount_waiter(claim, is_far);
     }
 
-    /// A queue that one claim, or none, can stand for goes away.
+    /// Removes the queue of a key if at most one claim is left in it.
     pub(super) fn simplify(&mut self, entry_index: KeyIx) {
         let entry = &mut self.keys.entries[entry_index];
         if !entry.has(entry::flag::QUEUED) {
@@ -282,7 +283,7 @@ impl Shard {
         }
     }
 
-    /// Takes a holder off its key, and lets the next ones in.
+    /// Removes a holder from its key, and grants the next waiters.
     #[inline]
     pub(super) fn end_hold(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].has(flag::LOCAL) {
@@ -291,7 +292,7 @@ impl Shard {
         self.end_ephemeral_hold(claim, effects);
     }
 
-    /// The same for a hold that is not in the durable log, or of which that was told.
+    /// Ends a hold like `end_hold`, if the hold is not in the durable log or its end was recorded.
     #[inline(always)]
     pub(super) fn end_ephemeral_hold(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         self.wheel.clear(&mut self.claims, claim);
@@ -315,14 +316,14 @@ impl Shard {
         self.queues[queue].holders.remove(&mut self.claims, claim);
         self.free_claim(claim);
         if self.queues[queue].holders.count > 0 {
-            // Those who share it still keep out whom this one kept out.
+            // Those holders that remain share the key, and block the same waiters that this one blocked.
             return self.simplify(entry);
         }
         self.grant_from_head(entry, FreedAt::at(self.cause), effects);
         self.tell_freed(entry, effects);
     }
 
-    /// Ends a claim that waits, and lets in whom it kept out.
+    /// Ends a waiting claim, and grants the waiters that it blocked.
     pub(super) fn end_wait(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].has(flag::RESERVED) {
             return self.end_reserved(claim, effects);
@@ -334,7 +335,7 @@ impl Shard {
             Kind::Flat => {}
         }
         let queue = &self.queues[self.keys.entries[entry].queue()];
-        // Behind clear stubs somebody may have become clear though another than the first one left.
+        // Behind clear stubs, a waiter may become clear although another waiter than the first one left.
         let matters = queue.has_writers() && (queue.first_waiter() == claim || queue.has_reading_stubs());
         let multi_key = self.details[self.claims[claim].detail].multi_key().cloned();
         self.leave_queue(claim);
@@ -349,7 +350,7 @@ impl Shard {
         }
     }
 
-    /// Who stands in front of a claim of this lane and mode: the holder it conflicts with, else the waiter at the head.
+    /// Returns the claim that blocks a claim of this lane and mode: a conflicting holder, otherwise the first waiter.
     pub(super) fn contention(&self, lane: LaneIx, entry: KeyIx, shared: bool) -> Contention {
         self.contention_with(lane, entry, self.in_front(entry, shared))
     }
@@ -367,7 +368,7 @@ impl Shard {
         if conflicts { queue.holders.first } else { queue.first_waiter() }
     }
 
-    /// Who stands in front of a waiter whose wait ends.
+    /// Returns the claim that blocks a waiter whose wait ends.
     pub(super) fn contention_at_end(&self, claim: ClaimIx) -> Contention {
         if self.claims[claim].has(flag::RESERVED) {
             return self.contention_with(self.claims[claim].lane, self.claims[claim].entry, ClaimIx::NONE);
@@ -377,7 +378,7 @@ impl Shard {
         contention
     }
 
-    /// Who stands in front of a waiter.
+    /// Returns the claim that blocks a waiter.
     fn contention_of_waiter(&self, claim: ClaimIx) -> Contention {
         let entry = self.claims[claim].entry;
         let Claim { position, .. } = self.claims[claim];
@@ -388,7 +389,7 @@ impl Shard {
             }
             _ => self.in_front(entry, self.claims[claim].has(flag::SHARED)),
         };
-        // If no claim keeps the waiter out, its wait ends in the millisecond in which it would have been granted.
+        // If no claim blocks the waiter, its wait ends in the millisecond in which it would have been granted.
         let in_front = match occupancy {
             Occupancy::Queued(queue) if in_front == claim => self.queues[queue].holders.first,
             Occupancy::Pool(pool) if in_front == claim => self.first_permit_holder(pool),
@@ -397,7 +398,7 @@ impl Shard {
         self.contention_with(self.claims[claim].lane, entry, in_front)
     }
 
-    /// What a lane is told of the claim in front, or of nobody where it is `NONE`.
+    /// Returns the data about a blocking claim that a lane may know. `in_front` is `NONE` if there is no such claim.
     pub(super) fn contention_with(&self, lane: LaneIx, entry: KeyIx, in_front: ClaimIx) -> Contention {
         let waiter_count = self.waiter_count(entry);
         if in_front.is_none() {
@@ -422,11 +423,12 @@ impl Shard {
         }
     }
 
-    /// What is left of a lease or a wait, for display: of a session's lease, what is certain.
+    /// Returns the remaining time of a lease or a wait in milliseconds, for display. For the lease of a session, this
+    /// is a lower bound.
     pub(super) fn shown_remaining_ms(&self, index: ClaimIx) -> u32 {
         let claim = &self.claims[index];
         if claim.has(flag::LAZY) {
-            // Below the number that means that there is no end, however long the lease is.
+            // The largest number means "without end", so even the longest lease must be below it.
             return self.lazy_remaining_ms(index).clamp(0, i64::from(u32::MAX - 1)) as u32;
         }
         let by_session = claim.is_held() && claim.has(flag::SESSION_LEASE) && !claim.has(flag::RELEASING);
@@ -437,7 +439,7 @@ impl Shard {
             _ => claim.deadline,
         };
         let shown_ms = remaining_ms(end, self.now);
-        // The largest number means that there is no end.
+        // The largest number means "without end".
         if end == Time::NEVER { shown_ms } else { shown_ms.min(u32::MAX - 1) }
     }
 }

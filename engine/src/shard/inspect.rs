@@ -1,4 +1,4 @@
-//! Looking without touching.
+//! Read-only requests.
 
 use super::{Caller, Shard};
 use crate::access::Rights;
@@ -11,18 +11,18 @@ use crate::handle::{ClaimIx, KeyIx, LaneIx};
 use crate::ids::ClaimId;
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, KEY_LEN_MAX, LIST_SCAN_COUNT_MAX, OVERLAP_SCAN_COUNT_MAX};
 
-/// How large a page may be.
+/// Limits of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct PageBounds {
-    /// Most items.
+    /// Maximum number of items.
     pub count_max: usize,
-    /// Bytes of keys and strings after which the page is closed.
+    /// Number of bytes of keys and strings at which the page ends.
     pub bytes_max: usize,
 }
 
 impl Shard {
-    /// Says what became of the claim with this id. The holder will believe in the lease that the answer shows, so a longer lease has to
-    /// be durable first.
+    /// Answers with the state of the claim with this id. The holder will rely on the lease in the answer, so a longer
+    /// lease must be durable first.
     pub fn status(&self, caller: &Caller, id: ClaimId, key: Option<&[u8]>, effects: &mut impl Effects) {
         let claim = match self.claim_of(id, caller.namespace, key) {
             Ok(claim) => claim,
@@ -54,11 +54,11 @@ impl Shard {
         }
     }
 
-    /// The key of a claim, as it is shown to people.
+    /// Returns the key of a claim for display.
     pub(super) fn shown_key(&self, claim: ClaimIx) -> Vec<u8> {
         let Claim { entry, position, .. } = self.claims[claim];
         if self.keys.entries[entry].kind() == Kind::Tree {
-            // Of a set its first path, as much of it as fits where a key does.
+            // A set is shown by its first path, as much of it as fits into a key.
             return self.tree_of(claim).first_path(position.first_item(), KEY_LEN_MAX);
         }
         self.keys.key(entry).to_vec()
@@ -69,7 +69,7 @@ impl Shard {
         if detail.is_none() { 0 } else { self.details[detail].priority }
     }
 
-    /// Says who holds a key and how many wait for it.
+    /// Answers with the holders and waiters of a key.
     pub fn inspect(&self, caller: &Caller, key: &[u8], effects: &mut impl Effects) {
         let entry = self.entry_about(caller, key);
         let status = if entry.is_none() {
@@ -103,10 +103,11 @@ impl Shard {
         KeyStatus { fence: entry.fence, holder_count, waiter_count, holders, waiters }
     }
 
-    /// The holders that a response names, of a list that begins with `first` and of which `count` are not reserved.
+    /// Returns the holders for a response, from a list that begins with `first` and has `count` holders that are not
+    /// reserved.
     ///
-    /// Claims become durable in the order in which they were granted, so reserved holders mostly stand behind all others. If
-    /// very many reserved holders come first, the response names none.
+    /// Claims become durable in the order in which they were granted, so reserved holders are mostly behind all others.
+    /// If very many reserved holders are first, the response names none.
     pub(super) fn shown_holders(&self, first: ClaimIx, count: u32) -> impl Iterator<Item = ClaimIx> {
         let holders = std::iter::successors(first.some(), |claim| self.claims[*claim].position.next().some());
         let scanned = holders.take(LIST_SCAN_COUNT_MAX as usize);
@@ -114,7 +115,7 @@ impl Shard {
         shown.take(INSPECT_HOLDER_COUNT_MAX.min(count as usize))
     }
 
-    /// Number of holders of a flat key that are reserved, which no response shows.
+    /// Returns the number of reserved holders of a flat key, which no response shows.
     pub(super) fn reserved_count(&self, entry: KeyIx) -> u32 {
         let entry = &self.keys.entries[entry];
         if entry.has(entry::flag::QUEUED) {
@@ -137,14 +138,15 @@ impl Shard {
         }
     }
 
-    /// The entry that knows about a key, or `NONE`. In a tree namespace it is the one of the namespace, whatever the path.
+    /// Returns the record with the state of a key, or `NONE`. In a tree namespace, this is the record of the namespace
+    /// for every path.
     fn entry_about(&self, caller: &Caller, key: &[u8]) -> KeyIx {
         let find = |key: &[u8]| self.keys.find(caller.namespace, key, self.hash(caller.namespace, key));
         let whole = find(b"");
         if whole.is_some() && self.keys.entries[whole].kind() == Kind::Tree { whole } else { find(key) }
     }
 
-    /// Who holds, and who waits for, what overlaps a path.
+    /// Returns the holders and waiters of the paths that overlap a path.
     fn path_status(&self, lane: LaneIx, entry: KeyIx, path: &[u8]) -> KeyStatus {
         let (holders, holder_count) = self.overlapping(entry, path, true);
         let (waiters, waiter_count) = self.overlapping(entry, path, false);
@@ -158,14 +160,14 @@ impl Shard {
         }
     }
 
-    /// The sets that hold, or wait for, what overlaps a path, and their number. If there are too many paths to look at, those
-    /// of the first ones, and the number of paths.
+    /// Returns the sets that hold, or wait for, a path that overlaps this one, and their number. If too many paths
+    /// overlap it, returns the sets of the first ones, and the number of paths.
     fn overlapping(&self, entry: KeyIx, path: &[u8], held: bool) -> (Vec<ClaimIx>, u32) {
         let tree = self.tree_at(entry);
         let (mut claims, is_complete) = tree.overlapping(path, held, OVERLAP_SCAN_COUNT_MAX);
         if if held { tree.is_granting() } else { tree.is_entering() } {
-            // Some paths of a large set that was granted just now still count as awaited. If a set enters, some of its paths may
-            // count as held.
+            // A large set that was just granted may have paths that still count as awaited. A set that enters may have
+            // paths that count as held.
             claims.extend(tree.overlapping(path, !held, OVERLAP_SCAN_COUNT_MAX).0);
             claims.sort_unstable();
             claims.dedup();
@@ -175,17 +177,18 @@ impl Shard {
             claim.has(flag::HELD) == held && !claim.has(flag::RESERVED)
         });
         if held {
-            // The order in which they were granted.
+            // Order of the grants.
             claims.sort_unstable_by_key(|claim| self.claims[*claim].fence);
         } else if tree.is_entering() {
-            // The order in which they are served.
+            // Order in which the waiters are served.
             claims.sort_unstable_by_key(|claim| self.details[self.claims[*claim].detail].order.arrival);
         }
         let count = if is_complete { claims.len() } else { tree.overlapping_count(path, held) };
         (claims, count as u32)
     }
 
-    /// A hold as a lane sees it: without its id and what its holder said of it, unless the lane may know both.
+    /// Returns a hold as a lane may see it: without its id and the strings of its holder, unless the lane may know
+    /// them.
     fn held_lock(&self, lane: LaneIx, index: ClaimIx) -> HeldLock {
         let claim = &self.claims[index];
         let is_known = self.may(lane, index, Rights::INSPECT);
@@ -208,9 +211,9 @@ impl Shard {
         }
     }
 
-    /// Some of the locks held in the namespace, or of the claims that wait there, from this slot on. Their keys begin with `prefix`,
-    /// and the caller may list them. There are at most `count_max`, and no more once `bytes_max` of keys and strings are
-    /// reached. A claim keeps its slot, so a lock that is held from the first page to the last stands in exactly one.
+    /// Lists held locks of the namespace, or waiting claims, from this slot on. Their keys begin with `prefix`, and the
+    /// caller may list them. A page has at most `count_max` of them, and ends once it has `bytes_max` of keys and
+    /// strings. A claim keeps its slot, so a lock that is held from the first page to the last is in exactly one page.
     pub fn list(
         &self,
         caller: &Caller,
@@ -230,10 +233,10 @@ impl Shard {
         effects.answer(caller.ticket, Answer::Listed(Box::new(page)));
     }
 
-    /// Some of the caller's own live holds, from this slot on: for a client that came back and may have missed what
-    /// happened meanwhile.
+    /// Lists live holds of the caller from this slot on. A client that reconnected thus learns of events that it may
+    /// have missed.
     pub fn holds(&self, caller: &Caller, from: u32, page: &PageBounds, effects: &mut impl Effects) {
-        // Mostly the lane has nothing here, and nobody has to look for it.
+        // Most lanes have no claims in this shard, so a search is rarely necessary.
         let any = self.lanes.lanes[caller.lane].claim_count > 0;
         let wanted =
             |slot: ClaimIx, _: &mut u32| self.is_listed(slot, false) && self.claims[slot].lane == caller.lane;
@@ -241,13 +244,14 @@ impl Shard {
         effects.answer(caller.ticket, Answer::Listed(Box::new(page)));
     }
 
-    /// Returns whether a list of waiting claims, or of holds, has this live claim.
+    /// Whether a list of waiting claims, or of holds, contains this live claim.
     fn is_listed(&self, slot: ClaimIx, waiting: bool) -> bool {
         let claim = &self.claims[slot];
         if waiting { !claim.has(flag::HELD) } else { claim.is_held() }
     }
 
-    /// Shows a lane the claims that are wanted. `wanted` adds to its second argument how much it looked at beside the claim.
+    /// Returns a page of the claims for which `wanted` returns true, as the lane may see them. `wanted` adds the cost
+    /// of its work besides the visit of the claim to its second argument.
     fn page_of(
         &self,
         lane: LaneIx,
@@ -269,8 +273,8 @@ impl Shard {
         page
     }
 
-    /// Shows live claims from this slot on to `visit`, until it has seen enough or a turn's share was looked at. Says
-    /// where to go on, if anything is left.
+    /// Passes live claims from this slot on to `visit`, until it returns false or the share of one turn was visited.
+    /// Returns the slot to continue with, if claims are left.
     pub(super) fn scan(&self, from: u32, mut visit: impl FnMut(ClaimIx) -> bool) -> Option<u32> {
         let end = self.claims.end().min(from.saturating_add(LIST_SCAN_COUNT_MAX));
         let mut slot = from;
@@ -289,7 +293,7 @@ impl Shard {
         let Claim { entry, position, .. } = self.claims[claim];
         if self.keys.entries[entry].kind() == Kind::Tree {
             return self.tree_of(claim).paths(position.first_item()).any(|(path, _)| {
-                // Of each segment at least its length was looked at.
+                // Each segment costs at least the comparison of its length.
                 *looked += 1 + path.len() as u32 / 2;
                 path.starts_with(prefix)
             });
@@ -297,7 +301,7 @@ impl Shard {
         self.keys.key(entry).starts_with(prefix)
     }
 
-    /// Says whether a fence is still the newest of its key.
+    /// Answers whether a fence is still the newest of its key.
     pub fn verify_fence(&self, caller: &Caller, key: &[u8], fence: u64, effects: &mut impl Effects) {
         let answer = match self.verified(caller, key, fence) {
             Ok(verified) => Answer::Verified(verified),
@@ -315,7 +319,8 @@ impl Shard {
             let held = newest && entry.is_some() && self.is_fence_held(entry, fence);
             return Ok(Verified { newest_fence, newest, held });
         }
-        // One counter serves all paths: what is still held is what nobody was granted over.
+        // One counter serves all paths, so a hold with an older fence is still valid: no conflicting path can have been
+        // granted since.
         if fence > newest_fence {
             return Ok(Verified { newest_fence, newest: false, held: false });
         }
@@ -326,7 +331,7 @@ impl Shard {
         Ok(Verified { newest_fence, newest: newest || held, held })
     }
 
-    /// Whether a set with this fence holds a path that overlaps this one. Returns nothing if too many paths do.
+    /// Whether a set with this fence holds a path that overlaps this one. Returns `None` if too many paths overlap it.
     fn is_held_with_fence(&self, entry: KeyIx, path: &[u8], fence: u64) -> Option<bool> {
         let tree = self.tree_at(entry);
         let is_it = |claim: ClaimIx| {
@@ -335,7 +340,7 @@ impl Shard {
         };
         let held = tree.is_any_holder(path, is_it);
         if held != Some(true) && tree.is_granting() {
-            // Some paths of a large set that was granted just now still count as awaited.
+            // A large set that was just granted may have paths that still count as awaited.
             let (awaited, _) = tree.overlapping(path, false, OVERLAP_SCAN_COUNT_MAX);
             return if awaited.into_iter().any(is_it) { Some(true) } else { held };
         }
@@ -343,7 +348,7 @@ impl Shard {
     }
 
     fn is_fence_held(&self, entry: KeyIx, fence: u64) -> bool {
-        // The newest grant is the last among the holders.
+        // The newest grant is the last of the holders.
         let record = &self.keys.entries[entry];
         if record.kind() == Kind::Pool {
             return self.is_permit_fence_held(record.pool(), fence);

@@ -1,4 +1,4 @@
-//! What the coming and going of connections and sessions does to claims.
+//! Effects of lost, resumed and closed connections and sessions on claims.
 
 use super::Shard;
 use super::WorkNumber;
@@ -13,7 +13,7 @@ use crate::time::Time;
 use std::sync::Arc;
 
 impl Shard {
-    /// The number of a lane in this shard, which the lane keeps until it is closed.
+    /// Returns the number of a lane in this shard, which the lane keeps until it is closed.
     pub fn lane(&mut self, address: LaneAddress, owner: &Arc<[u8]>, namespace: u16) -> LaneIx {
         let lane = self.lanes.open(address, owner, namespace);
         if self.has_terms() {
@@ -26,29 +26,30 @@ impl Shard {
         lane
     }
 
-    /// The session of this lane, as the durable log names it.
+    /// Sets the session of this lane for the durable log.
     pub fn note_session(&mut self, lane: LaneIx, session: SessionTag) {
         self.lanes.lanes[lane].session = Some(session);
     }
 
-    /// Notes that the session of this lane lives at least until then. For display.
+    /// Notes that the session of this lane lives at least until `session_end`. For display.
     #[inline]
     pub fn note_session_end(&mut self, lane: LaneIx, session_end: Time) {
         self.lanes.lanes[lane].session_end = session_end;
     }
 
-    /// The connection of this lane was lost; its session may bring it back. Its waiters leave, and holds that asked for
-    /// it begin to run out.
+    /// Notes that the connection of this lane was lost; a client may resume its session. Its waiters leave, and holds
+    /// with a release time begin to run out.
     pub fn detach_lane(&mut self, address: LaneAddress, effects: &mut impl Effects) {
         self.change_lane(address, LaneState::Detached, effects);
     }
 
-    /// The lane is back: holds that were running out stop doing so.
+    /// Notes that the lane was resumed, so its holds no longer run out.
     pub fn attach_lane(&mut self, address: LaneAddress, effects: &mut impl Effects) {
         self.change_lane(address, LaneState::Open, effects);
     }
 
-    /// The lane is gone for ever. Its waiters leave, and holds on the lease of its session end if that is over.
+    /// Notes that the lane ended for good. Its waiters leave, and if its session ended, holds on the session's lease
+    /// end.
     pub fn close_lane(&mut self, address: LaneAddress, session_ended: bool, effects: &mut impl Effects) {
         if let Some(lane) = self.lanes.find(address) {
             self.lanes.lanes[lane].session_ended = session_ended;
@@ -56,7 +57,7 @@ impl Shard {
         self.change_lane(address, LaneState::Closed, effects);
     }
 
-    /// Whether a claim names this lane: a hold, a waiter, or an entry of a registry.
+    /// Whether the lane has any claims: holds, waiters or registrations.
     pub fn has_claims(&self, address: LaneAddress) -> bool {
         self.lanes.find(address).is_some_and(|lane| self.lanes.lanes[lane].claim_count > 0)
     }
@@ -78,10 +79,10 @@ impl Shard {
         self.settle_lane(lane, effects);
     }
 
-    /// Brings the claims that hang on a lane in line with its state, as far as the budget goes.
+    /// Settles the linked claims of a lane according to its state, within the budget of steps.
     pub(super) fn settle_lane(&mut self, lane: LaneIx, effects: &mut impl Effects) {
         let (state, session_ended) = (self.lanes.lanes[lane].state, self.lanes.lanes[lane].session_ended);
-        // Counted as a claim of its own, the lane outlives the end of its last one.
+        // The lane counts as a claim of its own, so that it is not removed when its last claim ends.
         self.lanes.lanes[lane].claim_count += 1;
         while self.lanes.lanes[lane].unsettled.first.is_some() {
             if !self.steps.take() {
@@ -95,7 +96,7 @@ impl Shard {
         self.lanes.drop_claim(lane);
     }
 
-    /// Goes on where the budget ended, if that is still the same lane.
+    /// Continues to settle a lane when the budget has ended before, unless the lane was replaced.
     pub(super) fn go_on_with_lane(&mut self, lane: LaneIx, number: WorkNumber, effects: &mut impl Effects) {
         let record = &mut self.lanes.lanes[lane];
         if record.settling == number {
@@ -130,7 +131,7 @@ impl Shard {
         }
     }
 
-    /// Whether the connection that asked for a waiter is still there.
+    /// Whether the connection that requested a waiting claim is still open.
     #[inline]
     pub(super) fn is_asker_there(&self, claim: ClaimIx) -> bool {
         let Claim { lane, detail, .. } = self.claims[claim];
@@ -138,7 +139,8 @@ impl Shard {
         lane.state == LaneState::Open && self.details[detail].asked >= lane.lost_arrivals
     }
 
-    /// Answers the acquire of a waiter whose connection was lost, if its lane may come back and ask for the answer.
+    /// Answers the acquire of a waiter whose connection was lost, if a client may resume the lane and request the
+    /// answer.
     pub(super) fn answer_lost(&self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.lanes.lanes[self.claims[claim].lane].state != LaneState::Closed {
             let refusal = Refusal::Cancelled(CancelReason::ConnectionLost);
@@ -160,7 +162,7 @@ impl Shard {
         self.time_release(index);
     }
 
-    /// Sets the end that the loss of its lane gives a hold, or takes it back.
+    /// Sets or clears the end of a hold that results from the loss of its lane.
     fn time_release(&mut self, index: ClaimIx) {
         let lane = &self.lanes.lanes[self.claims[index].lane];
         let lost_at = if lane.state == LaneState::Open { Time::NEVER } else { lane.lost_at };
@@ -172,8 +174,8 @@ impl Shard {
         }
     }
 
-    /// Whether a hold whose timer fired at `at` ends. Its lane may have come back, and been lost again, since the timer was
-    /// set, and what follows from that may still be left over: then the timer is set anew.
+    /// Whether a hold whose timer fired at `at` ends. Its lane may have been resumed, and lost again, since the timer
+    /// was set, and may not be settled yet. In that case, the timer is set again.
     pub(super) fn is_released_at(&mut self, index: ClaimIx, at: Time) -> bool {
         self.time_release(index);
         let is_over = self.claims[index].deadline <= at;

@@ -1,4 +1,4 @@
-//! Buckets of tokens.
+//! Requests for tokens of buckets.
 
 use super::multi_key::{Participant, place_of};
 use super::{Caller, Shard};
@@ -7,7 +7,7 @@ use crate::ids::Ticket;
 use crate::limiter::{BucketTable, Throttle};
 
 impl Shard {
-    /// Takes from one bucket, if there is enough. `now_ns` is the engine's clock, finer.
+    /// Takes tokens from one bucket if it has enough. `now_ns` is the time on the engine's clock in nanoseconds.
     #[inline]
     pub fn throttle(
         &mut self,
@@ -21,41 +21,41 @@ impl Shard {
         answer(caller.ticket, taken, effects);
     }
 
-    /// The keyed hash of a bucket, for [`Throttle::hash`] and the passes.
+    /// Returns the keyed hash of a bucket, for [`Throttle::hash`] and for prefetching.
     #[inline]
     pub fn bucket_hash(&self, namespace: u16, name: &[u8]) -> u64 {
         self.buckets.hash(namespace, name)
     }
 
-    /// Pass one for a bucket: brings its place in the index near.
+    /// Prefetches the index group of a bucket. First pass over a batch.
     #[inline]
     pub fn prefetch_bucket_index(&self, hash: u64) {
         self.buckets.prefetch_index(hash);
     }
 
-    /// Pass two for a bucket: brings the record near that is most likely the one of this hash.
+    /// Prefetches the bucket that most likely has this hash. Second pass over a batch.
     #[inline]
     pub fn prefetch_bucket(&self, hash: u64) {
         self.buckets.prefetch_candidate(hash);
     }
 
-    /// How many buckets are in memory: those that are not full, and some that were not.
+    /// Returns the number of buckets in memory. Some of them may be full again.
     pub fn bucket_count(&self) -> u32 {
         self.buckets.bucket_count()
     }
 }
 
-/// What is asked of one of several buckets.
+/// Request for one of several buckets.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestedThrottle<'a> {
-    /// The shard in which the bucket lies.
+    /// Shard of the bucket.
     pub shard: u16,
-    /// What is asked; its hash is filled in here.
+    /// Request for the bucket; its hash is filled in by `throttle_all`.
     pub throttle: Throttle<'a>,
 }
 
-/// Takes from several buckets, from all or from none, and answers for the tightest. `participants` are all their shards,
-/// rising, in a turn each.
+/// Takes tokens from several buckets, from all or none, and answers for the tightest. `participants` are all their
+/// shards in rising order, each with its turn held.
 pub fn throttle_all(
     participants: &mut [Participant<'_>],
     ticket: Ticket,
@@ -103,7 +103,7 @@ fn take_all(
     }
     for (number, (place, throttle)) in asked.iter().enumerate() {
         if let Err(refusal) = participants[*place].shard.buckets.take(now_ns, namespace, throttle) {
-            // No room for this bucket: what was taken from the others goes back, exactly.
+            // There is no room for this bucket, so the tokens of the others are returned exactly.
             for (place, throttle) in &asked[..number] {
                 let back = Throttle { refund: !throttle.refund, ..*throttle };
                 let _ = participants[*place].shard.buckets.take(now_ns, namespace, &back);

@@ -1,4 +1,4 @@
-//! Lists the pools of a namespace, page by page.
+//! Lists of the pools of a namespace, page by page.
 
 use super::{Caller, PageBounds, Shard};
 use crate::access::{Access, Rights};
@@ -7,9 +7,9 @@ use crate::handle::PoolIx;
 use crate::limits::LIST_SCAN_COUNT_MAX;
 
 impl Shard {
-    /// Lists pools of the namespace whose names begin with `prefix`, from the pool number `from` on. A page looks at
-    /// `LIST_SCAN_COUNT_MAX` pools at most. A pool keeps its number, so a pool that exists from the first page to the last is in
-    /// exactly one page.
+    /// Lists pools of the namespace whose names begin with `prefix`, from the pool number `from` on. A page visits at
+    /// most `LIST_SCAN_COUNT_MAX` pools. A pool keeps its number, so a pool that exists from the first page to the last
+    /// is in exactly one page.
     pub fn list_pools(
         &self,
         caller: &Caller,
@@ -34,8 +34,8 @@ impl Shard {
         effects.answer(caller.ticket, Answer::PoolsListed(Box::new(page)));
     }
 
-    /// Returns the pool with this number if it exists, is in the namespace, has a name that begins with `prefix`, and may be listed
-    /// by this access.
+    /// Returns the pool with this number if it exists in the namespace, its name begins with `prefix`, and this access
+    /// may list it.
     fn listed_pool(
         &self,
         space: PoolIx,

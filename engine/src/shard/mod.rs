@@ -1,4 +1,4 @@
-//! One part of the keys, with its own claims, timers and counters.
+//! Shard: one part of the keys, with its own claims, timers and counters.
 
 mod access;
 mod acquire;
@@ -67,79 +67,81 @@ use tree::TreeSpace;
 use watch::Watcher;
 use work::{Work, WorkList};
 
-/// What a shard is made from. Everything random about it is in here.
+/// Configuration of a shard, including all of its randomness.
 #[derive(Clone, Debug)]
 pub struct ShardConfig {
-    /// Its number, which its ids carry.
+    /// Number of the shard, which is part of its ids.
     pub number: u16,
-    /// What bounds it.
+    /// Limits of the shard.
     pub limits: Limits,
-    /// Keys of the hash of its tables, so that chosen keys cannot slow them.
+    /// Seeds of the hash of its tables. Without them, an attacker could choose keys that slow the tables down.
     pub hash_seeds: [u64; 4],
     /// Seed of the secrets in its ids.
     pub secret_seed: [u8; 32],
-    /// The present.
+    /// Current time.
     pub start: Time,
 }
 
-/// Who asks. The worker fills it in for each request.
+/// Client of a request. The worker fills it in for each request.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
-    /// From [`Shard::lane`].
+    /// Lane from [`Shard::lane`].
     pub lane: LaneIx,
-    /// Where the answer goes.
+    /// Destination of the answer.
     pub ticket: Ticket,
-    /// The namespace of the lane.
+    /// Namespace of the lane.
     pub namespace: u16,
 }
 
-/// The lock model for one part of the keys: ordinary single-threaded Rust inside a turn.
+/// Lock model for one part of the keys: ordinary single-threaded Rust inside a turn.
 ///
 /// # One request
 ///
 /// ```text
-/// begin_turn(now, drained)      expiries and leftover work first, so many steps
+/// begin_turn(now, drained)      expiries and leftover work first, with a limited number of steps
 ///   prefetch_*                  for all requests of the batch, step by step, so that their cache misses overlap:
-///                               index lines and claims, then entries
-///   acquire / release / ...     then one after the other: decide, and say so as effects
-/// next_deadline()               when somebody must come back though nobody asks
+///                               index lines and claims, then key records
+///   acquire / release / ...     then one request after the other: decide, and report the effects
+/// next_deadline()               when the next turn must begin even without requests
 /// ```
 ///
-/// # What holds at the end of each step
+/// # Invariants at the end of each step
 ///
 /// - The holders of a key are one exclusive claim or any number of shared ones.
-/// - The waiter in front conflicts with a holder, unless a work item for the key stands ready.
-/// - Each live claim is in exactly one place: the one holder of its entry, among the holders, or among the waiters of
-///   its queue. A waiter hangs on its lane, is found by its ticket, and has a timer unless it waits without end.
-/// - The fence of an entry is that of its newest grant, and above every fence that the key was ever given.
+/// - The first waiter conflicts with a holder, unless a work item for the key is pending.
+/// - Each live claim is in exactly one place: the only holder of its key record, among the holders of its queue, or
+///   among the waiters of its queue. A waiter is linked to its lane, can be found by its ticket, and has a timer unless
+///   it waits without end.
+/// - The fence of a key record is the fence of its newest grant, and at least as high as every earlier fence of the
+///   key.
 ///
-/// `verify` walks all of it, and tests call it after each step.
+/// `verify` checks all of them, and tests call it after each step.
 ///
 /// # Time
 ///
-/// `now` is when the worker read its sockets; `drained` is up to when every worker is known to have read them.
-/// Deadlines are counted from `now`, and end only when `drained` has passed them: a renewal that waits in a socket
-/// while the server is not scheduled is applied before the lease that it renews can end.
+/// `now` is the time at which the worker read its sockets. `drained` is the time up to which every worker is known to
+/// have read its sockets. Deadlines are counted from `now`, but expire only after `drained` has passed them. So if the
+/// server was not scheduled, a renewal that waits in a socket is applied before its lease can expire.
 #[derive(Debug)]
 pub struct Shard {
     number: u16,
     limits: Limits,
     now: Time,
-    /// The latest reading of the clock, for measurements.
+    /// Latest reading of the clock, for measurements.
     nanos: Nanos,
-    /// Instant of the event that is being served: when its request was read, or when the lease expired.
+    /// Instant of the event that is being served: the read of its request, or the expiry of a lease.
     cause: Nanos,
-    /// Arrivals so far: the ticket of the next waiter.
+    /// Number of arrivals, which is the ticket of the next waiter.
     arrivals: u64,
     keys: KeyTable,
     claims: Slab<ClaimIx, Claim>,
     details: Slab<DetailIx, Detail>,
     queues: Slab<QueueIx, Queue>,
     trees: Slab<TreeIx, TreeSpace>,
-    /// Nodes of all trees.
+    /// Number of nodes of all trees.
     node_count: u32,
     pools: Slab<PoolIx, PoolSpace>,
-    /// Number of pools whose capacity was set.
+    /// Number of pools with a set capacity.
     set_pool_count: u32,
     buckets: BucketTable,
     lanes: LaneTable,
@@ -147,53 +149,54 @@ pub struct Shard {
     hasher: RandomState,
     /// Waiting claims by lane and number.
     waiting: HashIndex<ClaimIx>,
-    /// Claims by entry, owner and request id.
+    /// Claims by key record, owner and request id.
     request_ids: HashIndex<ClaimIx>,
     secrets: ChaCha8Rng,
-    /// Claims whose wait ended at the instant that is being worked off.
+    /// Claims whose wait ended at the instant that is being processed.
     waits_over: Fifo<ClaimIx>,
-    /// Claims whose wait ended while earlier grants of their key were left over.
+    /// Claims whose wait ended while earlier grants of their key were unfinished.
     late_waits: Fifo<LateWait>,
-    /// All of that instant are known and are being told so: none of them is granted any more as another one leaves.
+    /// Whether all waits of that instant are known and are being ended. None of these claims is granted when another
+    /// one leaves.
     ending_waits: bool,
-    /// The newest grants that were left over when that instant was complete.
+    /// Number of the newest unfinished grants when all waits of that instant were known.
     granting_before: WorkNumber,
     work: WorkList,
     forgetting: Option<forget::Forgetting>,
-    /// Steps of follow-up work left in this turn.
+    /// Steps of follow-up work that are left in this turn.
     steps: Steps,
     stopping: bool,
-    /// Claims that there may be: as the limits say, or none more while the memory is full.
+    /// Maximum number of claims: the configured limit, or 0 while the memory is full.
     claim_room: u32,
-    /// The same, or 0 if accounts have to be asked first.
+    /// `claim_room`, or 0 if accounts must be checked first.
     room_at_once: u32,
-    /// Some lane had accounts.
+    /// Whether any lane ever had accounts.
     has_accounts: bool,
-    /// Bytes that the next claim of a counted lane has beside its key.
+    /// Bytes of the next claim of a counted lane, without its key.
     next_len: usize,
-    /// Limit of the memory that is full, in bytes.
+    /// Memory limit in bytes while it is reached.
     full_memory: Option<u64>,
-    /// Nothing new is granted before then: holds may have been lost that last as long.
+    /// Time before which nothing new is granted, because holds may have been lost that last until then.
     grants_from: Time,
     freezes: FreezeList,
     thaw: freeze::Thaw,
-    /// Stopping, freezing or recovering: nothing is granted before it was looked at closely.
+    /// Whether every grant must be checked, because the shard is stopping, freezing or recovering.
     careful: bool,
     watchers: BTreeMap<KeyIx, Vec<Watcher>>,
     /// Number of events for watchers.
     told_count: u32,
-    /// By namespace.
+    /// Counters by namespace.
     counters: Vec<NamespaceCounters>,
-    /// What the durable log takes.
+    /// State of the durable log.
     log_state: LogState,
     quorum_state: QuorumState,
-    /// Records so far, and up to which of them everything is known to be durable.
+    /// Number of records so far, and the last of them that is known to be durable.
     recorded: u64,
     durable: u64,
-    /// The newest record of a lease that became longer.
+    /// Number of the newest record that extended a lease.
     lengthened: u64,
     registrations: Registrations,
-    /// Claims that an earlier server granted, by the ids that it gave them.
+    /// Claims that an earlier server process granted, by their ids from that process.
     restored: BTreeMap<ClaimId, ClaimIx>,
     /// Terms of the namespaces that have any.
     terms: BTreeMap<u16, Terms>,
@@ -201,10 +204,10 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// An empty shard.
+    /// Returns an empty shard.
     ///
     /// # Panics
-    /// If the limits leave a turn less follow-up work than [`WORK_PER_TURN_MIN`].
+    /// Panics if the limits allow less follow-up work in a turn than [`WORK_PER_TURN_MIN`].
     pub fn new(config: &ShardConfig) -> Self {
         assert!(
             config.limits.work_per_turn >= WORK_PER_TURN_MIN,
@@ -266,7 +269,8 @@ impl Shard {
         }
     }
 
-    /// Begins a turn: time moves on (never back), what is due ends, leftover work goes on, each with a share of the steps.
+    /// Begins a turn: advances the time (never back), ends the claims that are due, and continues leftover work, each
+    /// with a share of the steps.
     #[inline]
     pub fn begin_turn(&mut self, now: impl Into<Reading>, drained: Time, effects: &mut impl Effects) {
         self.advance(now);
@@ -277,7 +281,7 @@ impl Shard {
         }
     }
 
-    /// Moves the time on, never back, within a turn: what comes next was asked at `now`.
+    /// Advances the time within a turn, never back. The next requests were read at `now`.
     #[inline]
     pub fn advance(&mut self, now: impl Into<Reading>) {
         let Reading { time, nanos } = now.into();
@@ -286,13 +290,14 @@ impl Shard {
         self.cause = nanos;
     }
 
-    /// When somebody must begin a turn though nobody asks: `ZERO` if work is left over, `NEVER` if nothing is timed.
+    /// Returns the time at which a turn must begin even without requests: `ZERO` if work is left over, `NEVER` if no
+    /// timer is set.
     #[inline]
     pub fn next_deadline(&self) -> Time {
         if self.is_work_left() { Time::ZERO } else { self.wheel.next_deadline() }
     }
 
-    /// When the next lease or wait ends, whether work is left over or not.
+    /// Returns the time of the next end of a lease or wait, regardless of leftover work.
     #[inline]
     pub fn next_end(&self) -> Time {
         self.wheel.next_deadline()
@@ -306,27 +311,28 @@ impl Shard {
             || !self.keys.folded.is_empty()
     }
 
-    /// The latest reading of the clock that this shard has.
+    /// Returns the latest reading of the clock in this shard.
     pub fn reading(&self) -> Reading {
         Reading { time: self.now, nanos: self.nanos }
     }
 
-    /// The present, as this shard has it.
+    /// Returns the current time of this shard.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// How many claims there are, waiting and held.
+    /// Returns the number of claims, waiting and held.
     pub fn claim_count(&self) -> u32 {
         self.claims.live_count()
     }
 
-    /// How many claims have an acquire that is not answered.
+    /// Returns the number of claims whose acquire is not answered.
     pub fn waiting_count(&self) -> u32 {
         self.waiting.len() as u32
     }
 
-    /// How often a record of this shard was looked at, in builds for tests: a measure of work that depends on no machine.
+    /// Returns the number of accesses to records of this shard, in builds with debug assertions. It measures work
+    /// independently of the machine.
     #[cfg(debug_assertions)]
     pub fn records_touched(&self) -> u64 {
         let trees: u64 = self.trees.iter().map(|space| space.tree.records_touched()).sum();
@@ -340,43 +346,43 @@ impl Shard {
             + trees
     }
 
-    /// How many free keys are remembered for their counters.
+    /// Returns the number of free keys that are kept for their counters.
     pub fn idle_key_count(&self) -> u32 {
         self.keys.idle_count()
     }
 
-    /// The fence from which a key that is not remembered starts.
+    /// Returns the fence at which unknown keys start.
     pub fn floor(&self) -> u64 {
         self.keys.floor()
     }
 
-    /// The keyed hash of a key, for [`Acquire::hash`] and the passes.
+    /// Returns the keyed hash of a key, for [`Acquire::hash`] and for prefetching.
     #[inline]
     pub fn hash(&self, namespace: u16, key: &[u8]) -> u64 {
         self.keys.hash(namespace, key)
     }
 
-    /// Pass one for an acquire: brings the place of the key in the index near, and the record of the claim that it will
-    /// make if `ahead` acquires come before it.
+    /// Prefetches the index group of a key, and the record of its future claim if `ahead` acquires come before it.
+    /// First pass over a batch, for acquires.
     #[inline]
     pub fn prefetch_acquire(&self, hash: u64, ahead: usize) {
         self.keys.prefetch_index(hash);
         self.claims.prefetch_free(ahead);
     }
 
-    /// Pass one for an id: brings the claim near.
+    /// Prefetches a claim. First pass over a batch, for ids.
     #[inline]
     pub fn prefetch_claim(&self, slot: ClaimIx) {
         self.claims.prefetch(slot);
     }
 
-    /// Pass two for an acquire: brings the entry near that is most likely the one of this hash.
+    /// Prefetches the key record that most likely has this hash. Second pass over a batch, for acquires.
     #[inline]
     pub fn prefetch_entry(&self, hash: u64) {
         self.keys.prefetch_candidate(hash);
     }
 
-    /// Pass two for an id: brings the entry of the claim near, and its neighbours in the wheel.
+    /// Prefetches the key record of a claim, and its neighbours in the wheel. Second pass over a batch, for ids.
     #[inline]
     pub fn prefetch_around(&self, slot: ClaimIx) {
         if let Some(claim) = self.claims.get(slot) {
@@ -386,8 +392,7 @@ impl Shard {
         }
     }
 
-    /// From here on nothing new is granted to anyone who is not there yet: waiters and new acquires are refused,
-    /// releases and renewals go on.
+    /// Stops all new grants: waiters and new acquires are refused, but holds can still be renewed and released.
     pub fn stop(&mut self) {
         if self.stopping {
             return;
@@ -403,14 +408,14 @@ impl Shard {
         self.stopping
     }
 
-    /// Whether claims are refused because the memory of the process is full.
+    /// Whether new claims are refused because the memory of the process is full.
     #[inline]
     pub fn is_memory_full(&self) -> bool {
         self.full_memory.is_some()
     }
 
-    /// Notes whether the memory of the process is full, and its limit in bytes. Until it is not, no claim, bucket or pool with a set capacity
-    /// is made; all others are used, renewed and released as always.
+    /// Sets the memory limit of the process in bytes if it is reached, or `None` if it is not. While it is reached, no
+    /// claim, bucket or pool with a set capacity is added. Existing ones can still be used, renewed and released.
     #[cold]
     pub fn set_full_memory(&mut self, limit: Option<u64>) {
         self.full_memory = limit;
@@ -419,8 +424,8 @@ impl Shard {
         self.set_room_at_once();
     }
 
-    /// Refuses grants until then, because holds may have been lost. Restored holds are renewed and released as always, but not found by
-    /// their request ids.
+    /// Refuses grants until `grants_from`, because holds may have been lost. Restored holds can be renewed and
+    /// released, but not found by their request ids.
     pub fn refuse_grants_until(&mut self, grants_from: Time) {
         self.grants_from = grants_from;
         self.careful = self.is_careful();
@@ -431,7 +436,7 @@ impl Shard {
         self.stopping || !self.freezes.is_empty() || self.grants_from > self.now
     }
 
-    /// Whether anything new may be granted.
+    /// Checks that lost holds do not prevent new grants.
     fn may_grant(&mut self) -> Result<(), Refusal> {
         if self.grants_from == Time::ZERO {
             return Ok(());
@@ -451,7 +456,7 @@ impl Shard {
         ClaimId { place: restored_place.unwrap_or(id.place), ..id }
     }
 
-    /// The live claim that an id from outside names, if it is one of this namespace and, where given, of this key.
+    /// Returns the live claim with this id from a client, if it is in this namespace and, if given, for this key.
     #[inline]
     fn claim_of(&self, id: ClaimId, namespace: u16, key: Option<&[u8]>) -> Result<ClaimIx, Refusal> {
         let mut slot = ClaimId::slot_of(id.place);
@@ -476,16 +481,16 @@ impl Shard {
         ticket_of(&self.claims, &self.details, &self.lanes, claim)
     }
 
-    /// The detail of a claim, made if it has none.
+    /// Returns the detail of a claim. Creates it if there is none.
     fn detail_mut(&mut self, claim: ClaimIx) -> &mut Detail {
         if self.claims[claim].detail.is_none() {
-            // As `drop_detail` left it, or new: empty.
+            // A new or released detail is empty; `drop_detail` resets it.
             self.claims[claim].detail = self.details.allocate();
         }
         &mut self.details[self.claims[claim].detail]
     }
 
-    /// Lets go of the detail of a claim that is held, or is about to be, if nothing in it is needed any more.
+    /// Drops the detail of a claim that is held, or about to be, if nothing in it is needed any more.
     #[inline]
     fn drop_idle_detail(&mut self, claim: ClaimIx) {
         if !self.claims[claim].has(flag::LINKED) && !self.details[self.claims[claim].detail].outlives_wait() {
@@ -501,7 +506,7 @@ impl Shard {
         }
     }
 
-    /// Frees the record of a claim that stands nowhere any more.
+    /// Frees the record of a claim that is in no list or queue any more.
     #[inline(always)]
     fn free_claim(&mut self, index: ClaimIx) {
         let claim = &self.claims[index];
@@ -520,7 +525,8 @@ impl Shard {
         }
     }
 
-    /// Returns the bytes of the claim beside its key that accounts count.
+    /// Drops the detail of a claim that ends. Returns the number of bytes that accounts count for the claim, without
+    /// its key.
     fn free_detail(&mut self, claim: ClaimIx) -> u32 {
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         let detail = self.claims[claim].detail;

@@ -1,4 +1,4 @@
-//! Asking for several keys.
+//! Acquires of several keys.
 
 use super::{
     MultiKeyClaim, Participant, align_time, begin_multi_key, must_be_reserved, note_counted, place_of,
@@ -15,43 +15,43 @@ use crate::shard::quota::{MovedClaims, NewClaims};
 use crate::shard::{AcquireOptions, Caller};
 use std::sync::Arc;
 
-/// Asks for one hold on each of several keys.
+/// Request for one hold on each of several keys.
 #[derive(Clone, Copy, Debug)]
 pub struct AcquireMultiKey<'a> {
     /// One to [`ITEM_COUNT_MAX`] keys, each once, in bytewise order.
     pub keys: &'a [RequestedKey<'a>],
-    /// Length of each lease; 0 is the default.
+    /// Length of each lease in milliseconds; 0 for the default.
     pub lease_ms: u32,
-    /// 0 is a try, `u32::MAX` waits until cancelled.
+    /// Maximum wait in milliseconds; 0 for a try, `u32::MAX` for no limit.
     pub wait_ms: u32,
-    /// The holds last as long as the session of the lane.
+    /// Whether the holds last as long as the session of the lane.
     pub session_lease: bool,
-    /// Say `Queued` if it waits.
+    /// Whether to send `Queued` if the claim waits.
     pub notify_queued: bool,
-    /// For all keys.
+    /// Options for all keys.
     pub options: AcquireOptions<'a>,
 }
 
 impl AcquireMultiKey<'_> {
-    /// What accounts count of its claims.
+    /// Returns the amounts that accounts count for its claims.
     fn counted(&self) -> NewClaims {
         let keys = self.keys.iter().map(|key| key.key.len()).sum();
         NewClaims { count: self.keys.len(), keys, more: self.options.len() }
     }
 }
 
-/// One of several keys.
+/// Key of a multi-key acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestedKey<'a> {
-    /// 1 to 1024 bytes.
+    /// Key of 1 to 1024 bytes.
     pub key: &'a [u8],
-    /// Shared with other readers.
+    /// Whether the hold is shared with other readers.
     pub shared: bool,
-    /// The shard in which the key lies.
+    /// Shard of the key.
     pub shard: u16,
 }
 
-/// Serves an acquire of several keys. `participants` are all their shards, rising, in a turn each.
+/// Serves an acquire of several keys. `participants` are all their shards in rising order, each with its turn held.
 pub fn acquire(
     participants: &mut [Participant<'_>],
     ticket: Ticket,
@@ -68,30 +68,30 @@ pub fn acquire(
     }
 }
 
-/// One acquire, decided at one instant with the turns of all its shards in hand.
+/// Acquire that is decided at one instant, with the turns of all its shards held.
 struct Attempt<'a, 'p> {
     participants: &'a mut [Participant<'p>],
     request: &'a AcquireMultiKey<'a>,
     ticket: Ticket,
     namespace: u16,
-    /// For each key of the request.
+    /// One item for each key of the request.
     located: Vec<Located>,
-    /// Of the home, whose terms all keys have.
+    /// Lease in milliseconds from the home, whose terms apply to all keys.
     lease_ms: u32,
     clamped: bool,
     keys: Arc<KeySet>,
 }
 
-/// One key, found in its shard.
+/// Key that was found in its shard.
 struct Located {
-    /// Place among the participants.
+    /// Position among the participants.
     place: usize,
     hash: u64,
     entry: KeyIx,
 }
 
 impl<'a, 'p> Attempt<'a, 'p> {
-    /// Finds all keys, and refuses what could be granted to nobody.
+    /// Finds all keys, and refuses requests that can never be granted.
     fn begin(
         participants: &'a mut [Participant<'p>],
         ticket: Ticket,
@@ -105,7 +105,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
         align_time(participants);
         for key in keys {
-            // From here on no key may be forgotten: this claim may be about to hold it.
+            // Evictions happen here, because no key may be evicted later: this claim may be about to hold it.
             let place = place_of(participants, key.shard);
             participants[place].shard.keys.evict_some();
         }
@@ -125,7 +125,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         Ok(Self { participants, request, ticket, namespace, located, lease_ms, clamped, keys })
     }
 
-    /// Grants, a refusal, or `None` where the claim waits. Nothing changes where it refuses.
+    /// Decides about the acquire. Returns the grants, or `None` if the claim waits. A refusal changes nothing.
     fn decide(&mut self, effects: &mut impl Effects) -> Result<Option<Box<[KeyGrant]>>, Refusal> {
         let mut found = self.find_request_id();
         if self.withdraw_given_up(&found, effects) {
@@ -147,7 +147,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         Ok(self.hold(&multi_key, effects))
     }
 
-    /// For each key the claim that the request id names, if there is one.
+    /// Returns, for each key, the claim with the request id, if there is one.
     fn find_request_id(&mut self) -> Vec<Option<ClaimIx>> {
         let options = &self.request.options;
         let Some(request_id) = options.request_id else { return Vec::new() };
@@ -158,7 +158,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
             && let Some(detail) = home.shard.details.get(home.shard.claims[claim].detail)
             && let Some(keys) = detail.key_set()
         {
-            // The others share it, so none of them is compared key by key.
+            // The other claims share this value, so no comparison of single keys is needed.
             self.keys = Arc::clone(keys);
         }
         let find = |located: &Located| {
@@ -168,9 +168,10 @@ impl<'a, 'p> Attempt<'a, 'p> {
         self.located.iter().map(find).collect()
     }
 
-    /// Lets go of claims whose home gave them up and whose shards have not heard of that yet. Returns true if there was one.
+    /// Withdraws claims whose home gave up before their shards were notified. Returns whether there was such a claim.
     ///
-    /// The home of a claim hears last that it may begin, so if a member is still reserved and its home is over, the home never began.
+    /// The home of a claim is the last of its keys to begin. So if a member is still reserved and its home has ended,
+    /// the home never began.
     fn withdraw_given_up(&mut self, found: &[Option<ClaimIx>], effects: &mut impl Effects) -> bool {
         if found.first() != Some(&None) {
             return false;
@@ -193,12 +194,12 @@ impl<'a, 'p> Attempt<'a, 'p> {
         self.participants[place].shard.order_of_newcomer(self.request.options.priority)
     }
 
-    /// Whether the holds depend on their lane, and so are listed there.
+    /// Whether the holds depend on their lane, and must therefore be linked to it.
     fn hangs_on_lane(&self) -> bool {
         self.request.session_lease || self.request.options.release_after_ms.is_some()
     }
 
-    /// Which keys are clear. A try is refused for the first that is not.
+    /// Returns which keys are clear. Refuses a try because of the first key that is not.
     fn clear_keys(&mut self, orders: &[OrderKey]) -> Result<Vec<bool>, Refusal> {
         for located in &self.located {
             let shard = &self.participants[located.place].shard;
@@ -208,7 +209,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         for (place, Participant { shard, lane }) in self.participants.iter_mut().enumerate() {
             let count = self.located.iter().filter(|located| located.place == place).count();
             shard.has_room_for(*lane, count as u32, || {
-                // The home looks at the quota for all keys, and keeps their strings.
+                // The home checks the quota for all keys, and keeps their strings.
                 if place == home { self.request.counted() } else { NewClaims::default() }
             })?;
         }
@@ -229,7 +230,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         keys.iter().zip(&self.located).zip(orders).map(is_clear).collect()
     }
 
-    /// Whether the queues and the lanes have room for what is about to stand there.
+    /// Checks that the queues and the lanes have room for the claims.
     fn check_room(&self, waits: bool) -> Result<(), Refusal> {
         let home = self.located[0].place;
         for (place, Participant { shard, lane }) in self.participants.iter().enumerate() {
@@ -238,7 +239,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
                 here.clone()
                     .try_for_each(|located| shard.has_room_for_waiter(*lane, located.entry).map(drop))?;
             }
-            // While it waits, only its home hangs on its lane.
+            // While the claim waits, only its home is linked to the lane.
             let hanging_count =
                 if self.hangs_on_lane() { here.count() } else { usize::from(waits && place == home) };
             shard.has_room_on_lane(*lane, hanging_count as u32)?;
@@ -246,7 +247,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         Ok(())
     }
 
-    /// One claim for each key, which stands nowhere yet.
+    /// Creates one claim for each key, in no queue yet.
     fn make_claims(&mut self, orders: &[OrderKey], waits: bool) -> MultiKeyClaim {
         let request = self.request;
         let holds_hang_on_lane = self.hangs_on_lane();
@@ -255,7 +256,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
             | if self.clamped { flag::CLAMPED } else { 0 }
             | request.options.scope.claim_flag()
             | if waits { flag::STUB } else { 0 };
-        // All of them share the strings.
+        // All claims share the strings.
         let AcquireOptions { release_after_ms, priority, scope, owner, metadata, request_id } =
             request.options;
         let [owner, metadata, request_id] =
@@ -277,9 +278,10 @@ impl<'a, 'p> Attempt<'a, 'p> {
                 located.entry
             };
             let claim = shard.new_claim(*lane, entry, flags | if key.shared { flag::SHARED } else { 0 });
-            // Only the home hangs on its lane while it waits, and only the home is found by the request id.
+            // While the claim waits, only its home is linked to the lane and can be found by the request id.
             let hangs_on_lane = if waits { number == 0 } else { holds_hang_on_lane };
-            // Another member may have arrived in this shard since `orders` were taken; only their sequence counts.
+            // Another member may have arrived in this shard since `orders` was computed; only the sequence of arrivals
+            // matters.
             let order = OrderKey { arrival: shard.arrivals, ..orders[number] };
             shard.note_options(claim, self.ticket.number, self.lease_ms, &options, order, hangs_on_lane);
             let detail = shard.detail_mut(claim);
@@ -303,7 +305,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
     }
 
-    /// Puts all stubs in their queues; `clear` are those that need not be told of.
+    /// Adds all stubs to their queues. Stubs in `clear` need not be announced.
     fn wait(&mut self, multi_key: &Arc<MultiKeyClaim>, clear: &[bool], effects: &mut impl Effects) {
         let request_id: Option<Arc<[u8]>> = self.request.options.request_id.map(Arc::from);
         for (number, (member, located)) in multi_key.members.iter().zip(&self.located).enumerate() {
@@ -329,7 +331,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
     }
 
-    /// Each claim becomes a hold, or is reserved.
+    /// Makes each claim a hold, or reserves it.
     fn hold(
         &mut self,
         multi_key: &Arc<MultiKeyClaim>,
@@ -370,7 +372,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         None
     }
 
-    /// The same request id once more: the claim that it named then is the answer, or is taken over.
+    /// Serves a repeated request id. If its claim is held, the grants are the answer; if the claim waits, the new
+    /// request takes it over.
     fn repeat(
         &mut self,
         found: &[Option<ClaimIx>],
@@ -378,7 +381,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
     ) -> Result<Option<Box<[KeyGrant]>>, Refusal> {
         let home = &self.participants[self.located[0].place].shard;
         let waiting = found[0].filter(|claim| !home.claims[*claim].is_held());
-        // While it waits only its home is found by the request id.
+        // While the claim waits, only its home can be found by the request id.
         let claims: Option<Vec<ClaimIx>> = match waiting.map(|claim| home.claims[claim].detail) {
             Some(detail) => home.details[detail].multi_key().and_then(|multi_key| self.members_of(multi_key)),
             None => found.iter().copied().collect(),
@@ -414,7 +417,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         Ok(Some(grants.into()))
     }
 
-    /// The claims of all members, if they are for the keys of this request and none of them is over.
+    /// Returns the claims of all members, if they match the keys of this request and none of them has ended.
     fn members_of(&self, multi_key: &MultiKeyClaim) -> Option<Vec<ClaimIx>> {
         let member = |(member, located): (&Member, &Located)| {
             self.participants[located.place].shard.member_at(member, located.entry)
@@ -423,14 +426,14 @@ impl<'a, 'p> Attempt<'a, 'p> {
         is_same_count.then(|| multi_key.members.iter().zip(&self.located).map(member).collect())?
     }
 
-    /// The waiting claim, stub by stub, is that of this request from now on.
+    /// Moves a waiting claim, stub by stub, to this request.
     fn supersede(&mut self, claims: &[ClaimIx], effects: &mut impl Effects) {
         let mut is_recorded = false;
         for (claim, located) in claims.iter().zip(&self.located).skip(1) {
             let Participant { shard, lane } = &mut self.participants[located.place];
             is_recorded |= shard.move_reserved(*claim, *lane, self.ticket.number, effects);
         }
-        // The home answers for all of them.
+        // The home answers for all members.
         let (claim, Participant { shard, lane }) = (claims[0], &mut self.participants[self.located[0].place]);
         let caller = Caller { lane: *lane, ticket: self.ticket, namespace: self.namespace };
         shard.supersede(claim, &caller, is_recorded, effects);
@@ -440,7 +443,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         if self.request.notify_queued {
             shard.queued_event(claim, shard.position_of(claim), effects);
         }
-        // It may have become clear while the connection of the older request was lost, and was not granted because of that.
+        // The claim may have become clear while the connection of the older request was lost, which prevented its
+        // grant.
         shard.tell_clear(claim, effects);
     }
 }

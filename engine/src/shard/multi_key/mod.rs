@@ -1,4 +1,4 @@
-//! Claims over several keys, which may lie in several shards: granted as a whole, at one instant, or not at all.
+//! Multi-key claims, whose keys may be in several shards. They are granted as a whole, at one instant, or not at all.
 
 mod acquire;
 #[cfg(test)]
@@ -21,17 +21,17 @@ use crate::multi_key_claim::Member;
 use crate::time::Reading;
 use std::sync::Arc;
 
-/// A shard whose turn is in hand.
+/// Shard with its turn held.
 #[derive(Debug)]
 pub struct Participant<'a> {
-    /// The shard.
+    /// The shard itself.
     pub shard: &'a mut Shard,
-    /// The number of the asking lane there; of no meaning for [`recheck`].
+    /// Number of the requesting lane in the shard; unused by [`recheck`].
     pub lane: LaneIx,
 }
 
-/// Grants a waiting claim if all of it is clear. `participants` are all its shards, rising, in a turn each. Does nothing
-/// where the claim is decided already.
+/// Grants a waiting claim if all its stubs are clear. `participants` are all its shards in rising order, each with its
+/// turn held. Does nothing if the claim is already decided.
 pub fn recheck(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, effects: &mut impl Effects) {
     if !is_grantable(participants, multi_key) {
         return forget_frozen(participants, multi_key);
@@ -66,25 +66,26 @@ pub fn recheck(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, 
         if !is_reserved {
             shard.tell_held(member.claim, effects);
         }
-        // Whom the stub kept out, the hold keeps out, and a reader that it let pass did so before.
+        // The hold blocks the same waiters as the stub did, and readers that the stub let pass were granted before.
         shard.simplify(entry);
     }
     for (lane, place) in lanes.into_iter().zip(&places) {
         let shard = &mut participants[*place].shard;
         if shard.lanes.lanes[lane].state == LaneState::Detached {
-            // This shard has heard already that the connection was lost: the hold is in line with that from the start.
+            // This shard already knows that the connection was lost, so the new hold must be settled like the other
+            // claims of the lane.
             shard.settle_lane(lane, effects);
         }
     }
 }
 
-/// Whether any key of the claim is reserved first: then all of them begin together, once that is so.
+/// Whether any key of the claim must be reserved first. If so, all keys are reserved and begin together.
 fn must_be_reserved(participants: &[Participant<'_>], multi_key: &MultiKeyClaim, places: &[usize]) -> bool {
     let mut members = multi_key.members.iter().zip(places);
     members.any(|(member, place)| participants[*place].shard.must_be_reserved(member.claim))
 }
 
-/// If a cluster counts any of the keys, all of them begin at an instant that the log does not know.
+/// If a cluster counts any of the keys, marks that all of them begin at an instant that the log does not know.
 fn note_counted(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, places: &[usize]) {
     let mut members = multi_key.members.iter().zip(places);
     if members.any(|(member, place)| participants[*place].shard.is_counted(member.claim)) {
@@ -94,7 +95,7 @@ fn note_counted(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim,
     }
 }
 
-/// Whether log and cluster take all of the claim.
+/// Checks that log and cluster accept the grants of all keys.
 fn may_count(
     participants: &[Participant<'_>],
     multi_key: &MultiKeyClaim,
@@ -104,7 +105,7 @@ fn may_count(
     members.try_for_each(|(member, place)| participants[*place].shard.may_count_claim(member.claim))
 }
 
-/// All keys of a claim are reserved. They begin together, and the home answers for all of them.
+/// Begins a claim whose keys are all reserved. They begin together, and the home answers for all of them.
 fn begin_multi_key(
     participants: &[Participant<'_>],
     multi_key: &MultiKeyClaim,
@@ -124,8 +125,9 @@ fn begin_multi_key(
     }
 }
 
-/// The keys of a claim, which were reserved, go on at one instant: otherwise a key could end, and its client hear of that, before the
-/// client has the answer that grants the claim. `participants` are all its shards, rising, in a turn each.
+/// Ends the reservations of all keys of a claim at one instant. Otherwise a key could end, and its client learn of
+/// that, before the answer that grants the claim. `participants` are all its shards in rising order, each with its turn
+/// held.
 pub fn end_reservation(
     participants: &mut [Participant<'_>],
     end: ReservedEnd,
@@ -152,14 +154,14 @@ pub fn end_reservation(
     }
     let ReservedMultiKey { members, grants } = *multi_key;
     let mut grants = Some(grants);
-    // The first key answers for all, so it comes last: a client that hears of the grant finds all keys held.
+    // The first key answers for all keys, so it comes last: a client that learns of the grant finds all keys held.
     for (number, (member, place)) in members.iter().zip(places).enumerate().rev() {
         let answer = grants.take_if(|_| number == 0);
         participants[place].shard.end_member(end, member, answer, effects);
     }
 }
 
-/// Whether a claim waits, its client listens, and every stub of it is clear.
+/// Whether a claim waits, its client is connected, and all its stubs are clear.
 fn is_grantable(participants: &[Participant<'_>], multi_key: &MultiKeyClaim) -> bool {
     let is_clear = |(number, member): (usize, &Member)| {
         let shard = &participants[place_of(participants, member.shard)].shard;
@@ -168,14 +170,14 @@ fn is_grantable(participants: &[Participant<'_>], multi_key: &MultiKeyClaim) -> 
     multi_key.members.iter().enumerate().all(is_clear)
 }
 
-/// Whether somebody should be about to call [`recheck`] for a waiting claim: all of it is clear, and nothing is left to be
-/// done in its shards that would tell so. For tests.
+/// Whether a call of [`recheck`] for a waiting claim must be pending: all its stubs are clear, and its shards have no
+/// work left that could cause the call. For tests.
 pub fn is_grant_due(participants: &[Participant<'_>], multi_key: &MultiKeyClaim) -> bool {
     is_grantable(participants, multi_key) && participants.iter().all(|one| one.shard.work.is_empty())
 }
 
-/// Returns, for each claim of which every key is reserved, the ids of its recorded keys. Until the claim begins, a crash keeps all of them or
-/// none. A key of scope Ephemeral is not recorded. For tests.
+/// Returns the ids of the recorded keys of each claim whose keys are all reserved. Until the claim begins, a crash
+/// keeps all of them or none. A key of scope Ephemeral is not recorded. For tests.
 pub fn reserved_multi_key_claims(shards: &[&Shard]) -> Vec<Vec<ClaimId>> {
     let claim_of = |member: &Member| {
         let shard = shards.iter().find(|shard| shard.number == member.shard);
