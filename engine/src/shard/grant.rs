@@ -99,7 +99,7 @@ impl Shard {
     }
 
     /// Grants from the front of the queue up to the first waiter that is not clear, within the budget of steps. A key
-    /// of a multi-key claim is not granted here: the claim's other shards are notified that it has become clear.
+    /// of a multi-key claim is not granted here; instead, its claim is rechecked as a whole.
     pub(super) fn grant_from_head(&mut self, entry: KeyIx, freed_at: FreedAt, effects: &mut impl Effects) {
         if !self.keys.entries[entry].has(entry::flag::QUEUED) {
             return;

@@ -112,7 +112,7 @@ pub struct Caller {
 /// - Each live claim is in exactly one place: the only holder of its key record, among the holders of its queue, or
 ///   among the waiters of its queue. A waiter is linked to its lane, can be found by its ticket, and has a timer unless
 ///   it waits without end.
-/// - The fence of a key record is the fence of its newest grant, and at least as high as every earlier fence of the
+/// - The fence of a key record is the fence of its newest grant, and above every earlier fence of the
 ///   key.
 ///
 /// `verify` checks all of them, and tests call it after each step.

@@ -15,45 +15,45 @@ use crate::log::Record;
 use crate::measure::{FreedAt, Measure};
 use crate::pool::{Pool, PoolKey, PoolOrder, TooBig};
 
-/// Asks for permits of one pool.
+/// Request for permits of one pool.
 #[derive(Clone, Copy, Debug)]
 pub struct AcquirePermits<'a> {
-    /// 1 to 1024 bytes.
+    /// Name of the pool, 1 to 1024 bytes.
     pub name: &'a [u8],
-    /// How many permits the pool has, at least one; `None` is whatever was set.
+    /// Capacity of the pool, at least one; `None` accepts any existing capacity.
     pub capacity: Option<u64>,
-    /// How many of them are wanted, at least one.
+    /// Number of requested permits, at least one.
     pub permits: u64,
-    /// In which order the pool serves its waiters.
+    /// Order in which the pool serves its waiters.
     pub order: PoolOrder,
-    /// The client's time, where the order is by that.
+    /// Time from the client in microseconds, if the order is by timestamp.
     pub timestamp_us: u64,
-    /// Length of the lease; 0 is the default.
+    /// Length of the lease in milliseconds; 0 for the default.
     pub lease_ms: u32,
-    /// 0 is a try, `u32::MAX` waits until cancelled.
+    /// Maximum wait in milliseconds; 0 for a try, `u32::MAX` for no limit.
     pub wait_ms: u32,
-    /// It lasts as long as the session of its lane.
+    /// Whether the hold lasts as long as the session of its lane.
     pub session_lease: bool,
-    /// Say `Queued` if it waits.
+    /// Whether to send `Queued` if the claim waits.
     pub notify_queued: bool,
-    /// What most claims do not have; pools have no priority.
+    /// Rarely used options. Pools have no priority.
     pub options: AcquireOptions<'a>,
 }
 
-/// A pool, and who holds its permits.
+/// Pool with the holders of its permits.
 #[derive(Debug)]
 pub(super) struct PoolSpace {
-    /// The entry of the pool; `NONE` in a space without a pool.
+    /// Key record of the pool; `NONE` in a space without a pool.
     pub(super) entry: KeyIx,
     pool: Pool,
     holders: ClaimList,
-    /// Number of holders that are reserved, which no response shows, and the sum of their permits.
+    /// Number of reserved holders, which no response shows, and the sum of their permits.
     reserved_count: u32,
     reserved_permits: u64,
-    /// The number of the work item that stands ready to go on with the grants, or with what a smaller capacity refuses; 0
-    /// without one.
+    /// Number of the work item that will continue the grants, or the refusals after the capacity was lowered; 0 without
+    /// one.
     pub(super) working: u64,
-    /// When permits were last released, until the waiters that this makes clear are granted.
+    /// Time at which permits were last released, until the resulting grants are finished.
     pub(super) freed_at: FreedAt,
 }
 
@@ -72,7 +72,7 @@ impl Default for PoolSpace {
 }
 
 impl Shard {
-    /// Serves an acquire of permits: it is granted, refused, or it waits and is answered later.
+    /// Serves an acquire of permits. The claim is granted, refused, or waits and gets its answer later.
     pub fn acquire_permits(
         &mut self,
         caller: &Caller,
@@ -86,13 +86,13 @@ impl Shard {
         }
     }
 
-    /// In which order a pool serves its waiters, if there is such a pool.
+    /// Returns the order in which a pool serves its waiters, if the pool exists.
     pub fn order_of_pool(&self, namespace: u16, name: &[u8]) -> Option<PoolOrder> {
         let known = self.keys.find(namespace, name, self.hash(namespace, name));
         self.pool_at(known).map(Pool::order)
     }
 
-    /// Says how a pool is used.
+    /// Answers with the state of a pool.
     pub fn describe_pool(&self, caller: &Caller, name: &[u8], effects: &mut impl Effects) {
         let entry = self.keys.find(caller.namespace, name, self.hash(caller.namespace, name));
         let unknown = || PoolStatus { fence: self.keys.floor(), ..PoolStatus::default() };
@@ -100,8 +100,8 @@ impl Shard {
         effects.answer(caller.ticket, Answer::PoolDescribed(Box::new(status)));
     }
 
-    /// Sets how many permits a pool has, and keeps the pool though nobody uses it. Takes nothing from a holder; waiters
-    /// that ask for more than there will ever be are refused. Capacity 0 removes a pool that has no claims.
+    /// Sets the capacity of a pool, and keeps the pool even without claims. Holders keep their permits; waiters that
+    /// ask for more than the capacity are refused. Capacity 0 removes a pool that has no claims.
     pub fn set_capacity(
         &mut self,
         caller: &Caller,
@@ -162,8 +162,8 @@ impl Shard {
         pool.set_capacity(capacity);
     }
 
-    /// Removes a pool that has no claims. A pool in use is refused: the log has capacities of pools and of holds only, so a restart
-    /// could not restore a pool in use with the capacity that it had last.
+    /// Removes a pool that has no claims. A pool in use is refused. The log has only capacities of pools and of holds,
+    /// so a restart could not restore the last capacity of a pool in use.
     fn remove_pool(&mut self, caller: &Caller, name: &[u8], effects: &mut impl Effects) {
         let known = self.keys.find(caller.namespace, name, self.hash(caller.namespace, name));
         let Some(pool) = self.pool_at(known) else {
@@ -184,19 +184,19 @@ impl Shard {
         self.answer_durably(caller.ticket, Answer::CapacitySet { previous }, effects);
     }
 
-    /// Forgets a pool without claims and without a set capacity.
+    /// Removes a pool without claims and without a set capacity.
     fn forget_unused_pool(&mut self, entry: KeyIx) {
         let space = self.keys.entries[entry].pool();
         if self.pools[space].pool.is_unused() && self.pools[space].working == 0 {
             self.keys.entries[entry].end_pool();
             self.keys.become_idle(entry);
-            // Listings look at every space, also at a released space.
+            // Listings visit all spaces, including released ones.
             self.pools[space].entry = KeyIx::NONE;
             self.pools.release(space);
         }
     }
 
-    /// Checks the number of pools, and the number of pools whose capacity was set. For tests.
+    /// Checks the number of pools, and the number of pools with a set capacity. For tests.
     pub(super) fn verify_pool_counts(&self) {
         let listed_count = self.pools.handles().filter(|space| self.pools[*space].entry.is_some()).count();
         assert_eq!(listed_count, self.pools.live_count() as usize, "spaces that have a pool");
@@ -205,13 +205,13 @@ impl Shard {
         assert_eq!(count, self.set_pool_count as usize, "pools whose capacity was set");
     }
 
-    /// How many permits a pool has, and whether its waiters stand in the order of their timestamps.
+    /// Returns the capacity of a pool, and whether it serves its waiters in the order of timestamps.
     pub(super) fn pool_terms(&self, entry: KeyIx) -> (u64, bool) {
         let pool = &self.pools[self.keys.entries[entry].pool()].pool;
         (pool.capacity(), pool.order() == PoolOrder::Timestamp)
     }
 
-    /// The same of a pool whose capacity was set by itself; `None` of others.
+    /// Returns the terms of a pool with a set capacity, or `None` for other pools.
     pub(super) fn set_pool_terms(&self, entry: KeyIx) -> Option<(u64, bool)> {
         let pool = &self.pools[self.keys.entries[entry].pool()].pool;
         pool.is_set().then(|| self.pool_terms(entry))
@@ -301,7 +301,7 @@ impl Shard {
         Ok(None)
     }
 
-    /// The capacity of the pool that a request is about, which must agree with what the request says of it.
+    /// Returns the capacity of the requested pool. Refuses a request that contradicts it.
     fn checked_pool(&self, known: KeyIx, acquire: &AcquirePermits<'_>) -> Result<u64, Refusal> {
         if let Some(capacity) = acquire.capacity {
             checked_capacity(capacity)?;
@@ -329,7 +329,7 @@ impl Shard {
         Some(&self.pools[entry.pool()].pool)
     }
 
-    /// The entry of a pool, made if it is new.
+    /// Returns the key record of a pool. Creates the pool if it is new.
     pub(super) fn pool_entry(
         &mut self,
         namespace: u16,
@@ -354,7 +354,7 @@ impl Shard {
         self.pools[space].holders.push_back(&mut self.claims, claim);
     }
 
-    /// Counts a holder of a pool that becomes reserved, or ceases to be.
+    /// Updates the count of reserved holders of a pool.
     pub(super) fn count_reserved_permits(&mut self, claim: ClaimIx, is_reserved: bool) {
         let permits = self.permits_of(claim);
         let space = &mut self.pools[self.keys.entries[self.claims[claim].entry].pool()];
@@ -376,7 +376,7 @@ impl Shard {
         key_of(pool, self.details[self.claims[claim].detail].order)
     }
 
-    /// Ends a hold of permits, and lets in whoever fits now.
+    /// Ends a hold of permits, and grants the waiters that fit now.
     pub(super) fn end_permits(&mut self, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
         let (space, permits) = (self.keys.entries[entry].pool(), self.permits_of(claim));
         self.pools[space].pool.end_hold(permits);
@@ -386,7 +386,7 @@ impl Shard {
         self.grant_permits(entry, effects);
     }
 
-    /// Ends a wait for permits, and lets in whom it kept out.
+    /// Ends a wait for permits, and grants the waiters that it blocked.
     pub(super) fn end_permits_wait(&mut self, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
         self.leave_pool(claim);
         self.free_claim(claim);
@@ -399,8 +399,8 @@ impl Shard {
         self.pools[space].pool.remove_waiter(key);
     }
 
-    /// Grants from the head of the pool's waiters as many as fit, as far as the budget goes. A pool that nobody uses and
-    /// nobody set goes.
+    /// Grants the first waiters of the pool that fit, within the budget of steps. Removes the pool if it has neither
+    /// claims nor a set capacity.
     pub(super) fn grant_permits(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].pool();
         if !self.is_entry_frozen(entry) {
@@ -422,8 +422,8 @@ impl Shard {
         self.forget_unused_pool(entry);
     }
 
-    /// Refuses the waiters for which the pool has become too small, as far as the budget goes, then grants: who is too big
-    /// would keep out those behind it.
+    /// Refuses the waiters that exceed a lowered capacity, within the budget of steps, and then grants. The refusals
+    /// must come first, because such waiters would block the waiters behind them.
     pub(super) fn go_on_with_pool(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].pool();
         let capacity = self.pools[space].pool.capacity();
@@ -446,34 +446,34 @@ impl Shard {
         self.grant_permits(entry, effects);
     }
 
-    /// The claims that wait for permits, in the order in which they are served.
+    /// Returns the claims that wait for permits, in the order in which they are served.
     pub(super) fn pool_waiters(&self, entry: KeyIx) -> impl Iterator<Item = ClaimIx> {
         self.pools[self.keys.entries[entry].pool()].pool.waiters().map(|waiter| waiter.claim)
     }
 
-    /// Number of claims that wait for permits of a pool.
+    /// Returns the number of claims that wait for permits of a pool.
     pub(super) fn pool_waiter_count(&self, entry: KeyIx) -> u32 {
         self.pools[self.keys.entries[entry].pool()].pool.waiter_count() as u32
     }
 
-    /// Who stands in front of a claim for permits: the first waiter, else the first holder.
+    /// Returns the claim that blocks a claim for permits: the first waiter, otherwise the first holder.
     pub(super) fn in_front_of_pool(&self, entry: KeyIx) -> ClaimIx {
         let space = &self.pools[self.keys.entries[entry].pool()];
         space.pool.waiters().next().map_or(space.holders.first, |waiter| waiter.claim)
     }
 
-    /// Whether the newest grant of a pool, if it has this fence, is still held.
+    /// Whether the newest grant of a pool has this fence and is still held.
     pub(super) fn is_permit_fence_held(&self, space: PoolIx, fence: u64) -> bool {
         let last = self.pools[space].holders.last;
         last.is_some() && self.claims[last].fence == fence && self.claims[last].is_held()
     }
 
-    /// The first holder of a pool, or `NONE`.
+    /// Returns the first holder of a pool, or `NONE`.
     pub(super) fn first_permit_holder(&self, space: PoolIx) -> ClaimIx {
         self.pools[space].holders.first
     }
 
-    /// How many stand before a claim that waits for permits.
+    /// Returns the number of waiters before a claim that waits for permits.
     pub(super) fn position_in_pool(&self, claim: ClaimIx) -> usize {
         let space = self.keys.entries[self.claims[claim].entry].pool();
         self.pools[space].pool.position_of(self.pool_key_of(claim), POSITION_COUNT_MAX)

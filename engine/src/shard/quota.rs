@@ -1,12 +1,13 @@
-//! What the claims of a lane count in its accounts.
+//! Accounting of the claims of lanes.
 //!
-//! A lane knows how much its accounts count, so it can pass that on to other accounts. If a lane gets its first accounts while it has claims, they
-//! count these claims, and nothing of their waiters and bytes: nobody knows them without a look at each claim. That concerns lanes
-//! of an earlier server, and those that were open before their identity had a quota. Of a claim that moves from a lane without accounts,
-//! they count the key.
+//! A lane knows its amounts in its accounts, so it can move them to other accounts. If a lane with claims gets its
+//! first accounts, they count the claims, but neither their waiters nor their bytes. Those amounts would need a visit
+//! of each claim. This concerns lanes of an earlier server process, and lanes that were open before their identity had
+//! a quota. For a claim that moves from a lane without accounts, the accounts count only the key.
 //!
-//! Lanes without accounts must not pay for this. As soon as a shard has a lane with accounts, there is room for no claim
-//! [at once](Shard::has_room_for), so each new claim takes the closer look. The end of a claim has one look at its lane as ever.
+//! Lanes without accounts must not pay for this. Once a shard has a lane with accounts, it never has room for claims
+//! [at once](Shard::has_room_for), so each new claim takes the slow path. The end of a claim always reads its lane only
+//! once.
 
 use super::Shard;
 use crate::account::{Accounts, QuotaReached, Resource};
@@ -21,29 +22,29 @@ impl From<QuotaReached> for Refusal {
     }
 }
 
-/// What accounts count of new claims.
+/// Amounts that accounts count for new claims.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NewClaims {
     pub(super) count: usize,
     /// Bytes of their keys.
     pub(super) keys: usize,
-    /// Bytes of what the first of them has beside its key.
+    /// Bytes of the first claim, without its key.
     pub(super) more: usize,
 }
 
 impl NewClaims {
-    /// One claim, with this key.
+    /// Returns the amounts of one claim for this key.
     pub(super) fn of_key(key: &[u8]) -> Self {
         Self { count: 1, keys: key.len(), more: 0 }
     }
 
-    /// The same, with so many bytes beside the key.
+    /// Returns the same amounts, with `more` bytes besides the key.
     pub(super) fn and(self, more: usize) -> Self {
         Self { more, ..self }
     }
 }
 
-/// Claims that a request gives to another lane.
+/// Amounts of the claims that a request moves to another lane.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MovedClaims {
     claims: u64,
@@ -51,7 +52,7 @@ pub(super) struct MovedClaims {
     waiters: u64,
 }
 
-/// No frame is longer.
+/// Converts a length. No request is longer than `u32::MAX` bytes.
 pub(super) fn as_u32(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
@@ -68,7 +69,7 @@ impl Shard {
         self.room_at_once = if self.has_accounts { 0 } else { self.claim_room };
     }
 
-    /// Looks whether the limits of the shard allow so many more claims.
+    /// Checks that the limits of the shard allow `count` more claims.
     pub(super) fn is_within_limits(&self, count: u32) -> Result<(), Refusal> {
         if self.claims.live_count().saturating_add(count) <= self.claim_room {
             return Ok(());
@@ -79,7 +80,7 @@ impl Shard {
         })
     }
 
-    /// Looks whether the limits and the accounts of a lane allow so many more claims.
+    /// Checks that the limits of the shard and the accounts of a lane allow `count` more claims.
     #[cold]
     pub(super) fn has_room_and_quota(
         &mut self,
@@ -91,7 +92,7 @@ impl Shard {
         self.has_quota(lane, counted)
     }
 
-    /// Looks whether the accounts of a lane allow these claims.
+    /// Checks that the accounts of a lane allow these claims.
     pub(super) fn has_quota(&mut self, lane: LaneIx, counted: NewClaims) -> Result<(), Refusal> {
         let accounts = &self.lanes.lanes[lane].accounts;
         accounts.have_room(Resource::Claims, counted.count as u64)?;
@@ -100,7 +101,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Looks whether the accounts of a lane allow so many more bytes. Without more bytes they do, even if they count too many.
+    /// Checks that the accounts of a lane allow `more` bytes. Zero bytes are always allowed, even beyond the quota.
     pub(super) fn has_quota_for_bytes(&self, lane: LaneIx, more: usize) -> Result<(), Refusal> {
         if more > 0 {
             self.lanes.lanes[lane].accounts.have_room(Resource::Bytes, more as u64)?;
@@ -108,7 +109,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Looks whether one more claim of a lane may wait.
+    /// Checks that one more claim of a lane may wait.
     #[inline]
     pub(super) fn may_have_waiter(&self, lane: LaneIx) -> Result<(), Refusal> {
         if self.has_accounts { self.has_quota_to_wait(lane) } else { Ok(()) }
@@ -140,7 +141,7 @@ impl Shard {
         lane.add(Resource::Bytes, len);
     }
 
-    /// A claim is over, or leaves its lane. `more` are its bytes beside its key.
+    /// Subtracts a claim that ends or leaves its lane. `more` is the number of its bytes besides its key.
     fn uncount_claim(&mut self, lane: LaneIx, entry: KeyIx, more: u32) {
         let len = self.counted_len(entry, more);
         let lane = &mut self.lanes.lanes[lane];
@@ -148,7 +149,7 @@ impl Shard {
         lane.subtract(Resource::Bytes, len);
     }
 
-    /// Returns the bytes beside its key that accounts count of a claim.
+    /// Returns the number of bytes that accounts count for a claim besides its key.
     fn len_beside_key(&self, claim: ClaimIx) -> u32 {
         self.details.get(self.claims[claim].detail).map_or(0, |detail| detail.counted_len)
     }
@@ -157,7 +158,8 @@ impl Shard {
         self.keys.key(entry).len() as u64 + u64::from(more)
     }
 
-    /// The last step of the end of a claim whose lane [needs care](crate::lane::Lane::needs_care).
+    /// Subtracts an ended claim whose lane [needs care](crate::lane::Lane::needs_care). Last step of the end of a
+    /// claim.
     #[cold]
     pub(super) fn drop_claim_with_care(&mut self, lane: LaneIx, entry: KeyIx, more: u32) {
         self.uncount_claim(lane, entry, more);
@@ -166,7 +168,7 @@ impl Shard {
         self.lanes.drop_claim(lane);
     }
 
-    /// Sets the bytes of a claim beside its key, if its lane is counted.
+    /// Sets the number of bytes of a claim besides its key, if its lane is counted.
     #[inline]
     pub(super) fn count_len(&mut self, claim: ClaimIx, len: usize) {
         if self.lanes.lanes[self.claims[claim].lane].is_counted {
@@ -183,7 +185,7 @@ impl Shard {
         lane.add(Resource::Bytes, u64::from(len));
     }
 
-    /// Counts a claim that begins to wait. Of a claim over several keys only its home counts.
+    /// Counts a claim that begins to wait. For a multi-key claim, only its home counts.
     #[inline]
     pub(super) fn count_waiter(&mut self, claim: ClaimIx) {
         if self.has_accounts && !self.is_far(claim) {
@@ -191,7 +193,7 @@ impl Shard {
         }
     }
 
-    /// A claim waits no longer.
+    /// Subtracts a claim that no longer waits.
     #[inline]
     pub(super) fn uncount_waiter(&mut self, claim: ClaimIx, is_far: bool) {
         if self.has_accounts && !is_far {
@@ -204,8 +206,8 @@ impl Shard {
         &mut self.lanes.lanes[self.claims[claim].lane]
     }
 
-    /// Refuses to give a claim to a lane whose accounts have no room for it and for the claims that the request has moved before. An account
-    /// that counts the claim already has room.
+    /// Refuses to move a claim to a lane whose accounts have no room for it and for the claims that the request moved
+    /// before. An account that already counts the claim needs no more room.
     #[inline]
     pub(super) fn may_move_to(
         &self,
@@ -219,7 +221,7 @@ impl Shard {
         self.has_quota_for_move(claim, lane, self.len_beside_key(claim), moved)
     }
 
-    /// The same for a claim that then has so many bytes beside its key.
+    /// Refuses a move like `may_move_to`, for a claim that will have `more` bytes besides its key.
     #[cold]
     pub(super) fn has_quota_for_move(
         &self,
@@ -245,7 +247,7 @@ impl Shard {
         !self.claims[claim].is_held() && !self.is_far(claim)
     }
 
-    /// Gives a claim to another lane, and with it what it counts.
+    /// Moves a claim and its amounts to another lane.
     pub(super) fn set_lane(&mut self, claim: ClaimIx, lane: LaneIx) {
         if !self.has_accounts {
             self.claims[claim].lane = lane;

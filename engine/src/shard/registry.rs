@@ -1,8 +1,9 @@
-//! Keys that an owner registers: no queue, and whoever names the owner may renew or end it.
+//! Registrations of keys by owners. They have no queue, and any client that knows the owner may renew or end them.
 //!
-//! In a *registry* the hold ends with its lease. In a *lazy* namespace nothing happens at the end of the lease: the owner
-//! may renew it still, and others may take the key once the lease has been over for longer than the grace: by the time up
-//! to which all sockets were read, so that a renewal that waits in one comes first.
+//! In a *registry*, the hold ends with its lease. In a *lazy* namespace, the end of the lease has no immediate effect:
+//! the owner can still renew it, and other owners can take the key once the lease has been expired for longer than the
+//! grace period. The grace period ends by the time up to which all sockets were read, so a renewal that waits in a
+//! socket is served first.
 
 use super::quota::{MovedClaims, NewClaims, as_u32};
 use super::{Caller, PageBounds, Shard};
@@ -18,36 +19,37 @@ use crate::limits::{LAZY_FORGET_MS, LAZY_GRACE_MS, REGISTRY_LEASE_MAX_MS};
 use crate::time::Time;
 use std::sync::Arc;
 
-/// How long an owner wants to keep a key.
+/// Requested end of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
-    /// So many milliseconds from now; below zero, in a lazy namespace, it is over already.
+    /// Length in milliseconds from now. In a lazy namespace, a negative length means that the lease has already
+    /// expired.
     FromNow(i64),
-    /// Until this instant of the engine's clock, in milliseconds; it may lie before zero.
+    /// Instant of the engine's clock in milliseconds. It may be negative.
     Until(i64),
 }
 
-/// What an owner says about a key.
+/// Registration of a key by an owner.
 #[derive(Clone, Copy, Debug)]
 pub struct Register<'a> {
-    /// At most 1024 bytes.
+    /// Key of at most 1024 bytes.
     pub key: &'a [u8],
-    /// At least one byte.
+    /// Owner of at least one byte.
     pub owner: &'a [u8],
-    /// At most 4096 bytes.
+    /// Value of at most 4096 bytes.
     pub value: &'a [u8],
-    /// At most 256 bytes.
+    /// Type name of at most 256 bytes.
     pub type_name: &'a [u8],
-    /// How long.
+    /// Requested end of the registration.
     pub lease: Lease,
-    /// The namespace is lazy; otherwise it is a registry.
+    /// Whether the namespace is lazy instead of a registry.
     pub lazy: bool,
-    /// It need not be in the log, unless the counter of the key is. Of no meaning where it is only renewed.
+    /// Whether the registration need not be in the log, unless the counter of the key is. Ignored by pure renewals.
     pub ephemeral: bool,
 }
 
 impl Register<'_> {
-    /// Bytes that the claim keeps, beside its key.
+    /// Returns the number of bytes that the claim keeps besides its key.
     fn counted_len(&self) -> usize {
         self.owner.len() + self.value.len() + self.type_name.len()
     }
@@ -58,19 +60,20 @@ impl Register<'_> {
 }
 
 impl Shard {
-    /// The owner takes a key that is free, or may be taken, or renews what it has.
+    /// Registers a key that is free or may be taken, or renews the owner's registration.
     pub fn register(&mut self, caller: &Caller, register: &Register<'_>, effects: &mut impl Effects) {
         let registered = self.try_register(caller, register, effects);
         self.answer_registered(caller, registered, effects);
     }
 
-    /// The owner renews what it has, and nothing else.
+    /// Renews an existing registration of the owner.
     pub fn heartbeat(&mut self, caller: &Caller, register: &Register<'_>, effects: &mut impl Effects) {
         let registered = self.try_heartbeat(caller, register, effects);
         self.answer_registered(caller, registered, effects);
     }
 
-    /// Answers with what is registered now, and whether it was before: once that is durable, if it has to be.
+    /// Answers with the present registration, and whether it existed before. If it is in the log, the answer waits
+    /// until it is durable.
     fn answer_registered(
         &self,
         caller: &Caller,
@@ -89,7 +92,7 @@ impl Shard {
         }
     }
 
-    /// Ends what this owner has; in a lazy namespace also what somebody else had for too long.
+    /// Ends the registration of this owner. In a lazy namespace, also ends an overdue registration of another owner.
     pub fn unregister(
         &mut self,
         caller: &Caller,
@@ -122,14 +125,14 @@ impl Shard {
         }
     }
 
-    /// Says what is registered under a key, also where its lease is over.
+    /// Answers with the registration of a key, even if its lease has expired.
     pub fn look_up(&self, caller: &Caller, key: &[u8], effects: &mut impl Effects) {
         let claim = self.registered_claim(caller.namespace, key);
         let found = (claim.is_some()).then(|| Box::new(self.registration(caller.lane, claim)));
         self.answer_durably(caller.ticket, Answer::LookedUp(found), effects);
     }
 
-    /// Some of what is registered in the namespace and may be listed by the caller, of this type or of any, from this slot on.
+    /// Lists registrations of the namespace that the caller may list, of this type or of any type, from this slot on.
     pub fn list_registrations(
         &self,
         caller: &Caller,
@@ -232,8 +235,8 @@ impl Shard {
         Ok((claim, true))
     }
 
-    /// Refuses a renewal with more bytes than the accounts of its lane allow. A renewal that is no longer than what it renews is not refused:
-    /// a registration may be older than its quota.
+    /// Refuses a renewal with more bytes than the accounts of its lane allow. A renewal without additional bytes is not
+    /// refused, because a registration may be older than its quota.
     #[inline]
     fn may_grow(&self, claim: ClaimIx, lane: LaneIx, register: &Register<'_>) -> Result<(), Refusal> {
         if self.has_accounts { self.has_quota_to_grow(claim, lane, register) } else { Ok(()) }
@@ -255,15 +258,16 @@ impl Shard {
         self.has_quota_for_bytes(lane, len.saturating_sub(before))
     }
 
-    /// Returns whether this owner registered a claim, and the caller may speak for it.
+    /// Whether this owner registered a claim, and the caller may act for the owner.
     fn is_registered_by(&self, caller: &Caller, claim: ClaimIx, owner: &[u8]) -> bool {
         self.owner_of(claim).as_ref() == owner && self.may(caller.lane, claim, Rights::RELEASE_OTHERS)
     }
 
-    /// Whether a registration under a key with this entry, or `NONE`, has to be durable: the scope of a known key only rises.
+    /// Whether a registration of a key must be durable. `entry` is the record of the key, or `NONE`; the scope of a
+    /// known key never falls.
     ///
     /// # Errors
-    /// If the lowest scope of the namespace needs a log, and there is none.
+    /// Returns an error if the lowest scope of the namespace needs a log, and there is none.
     fn is_registered_durably(
         &self,
         namespace: u16,
@@ -282,7 +286,7 @@ impl Shard {
         Ok(self.is_reserved_first(entry, scope))
     }
 
-    /// What was ephemeral has to be durable from here on, if it is to be.
+    /// Makes an ephemeral registration durable if `is_durable`.
     fn raise_scope(&mut self, claim: ClaimIx, is_durable: bool) -> Result<(), Refusal> {
         if !is_durable || self.claims[claim].has(flag::LOCAL) {
             return Ok(());
@@ -294,7 +298,7 @@ impl Shard {
         Ok(())
     }
 
-    /// The end of the lease that is given for what was asked, in milliseconds of the engine's clock.
+    /// Returns the end of the lease for a request, in milliseconds of the engine's clock.
     fn checked_end_ms(&self, register: &Register<'_>) -> Result<i64, Refusal> {
         let now_ms = self.now_ms();
         let end_ms = match register.lease {
@@ -349,7 +353,7 @@ impl Shard {
         }
     }
 
-    /// Returns the name of the type that a registration, which may be new, gets.
+    /// Returns the name of the type for a new or existing registration, and updates the counts of types.
     fn type_name_for(&mut self, claim: ClaimIx, type_name: &[u8]) -> Arc<[u8]> {
         let namespace = self.namespace_of(claim);
         if let Some(registered) = self.details[self.claims[claim].detail].registration() {
@@ -361,7 +365,7 @@ impl Shard {
         self.registrations.begin(namespace, type_name)
     }
 
-    /// A registration is about to be freed.
+    /// Subtracts a registration that is about to be freed.
     #[cold]
     #[inline(never)]
     pub(super) fn end_registration(&mut self, claim: ClaimIx) {
@@ -376,19 +380,19 @@ impl Shard {
         self.registrations.count(namespace, type_name)
     }
 
-    /// Sets the timer at which others may take what is registered lazily.
+    /// Sets the timer for the time at which other owners may take a lazy registration.
     pub(super) fn time_lazy(&mut self, claim: ClaimIx) {
         let registered = self.details[self.claims[claim].detail].registration();
         let end_ms = registered.map_or(0, |registered| registered.end_ms);
         let overdue_ms = end_ms.saturating_add(LAZY_GRACE_MS).saturating_add(1);
         self.set_deadline(claim, time_at(overdue_ms));
         if overdue_ms <= self.now_ms() {
-            // So its owner says, and nothing that is on its way could change that.
+            // The owner itself set an expired lease, so no renewal that is still in flight needs to be waited for.
             self.become_overdue(claim);
         }
     }
 
-    /// From here on others may take it. Who knows its owner may still renew it, until it is forgotten.
+    /// Makes a lazy registration overdue: other owners may take it. Its owner can still renew it until it is removed.
     pub(super) fn become_overdue(&mut self, claim: ClaimIx) {
         self.claims[claim].flags |= flag::OVERDUE;
         let registered = self.details[self.claims[claim].detail].registration();
@@ -396,13 +400,13 @@ impl Shard {
         self.set_deadline(claim, time_at(end_ms.saturating_add(LAZY_FORGET_MS)));
     }
 
-    /// What is left of the lease of what is registered; below zero where it is over.
+    /// Returns the remaining lease of a registration in milliseconds; negative if it has expired.
     pub(super) fn lazy_remaining_ms(&self, claim: ClaimIx) -> i64 {
         let registered = self.details[self.claims[claim].detail].registration();
         registered.map_or(0, |registered| registered.end_ms.saturating_sub(self.now_ms()))
     }
 
-    /// Says that the lease of what is registered ended.
+    /// Reports that the lease of a registration expired.
     pub(super) fn tell_registration_expired(&self, claim: ClaimIx, effects: &mut impl Effects) {
         if let Some(registered) = self.details[self.claims[claim].detail].registration() {
             effects.registration_expired(self.namespace_of(claim), &registered.type_name);
@@ -418,7 +422,7 @@ impl Shard {
         Registered { id, fence, remaining_ms: self.lazy_remaining_ms(claim), renewed }
     }
 
-    /// A registration as a lane sees it: without its id, owner and value, unless the lane may know them.
+    /// Returns a registration as a lane may see it: without its id, owner and value, unless the lane may know them.
     fn registration(&self, lane: LaneIx, index: ClaimIx) -> Registration {
         let is_known = self.may(lane, index, Rights::INSPECT);
         let claim = &self.claims[index];
@@ -436,7 +440,7 @@ impl Shard {
     }
 }
 
-/// An instant of the engine's clock; the beginning of it for what lies before.
+/// Returns an instant of the engine's clock. Negative values give its beginning.
 fn time_at(millis: i64) -> Time {
     Time::from_millis(u64::try_from(millis).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! Giving a claim back, giving it up, and renewing it.
+//! Releases, cancellations and renewals of claims.
 
 use super::{Caller, Shard};
 use crate::access::{Access, Rights};
@@ -15,8 +15,8 @@ use crate::time::{Nanos, Time};
 use std::sync::Arc;
 
 impl Shard {
-    /// Ends the claim with this id, held or waiting. The caller must have the identity that took the claim, or the right to release claims
-    /// of others. If another lane has the claim, that lane is notified.
+    /// Ends the claim with this id, held or waiting. The caller must have the identity that acquired the claim, or the
+    /// right to release claims of others. If another lane has the claim, that lane is notified.
     #[inline(always)]
     pub fn release(&mut self, caller: &Caller, id: ClaimId, key: Option<&[u8]>, effects: &mut impl Effects) {
         let claim = match self.claim_of(id, caller.namespace, key) {
@@ -39,8 +39,8 @@ impl Shard {
         self.end_ephemeral_hold(claim, effects);
     }
 
-    /// Ends the claim with this id if the caller's lane has it. A release that was sent before another lane took the claim up
-    /// leaves the claim alone.
+    /// Ends the claim with this id if the caller's lane has it. So a release that was sent before another lane took
+    /// over the claim has no effect.
     #[inline(never)]
     pub fn release_own(
         &mut self,
@@ -65,7 +65,7 @@ impl Shard {
         Err(Refusal::Cancelled(CancelReason::Superseded))
     }
 
-    /// Everything but the release of a hold that is neither in the durable log nor a registration.
+    /// Releases a claim that is waiting, in the durable log, or a registration.
     #[inline(never)]
     fn release_with_care(&mut self, caller: &Caller, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].is_held() {
@@ -75,9 +75,9 @@ impl Shard {
         }
     }
 
-    /// Releases a hold that is in the durable log. The release of a hold without a lease must not be forgotten, and the
-    /// release of a hold that moved must not be answered before the request that has it; others are answered at once, since
-    /// the lease ends the hold if its release is lost.
+    /// Releases a hold that is in the durable log, or a registration. The release of a hold without a lease must not be
+    /// lost. The release of a moved hold must not be answered before the request that it moved to. Other releases are
+    /// answered at once: if such a release is lost, the lease ends the hold.
     fn release_durable(&mut self, caller: &Caller, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].lane != caller.lane {
             self.tell_released_elsewhere(caller, claim, effects);
@@ -92,7 +92,8 @@ impl Shard {
         }
     }
 
-    /// Tells the lane of a hold that another lane releases it. A client may have several lanes, and loses nothing then.
+    /// Notifies the lane of a hold that another lane releases it. If both lanes belong to the same client, the hold
+    /// does not count as lost.
     fn tell_released_elsewhere(&self, caller: &Caller, claim: ClaimIx, effects: &mut impl Effects) {
         let lanes = [self.claims[claim].lane, caller.lane].map(|lane| &self.lanes.lanes[lane]);
         let [holder, releaser] =
@@ -111,7 +112,7 @@ impl Shard {
         self.give_up(claim, CancelReason::Asked, effects);
     }
 
-    /// Sets the end of a lease to now + `lease_ms` (0: the default), later or earlier than it was.
+    /// Sets the end of a lease to `lease_ms` milliseconds from now (0 for the default), later or earlier than before.
     pub fn extend(
         &mut self,
         caller: &Caller,
@@ -149,7 +150,7 @@ impl Shard {
         }
     }
 
-    /// Sets the end of a lease as [`Shard::extend`] does, if the caller's lane has the claim.
+    /// Sets the end of a lease like [`Shard::extend`], if the caller's lane has the claim.
     pub fn extend_own(
         &mut self,
         caller: &Caller,
@@ -164,7 +165,7 @@ impl Shard {
         }
     }
 
-    /// Measures how much of a lease remained when it was renewed.
+    /// Measures the remaining lease at a renewal.
     #[inline]
     pub(super) fn measure_renewal(&self, deadline: Time, effects: &mut impl Effects) {
         if deadline != Time::NEVER {
@@ -172,8 +173,8 @@ impl Shard {
         }
     }
 
-    /// Records the lease that a hold has now. Whether whoever hears of it has to wait for that: a longer lease is promised
-    /// once it is durable; that it became shorter may be forgotten.
+    /// Records the present lease of a hold. Returns whether the answer must wait until the record is durable. A longer
+    /// lease may be promised only then; a shorter one may be lost in a crash.
     #[inline(never)]
     fn record_extended(
         &mut self,
@@ -183,7 +184,7 @@ impl Shard {
         effects: &mut impl Effects,
     ) -> bool {
         let end = self.now.after_ms(u64::from(remaining_ms));
-        // The lease that it had may be one that is not durable itself.
+        // The previous lease may not be durable itself.
         let is_shorter = end <= before && self.recorded <= self.durable;
         self.record_lease(claim, end, remaining_ms, effects);
         if !is_shorter {
@@ -192,8 +193,8 @@ impl Shard {
         !is_shorter
     }
 
-    /// A holder that believes in a longer lease than it has must learn of it; of a longer one once that is durable, where it
-    /// has to be. If another identity took the claim, the act is reported.
+    /// Notifies a holder of its new lease, because it may rely on a longer one. If necessary, the event waits until the
+    /// lease is durable. Reports the act if another identity acquired the claim.
     fn tell_lease_moved(
         &self,
         caller: &Caller,
@@ -236,8 +237,8 @@ impl Shard {
             return Err(Refusal::bad_input("id", 0, message));
         }
         if waits {
-            // Who waits for permits keeps itself alive in the same way as who holds some. The lease of one that is reserved
-            // is on its way to the log already, and begins as it stands there.
+            // A waiter for permits keeps itself alive in the same way as a holder. If the claim is reserved, its lease
+            // is already in the log, and begins with that length.
             let is_recorded = claim.has(flag::RESERVED);
             let detail = &mut self.details[claim.detail];
             if !is_recorded {
@@ -252,7 +253,7 @@ impl Shard {
             // The log may have to write the hold once more, and a reboot begins the lease that stands there anew.
             detail.lease_ms = lease_ms;
             if claim.has(flag::RELEASING) {
-                // The lease moves, the lost connection still ends the hold in time.
+                // The lease moves, but the lost connection still ends the hold in time.
                 detail.lease_end = end;
                 deadline = end.min(detail.release_end);
             }
@@ -266,7 +267,7 @@ impl Shard {
         Ok(remaining_ms(end, self.now))
     }
 
-    /// Moves a deadline, timer and all.
+    /// Changes a deadline and its timer.
     pub(super) fn set_deadline(&mut self, claim: ClaimIx, deadline: Time) {
         self.wheel.clear(&mut self.claims, claim);
         self.claims[claim].deadline = deadline;
@@ -275,7 +276,7 @@ impl Shard {
         }
     }
 
-    /// Gives up the acquire with this number of the caller's lane if it still waits.
+    /// Cancels the acquire with this number of the caller's lane, if it still waits.
     pub fn cancel(&mut self, caller: &Caller, acquire_number: u32, effects: &mut impl Effects) {
         let mut acquire = caller.ticket;
         acquire.number = acquire_number;
@@ -286,13 +287,13 @@ impl Shard {
         }
     }
 
-    /// Ends a claim that waits and answers its acquire.
+    /// Ends a waiting claim and answers its acquire.
     fn give_up(&mut self, claim: ClaimIx, reason: CancelReason, effects: &mut impl Effects) {
         self.answer_reserved(claim, Answer::Refused(Refusal::Cancelled(reason)), effects);
         self.end_wait(claim, effects);
     }
 
-    /// Ends the claim with this id, held or waiting, on behalf of an operator. Its lane is told, with the reason.
+    /// Ends the claim with this id, held or waiting, on behalf of an operator. Its lane is notified of the reason.
     pub fn force_release(&mut self, caller: &Caller, id: ClaimId, reason: &[u8], effects: &mut impl Effects) {
         let claim = match self.claim_of(id, caller.namespace, None) {
             Ok(claim) => claim,
@@ -305,7 +306,7 @@ impl Shard {
         let released = ForceReleased {
             id,
             was_waiting,
-            // That of a claim whose grant is not durable yet nobody has been told.
+            // The fence of a claim with a grant that is not durable yet is unknown to all clients.
             fence: if was_waiting { 0 } else { self.claims[claim].fence },
             key: self.shown_key(claim),
             owner: Arc::clone(self.owner_of(claim)),

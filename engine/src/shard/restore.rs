@@ -1,4 +1,5 @@
-//! What an earlier server had written to the durable log becomes part of a shard again, before anybody asks it anything.
+//! Restore of the state that an earlier server process wrote to the durable log. The restore ends before the first
+//! request.
 
 use super::Shard;
 use crate::claim::{Extra, RegisteredAs, flag};
@@ -15,18 +16,19 @@ use crate::time::Time;
 use crate::tree::TreeItem;
 use std::sync::Arc;
 
-/// Stands for the lanes of an earlier server that asked about this namespace: nobody listens there, and nobody ever will.
+/// Returns the address of a lane that represents all lost lanes of this namespace from an earlier server process. No
+/// client ever uses it.
 fn nobody(namespace: u16) -> LaneAddress {
     LaneAddress { worker: u16::MAX, slot: u32::from(namespace), generation: u32::MAX }
 }
 
 impl Shard {
-    /// No key that is not known begins below this.
+    /// Restores the floor: no unknown key begins below this fence.
     pub fn restore_floor(&mut self, fence: u64) {
         self.keys.raise_floor(fence);
     }
 
-    /// The counter of a key.
+    /// Restores the counter of a key.
     pub fn restore_counter(&mut self, counter: &KeyCounter<'_>) {
         let KeyCounter { namespace, key, fence, scope } = *counter;
         let hash = self.hash(namespace, key);
@@ -51,7 +53,7 @@ impl Shard {
         }
     }
 
-    /// A pool whose capacity an operator set.
+    /// Restores a pool with a capacity that an operator set.
     pub fn restore_pool(&mut self, namespace: u16, name: &[u8], capacity: u64, by_timestamp: bool) {
         let entry = self.restored_pool(namespace, name, capacity, by_timestamp);
         self.set_capacity_of(entry, capacity);
@@ -64,10 +66,12 @@ impl Shard {
         self.pool_entry(namespace, name, hash, known, capacity, order)
     }
 
-    /// A hold, and the lane of its session if that was restored as well. A restart counts as the loss of the connection.
+    /// Restores a hold, with the lane of its session if that was restored too. A restart counts as the loss of the
+    /// connection. The hold is restored even if the shard then exceeds its limit, because limits only apply to new
+    /// claims.
     ///
     /// # Errors
-    /// If it contradicts an earlier record. It is restored also if the shard has more holds than its limit: a limit is for new claims.
+    /// Returns an error if the hold contradicts an earlier record.
     pub fn restore_hold(
         &mut self,
         hold: &Hold<'_>,
@@ -97,7 +101,7 @@ impl Shard {
         let is_clear = match &hold.item {
             Item::Key(_) | Item::Registration { .. } => self.is_clear(entry, hold.shared),
             Item::Paths(paths) => self.tree_at(entry).is_clear(&tree_items(paths)),
-            // A pool may have fewer permits than are held, since an operator can lower its capacity.
+            // A pool may have fewer permits than are held, because an operator can lower its capacity.
             Item::Permits { permits, .. } => {
                 self.pool_at(entry).is_some_and(|pool| pool.can_hold_more(*permits))
             }
@@ -139,7 +143,7 @@ impl Shard {
         let record = &mut self.lanes.lanes[lane_number];
         record.set_state(if lane.is_some() { LaneState::Detached } else { LaneState::Closed });
         (record.session, record.lost_at) = (hold.session, self.now);
-        // What lasts as long as a session that did not come back is over.
+        // If the session was not restored, it ended, and so did holds on its lease.
         record.session_ended = lane.is_none();
         record.is_restored = true;
         self.settle_lane(lane_number, effects);
@@ -172,7 +176,7 @@ impl Shard {
         }
     }
 
-    /// Slot and generation of the claim with this id, which an earlier server may have granted.
+    /// Returns slot and generation of the claim with this id, which an earlier server process may have granted.
     #[cold]
     #[inline(never)]
     pub(super) fn restored_place(&self, id: ClaimId) -> (ClaimIx, u16) {
@@ -212,8 +216,8 @@ fn restored_flags(hold: &Hold<'_>) -> u16 {
         | bit(lazy, flag::LAZY)
 }
 
-/// Returns the bytes of a hold beside its key that accounts count. The log has an owner for each hold, so its bytes count even if it was the
-/// owner of the lane.
+/// Returns the number of bytes of a hold that accounts count besides its key. The log has an owner for each hold, so
+/// its bytes count even if it was the owner of the lane.
 fn counted_len(hold: &Hold<'_>) -> usize {
     let strings = [Some(hold.owner), hold.metadata, hold.request_id];
     let own: usize = strings.into_iter().flatten().map(<[u8]>::len).sum();

@@ -1,22 +1,22 @@
-//! The state of a shard in numbers, for metrics.
+//! State of a shard in numbers, for metrics.
 
 use super::Shard;
 
-/// What there is in a shard.
+/// Numbers of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardState {
-    /// Claims that are held.
+    /// Number of held claims.
     pub held: u64,
-    /// Acquires that wait.
+    /// Number of waiting acquires.
     pub waiting: u64,
     /// Memory of the tables.
     pub memory: TableMemory,
 }
 
-/// Memory that the tables of a shard use. Long keys, strings of claims and paths are not in it.
+/// Memory of the tables of a shard, without long keys, strings of claims and paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableMemory {
-    /// Bytes, in the order of [`TableMemory::PARTS`].
+    /// Memory in bytes, in the order of [`TableMemory::PARTS`].
     pub bytes: [u64; Self::PARTS.len()],
 }
 

@@ -1,6 +1,6 @@
 //! Terms that all clients of a namespace share: its default lease, its lowest scope and its quotas.
 //!
-//! They are applied to an acquire before it is decided ([`Shard::apply_terms`]), so nothing else knows them.
+//! [`Shard::apply_terms`] applies them to an acquire before the decision, so no other code needs to know them.
 
 use super::Shard;
 use crate::account::{Account, Accounts};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Terms of one namespace. The default value changes nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
-    /// Lease of an acquire that asks for the default lease. `None`: the default of the limits.
+    /// Lease in milliseconds of an acquire that requests the default lease. `None` means the default of the limits.
     pub lease_default_ms: Option<u32>,
     /// Lowest scope of a claim. Claims of a lower scope are raised to it.
     pub scope_min: Scope,
@@ -20,25 +20,25 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Returns whether they change nothing.
+    /// Whether the terms change nothing.
     pub fn is_empty(&self) -> bool {
         self.lease_default_ms.is_none() && !self.scope_min.is_durable() && self.account.is_none()
     }
 }
 
 impl Shard {
-    /// Sets the terms of a namespace. Must be called before the shard restores or serves anything of the namespace.
+    /// Sets the terms of a namespace. Must be called before the shard restores or serves any claim of the namespace.
     pub fn set_terms(&mut self, namespace: u16, terms: Terms) {
         self.terms.insert(namespace, terms);
     }
 
-    /// Returns whether a namespace may have terms.
+    /// Whether a namespace may have terms.
     #[inline]
     pub fn has_terms(&self) -> bool {
         !self.terms.is_empty()
     }
 
-    /// Applies the terms of a namespace to the lease and the scope that an acquire asks for.
+    /// Applies the terms of a namespace to the lease and the scope of an acquire.
     #[inline]
     pub fn apply_terms(&self, namespace: u16, session_lease: bool, lease_ms: &mut u32, scope: &mut Scope) {
         if self.has_terms() {
@@ -50,7 +50,7 @@ impl Shard {
         }
     }
 
-    /// Returns the lease that a request asks for, of which 0 is the default.
+    /// Returns the lease of a request in milliseconds, after the terms replaced 0 by their default.
     #[inline]
     pub(super) fn lease_in(&self, namespace: u16, asked_ms: u32) -> u32 {
         if self.has_terms() { self.lease_of_terms(namespace, asked_ms) } else { asked_ms }
@@ -62,7 +62,7 @@ impl Shard {
         own_ms.filter(|_| asked_ms == 0).unwrap_or(asked_ms)
     }
 
-    /// Returns the scope of a claim that asks for this scope.
+    /// Returns the scope of a claim for which a request asks for this scope.
     #[cold]
     pub(super) fn scope_in(&self, namespace: u16, asked: Scope) -> Scope {
         self.terms.get(&namespace).map_or(asked, |terms| terms.scope_min.max(asked))

@@ -1,4 +1,4 @@
-//! Sets of paths of a tree namespace, each granted as a whole and held as one.
+//! Sets of paths of a tree namespace, each granted and held as a whole.
 
 use super::durable::answer_grant;
 use super::freeze::Thaw;
@@ -16,58 +16,60 @@ use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::measure::{FreedAt, Measure};
 use crate::tree::{Enters, Tree, TreeItem, Verdict, fingerprint, segment_count};
 
-/// Asks for one hold on a set of paths.
+/// Request for one hold on a set of paths.
 #[derive(Clone, Copy, Debug)]
 pub struct AcquireSet<'a> {
-    /// One to [`ITEM_COUNT_MAX`] paths, well formed.
+    /// One to [`ITEM_COUNT_MAX`] paths, which must be well formed.
     pub items: &'a [TreeItem<'a>],
-    /// Length of the lease; 0 is the default, `u32::MAX` is none: then a lost connection must end the hold.
+    /// Length of the lease in milliseconds; 0 for the default, `u32::MAX` for none. Without a lease, the loss of the
+    /// connection must end the hold.
     pub lease_ms: u32,
-    /// 0 is a try, `u32::MAX` waits until cancelled.
+    /// Maximum wait in milliseconds; 0 for a try, `u32::MAX` for no limit.
     pub wait_ms: u32,
-    /// It lasts as long as the session of its lane.
+    /// Whether the hold lasts as long as the session of its lane.
     pub session_lease: bool,
-    /// Say `Queued` if it waits.
+    /// Whether to send `Queued` if the claim waits.
     pub notify_queued: bool,
-    /// What most claims do not have; sets have no priority.
+    /// Rarely used options. Sets have no priority.
     pub options: AcquireOptions<'a>,
 }
 
-/// A tree namespace. It lies in one shard as a whole.
+/// Tree namespace, which is in one shard as a whole.
 #[derive(Debug)]
 pub(super) struct TreeSpace {
     pub(super) tree: Tree,
-    /// Claims that wait, and claims that are held.
+    /// Number of waiting claims, and number of held claims.
     pub(super) waiter_count: u32,
     pub(super) holder_count: u32,
-    /// Nodes that the shard counts for this tree, with the nodes of sets that enter.
+    /// Number of nodes that the shard counts for this tree, including the nodes of entering sets.
     node_count: u32,
-    /// Sets that were asked for and not refused.
+    /// Number of sets that were requested and not refused.
     pub(super) set_count: u64,
-    /// Questions for statistics that are answered once all segments are counted. Work is queued as long as there are some.
+    /// Requests for statistics that wait until all segments are counted. A work item is queued while there are any.
     pub(super) statistics_asked: Fifo<Ticket>,
-    /// The number of the work item that stands ready to go on with what has become clear; 0 without one.
+    /// Number of the work item that will continue with sets that have become clear; 0 without one.
     pub(super) settling: u64,
-    /// When a hold last ended, until the waiters that this makes clear are granted.
+    /// Time at which a hold last ended, until the resulting grants are finished.
     pub(super) freed_at: FreedAt,
-    /// The version of the freezes up to which what was kept back was granted.
+    /// Version of the frozen prefixes up to which thawed sets were granted.
     pub(super) thawed: u64,
-    /// The walk over the sets that the last thaw lets in.
+    /// Walk over the sets that the last thaw concerns.
     pub(super) thaw: Thaw,
 }
 
-/// A tree may differ from its shard's count of its nodes by fewer than these. Tests have few nodes, so there the count is exact.
+/// Bound below which a tree may differ from its shard's count of its nodes. Tests have few nodes, so the count is exact
+/// there.
 const NODE_COUNT_STEP: u32 = if cfg!(debug_assertions) { 1 } else { 1024 };
 
 impl AcquireSet<'_> {
-    /// Bytes that its claim keeps.
+    /// Returns the number of bytes that its claim keeps.
     fn counted_len(&self) -> usize {
         self.options.len() + self.items.iter().map(|item| item.path.len()).sum::<usize>()
     }
 }
 
 impl Shard {
-    /// Serves an acquire of a set: it is granted, refused, or it waits and is answered later.
+    /// Serves an acquire of a set. The claim is granted, refused, or waits and gets its answer later.
     pub fn acquire_set(&mut self, caller: &Caller, acquire: &AcquireSet<'_>, effects: &mut impl Effects) {
         match self.decide_set(caller, acquire, effects) {
             Ok(Some(grant)) => answer_grant(caller.ticket, grant, effects),
@@ -171,7 +173,7 @@ impl Shard {
         self.trees[space].waiter_count += 1;
         self.counters_of(caller.namespace).waiting += 1;
         self.count_waiter(claim);
-        // A set that may not wait is decided when it has entered, however long that takes.
+        // A set that may not wait is decided when it has entered, regardless of the time that this takes.
         self.wait_until(claim, if may_wait { acquire.wait_ms } else { u32::MAX });
         effects.waits(caller.ticket);
         if may_wait {
@@ -187,7 +189,7 @@ impl Shard {
         Ok(None)
     }
 
-    /// Returns true if a set enters its tree over several turns: if it has very many segments, or if another set enters already.
+    /// Whether a set enters its tree over several turns: it has very many segments, or another set is entering.
     #[inline]
     fn enters_later(&self, space: TreeIx, items: &[TreeItem<'_>]) -> bool {
         self.trees[space].tree.is_entering() || items.len() > 1 && self.is_large_set(items)
@@ -198,7 +200,7 @@ impl Shard {
         segment_count(items) > self.limits.large_set_segment_count as usize
     }
 
-    /// A set that enters and may not wait was taken over: from here on it may wait as long as the new request.
+    /// Allows an entering set that could not wait to wait as long as the request that took it over.
     fn let_wait(&mut self, claim: ClaimIx, wait_ms: u32) {
         let Claim { entry, position, .. } = self.claims[claim];
         let space = self.keys.entries[entry].tree();
@@ -207,7 +209,7 @@ impl Shard {
         }
     }
 
-    /// Refuses a set that has to wait and may not. With `later` the tree finds out later whether it has to.
+    /// Refuses a set that must wait but may not. If `later`, the tree finds out later whether the set must wait.
     fn may_wait_for_set(
         &self,
         caller: &Caller,
@@ -225,25 +227,26 @@ impl Shard {
         self.has_room_on_lane(caller.lane, 1)
     }
 
-    /// Why a set that is not clear, or may not be held, is refused. `blocker` is a claim in its way.
+    /// Returns the refusal of a set that is not clear, or may not be held. `blocker` is a claim that blocks it.
     fn refusal_of_try(&self, lane: LaneIx, entry: KeyIx, blocker: Option<ClaimIx>) -> Refusal {
         match blocker {
             None if self.is_entry_frozen(entry) => Refusal::Frozen,
-            // `NONE` if the items in the way belong to a claim that is over and are still being removed.
+            // There is no blocker if the blocking items belong to an ended claim and are still being removed.
             blocker => {
                 Refusal::Busy(Box::new(self.contention_with(lane, entry, blocker.unwrap_or(ClaimIx::NONE))))
             }
         }
     }
 
-    /// The entry that stands for a tree namespace, made if it is new. It stays: its counter orders all grants in it.
+    /// Returns the key record of a tree namespace. Creates the tree if it is new. The record stays, because its counter
+    /// orders all grants of the tree.
     pub(super) fn tree_entry(&mut self, namespace: u16) -> KeyIx {
         let hash = self.hash(namespace, b"");
         let known = self.keys.find(namespace, b"", hash);
         if known.is_some() && self.keys.entries[known].kind() == Kind::Tree {
             return known;
         }
-        // Of a counter that was restored the entry is there already.
+        // A restored counter has already created the record.
         let entry = if known.is_none() { self.insert_key(namespace, b"", hash) } else { known };
         let tree = Tree::new(self.hasher.clone());
         let tree = self.trees.add(TreeSpace {
@@ -263,14 +266,15 @@ impl Shard {
         entry
     }
 
-    /// Notes the paths of a set that a request id names, so that a repetition is known without looking at each of them.
+    /// Notes a hash of the paths of a set with a request id, so that a repeated request is recognized without a
+    /// comparison of all paths.
     fn note_named_paths(&mut self, claim: ClaimIx, items: &[TreeItem<'_>]) {
         if self.detail_mut(claim).request_id.is_some() {
             self.detail_mut(claim).extra = Extra::Paths(fingerprint(&self.hasher, items));
         }
     }
 
-    /// A set that was held is held again.
+    /// Restores the hold of a set.
     pub(super) fn restore_set(&mut self, entry: KeyIx, claim: ClaimIx, items: &[TreeItem<'_>]) {
         let number = self.keys.entries[entry].tree();
         let space = &mut self.trees[number];
@@ -281,11 +285,11 @@ impl Shard {
         self.note_named_paths(claim, items);
     }
 
-    /// Whether a set of so many paths fits the tree, the shard and the lane.
+    /// Checks that the tree, the shard and the lane have room for a set of `path_count` paths.
     fn has_room_for_paths(&self, lane: LaneIx, space: TreeIx, path_count: usize) -> Result<(), Refusal> {
         let Limits { path_count_per_lane_max, node_count_per_tree_max, node_count_max, .. } = self.limits;
         let full = |limit, value: u32| Err(Refusal::Overloaded { limit, value: u64::from(value) });
-        // What has one path is limited as a claim is.
+        // A set with one path is limited like any claim.
         if path_count > 1
             && self.lanes.lanes[lane].path_count as usize + path_count - 1 > path_count_per_lane_max as usize
         {
@@ -300,7 +304,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Refuses a set for which the tree may have no room when all sets have entered.
+    /// Refuses a set for which the tree may have no room once all sets have entered.
     fn has_room_to_enter(&self, entry: KeyIx, acquire: &AcquireSet<'_>) -> Result<(), Refusal> {
         if acquire.wait_ms == 0 && self.is_entry_frozen(entry) {
             return Err(Refusal::Frozen);
@@ -312,7 +316,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Notes where the items of a new set stand, and what it adds.
+    /// Notes the items of a new set, and the paths and nodes that it adds.
     #[inline]
     fn note_paths(&mut self, space: TreeIx, claim: ClaimIx, first_item: ItemIx) {
         let space_of_set = &self.trees[space];
@@ -329,7 +333,7 @@ impl Shard {
         }
     }
 
-    /// Frees the claim of a set that was taken out of its tree.
+    /// Frees the claim of a set that was removed from its tree.
     #[inline]
     fn free_set(&mut self, claim: ClaimIx) {
         let Claim { lane, position, .. } = self.claims[claim];
@@ -339,7 +343,8 @@ impl Shard {
         self.free_claim(claim);
     }
 
-    /// Notes how many nodes a tree has now. Not every change is worth that: the limit of a shard is for millions of nodes.
+    /// Updates the shard's count of nodes. Small changes are skipped, because the limit of a shard is millions of
+    /// nodes.
     #[cold]
     fn note_nodes(&mut self, space: TreeIx) {
         let space = &mut self.trees[space];
@@ -347,17 +352,17 @@ impl Shard {
         self.node_count = self.node_count - before + space.node_count;
     }
 
-    /// The tree that a claim stands in.
+    /// Returns the tree of a claim.
     pub(super) fn tree_of(&self, claim: ClaimIx) -> &Tree {
         self.tree_at(self.claims[claim].entry)
     }
 
-    /// The tree of an entry that stands for one.
+    /// Returns the tree of a key record that stands for one.
     pub(super) fn tree_at(&self, entry: KeyIx) -> &Tree {
         &self.trees[self.keys.entries[entry].tree()].tree
     }
 
-    /// Ends the hold of a set, and lets in whom it kept out.
+    /// Ends the hold of a set, and grants the sets that it blocked.
     pub(super) fn end_set(&mut self, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].tree();
         self.trees[space].holder_count -= 1;
@@ -367,7 +372,7 @@ impl Shard {
         self.settle_tree(entry, effects);
     }
 
-    /// Ends the wait of a set, and lets in whom it kept out.
+    /// Ends the wait of a set, and grants the sets that it blocked.
     pub(super) fn end_set_wait(&mut self, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
         self.drop_waiting_set(claim);
         self.settle_tree(entry, effects);
@@ -381,8 +386,8 @@ impl Shard {
         self.free_set(claim);
     }
 
-    /// Grants the sets that have become clear, as far as the budget goes. Sets that enter are left to [`Self::go_on_with_tree`]: otherwise the
-    /// end of each lease or wait could use up the steps for all others.
+    /// Grants the sets that have become clear, within the budget of steps. Entering sets are left to
+    /// [`Self::go_on_with_tree`]. Otherwise the end of each lease or wait could use up the steps of all others.
     pub(super) fn settle_tree(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].tree();
         if self.trees[space].tree.is_settled() {
@@ -393,7 +398,7 @@ impl Shard {
         }
     }
 
-    /// Goes on with a tree that was left to later turns.
+    /// Continues with a tree that was left to later turns.
     pub(super) fn go_on_with_tree(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].tree();
         let enters = if self.is_entry_frozen(entry) { Enters::AndWaits } else { Enters::AndHolds };
@@ -422,16 +427,16 @@ impl Shard {
         self.note_nodes(space);
     }
 
-    /// Leaves it to later turns to go on with a tree.
+    /// Leaves a tree to later turns.
     fn leave_tree(&mut self, entry: KeyIx) {
         let space = &mut self.trees[self.keys.entries[entry].tree()];
         self.work.push_tree(entry, space.tree.only_enters(), &mut space.settling);
     }
 
-    /// Grants a waiting set if all of it is clear and nothing else keeps it back.
+    /// Grants a waiting set if all its items are clear and nothing else prevents the grant.
     pub(super) fn grant_set_if_clear(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].has(flag::HELD) {
-            // Its tree has not heard of all of it yet.
+            // The set is granted already, but its tree has not marked all items as held yet.
             return;
         }
         let (entry, first_item) = (self.claims[claim].entry, self.claims[claim].position.first_item());
@@ -471,7 +476,8 @@ impl Shard {
         for number in self.trees.handles() {
             let space = &self.trees[number];
             space.tree.verify();
-            // Sets that went since the last one came are not noted yet, nor is the root of a tree that had none.
+            // Sets that ended since the last new set are not counted out yet, and the root of a tree without sets is
+            // not counted yet.
             assert!(
                 space.node_count == 0 || space.tree.node_count_to_come() < space.node_count + NODE_COUNT_STEP,
                 "nodes of tree {number}"

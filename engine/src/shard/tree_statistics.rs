@@ -6,26 +6,26 @@ use crate::effect::{Answer, Effects, TreeStatistics};
 use crate::handle::KeyIx;
 use crate::steps::Steps;
 
-/// Number of steps that a question for statistics does itself, so that the statistics of a small tree are answered at once.
+/// Number of steps that a request for statistics may take itself, so that a small tree answers at once.
 const COUNTED_AT_ONCE: u32 = 32;
 
 impl Shard {
-    /// Tells the counters of a tree namespace. Its distinct segments are counted from the first question on. Questions to a tree
-    /// with very many nodes are answered some turns later, once all segments are counted.
+    /// Answers with the counters of a tree namespace. Its distinct segments are counted from the first request on. If
+    /// the tree has very many nodes, the answer comes some turns later, when all segments are counted.
     pub fn tree_statistics(&mut self, caller: &Caller, effects: &mut impl Effects) {
         let entry = self.tree_entry(caller.namespace);
         if let Some(statistics) = self.statistics_of_tree(entry, &mut Steps::new(COUNTED_AT_ONCE)) {
             return effects.answer(caller.ticket, Answer::TreeStatistics(Box::new(statistics)));
         }
         let asked = &mut self.trees[self.keys.entries[entry].tree()].statistics_asked;
-        // Bounded by the requests in flight of all lanes.
+        // The number of requests in flight of all lanes bounds this queue.
         asked.push_back(caller.ticket);
         if asked.len() == 1 {
             self.work.push(Work::TreeStatistics(entry));
         }
     }
 
-    /// Goes on counting the segments of a tree, and then answers the questions for its statistics.
+    /// Continues counting the segments of a tree, and then answers the requests for its statistics.
     pub(super) fn go_on_with_statistics(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].tree();
         let mut steps = self.steps;
@@ -42,7 +42,7 @@ impl Shard {
         }
     }
 
-    /// Returns the statistics of the tree of an entry, once all its segments are counted.
+    /// Returns the statistics of a tree once all its segments are counted.
     fn statistics_of_tree(&mut self, entry: KeyIx, steps: &mut Steps) -> Option<TreeStatistics> {
         let space = &mut self.trees[self.keys.entries[entry].tree()];
         let distinct_segment_count = space.tree.count_distinct_segments(steps)?;

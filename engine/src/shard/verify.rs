@@ -1,4 +1,4 @@
-//! The invariants of a shard, walked in full. For tests: it takes time in proportion to everything there is.
+//! Full checks of the invariants of a shard. For tests: they visit all records.
 
 use super::Shard;
 use super::work::Work;
@@ -13,7 +13,7 @@ impl Shard {
     /// Checks every invariant.
     ///
     /// # Panics
-    /// If one does not hold; the message says which and where.
+    /// Panics if an invariant does not hold; the message names it and the record.
     pub fn verify(&self) {
         assert_eq!(self.nanos.round_up(), self.now, "the two parts of the reading of the clock");
         let mut placed = vec![0_u32; self.claims.end() as usize];
@@ -29,7 +29,7 @@ impl Shard {
             if entry.kind() == Kind::Pool {
                 self.verify_pool(index);
             } else if entry.kind() == Kind::Tree {
-                // Verified below, with its claims.
+                // Trees are verified below, with their claims.
             } else if entry.has(entry::flag::QUEUED) {
                 self.verify_queue(index, &mut placed);
             } else if entry.is_free() {
@@ -43,7 +43,7 @@ impl Shard {
         for claim in self.claims.handles() {
             let record = &self.claims[claim];
             if record.has(flag::LIVE) && self.keys.entries[record.entry].kind() != Kind::Flat {
-                // Its pool or its tree says where it stands.
+                // The pool or the tree knows the place of the claim.
                 placed[claim.at()] += 1;
                 if record.has(flag::HELD) {
                     self.verify_holder(record.entry, claim);
@@ -60,11 +60,11 @@ impl Shard {
         self.verify_indexes();
     }
 
-    /// Checks that each index has the entries that a search finds, and no others. Takes time in proportion to the number of
-    /// records, while [`Shard::verify`] compares each set of paths with all others. For tests.
+    /// Checks that a search of each index finds all of its records, and no others. Takes linear time, while
+    /// [`Shard::verify`] compares each set of paths with all others. For tests.
     ///
     /// # Panics
-    /// If that does not hold.
+    /// Panics if a check fails.
     pub fn verify_indexes(&self) {
         self.keys.verify_index();
         self.buckets.verify_index();
@@ -113,7 +113,7 @@ impl Shard {
             assert_eq!(record.entry, index, "waiter {claim} names another key");
             self.verify_waiter(*claim);
         }
-        // Behind clear stubs the next one counts as the first.
+        // The next waiter behind clear stubs counts as the first.
         let only_readers =
             |before: &[ClaimIx]| before.iter().all(|claim| self.claims[*claim].has(flag::SHARED));
         let clear = |place: usize, shared: bool| {
@@ -133,7 +133,7 @@ impl Shard {
         }
     }
 
-    /// What holds for every waiter, wherever it stands.
+    /// Checks the invariants of every waiter, in any kind of queue.
     pub(super) fn verify_waiter(&self, claim: ClaimIx) {
         let record = &self.claims[claim];
         if self.is_far(claim) {
@@ -145,13 +145,13 @@ impl Shard {
         }
         assert!(record.has(flag::LINKED), "waiter {claim} is not in the list of its lane");
         let found = self.find_waiting(self.ticket(claim));
-        // If a client uses the number of a waiting request again, one of both is found.
+        // If a client reuses the number of a waiting request, only one of both is found.
         assert!(found.is_some() || record.has(flag::UNKNOWN), "waiter {claim} is not found by its ticket");
         let timed = record.wheel.is_set() || record.has(flag::WAIT_OVER);
         assert_eq!(timed, record.deadline != crate::time::Time::NEVER, "timer of waiter {claim}");
     }
 
-    /// Whether the work item of this number for a queue or a pool stands ready. 0 stands for none.
+    /// Whether the work item with this number for a queue or a pool is pending. 0 stands for no item.
     pub(super) fn is_work_pending(&self, entry: KeyIx, number: u64) -> bool {
         let found = self.work.iter().filter(|work| **work == Work::Grant(entry, number)).count();
         assert_eq!(found, usize::from(number != 0), "work for entry {entry}");
@@ -162,7 +162,7 @@ impl Shard {
         self.work.iter().any(|work| matches!(work, Work::Thaw | Work::ThawSets(_)))
     }
 
-    /// Claims, waiters and bytes that an account counts of this shard. For tests.
+    /// Returns the claims, waiters and bytes of this shard that an account counts. For tests.
     pub fn count_account(&self, account: &Arc<Account>) -> [u64; 3] {
         let mut sum = [0; 3];
         for lane in self.lanes.lanes.handles().map(|index| &self.lanes.lanes[index]) {
@@ -174,7 +174,7 @@ impl Shard {
         sum
     }
 
-    /// What the claims of a lane amount to.
+    /// Counts the claims of a lane from scratch.
     fn recount(&self, lane: LaneIx) -> Counts {
         let mut counts = Counts::default();
         for index in self.claims.handles().filter(|claim| self.claims[*claim].has(flag::LIVE)) {
@@ -189,7 +189,8 @@ impl Shard {
         counts
     }
 
-    /// Other shards may count in the same accounts, so each has at least what this shard counts.
+    /// Checks the accounts. Other shards may use the same accounts, so each account has at least the amounts of this
+    /// shard.
     fn verify_accounts(&self) {
         for index in self.lanes.lanes.handles() {
             let lane = &self.lanes.lanes[index];
@@ -223,11 +224,11 @@ impl Shard {
         }
     }
 
-    /// An account counts no string that the claim does not have.
+    /// Checks that an account counts no string that the claim does not have.
     fn verify_counted_len(&self, index: ClaimIx, detail: &Detail) {
         let claim = &self.claims[index];
         if self.keys.entries[claim.entry].kind() == Kind::Tree {
-            // Paths below other paths of the set count, and the tree does not keep them.
+            // Paths below other paths of the set count, but the tree does not keep them.
             return;
         }
         let strings = [&detail.owner, &detail.metadata, &detail.request_id].into_iter().flatten();
@@ -257,7 +258,8 @@ impl Shard {
         assert!(claim.has(flag::LIVE) && claim.has(flag::HELD), "holder {index} is not held");
         assert_eq!(claim.entry, entry, "holder {index} names another key");
         assert!(claim.fence > 0 && claim.fence <= self.keys.entries[entry].fence, "fence of holder {index}");
-        // The wait of what is reserved may be over, and its end still to come where a turn had enough to do.
+        // The wait of a reserved claim may be over although the claim has not ended yet, because a turn had no steps
+        // left.
         let timed = claim.wheel.is_set() || claim.has(flag::RESERVED) && claim.has(flag::WAIT_OVER);
         assert_eq!(timed, claim.deadline != crate::time::Time::NEVER, "timer of holder {index}");
         let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS | flag::RESERVED);

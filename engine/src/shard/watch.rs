@@ -1,4 +1,4 @@
-//! Telling whoever wants to know who holds a key.
+//! Watches of the holders of keys.
 
 use super::{Caller, Shard};
 use crate::effect::{Answer, Effects, Event, Refusal};
@@ -7,7 +7,7 @@ use crate::handle::{ClaimIx, KeyIx, LaneIx};
 use crate::limits::WATCH_COUNT_MAX;
 use std::sync::Arc;
 
-/// One watch of a key.
+/// Watch of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Watcher {
     lane: LaneIx,
@@ -15,8 +15,8 @@ pub(super) struct Watcher {
 }
 
 impl Shard {
-    /// From here on the caller is told who holds this key, until it says `unwatch` or its connection is lost. A watched
-    /// key keeps its queue, so that keys that nobody watches pay nothing.
+    /// Sends the caller an event whenever the holders of this key change, until it calls `unwatch` or its connection is
+    /// lost. Only watched keys keep a queue for this, so other keys have no cost.
     pub fn watch(&mut self, caller: &Caller, key: &[u8], effects: &mut impl Effects) {
         let answer = match self.begin_watch(caller, key) {
             Ok(answer) => answer,
@@ -48,7 +48,7 @@ impl Shard {
         Ok(Answer::Watching { fence: self.keys.entries[entry].fence, holder_count, waiter_count })
     }
 
-    /// Ends the watch with this number of the caller's.
+    /// Ends the caller's watch with this number.
     pub fn unwatch(&mut self, caller: &Caller, watch_number: u32, effects: &mut impl Effects) {
         let watches = &mut self.lanes.lanes[caller.lane].watches;
         let place = watches.iter().position(|(number, _)| *number == watch_number);
@@ -59,7 +59,7 @@ impl Shard {
         effects.answer(caller.ticket, Answer::Unwatched { was_watching: place.is_some() });
     }
 
-    /// The lane hears nothing any more.
+    /// Ends all watches of a lane.
     pub(super) fn unwatch_all(&mut self, lane: LaneIx) {
         for (number, entry) in std::mem::take(&mut self.lanes.lanes[lane].watches) {
             self.drop_watcher(entry, Watcher { lane, number });
@@ -79,7 +79,7 @@ impl Shard {
         }
     }
 
-    /// Tells the watchers of a key that this claim holds it.
+    /// Notifies the watchers of a key that this claim holds it.
     #[inline]
     pub(super) fn tell_held(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if !self.watchers.is_empty() {
@@ -93,7 +93,7 @@ impl Shard {
         }
     }
 
-    /// Tells the watchers of a key that nobody holds it, if that is so.
+    /// Notifies the watchers of a key if it has no holder any more.
     pub(super) fn tell_freed(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let record = &self.keys.entries[entry];
         if self.watchers.is_empty() || !record.has(entry::flag::QUEUED) {
@@ -105,8 +105,8 @@ impl Shard {
         }
     }
 
-    /// Tells the watchers of a key something. Each event counts as a step, so work that follows from a request leaves the rest to a later
-    /// turn. Requests cannot, so the caller looks at [`Shard::told_count`] between them.
+    /// Sends an event to all watchers of a key. Each event counts as a step, so follow-up work leaves the rest to a
+    /// later turn. Requests cannot do that, so the caller checks [`Shard::told_count`] between them.
     fn tell_watchers(&mut self, entry: KeyIx, effects: &mut impl Effects, event: impl Fn(u32) -> Event) {
         let Some(watchers) = self.watchers.get(&entry) else { return };
         for watcher in watchers {
@@ -123,7 +123,7 @@ impl Shard {
         !self.watchers.is_empty()
     }
 
-    /// Returns the number of events that watchers were sent. After `u32::MAX` it begins at 0 again.
+    /// Returns the number of events that were sent to watchers. It wraps around after `u32::MAX`.
     #[inline]
     pub fn told_count(&self) -> u32 {
         self.told_count

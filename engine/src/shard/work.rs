@@ -10,42 +10,43 @@ use crate::steps::Steps;
 use crate::steps::WorkNumber;
 use crate::time::Time;
 
-/// Follow-up work too long for one turn. Each item is looked at again from scratch, so an item without a reason does nothing.
-/// Records are used again, so an item names also which use of its record it is for.
+/// Follow-up work that is too long for one turn. Each item is checked again from scratch, so an item without a reason
+/// does nothing. Records are reused, so an item also identifies the use of its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Go on with this key, or pool: grant the waiters at the head, and refuse those for which a pool became too small.
+    /// Continue with this key or pool: grant the first waiters, and refuse waiters that exceed a lowered capacity.
     Grant(KeyIx, WorkNumber),
-    /// Go on looking which sets of this tree have become clear.
+    /// Continue to search for sets of this tree that have become clear.
     Tree(KeyIx, WorkNumber),
-    /// Go on with the claims that hang on this lane, which was detached, attached or closed.
+    /// Continue with the claims that are linked to this lane, which was detached, attached or closed.
     Lane(LaneIx, WorkNumber),
-    /// Refuse the waiters among the claims from this slot on: the server is stopping.
+    /// Refuse the waiters among the claims from this slot on, because the server is stopping.
     RefuseWaiters(ClaimIx),
-    /// Look again at the waiters among the claims: a prefix was thawed.
+    /// Recheck all waiters, because a prefix was thawed.
     Thaw,
-    /// Look again at the sets that wait in the tree of this entry: it was thawed.
+    /// Recheck the sets that wait in this tree, because it was thawed.
     ThawSets(KeyIx),
-    /// Go on counting the segments of the tree of this entry, for its statistics.
+    /// Continue to count the segments of this tree for its statistics.
     TreeStatistics(KeyIx),
-    /// Continue to forget the idle keys of namespaces, from this slot on.
+    /// Continue to remove the idle keys of namespaces, from this slot on.
     Forget(u32),
 }
 
-/// Kinds of items that have shares of the steps of a turn.
+/// Kinds of items, each with its own share of the steps of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Grants,
     Others,
 }
 
-/// The items of work that are left over, in the order in which turns go on with them.
+/// Leftover items of work, in the order in which turns continue with them.
 #[derive(Debug, Default)]
 pub(super) struct WorkList {
     grants: Fifo<Work>,
     others: Fifo<Work>,
     last_number: WorkNumber,
-    /// The entry and the number of the grants that a turn goes on with right now. What they leave keeps the number.
+    /// Key record and number of the grants that the turn is continuing now. If they are left over again, they keep the
+    /// number.
     resumed: Option<(KeyIx, WorkNumber)>,
 }
 
@@ -68,8 +69,8 @@ impl WorkList {
         }
     }
 
-    /// Leaves the grants of a key or a pool to later turns, unless they are left to them already. `number` is kept by the
-    /// queue or the pool; 0 stands for no item.
+    /// Leaves the grants of a key or a pool to later turns, unless that is already done. The queue or pool keeps
+    /// `number`; 0 stands for no item.
     pub(super) fn push_grant(&mut self, entry: KeyIx, number: &mut WorkNumber) {
         if *number == 0 {
             *number = self.number_for(entry);
@@ -77,8 +78,8 @@ impl WorkList {
         }
     }
 
-    /// The same for a tree. If the only work left is to enter sets, it gets a new number: that work grants no set that waits already, so
-    /// no wait that is over has to last until it is done.
+    /// Leaves a tree to later turns in the same way. If the only work left is to enter sets, it gets a new number. That
+    /// work grants no set that already waits, so waits that end need not last until it is done.
     pub(super) fn push_tree(&mut self, entry: KeyIx, only_enters: bool, number: &mut WorkNumber) {
         if *number == 0 {
             *number = if only_enters { self.new_number() } else { self.number_for(entry) };
@@ -86,7 +87,7 @@ impl WorkList {
         }
     }
 
-    /// The same for a lane.
+    /// Leaves a lane to later turns in the same way.
     pub(super) fn push_lane(&mut self, lane: LaneIx, number: &mut WorkNumber) {
         if *number == 0 {
             *number = self.new_number();
@@ -106,7 +107,7 @@ impl WorkList {
         self.last_number
     }
 
-    /// The number of the newest grants that were left over.
+    /// Returns the number of the newest item of work that was left over.
     pub(super) fn last_number(&self) -> WorkNumber {
         self.last_number
     }
@@ -117,9 +118,9 @@ impl WorkList {
 }
 
 impl Shard {
-    /// The follow-up work of a turn. Each kind has a share of the steps that no other kind can use up, so clients that make much
-    /// work of one kind delay neither the leases and waits nor the grants of others. Steps that a kind leaves over go to the
-    /// next.
+    /// Does the follow-up work of a turn. Each kind of work has a share of the steps that no other kind can use up. So
+    /// clients that cause much work of one kind delay neither leases and waits nor the grants of other clients. Unused
+    /// steps go to the next kind.
     #[inline(never)]
     pub(super) fn follow_up(&mut self, drained: Time, effects: &mut impl Effects) {
         self.record_folded(effects);
@@ -138,7 +139,7 @@ impl Shard {
         self.run_work(Kind::Others, effects);
     }
 
-    /// Goes on with what earlier turns left over. Items that are not finished go to the end of the line.
+    /// Continues with the items that earlier turns left over. Unfinished items go to the end of the queue.
     fn run_work(&mut self, kind: Kind, effects: &mut impl Effects) {
         for _ in 0..self.work.of(kind).len() {
             let left = self.steps.left();
@@ -148,7 +149,7 @@ impl Shard {
             let Some(work) = self.work.of(kind).pop_front() else { return };
             self.run_item(work, effects);
             if self.steps.left() == left {
-                // Also an item that found nothing to do takes a step.
+                // An item that finds nothing to do also takes a step.
                 self.steps.take();
             }
         }
@@ -170,7 +171,8 @@ impl Shard {
         }
     }
 
-    /// The number of the grants of an entry that are left over, or that this turn goes on with. 0 without any.
+    /// Returns the number of the unfinished grants of a key, including grants that this turn is continuing. Returns 0
+    /// without any.
     pub(super) fn grants_left(&self, entry: KeyIx) -> WorkNumber {
         if let Some((resumed, number)) = self.work.resumed
             && resumed == entry
@@ -186,7 +188,7 @@ impl Shard {
         }
     }
 
-    /// Goes on granting where the budget ended, if that is still the same queue, pool or tree.
+    /// Continues to grant if this is still the same queue, pool or tree as when the budget ended.
     fn go_on_granting(&mut self, entry: KeyIx, number: WorkNumber, effects: &mut impl Effects) {
         match self.keys.entries[entry].occupancy() {
             Occupancy::Pool(pool) if self.pools[pool].working == number => {
@@ -207,7 +209,7 @@ impl Shard {
         }
     }
 
-    /// How many steps of follow-up work this turn asked for. For tests.
+    /// Returns the number of steps of follow-up work that this turn requested. For tests.
     pub fn steps_asked(&self) -> u32 {
         self.steps.asked()
     }

@@ -192,7 +192,7 @@ pub fn reserved_multi_key_claims(shards: &[&Shard]) -> Vec<Vec<ClaimId>> {
         .collect()
 }
 
-/// Where a frozen prefix keeps a claim back, the thaw has to say again that it is clear.
+/// Marks the stubs of frozen keys as not announced, so that the thaw announces again that they are clear.
 fn forget_frozen(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim) {
     for member in &multi_key.members {
         let shard = &mut participants[place_of(participants, member.shard)].shard;
@@ -208,7 +208,7 @@ pub(super) fn place_of(participants: &[Participant<'_>], shard: u16) -> usize {
     found.expect("the caller has the turns of all shards of the claim")
 }
 
-/// The present of all shards is that of the latest, so that what happens here has one instant.
+/// Sets the time of all shards to that of the latest one, so that a request has one instant.
 fn align_time(participants: &mut [Participant<'_>]) {
     let readings = participants.iter().map(|participant| participant.shard.reading());
     let Some(Reading { time, nanos }) = readings.max_by_key(|reading| reading.nanos) else { return };
@@ -218,14 +218,14 @@ fn align_time(participants: &mut [Participant<'_>]) {
 }
 
 impl Shard {
-    /// A waiting claim over several keys is over: its stubs in this shard go, and whom they kept out comes in.
+    /// Removes the stubs in this shard of a multi-key claim that ended, and grants the waiters that they blocked.
     pub fn withdraw(&mut self, multi_key: &MultiKeyClaim, effects: &mut impl Effects) {
         for member in &multi_key.members {
             if member.shard != self.number || self.claims[member.claim].secret != member.id.secret {
                 continue;
             }
             if !self.is_stub(member) {
-                // It was reserved, and may have begun already: its home has not.
+                // The member was reserved and may have begun already, although its home has not.
                 self.end_granted_member(member.claim, effects);
             } else {
                 let entry = self.claims[member.claim].entry;
@@ -248,7 +248,7 @@ impl Shard {
         self.end_hold(claim, effects);
     }
 
-    /// The waiting claims over several keys that are at home here. For tests.
+    /// Returns the waiting multi-key claims with their home in this shard. For tests.
     pub fn waiting_multi_key_claims(&self) -> Vec<Arc<MultiKeyClaim>> {
         self.multi_key_claims_at_home(flag::STUB)
     }
@@ -268,14 +268,14 @@ impl Shard {
         claim.has(flag::STUB) && claim.secret == member.id.secret
     }
 
-    /// The claim of a member at this entry, unless it is over.
+    /// Returns the claim of a member at this key, unless it ended.
     fn member_at(&self, member: &Member, entry: KeyIx) -> Option<ClaimIx> {
         let claim = self.claims.get(member.claim)?;
         let is_same = claim.has(flag::LIVE) && claim.secret == member.id.secret && claim.entry == entry;
         is_same.then_some(member.claim)
     }
 
-    /// Whether a stub would be granted now if it were alone.
+    /// Whether a stub would be granted now if it were a claim of its own.
     fn is_stub_clear(&self, stub: ClaimIx, is_home: bool) -> bool {
         let claim = &self.claims[stub];
         let queue = &self.queues[self.keys.entries[claim.entry].queue()];
@@ -286,8 +286,8 @@ impl Shard {
                 || shared && queue.only_readers_before(&self.claims, &self.details, order)
         };
         let is_over = is_home && self.is_wait_over(stub);
-        // Shards hear of a lost connection one after the other; what the home has heard counts. A lane that is gone for ever
-        // may not get a hold anywhere.
+        // Shards learn of a lost connection one after the other, and the home decides. A closed lane may not get a hold
+        // in any shard.
         let is_listening = match self.lanes.lanes[claim.lane].state {
             LaneState::Open => !is_home || self.is_asker_there(stub),
             LaneState::Detached => !is_home,
@@ -300,27 +300,27 @@ impl Shard {
             && !self.is_entry_frozen(claim.entry)
     }
 
-    /// Whether this stub, or hold, is the one whose shard decides while the claim waits.
+    /// Whether this stub or hold is the home, whose shard decides while the claim waits.
     pub(super) fn is_home(&self, claim: ClaimIx) -> bool {
         let multi_key = self.details.get(self.claims[claim].detail).and_then(Detail::multi_key);
         multi_key.is_some_and(|multi_key| multi_key.id() == self.id(claim))
     }
 
-    /// The id by which a waiter is known: of a stub, that of its home.
+    /// Returns the id by which clients know a waiter: for a stub, the id of its home.
     pub(super) fn deciding_id(&self, claim: ClaimIx) -> ClaimId {
         let multi_key = self.details.get(self.claims[claim].detail).and_then(Detail::multi_key);
         multi_key.map_or_else(|| self.id(claim), |multi_key| multi_key.id())
     }
 
-    /// Says that a stub has become clear.
+    /// Requests a recheck of the claim of a stub that has become clear.
     pub(super) fn tell_clear(&self, stub: ClaimIx, effects: &mut impl Effects) {
         if let Some(multi_key) = self.details[self.claims[stub].detail].multi_key() {
             effects.recheck(multi_key);
         }
     }
 
-    /// A hold keeps the set of its siblings while it has a detail. A repeated request finds all of them by its request id, or, after a
-    /// restart, by its number.
+    /// Keeps the set of sibling keys in the detail of a hold. A repeated request finds all siblings by its request id
+    /// or, after a restart, by the number of the set.
     pub(super) fn keep_siblings(&mut self, claim: ClaimIx) {
         let detail = self.detail_mut(claim);
         if let Some(keys) = detail.multi_key().map(|multi_key| Arc::clone(&multi_key.keys)) {
@@ -328,7 +328,7 @@ impl Shard {
         }
     }
 
-    /// Makes a stub a hold, or has it reserved.
+    /// Makes a stub a hold, or reserves it.
     fn grant_stub(
         &mut self,
         claim: ClaimIx,

@@ -1,4 +1,4 @@
-//! Strings and sets of keys that the claims of one request share.
+//! Tests of the strings and key sets that the claims of one request share.
 
 use super::{AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey, acquire, key_set_number};
 use crate::effect::{Answer, Effects, Event, LogState};
@@ -10,7 +10,7 @@ use crate::shard::{AcquireOptions, Caller, Shard, ShardConfig};
 use crate::time::{Reading, Time};
 use std::sync::Arc;
 
-/// A shard of which one lane has asked for three keys, twice with the same request id.
+/// Returns a shard in which one lane has requested three keys, twice with the same request id.
 fn asked(key_is_held: bool) -> Shard {
     let mut shards = Shards::at(&[1000]);
     let [a, b, c] = [b"a", b"b", b"c"].map(|name| key(name, false));
@@ -29,7 +29,7 @@ fn asked(key_is_held: bool) -> Shard {
     shards.shards.remove(0).0
 }
 
-/// Metadata has up to 4 KiB, so 1,024 copies of it take milliseconds, and 4 MiB.
+/// Metadata has up to 4 KiB, so 1,024 copies of it would take milliseconds, and 4 MiB.
 #[test]
 fn claims_of_one_request_share_their_strings_and_key_set() {
     for key_is_held in [false, true] {
@@ -54,13 +54,13 @@ fn claims_of_one_request_share_their_strings_and_key_set() {
             );
         }
         assert_eq!(details[1].request_id.as_deref(), Some(&b"request"[..]));
-        // While it waits, the home is found by a string of its own.
+        // While the claim waits, its home is found by a string of its own.
         let (one, other) = (details[1].request_id.as_ref(), details[2].request_id.as_ref());
         assert!(one.zip(other).is_some_and(|(one, other)| Arc::ptr_eq(one, other)), "request id");
     }
 }
 
-/// Shards whose present is these instants, with a lane of one client in each.
+/// Shards with these current times, and a lane of one client in each.
 struct Shards {
     shards: Vec<(Shard, LaneIx)>,
     heard: Heard,
@@ -70,7 +70,7 @@ struct Shards {
 struct Heard {
     answers: Vec<Answer>,
     recheck_count: u32,
-    /// What each record says about the keys of the claim.
+    /// Key set number of each record of the claim.
     recorded_sets: Vec<Option<u64>>,
 }
 
@@ -110,7 +110,7 @@ impl Shards {
         Self { shards: instants.iter().enumerate().map(shard).collect(), heard: Heard::default() }
     }
 
-    /// Waits for as long as it takes.
+    /// Requests keys without a limit of the wait.
     fn acquire(&mut self, number: u32, keys: &[RequestedKey<'_>]) {
         self.acquire_with(number, keys, AcquireOptions::default());
     }
@@ -164,7 +164,7 @@ fn a_claim_has_at_least_one_key_and_at_most_the_maximum() {
         shards.acquire(1, &keys[..count]);
         let is_granted = matches!(shards.heard.answers[..], [Answer::GrantedMultiKey(_)]);
         assert_eq!(is_granted, is_accepted, "{count} keys");
-        // The same again has to wait.
+        // The same request must wait.
         shards.acquire(2, &keys[..count]);
         let waiting = shards.shards[0].0.waiting_multi_key_claims();
         let key_counts: Vec<usize> = waiting.iter().map(|multi_key| multi_key.key_count()).collect();
@@ -172,7 +172,7 @@ fn a_claim_has_at_least_one_key_and_at_most_the_maximum() {
     }
 }
 
-/// After a crash the server repeats the answer to the acquire, with all keys.
+/// After a crash, the server repeats the answer to the acquire, with all keys.
 #[test]
 fn the_log_records_the_key_set_of_claims_without_request_id() {
     let mut shards = Shards::at(&[1000]);
@@ -183,7 +183,7 @@ fn the_log_records_the_key_set_of_claims_without_request_id() {
     assert_eq!(shards.heard.recorded_sets, [Some(set), Some(set)]);
 }
 
-/// Each such effect makes a worker take the turns of all shards of the claim.
+/// Each recheck makes a worker take the turns of all shards of the claim.
 #[test]
 fn a_leaving_waiter_does_not_recheck_the_clear_writer_ahead_of_it() {
     let mut shards = Shards::at(&[1000]);
