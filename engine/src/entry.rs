@@ -185,7 +185,7 @@ impl Entry {
         self.flags |= flag::QUEUED | flag::POOL;
     }
 
-    /// Ends the pool of the key record. The caller then frees the record.
+    /// Removes the pool from its key record. The caller must then make the record idle.
     pub(crate) fn end_pool(&mut self) {
         self.flags &= !(flag::QUEUED | flag::POOL);
     }
@@ -357,6 +357,7 @@ impl KeyTable {
         let hash = self.hash(self.entries[index].namespace, self.key(index));
         self.index.remove(hash, index);
         let entry = &mut self.entries[index];
+        // The counter folds into the floor, so a later record of this key never starts below it.
         self.floor = self.floor.max(entry.fence);
         if entry.has(flag::LOCAL) {
             self.folded.push((entry.namespace, entry.key.bytes(&self.long_keys).into()));

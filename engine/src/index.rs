@@ -341,7 +341,7 @@ mod tests {
     use std::cell::Cell;
     use std::collections::BTreeMap;
 
-    /// Returns one hash that often collides in group and tag, and one that does not.
+    /// Returns two hashes: the first often collides in group and tag, the second rarely.
     fn hashes(seed: u64) -> [u64; 2] {
         let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         [mixed & 0x8000_0000_0000_0003, RandomState::with_seeds(1, 2, 3, 4).hash_one(seed)]

@@ -238,6 +238,7 @@ impl BucketTable {
             return Ok(allowance);
         }
         let (allowance, missing_ns) = throttle.decide(0);
+        // A full bucket needs no record, because it behaves like a new one.
         if missing_ns > 0 {
             self.insert(namespace, throttle, self.now_ns.saturating_add(missing_ns))?;
         }

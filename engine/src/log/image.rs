@@ -175,8 +175,8 @@ impl Image {
         }
     }
 
-    /// Drops ephemeral state, which survives only a clean stop. The clean stop wrote it, and the next start has
-    /// restored it.
+    /// Drops the ephemeral state of an earlier clean stop. The server that starts here has restored it to memory, and
+    /// only its own clean stop writes it again.
     fn forget_ephemeral(&mut self) {
         self.holds.retain(|_, hold| hold.scope.is_durable());
         for namespace in self.namespaces.values_mut() {

@@ -2,7 +2,7 @@
 //! and `image` is the state that they result in. Other modules describe the files and decide which of their contents to
 //! trust.
 //!
-//! No module opens a file or reads a clock. `docs/reference/log-format.md` describes every byte, and proves that no
+//! No module opens a file or reads a clock. `docs/reference/log-format.md` describes every byte, and explains why no
 //! acknowledged record is lost and no dropped record returns.
 
 pub mod block;

@@ -163,6 +163,7 @@ impl<F: Fold> Recovery<F> {
         // A segment that was begun just before a crash is newer than the superblock.
         let newest = superblock.generation.max(header.generation);
         let reason = loop {
+            // Behind the frame that the last start found, only frames of that start count.
             let oldest = if self.position.lsn < start.lsn { self.generation } else { newest };
             match self.frame(header, file, block, oldest..=newest)? {
                 Ok((frame, _)) if frame.fields.lsn == start.lsn && frame.checksum != start.checksum => {

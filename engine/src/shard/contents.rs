@@ -7,8 +7,8 @@ use crate::log::Record;
 
 impl Shard {
     /// Passes records to `put` that restore all counters, pools and holds of this shard, including ephemeral ones. The
-    /// result is the same as that of the log with [`record_ephemeral`](Self::record_ephemeral) at its end. The holds
-    /// include grants that are not durable yet, as the log does.
+    /// log gives the same result with [`record_ephemeral`](Self::record_ephemeral) at its end. The holds include grants
+    /// that are not durable yet, as the log does.
     pub fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>)) {
         put(&Record::Floor { fence: self.keys.floor() });
         for index in self.keys.entries.handles() {

@@ -96,7 +96,7 @@ impl Shard {
         self.lanes.drop_claim(lane);
     }
 
-    /// Continues to settle a lane when the budget has ended before, unless the lane was replaced.
+    /// Continues to settle a lane after the budget of a turn ended, unless the number of the lane was reused.
     pub(super) fn go_on_with_lane(&mut self, lane: LaneIx, number: WorkNumber, effects: &mut impl Effects) {
         let record = &mut self.lanes.lanes[lane];
         if record.settling == number {

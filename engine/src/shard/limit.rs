@@ -56,6 +56,9 @@ pub struct RequestedThrottle<'a> {
 
 /// Takes tokens from several buckets, from all or none, and answers for the tightest. `participants` are all their
 /// shards in rising order, each with its turn held.
+///
+/// # Panics
+/// Panics if the shard of a bucket is not among `participants`.
 pub fn throttle_all(
     participants: &mut [Participant<'_>],
     ticket: Ticket,

@@ -251,6 +251,7 @@ impl Shard {
             arrival: self.arrivals,
         };
         let fits = self.pool_at(known).is_none_or(|pool| {
+            // A try has no queue position, so it must not overtake any waiter.
             let overtakes = acquire.wait_ms == 0 && pool.waiter_count() > 0;
             !overtakes && pool.fits_newcomer(key_of(pool, order), *permits)
         });

@@ -88,6 +88,7 @@ impl Tree {
                 continue;
             };
             if self.recheck.agenda.first().is_some_and(|(earliest, _)| *earliest < due) {
+                // Another region has an earlier item, and claims must become clear in order of arrival.
                 self.set_cursor(region, due);
                 continue;
             }

@@ -88,6 +88,7 @@ impl Tree {
             self.leave_waiting(number);
             Order { arrival, item: number }
         };
+        // The recheck is scheduled before the item leaves its node, because a region keeps the node in the trie.
         if self.blocked_count > 0 {
             self.recheck_from(node, from);
         }

@@ -52,6 +52,9 @@ pub struct RequestedKey<'a> {
 }
 
 /// Serves an acquire of several keys. `participants` are all their shards in rising order, each with its turn held.
+///
+/// # Panics
+/// Panics if the shard of a key is not among `participants`.
 pub fn acquire(
     participants: &mut [Participant<'_>],
     ticket: Ticket,

@@ -32,6 +32,9 @@ pub struct Participant<'a> {
 
 /// Grants a waiting claim if all its stubs are clear. `participants` are all its shards in rising order, each with its
 /// turn held. Does nothing if the claim is already decided.
+///
+/// # Panics
+/// Panics if a shard of the claim is not among `participants`.
 pub fn recheck(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, effects: &mut impl Effects) {
     if !is_grantable(participants, multi_key) {
         return forget_frozen(participants, multi_key);
@@ -128,6 +131,9 @@ fn begin_multi_key(
 /// Ends the reservations of all keys of a claim at one instant. Otherwise a key could end, and its client learn of
 /// that, before the answer that grants the claim. `participants` are all its shards in rising order, each with its turn
 /// held.
+///
+/// # Panics
+/// Panics if a shard of the claim is not among `participants`.
 pub fn end_reservation(
     participants: &mut [Participant<'_>],
     end: ReservedEnd,
@@ -172,6 +178,9 @@ fn is_grantable(participants: &[Participant<'_>], multi_key: &MultiKeyClaim) -> 
 
 /// Whether a call of [`recheck`] for a waiting claim must be pending: all its stubs are clear, and its shards have no
 /// work left that could cause the call. For tests.
+///
+/// # Panics
+/// Panics if a shard of the claim is not among `participants`.
 pub fn is_grant_due(participants: &[Participant<'_>], multi_key: &MultiKeyClaim) -> bool {
     is_grantable(participants, multi_key) && participants.iter().all(|one| one.shard.work.is_empty())
 }
