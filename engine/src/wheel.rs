@@ -77,7 +77,7 @@ pub enum Popped {
         /// Instant for which the timer was set.
         at: Time,
     },
-    /// A timer moved to a lower level. The step did work, but nothing is due yet.
+    /// A timer moved to another slot. The step did work, but nothing is due yet.
     Moved,
     /// All timers of this instant were popped; the next one is later.
     EndOfInstant,
