@@ -1,8 +1,5 @@
 //! Reasons why a body cannot be decoded.
 
-use crate::error_code::ErrorCode;
-use crate::message::error::{ErrorAnswer, ErrorDetail};
-
 /// A malformed body. Each variant names the wrong field, so that the author of the sending peer can find the defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
@@ -105,18 +102,6 @@ impl DecodeError {
         match self {
             Self::TooLong { limit, .. } | Self::TooMany { limit, .. } => *limit as u64,
             _ => 0,
-        }
-    }
-
-    /// Returns the response that reports this error to the peer. `message` is the text of the error.
-    pub fn answer<'a>(&self, message: &'a str) -> ErrorAnswer<'a> {
-        ErrorAnswer {
-            code: ErrorCode::BadInput,
-            detail: ErrorDetail::Text {
-                value: self.limit(),
-                field: self.field().as_bytes(),
-                message: message.as_bytes(),
-            },
         }
     }
 }

@@ -163,6 +163,20 @@ impl<'a> ErrorAnswer<'a> {
     }
 }
 
+impl DecodeError {
+    /// Returns the response that reports this error to the peer. `message` is the text of the error.
+    pub fn answer<'a>(&self, message: &'a str) -> ErrorAnswer<'a> {
+        ErrorAnswer {
+            code: ErrorCode::BadInput,
+            detail: ErrorDetail::Text {
+                value: self.limit(),
+                field: self.field().as_bytes(),
+                message: message.as_bytes(),
+            },
+        }
+    }
+}
+
 impl std::fmt::Display for ErrorAnswer<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{}", self.code)?;
