@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use waymaker_engine::log::{Hold, Image, Item, Record, Started};
 use waymaker_engine::{ClaimId, Scope};
+use waymaker_log::{Hold, Image, Item, Record, Started};
 use waymaker_server::log::{AppendError, Device, Disk, Log, OpenOptions, Storage, keeper};
 
 /// Number of records appended together; about as many as in one group of a busy server.

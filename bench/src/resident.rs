@@ -110,7 +110,7 @@ impl Resident {
     fn slot(&self, index: usize) -> ClaimIx {
         let at = self.next + index;
         let at = if at < self.ids.len() { at } else { at - self.ids.len() };
-        ClaimId::slot_of(self.ids[at].place)
+        ClaimIx::named_by(self.ids[at])
     }
 }
 

@@ -43,6 +43,11 @@ pub(crate) mod flag {
     pub(crate) const RESERVED: u16 = 1 << 14;
     /// Its acquire was told that its outcome is unknown. Set beside `RESERVED`.
     pub(crate) const UNKNOWN: u16 = 1 << 15;
+
+    /// Returns the bit of a new claim with this scope. `Detail` has which of the durable scopes it is.
+    pub(crate) fn of_scope(scope: waymaker_log::Scope) -> u16 {
+        if scope.is_durable() { LOCAL } else { 0 }
+    }
 }
 
 /// One request for a key, and once granted, one hold.

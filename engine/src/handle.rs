@@ -1,5 +1,7 @@
 //! Typed handles of records in slabs.
 
+use waymaker_log::ClaimId;
+
 /// Number of a record in one kind of slab. A handle alone identifies nothing for long: records are reused, so a handle from an earlier
 /// turn is compared with the secret, generation or bytes of its record.
 pub(crate) trait Handle: Copy + Eq + std::fmt::Debug {
@@ -95,6 +97,20 @@ handle! {
     /// A claim of a shard.
     pub ClaimIx
 }
+impl ClaimIx {
+    /// Returns the handle that an id names. There may be no such claim, or another one by now.
+    #[inline]
+    pub fn named_by(id: ClaimId) -> Self {
+        Self::named_by_place(id.place)
+    }
+
+    /// Returns the handle that the place of an id names. There may be no such claim, or another one by now.
+    #[inline]
+    pub fn named_by_place(place: u64) -> Self {
+        Self::new(ClaimId::slot_of(place))
+    }
+}
+
 handle! {
     /// A lane of a shard.
     pub LaneIx

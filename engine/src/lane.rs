@@ -6,12 +6,12 @@ use crate::claim::{Claim, Detail, flag};
 use crate::handle::{ClaimIx, DetailIx, KeyIx, LaneIx};
 use crate::ids::LaneAddress;
 use crate::index::HashIndex;
-use crate::log::SessionTag;
 use crate::slab::Slab;
 use crate::steps::WorkNumber;
 use crate::time::Time;
 use ahash::RandomState;
 use std::sync::Arc;
+use waymaker_log::SessionTag;
 
 /// State of a lane in a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

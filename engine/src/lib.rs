@@ -24,7 +24,6 @@ mod limiter;
 pub mod limits;
 mod line;
 mod list;
-pub mod log;
 pub mod mailbox;
 mod measure;
 mod multi_key_claim;

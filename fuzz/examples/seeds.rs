@@ -1,14 +1,14 @@
 //! Writes the inputs that the kept corpus was made from: `cargo run --example seeds -- FOLDER` fills `FOLDER/TARGET` for each target.
 //! `fuzz/README.md` says how the corpus is made of them.
 
-#[path = "../../engine/tests/log/fixture.rs"]
+#[path = "../../log/tests/fixtures/fixture.rs"]
 mod fixture;
 
 use fixture::Fixture;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
-use waymaker_engine::log::{Durable, FileName, FileReader, Fold, Superblock, read_log};
+use waymaker_log::{Durable, FileName, FileReader, Fold, Superblock, read_log};
 use waymaker_fuzz::{contracts, web_socket};
 use waymaker_protocol::frame::HEADER_LEN;
 

@@ -6,7 +6,7 @@ use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use waymaker_engine::log::BACKUP_SUPERBLOCK_NAME;
+use waymaker_log::BACKUP_SUPERBLOCK_NAME;
 
 const LOCK_TRIES: u32 = 5;
 const LOCK_WAIT: Duration = Duration::from_millis(50);

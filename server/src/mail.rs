@@ -4,11 +4,11 @@ use crate::namespaces::Looking;
 use crate::worker::{Broadcast, ConnectionKey, CountedClaims, LaneClosing, Vacancy};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use waymaker_engine::log::SessionTag;
 use waymaker_engine::multi_key::MultiKeyClaim;
 use waymaker_engine::{
     Access, Answer, Event, LaneAddress, Pass, Reading, Reserved, ReservedEnd, ReservedMultiKey, Ticket, Time,
 };
+use waymaker_log::SessionTag;
 use waymaker_protocol::NamespaceKind;
 
 /// A message to one worker.

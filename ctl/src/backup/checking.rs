@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use waymaker_engine::log::{BACKUP_SUPERBLOCK_NAME, Superblock, Tail};
+use waymaker_log::{BACKUP_SUPERBLOCK_NAME, Superblock, Tail};
 
 use super::manifest::{FileEntry, MANIFEST_NAME, Manifest};
 use super::problem::{BackupError, failed};
@@ -96,6 +96,6 @@ fn end_of(look: &Look, superblock: &Superblock) -> String {
         Outcome::Whole(Tail::Torn { offset } | Tail::OutOfOrder { offset, .. }) => *offset,
         _ => return String::new(),
     };
-    let segment = waymaker_engine::log::FileName::Segment(superblock.last_segment);
+    let segment = waymaker_log::FileName::Segment(superblock.last_segment);
     format!("{segment}, byte {offset}: ")
 }

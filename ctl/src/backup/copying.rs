@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use indicatif::ProgressBar;
-use waymaker_engine::log::{BACKUP_SUPERBLOCK_NAME, BLOCK_LEN, FileName, Superblock};
+use waymaker_log::{BACKUP_SUPERBLOCK_NAME, BLOCK_LEN, FileName, Superblock};
 
 use super::interrupt::Interrupt;
 use super::manifest::CHUNK_LEN;

@@ -21,7 +21,7 @@ mod target;
 use std::path::Path;
 use std::time::SystemTime;
 
-use waymaker_engine::log::{FileName, Superblock};
+use waymaker_log::{FileName, Superblock};
 
 use crate::exit::Exit;
 use crate::log::directory::DataDirectory;

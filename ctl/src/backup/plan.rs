@@ -13,7 +13,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use waymaker_engine::log::{Image, Superblock};
+use waymaker_log::{Image, Superblock};
 
 use super::manifest::{Manifest, TakenAt};
 use super::problem::BackupError;
@@ -90,7 +90,7 @@ fn wait_ms(superblock: &Superblock, longest_lease: Option<Duration>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use waymaker_engine::log::Losses;
+    use waymaker_log::Losses;
 
     const TAKEN_MS: u64 = 1_795_000_000_000;
 

@@ -8,8 +8,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use waymaker_engine::ClaimId;
-use waymaker_engine::log::{
+use waymaker_log::ClaimId;
+use waymaker_log::{
     Image, Item, Losses, Position, Record, SnapshotHeader, Started, Superblock, Temporary, write_records,
 };
 
@@ -75,9 +75,8 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<Restored, BackupEr
 
 /// Returns the holds that end by themselves. A registration has a value, so it is kept with its lease.
 fn leased(image: &Image) -> Vec<ClaimId> {
-    let is_leased = |hold: &waymaker_engine::log::Hold<'_>| {
-        !hold.endless && !matches!(hold.item, Item::Registration { .. })
-    };
+    let is_leased =
+        |hold: &waymaker_log::Hold<'_>| !hold.endless && !matches!(hold.item, Item::Registration { .. });
     image.holds().filter(is_leased).map(|hold| hold.id).collect()
 }
 

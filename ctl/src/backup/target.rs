@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use waymaker_engine::log::{FileName, Superblock, Temporary};
+use waymaker_log::{FileName, Superblock, Temporary};
 
 use super::problem::{BackupError, failed};
 use crate::files::Directory;

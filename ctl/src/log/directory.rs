@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use waymaker_engine::log::{BLOCK_LEN, Damage, FileName};
+use waymaker_log::{BLOCK_LEN, Damage, FileName};
 
 /// A data directory.
 #[derive(Debug)]

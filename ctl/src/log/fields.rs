@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use waymaker_client::{LockId, NamespaceKind};
-use waymaker_engine::log::{Hold, Item, Record};
-use waymaker_engine::{ClaimId, Scope};
+use waymaker_log::{ClaimId, Scope};
+use waymaker_log::{Hold, Item, Record};
 
 /// A value.
 #[derive(Debug)]

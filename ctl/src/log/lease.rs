@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use waymaker_client::{BootClock, Clock};
-use waymaker_engine::log::{Hold, Item, Started};
+use waymaker_log::{Hold, Item, Started};
 
 /// Remaining lease of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

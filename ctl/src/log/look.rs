@@ -5,7 +5,7 @@ use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use waymaker_client::NamespaceKind;
-use waymaker_engine::log::{
+use waymaker_log::{
     Copy, FileName, FileReader, Found, SegmentHeader, SnapshotHeader, Superblock, SuperblockError, Tail,
     Unread, read_log,
 };

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use waymaker_client::path_segments;
-use waymaker_engine::log::{Losses, Record, Tail};
+use waymaker_log::{Losses, Record, Tail};
 
 use super::fields::{Field, Namespaces, fields, kind_name};
 use super::lease::{Left, Now};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use waymaker_client::Quoted;
-use waymaker_engine::log::{FileName, Hold, Item, Losses, Tail};
+use waymaker_log::{FileName, Hold, Item, Losses, Tail};
 
 use super::fields::{Field, id_text, kind_name, scope_name};
 use super::lease::{Left, Now};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use waymaker_engine::log::{Contradiction, Damage, FileName, SuperblockError};
+use waymaker_log::{Contradiction, Damage, FileName, SuperblockError};
 
 #[derive(Debug)]
 pub(crate) enum Problem {

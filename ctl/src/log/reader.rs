@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use waymaker_engine::log::{BLOCK_LEN, BadRecord, Durable, FileName, Fold, FrameHeader, Image, Record};
+use waymaker_log::{BLOCK_LEN, BadRecord, Durable, FileName, Fold, FrameHeader, Image, Record};
 
 use super::fields::{Field, Namespaces, fields};
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use waymaker_client::{Client, FenceScope};
-use waymaker_engine::log::Superblock;
+use waymaker_log::Superblock;
 
 use crate::output::objects;
 use crate::program::{Running, ctl, eventually, output, rest, stderr, stdout};

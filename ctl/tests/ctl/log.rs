@@ -8,7 +8,7 @@ use std::process::Output;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use waymaker_engine::log::frame::FORMAT_VERSION;
+use waymaker_log::frame::FORMAT_VERSION;
 
 use crate::program::{Running, ctl, output, soon, stderr, stdout};
 use crate::real::{RealServer, server};

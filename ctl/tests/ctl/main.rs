@@ -13,7 +13,7 @@ mod dynamodb;
 mod edges;
 mod elect;
 mod fake;
-#[path = "../../../engine/tests/log/fixture.rs"]
+#[path = "../../../log/tests/fixtures/fixture.rs"]
 mod fixture;
 mod kinds;
 mod log;

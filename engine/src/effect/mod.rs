@@ -20,10 +20,10 @@ pub use status::{
 };
 
 use crate::ids::{ClaimId, LaneAddress, Ticket};
-use crate::log::Record;
 use crate::measure::Measure;
 use crate::multi_key_claim::MultiKeyClaim;
 use std::sync::Arc;
+use waymaker_log::Record;
 
 /// Receiver of the effects of a turn, in the order in which they became true. The worker delivers them.
 pub trait Effects {

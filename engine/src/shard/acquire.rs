@@ -74,15 +74,7 @@ impl Acquire<'_> {
             | if self.shared { flag::SHARED } else { 0 }
             | if self.session_lease { flag::SESSION_LEASE } else { 0 }
             | if clamped { flag::CLAMPED } else { 0 }
-            | self.options.map_or(0, |options| options.scope.claim_flag())
-    }
-}
-
-impl Scope {
-    /// Returns the flag of a claim that waits or is about to be granted. The claim's detail distinguishes both durable
-    /// scopes.
-    pub(super) fn claim_flag(self) -> u16 {
-        if self.is_durable() { flag::LOCAL } else { 0 }
+            | self.options.map_or(0, |options| flag::of_scope(options.scope))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Shard;
 use crate::claim::flag;
 use crate::entry::{self, Kind};
-use crate::log::Record;
+use waymaker_log::Record;
 
 impl Shard {
     /// Passes records to `put` that restore all counters, pools and holds of this shard, including ephemeral ones. The

@@ -10,8 +10,8 @@ use crate::entry::{self, Kind};
 use crate::handle::{ClaimIx, KeyIx};
 use crate::ids::{CounterName, Scope, Ticket};
 use crate::lane::LaneState;
-use crate::log::{Hold, Item, Record};
 use crate::time::{Nanos, Time};
+use waymaker_log::{Hold, Item, Record};
 
 impl Shard {
     /// Sets the state of the log, and the number of the shard's last durable record. Called at the beginning of a turn.

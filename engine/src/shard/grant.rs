@@ -20,7 +20,7 @@ impl Grant {
     #[inline]
     fn of(claim: &Claim, shard: u16, slot: ClaimIx, now: Time) -> Self {
         Self {
-            id: ClaimId::new(shard, slot, claim.generation, claim.secret),
+            id: ClaimId::new(shard, slot.number(), claim.generation, claim.secret),
             fence: claim.fence,
             remaining_ms: remaining_ms(claim.deadline, now),
             clamped: claim.has(flag::CLAMPED),

@@ -7,10 +7,10 @@ use crate::effect::{Answer, CancelReason, Effects, Refusal};
 use crate::handle::{ClaimIx, LaneIx};
 use crate::ids::LaneAddress;
 use crate::lane::LaneState;
-use crate::log::SessionTag;
 use crate::measure::{LossReason, Measure};
 use crate::time::Time;
 use std::sync::Arc;
+use waymaker_log::SessionTag;
 
 impl Shard {
     /// Returns the number of a lane in this shard, which the lane keeps until it is closed.

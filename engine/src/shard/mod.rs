@@ -451,7 +451,7 @@ impl Shard {
 
     fn id(&self, claim: ClaimIx) -> ClaimId {
         let Claim { generation, secret, detail, .. } = self.claims[claim];
-        let id = ClaimId::new(self.number, claim, generation, secret);
+        let id = ClaimId::new(self.number, claim.number(), generation, secret);
         let restored_place = self.details.get(detail).and_then(|detail| detail.restored_place);
         ClaimId { place: restored_place.unwrap_or(id.place), ..id }
     }
@@ -459,7 +459,7 @@ impl Shard {
     /// Returns the live claim with this id from a client, if it is in this namespace and, if given, for this key.
     #[inline]
     fn claim_of(&self, id: ClaimId, namespace: u16, key: Option<&[u8]>) -> Result<ClaimIx, Refusal> {
-        let mut slot = ClaimId::slot_of(id.place);
+        let mut slot = ClaimIx::named_by(id);
         let mut generation = ClaimId::generation_of(id.place);
         if !self.restored.is_empty() {
             (slot, generation) = self.restored_place(id);

@@ -11,9 +11,9 @@ use crate::handle::{ClaimIx, KeyIx, LaneIx, PoolIx};
 use crate::ids::ClaimId;
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, POSITION_COUNT_MAX};
 use crate::list::ClaimList;
-use crate::log::Record;
 use crate::measure::{FreedAt, Measure};
 use crate::pool::{Pool, PoolKey, PoolOrder, TooBig};
+use waymaker_log::Record;
 
 /// Request for permits of one pool.
 #[derive(Clone, Copy, Debug)]
@@ -279,7 +279,7 @@ impl Shard {
         let flags = flag::LIVE
             | if acquire.session_lease { flag::SESSION_LEASE } else { 0 }
             | if clamped { flag::CLAMPED } else { 0 }
-            | options.scope.claim_flag();
+            | flag::of_scope(options.scope);
         let claim = self.new_claim(caller.lane, entry, flags);
         self.note_options(claim, caller.ticket.number, lease_ms, options, order, links || waits);
         self.detail_mut(claim).extra = Extra::Permits(*permits);

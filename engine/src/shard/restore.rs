@@ -8,13 +8,13 @@ use crate::entry;
 use crate::handle::{ClaimIx, KeyIx};
 use crate::ids::{ClaimId, LaneAddress, Scope};
 use crate::lane::LaneState;
-use crate::log::image::KeyCounter;
-use crate::log::{Hold, Item};
 use crate::pool::PoolOrder;
 use crate::registrations::Registrations;
 use crate::time::Time;
 use crate::tree::TreeItem;
 use std::sync::Arc;
+use waymaker_log::image::KeyCounter;
+use waymaker_log::{Hold, Item};
 
 /// Returns the address of a lane that represents all lost lanes of this namespace from an earlier server process. No
 /// client ever uses it.
@@ -182,7 +182,7 @@ impl Shard {
     pub(super) fn restored_place(&self, id: ClaimId) -> (ClaimIx, u16) {
         match self.restored.get(&id) {
             Some(claim) => (*claim, self.claims[*claim].generation),
-            None => (ClaimId::slot_of(id.place), ClaimId::generation_of(id.place)),
+            None => (ClaimIx::named_by(id), ClaimId::generation_of(id.place)),
         }
     }
 }

@@ -135,7 +135,7 @@ impl Shard {
             | if acquire.session_lease { flag::SESSION_LEASE } else { 0 }
             | if clamped { flag::CLAMPED } else { 0 }
             | if endless { flag::ENDLESS } else { 0 }
-            | options.scope.claim_flag();
+            | flag::of_scope(options.scope);
         let order = self.order_of_newcomer(0);
         let claim = self.new_claim(caller.lane, entry, flags);
         let later = self.enters_later(space, items);

@@ -2,8 +2,8 @@
 
 use crate::recorder::{Recorder, Written};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use waymaker_engine::log::{Durable, Image, Record, Started};
 use waymaker_engine::{Answer, ClaimId, Grant, LogState, QuorumQuestion, Time, WhenDurable};
+use waymaker_log::{Durable, Image, Record, Started};
 
 /// Milliseconds between the beginning of a boot and that of 1970, for the first boot.
 const UNIX_LESS_BOOT_MS: i64 = 1_000_000;

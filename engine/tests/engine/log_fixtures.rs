@@ -1,6 +1,6 @@
 //! Logs of released servers: recovery finds in each what its server had promised, in this version and in every later one.
 
-use waymaker_engine::log::frame::FORMAT_VERSION;
+use waymaker_log::frame::FORMAT_VERSION;
 
 use crate::fixture::{Fact, Fixture, NAMES, folder, pack, recovered, unpack};
 use crate::frozen_folder::FrozenFolder;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use waymaker_engine::log::frame::FORMAT_VERSION;
-use waymaker_engine::log::{Hold, Item, Record, SessionTag, Started};
 use waymaker_engine::{ClaimId, Scope};
+use waymaker_log::frame::FORMAT_VERSION;
+use waymaker_log::{Hold, Item, Record, SessionTag, Started};
 
 use crate::fixture::folder;
 

@@ -10,7 +10,7 @@ mod exhaustive;
 mod fake_log;
 mod fake_quorum;
 mod fan_outs;
-#[path = "../log/fixture.rs"]
+#[path = "../../../log/tests/fixtures/fixture.rs"]
 mod fixture;
 mod forgetting;
 #[path = "../../../protocol/tests/protocol/frozen_folder.rs"]

@@ -5,12 +5,12 @@ use crate::fake_log::FakeLog;
 use crate::fake_quorum::FakeQuorum;
 use crate::recorder::{FollowUp, Recorder};
 use std::sync::Arc;
-use waymaker_engine::log::{Image, Item, SessionTag};
 use waymaker_engine::multi_key::{self, MultiKeyClaim, Participant};
 use waymaker_engine::{
     Effects, LaneAddress, LaneIx, Limits, LogState, QuorumState, ReservedEnd, ReservedMultiKey, Shard,
     ShardConfig, Time, WhenDurable,
 };
+use waymaker_log::{Image, Item, SessionTag};
 
 /// Turns after which a shard must have no work left.
 const TURNS_MAX: u32 = 1 << 20;

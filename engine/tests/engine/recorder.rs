@@ -4,9 +4,9 @@ use crate::fake_log::encoded;
 pub(crate) use crate::judge::Effect;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use waymaker_engine::log::Record;
 use waymaker_engine::multi_key::MultiKeyClaim;
 use waymaker_engine::{Answer, Effects, Event, LaneAddress, QuorumQuestion, Ticket, WhenDurable};
+use waymaker_log::Record;
 
 /// What a turn leaves to be done with the turns of other shards.
 #[derive(Debug)]

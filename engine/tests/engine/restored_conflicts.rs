@@ -1,7 +1,7 @@
 //! Logs with holds that exclude each other: a shard refuses to restore them.
 
-use waymaker_engine::log::{Hold, Item};
 use waymaker_engine::{ClaimId, Limits, Refusal, Scope, Shard, ShardConfig, Time};
+use waymaker_log::{Hold, Item};
 
 use crate::recorder::Recorder;
 

@@ -3,13 +3,13 @@
 use crate::node::{Node, Places};
 use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
-use waymaker_engine::log::image::KeyCounter;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
     Account, Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, Grant, Holder, LaneAddress,
     Lease, Limits, LogState, PoolOrder, Quotas, Refusal, Register, Resource, Scope, Terms, Ticket, Time,
     TreeItem,
 };
+use waymaker_log::image::KeyCounter;
 
 const START: Time = Time::from_millis(1000);
 /// A namespace without terms.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use waymaker_engine::log::{Damage, FileName, FileReader, Image, SEGMENT_LEN_MIN, Superblock, read_log};
+use waymaker_log::{Damage, FileName, FileReader, Image, SEGMENT_LEN_MIN, Superblock, read_log};
 use waymaker_fuzz::bytes::Bytes;
 
 /// The files of a data directory.

@@ -1,14 +1,14 @@
 //! Changed data directories of released servers.
 
-#[path = "../../../engine/tests/log/fixture.rs"]
+#[path = "../../../log/tests/fixtures/fixture.rs"]
 mod fixture;
 
 use crate::files::Files;
 use fixture::Fixture;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use waymaker_engine::log::frame::{self, FRAME_LIMIT, HEADER_LEN};
-use waymaker_engine::log::{BLOCK_LEN, FileName};
+use waymaker_log::frame::{self, FRAME_LIMIT, HEADER_LEN};
+use waymaker_log::{BLOCK_LEN, FileName};
 use waymaker_fuzz::bytes::Bytes;
 
 /// Offsets in a frame: its generation, the length of its payload, the checksums of the previous frame, of the frame and of its header.

@@ -1,8 +1,8 @@
 //! An intact log with any records.
 
 use crate::files::Files;
-use waymaker_engine::log::frame::{self, payload_limit};
-use waymaker_engine::log::{
+use waymaker_log::frame::{self, payload_limit};
+use waymaker_log::{
     BLOCK_LEN, Durable, FileName, FrameFields, Position, SEGMENT_LEN_MIN, SegmentHeader, SnapshotHeader,
     Superblock, write_records,
 };

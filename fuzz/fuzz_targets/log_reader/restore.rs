@@ -1,7 +1,7 @@
 //! Restores a node from a log, as a server does.
 
 use std::sync::Arc;
-use waymaker_engine::log::{Image, Started};
+use waymaker_log::{Image, Started};
 use waymaker_engine::{Limits, Time};
 use waymaker_server::clock::Clock;
 use waymaker_server::limits::SESSION_VACANT_MS;

@@ -3,7 +3,7 @@
 use crate::clock::ManualClock;
 use crate::log::ManualLog;
 use std::sync::Arc;
-use waymaker_engine::log::Started;
+use waymaker_log::Started;
 use waymaker_engine::{Limits, Time};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Event, LockId, Response, SessionId, next_frame};

@@ -196,7 +196,8 @@ impl ReadBarrier {
 
     /// Returns the next step of the present sweep. The worker has `connection_count` connections.
     ///
-    /// # Panics If there is no sweep.
+    /// # Panics
+    /// If there is no sweep.
     pub fn poll_sweep(&mut self, connection_count: usize) -> SweepNext {
         let mut sweep = self.sweep.take().expect("a sweep has started");
         loop {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use waymaker_engine::log::FileName;
-pub(super) use waymaker_engine::log::Temporary;
+use waymaker_log::FileName;
+pub(super) use waymaker_log::Temporary;
 
 use super::storage::Storage;
 

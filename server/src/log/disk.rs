@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::{self, FsType, statfs};
-use waymaker_engine::log::{BLOCK_LEN, FileReader};
+use waymaker_log::{BLOCK_LEN, FileReader};
 
 use super::map::MappedFile;
 use super::storage::{SegmentFile, Storage};
@@ -34,7 +34,8 @@ impl Device {
     /// Returns the device for the file system of this directory, and a warning for the operator. A map needs room
     /// that is reserved permanently, which copy-on-write file systems do not promise.
     ///
-    /// # Errors If the type of the file system cannot be determined.
+    /// # Errors
+    /// If the type of the file system cannot be determined.
     pub fn suitable(directory: &Path) -> io::Result<(Self, Option<&'static str>)> {
         let kind = statfs(directory)?.filesystem_type();
         Ok(if [statfs::EXT4_SUPER_MAGIC, XFS_MAGIC].contains(&kind) {

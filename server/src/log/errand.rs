@@ -4,7 +4,7 @@
 use super::keeper::{self, CompactError, Space};
 use super::{CompactionPlan, Dead, Storage};
 use std::io;
-use waymaker_engine::log::Image;
+use waymaker_log::Image;
 
 /// One errand.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use waymaker_engine::log::{
+use waymaker_log::{
     self, Damage, FileName, Fold, SnapshotHeader, Source, Temporary, fold_snapshot, read_sealed,
 };
 
@@ -45,7 +45,8 @@ impl CompactError {
 /// Creates the spare and the reserve segment if they are missing. Must be called at the start, after each new
 /// segment, and from time to time while space is low.
 ///
-/// # Errors If the disk fails. A full disk is not an error.
+/// # Errors
+/// If the disk fails. A full disk is not an error.
 pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
     for (file, temporary) in [(FileName::Reserve, Temporary::Reserve), (FileName::Spare, Temporary::Spare)] {
         let files = storage.list()?;
@@ -66,7 +67,8 @@ pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
 /// Folds the segments of this plan and the snapshot before them into a new snapshot. When it is durable,
 /// [`Log::compacted`](super::Log::compacted) adopts it, and [`remove`] removes the files that it replaces.
 ///
-/// # Errors If something is damaged, or the disk is full or fails. The log is unchanged then.
+/// # Errors
+/// If something is damaged, or the disk is full or fails. The log is unchanged then.
 pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<(), CompactError> {
     let mut read_file = |file| open(storage, file);
     let previous = plan.previous_snapshot;
@@ -82,12 +84,13 @@ pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<
         next_segment,
     };
     let grouped = recovery.into_grouped();
-    Ok(write_snapshot(storage, snapshot.number, &mut |out| log::write_snapshot(&snapshot, &grouped, out))?)
+    Ok(write_snapshot(storage, snapshot.number, &mut |out| waymaker_log::write_snapshot(&snapshot, &grouped, out))?)
 }
 
 /// Removes files that are no longer needed, because a compaction replaced them or a crash left them incomplete.
 ///
-/// # Errors If the disk fails. The next start removes the remaining files.
+/// # Errors
+/// If the disk fails. The next start removes the remaining files.
 pub fn remove(storage: &dyn Storage, dead: &Dead) -> io::Result<()> {
     let directory = Directory::list(storage)?;
     let mut is_any = false;

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use waymaker_engine::log::{
+use waymaker_log::{
     BLOCK_LEN, BadRecord, Damage, Durable, FRAME_LIMIT, FileName, Fold, FrameFields, LastSegment, Origin,
     Position, Record, Records, SegmentHeader, SnapshotHeader, Source, Superblock, frame, write_records,
 };
@@ -120,7 +120,8 @@ impl Log {
     /// [`flush`](Self::flush) has returned. A frame without records is allowed. It tells recovery that the frames
     /// before it were durable, and since when.
     ///
-    /// # Errors If the records form no valid frame, there is no room for another segment, or the disk failed.
+    /// # Errors
+    /// If the records form no valid frame, there is no room for another segment, or the disk failed.
     pub fn append(&mut self, records: &[u8], record_count: u32) -> Result<Written, AppendError> {
         self.check()?;
         if records.len() > self.records_limit() || Records::check(records, record_count).is_none() {
@@ -150,7 +151,8 @@ impl Log {
     /// Makes every appended frame durable. `now_ms` reads the boot-time clock once that is done. The next frame
     /// contains the returned value.
     ///
-    /// # Errors If the disk failed, now or before. The process must then end: no record that was not durable may be
+    /// # Errors
+    /// If the disk failed, now or before. The process must then end: no record that was not durable may be
     /// acknowledged.
     pub fn flush(&mut self, now_ms: impl FnOnce() -> u64) -> io::Result<Durable> {
         self.sync()?;
@@ -189,7 +191,8 @@ impl Log {
 
     /// Raises the floor of fences to at least this value, durably.
     ///
-    /// # Errors If the disk failed, now or before.
+    /// # Errors
+    /// If the disk failed, now or before.
     pub fn raise_floor(&mut self, fence_floor: u64) -> io::Result<()> {
         if fence_floor <= self.superblock().fence_floor {
             return self.check();
@@ -199,7 +202,8 @@ impl Log {
 
     /// Notes durably that a lease of this length may be granted.
     ///
-    /// # Errors If the disk failed, now or before.
+    /// # Errors
+    /// If the disk failed, now or before.
     pub fn note_longest_lease(&mut self, lease_ms: u64) -> io::Result<()> {
         if lease_ms <= self.superblock().longest_lease_ms {
             return self.check();
@@ -209,14 +213,16 @@ impl Log {
 
     /// Notes durably that records were given up.
     ///
-    /// # Errors If the disk failed, now or before.
+    /// # Errors
+    /// If the disk failed, now or before.
     pub fn note_losses(&mut self) -> io::Result<()> {
         self.update(Superblock::note_losses)
     }
 
     /// Notes durably that all holds that may have been lost have expired.
     ///
-    /// # Errors If the disk failed, now or before.
+    /// # Errors
+    /// If the disk failed, now or before.
     pub fn end_losses(&mut self) -> io::Result<()> {
         self.update(|superblock| superblock.losses = None)
     }
@@ -236,7 +242,8 @@ impl Log {
     /// Adopts the snapshot that [`super::keeper::compact`] wrote for this plan. Returns the files that may be removed
     /// now. The previous snapshot stays for one round.
     ///
-    /// # Errors If the disk failed, now or before.
+    /// # Errors
+    /// If the disk failed, now or before.
     pub fn compacted(&mut self, plan: &CompactionPlan) -> io::Result<Dead> {
         self.check()?;
         let superblock = self.superblock();
@@ -254,7 +261,8 @@ impl Log {
     /// Ends the log so that the next start knows that no record is missing. All frames are durable then. Returns the
     /// ended log.
     ///
-    /// # Errors If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame found no room. Frames
+    /// # Errors
+    /// If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame found no room. Frames
     /// that were durable stay so.
     pub fn close_clean(mut self, now_ms: impl FnOnce() -> u64) -> Result<Self, AppendError> {
         self.flush(now_ms)?;
@@ -271,7 +279,8 @@ impl Log {
     /// Replaces all files of an ended log by a snapshot, so that damage to them no longer matters. `contents`
     /// provides records, each without its length, that result in the same state as the log. Returns the log.
     ///
-    /// # Errors If the disk failed, now or before; [`AppendError::NoSpace`] if the snapshot or the segment after it
+    /// # Errors
+    /// If the disk failed, now or before; [`AppendError::NoSpace`] if the snapshot or the segment after it
     /// found no room. Frames that were durable stay so.
     pub fn replace(mut self, contents: &mut Source<'_>) -> Result<Self, AppendError> {
         // The segment in use may be the damaged file.
@@ -287,7 +296,8 @@ impl Log {
     /// Checks that the next start would find this log: its directory, and in it its superblock. If other files
     /// replaced them, the server still wrote to the old files.
     ///
-    /// # Errors If the next start would not find it.
+    /// # Errors
+    /// If the next start would not find it.
     pub fn find(&self) -> io::Result<()> {
         if let Some(file) = Directory::list(&*self.storage)?.not_a_file() {
             return Err(io::Error::other(OpenError::NotAFile(file)));
@@ -301,7 +311,8 @@ impl Log {
 
     /// Reads an ended log as the next start will.
     ///
-    /// # Errors If that start would refuse it.
+    /// # Errors
+    /// If that start would refuse it.
     pub fn verify(&self) -> Result<(), Damage> {
         let unreadable = |error: io::Error| Damage::Unreadable {
             file: FileName::Superblock,

@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
-use waymaker_engine::log::{
+use waymaker_log::{
     Damage, FileName, Fold, Found, LastSegment, Losses, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock,
     SuperblockError, Tail,
 };
 
-use waymaker_engine::log::frame::known_versions;
+use waymaker_log::frame::known_versions;
 
 use super::directory::Directory;
 use super::keeper;
@@ -114,7 +114,8 @@ impl Log {
     /// Opens the log in this directory to append after its last frame. No other process may use the directory. An
     /// empty directory becomes an empty log. First of all, all bytes that an earlier process wrote are made durable.
     ///
-    /// # Errors If the state of the files cannot result from a crash; the error names the file and the byte. Or if
+    /// # Errors
+    /// If the state of the files cannot result from a crash; the error names the file and the byte. Or if
     /// the disk fails.
     pub fn open<F: Fold>(
         storage: Arc<dyn Storage>,

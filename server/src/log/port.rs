@@ -9,8 +9,8 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use waymaker_engine::log::Record;
 use waymaker_engine::{LogState, Time};
+use waymaker_log::Record;
 
 /// Records of one or more turns, and the work that waits for them. A batch becomes durable as a whole, or not at all.
 #[derive(Debug, Default)]
@@ -207,8 +207,8 @@ impl LogStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use waymaker_engine::log::{Hold, Item, SessionTag};
     use waymaker_engine::{ClaimId, Scope};
+    use waymaker_log::{Hold, Item, SessionTag};
 
     /// After a loss of records, grants resume only when the longest lease that they may have granted has expired.
     #[test]

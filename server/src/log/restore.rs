@@ -7,12 +7,12 @@ use crate::namespaces::NamespaceChange;
 use crate::node::Node;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use waymaker_engine::log::{Hold, Image, Item, Record, SessionTag};
 use waymaker_engine::multi_key::key_set_number;
 use waymaker_engine::{
     Answer, ClaimId, Effects, Event, Grant, KeyGrant, LaneAddress, LogState, Refusal, Shard, Ticket, Time,
     WhenDurable,
 };
+use waymaker_log::{Hold, Image, Item, Record, SessionTag};
 use waymaker_protocol::{NamespaceKind, Readable, SessionId};
 
 /// Restored state that is not in the shards.
@@ -97,7 +97,8 @@ impl Node {
 
     /// Restores the state of an image into this node, which has not served any client yet.
     ///
-    /// # Errors If the image contradicts itself.
+    /// # Errors
+    /// If the image contradicts itself.
     pub fn restore(&mut self, image: &Image, now: Time) -> Result<RestoredCounts, RestoreError> {
         let mut restoring = Restoring::new(self, image, now)?;
         restoring.counters(image);
@@ -129,7 +130,8 @@ impl Node {
     /// Passes records to `put` that produce the whole state from nothing, including ephemeral holds. The record of
     /// the server's start precedes them. No worker may be running.
     ///
-    /// # Panics If a worker is still running.
+    /// # Panics
+    /// If a worker is still running.
     pub fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>)) {
         let namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
         for (number, name, kind) in namespaces.by_number(0) {

@@ -13,8 +13,8 @@ use crossbeam_channel::Receiver;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use waymaker_engine::log::{Image, Losses, Record, Started};
 use waymaker_engine::{ClaimId, Time};
+use waymaker_log::{Image, Losses, Record, Started};
 
 /// Exit code of a server whose disk failed, from sysexits: try again later.
 const EXIT_DISK_FAILED: i32 = 75;
@@ -41,7 +41,8 @@ impl ReadLog {
     /// Reads the log in this directory for a node with this number of shards. The caller must have the lock of the
     /// directory.
     ///
-    /// # Errors If the log is damaged, newer than this server, or not a log; the error names the file and the byte.
+    /// # Errors
+    /// If the log is damaged, newer than this server, or not a log; the error names the file and the byte.
     pub fn open(
         path: &Path,
         segment_len: u64,
@@ -63,7 +64,8 @@ impl ReadLog {
 
     /// Reads the log in this storage. `boot_id` identifies the boot from which the clock counts.
     ///
-    /// # Errors Like [`ReadLog::open`].
+    /// # Errors
+    /// Like [`ReadLog::open`].
     pub fn read(
         storage: Arc<dyn Storage>,
         options: &OpenOptions,
@@ -106,7 +108,8 @@ impl ReadLog {
     /// node refuses grants until the longest lease ever granted has expired. `restored_at` reads the clock once the
     /// first records are written.
     ///
-    /// # Errors If the log cannot be written, or contradicts itself.
+    /// # Errors
+    /// If the log cannot be written, or contradicts itself.
     pub fn restore(
         self,
         node: &mut Node,
@@ -155,7 +158,8 @@ fn announce_losses(losses: &Losses, opened: &Opened) {
 
 /// Ends each hold that a newer one contradicts, if damage is accepted, and returns their ids.
 ///
-/// # Errors If damage is not accepted and there is such a hold.
+/// # Errors
+/// If damage is not accepted and there is such a hold.
 fn end_contradicted(image: &mut Image, accept_damage: bool) -> anyhow::Result<Vec<ClaimId>> {
     let contradictions = image.contradictions();
     if let (Some(first), false) = (contradictions.first(), accept_damage) {
@@ -187,7 +191,8 @@ pub struct RestoredLog {
 impl RestoredLog {
     /// Starts the log thread for these workers. If the disk fails, the thread ends the process.
     ///
-    /// # Errors If a thread cannot be created.
+    /// # Errors
+    /// If a thread cannot be created.
     pub fn start(self, node: &Arc<Node>, workers: &Workers) -> std::io::Result<LogThread> {
         let handles = Arc::clone(&workers.handles);
         let wake = move |worker: u16| handles[usize::from(worker)].wake();

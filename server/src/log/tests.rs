@@ -8,10 +8,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use waymaker_engine::log::frame::FORMAT_VERSION;
-use waymaker_engine::log::{
-    BLOCK_LEN, Durable, FileName, Fold, Image, Record, SEGMENT_LEN_MIN, Started, Tail,
-};
+use waymaker_log::frame::FORMAT_VERSION;
+use waymaker_log::{BLOCK_LEN, Durable, FileName, Fold, Image, Record, SEGMENT_LEN_MIN, Started, Tail};
 
 use super::keeper::{self, Space};
 use super::map::dirtied_len;
@@ -170,7 +168,7 @@ fn a_full_segment_is_followed_by_another() {
 }
 
 fn frame_payload_limit() -> usize {
-    waymaker_engine::log::frame::payload_limit(SEGMENT_LEN_MIN as usize - BLOCK_LEN)
+    waymaker_log::frame::payload_limit(SEGMENT_LEN_MIN as usize - BLOCK_LEN)
 }
 
 #[test]

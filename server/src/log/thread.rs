@@ -40,7 +40,8 @@ impl LogThread {
     /// Starts the thread. `wake` wakes a worker that was asleep when mail was left for it. `fail` is called once if
     /// the disk failed, after all waiting work has received its result.
     ///
-    /// # Errors If a thread cannot be created.
+    /// # Errors
+    /// If a thread cannot be created.
     pub fn start(
         config: LogThreadConfig,
         node: Arc<Node>,
@@ -60,7 +61,8 @@ impl LogThread {
 
     /// Ends the log in order, once all posted batches are durable. No batch may be posted after this call.
     ///
-    /// # Errors If the disk failed.
+    /// # Errors
+    /// If the disk failed.
     pub fn stop(self) -> Result<(), AppendError> {
         self.port.tell(LogOrder::Stop);
         let panicked = || Err(io::Error::other("the log thread panicked").into());

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
-use waymaker_engine::log::{BLOCK_LEN, FRAME_LIMIT, FileReader};
+use waymaker_log::{BLOCK_LEN, FRAME_LIMIT, FileReader};
 
 /// Length of the window in memory. It is longer than any frame, so that most frames are in the window of the frame
 /// before.

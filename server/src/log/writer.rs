@@ -7,8 +7,8 @@ use crate::clock::Clock;
 use std::collections::{BTreeMap, VecDeque};
 use std::{io, iter};
 use waymaker_engine::Time;
-use waymaker_engine::log::split::{Payload, split_batch};
-use waymaker_engine::log::{Record, Started};
+use waymaker_log::split::{Payload, split_batch};
+use waymaker_log::{Record, Started};
 
 /// Length of the field before a record that contains its length, in bytes.
 const RECORD_LENGTH_LEN: usize = 4;
@@ -40,7 +40,8 @@ impl LogWriter {
     /// Starts the writer of a log that was just opened. It first writes the start and these records. If they find no
     /// room, they wait for it, and later batches wait behind them.
     ///
-    /// # Errors If the disk failed.
+    /// # Errors
+    /// If the disk failed.
     pub fn start(
         log: Log,
         started: Started,
@@ -94,7 +95,8 @@ impl LogWriter {
 
     /// Converts some batches to frames, for [`LogWriter::append`].
     ///
-    /// # Errors If the disk failed.
+    /// # Errors
+    /// If the disk failed.
     pub fn take(&mut self, batches: &[LogBatch]) -> io::Result<()> {
         let limit = self.log.records_limit().min(self.records_max);
         for batch in batches.iter().filter(|batch| batch.record_count > 0) {
@@ -122,7 +124,8 @@ impl LogWriter {
     /// Appends all frames. Returns whether a segment was begun. An earlier failed call of this function may have
     /// begun segments too.
     ///
-    /// # Errors [`AppendError::NoSpace`]: all frames are kept, and the call can be repeated. Otherwise the disk
+    /// # Errors
+    /// [`AppendError::NoSpace`]: all frames are kept, and the call can be repeated. Otherwise the disk
     /// failed, and no record may be acknowledged any more.
     pub fn append(&mut self) -> Result<bool, AppendError> {
         let mut is_new_segment = false;
@@ -136,7 +139,8 @@ impl LogWriter {
 
     /// Makes all appended frames durable. Returns the instant since which they are durable.
     ///
-    /// # Errors If the disk failed.
+    /// # Errors
+    /// If the disk failed.
     pub fn sync(&mut self, clock: &dyn Clock) -> io::Result<Time> {
         if self.log.flushed().lsn < self.log.last_lsn() {
             // A frame without records needs no successor: its loss loses no records.
@@ -163,7 +167,8 @@ impl LogWriter {
     /// Ends the log in order. If the next start would refuse its files, a snapshot replaces them. `write` provides
     /// the records of the snapshot, which must result in the same state as the log after the start record.
     ///
-    /// # Errors If the disk failed or is full. If the directory contains another log now; then no file is replaced.
+    /// # Errors
+    /// If the disk failed or is full. If the directory contains another log now; then no file is replaced.
     pub fn close(
         self,
         clock: &dyn Clock,
@@ -192,7 +197,8 @@ impl LogWriter {
 
     /// Notes that all holds that may have been lost have expired, so later starts need not wait.
     ///
-    /// # Errors If the disk failed.
+    /// # Errors
+    /// If the disk failed.
     pub fn end_losses(&mut self) -> io::Result<()> {
         self.log.end_losses()
     }
@@ -205,7 +211,8 @@ impl LogWriter {
 
     /// Notes that a compaction is durable. Returns the files that may be removed.
     ///
-    /// # Errors If the disk failed.
+    /// # Errors
+    /// If the disk failed.
     pub fn compacted(&mut self, plan: &CompactionPlan) -> io::Result<Dead> {
         self.log.compacted(plan)
     }

@@ -5,7 +5,7 @@ use crate::milliseconds::Milliseconds;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use waymaker_engine::log::{BLOCK_LEN, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN, SegmentHeader};
+use waymaker_log::{BLOCK_LEN, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN, SegmentHeader};
 
 /// Value that disables an option.
 const NONE: &str = "none";

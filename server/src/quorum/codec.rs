@@ -8,7 +8,7 @@
 
 use super::counters::{Attempt, Found, Reply, Step};
 use waymaker_engine::CounterName;
-use waymaker_engine::log::NUMBER_LIMIT;
+use waymaker_log::NUMBER_LIMIT;
 use waymaker_proto::etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use waymaker_proto::etcd::etcdserverpb::request_op::Request;
 use waymaker_proto::etcd::etcdserverpb::response_op::Response;

@@ -4,8 +4,8 @@ use super::counters::Settled;
 use crate::log::port::LogBatch;
 use crate::mail::Mail;
 use crate::waiting::{Waiting, mails};
-use waymaker_engine::log::Record;
 use waymaker_engine::{QuorumMember, QuorumQuestion, ReservedEnd, Time};
+use waymaker_log::Record;
 
 /// The receivers of a result.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_access::Identity;
-use waymaker_engine::log::SessionTag;
 use waymaker_engine::{Access, Counted, LaneAddress, LaneIx, Time};
+use waymaker_log::SessionTag;
 use waymaker_protocol::NamespaceKind;
 
 /// Namespace number of a restored lane that held nothing. The log does not contain the namespace of such a lane.

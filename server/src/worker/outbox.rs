@@ -15,12 +15,12 @@ use crate::metrics::{AcquireResult, WorkerMetrics};
 use crate::namespaces::Namespaces;
 use crate::waiting::Waiting;
 use std::sync::{Arc, Mutex, PoisonError};
-use waymaker_engine::log::Record;
 use waymaker_engine::multi_key::MultiKeyClaim;
 use waymaker_engine::{
     ActOnOther, Allowance, Answer, CancelReason, ClaimAct, Effects, Event, Grant, LaneAddress, Measure,
     QuorumQuestion, Refusal, Ticket, Time, WhenDurable,
 };
+use waymaker_log::Record;
 use waymaker_protocol::Released;
 
 /// Delivers the effects of a turn while the turn is still held, so that they leave in the order of the changes.

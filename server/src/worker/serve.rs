@@ -98,8 +98,8 @@ fn prefetch(shard: &Shard, namespace: u16, bytes: &[u8], part: &mut [Located]) {
                 shard.prefetch_bucket_index(located.target);
             }
             Route::Claim(id) => {
-                located.target = u64::from(ClaimId::slot_of(id.place).number());
-                shard.prefetch_claim(ClaimId::slot_of(id.place));
+                located.target = u64::from(ClaimId::slot_of(id.place));
+                shard.prefetch_claim(ClaimIx::named_by_place(id.place));
             }
             _ => {}
         }

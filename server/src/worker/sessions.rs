@@ -7,8 +7,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use waymaker_engine::log::SessionTag;
 use waymaker_engine::{Accounts, Counted, QuotaReached, Resource, Time};
+use waymaker_log::SessionTag;
 use waymaker_protocol::SessionId;
 
 /// A session: a client keeps all its claims on the session lease alive with one message.

@@ -3,8 +3,8 @@
 use crate::durable::Place;
 use crate::harness::{Server, refused};
 use std::sync::Arc;
-use waymaker_engine::log::{Hold, Item, Record, Started};
 use waymaker_engine::{ClaimId, Scope};
+use waymaker_log::{Hold, Item, Record, Started};
 use waymaker_protocol::LockId;
 use waymaker_server::log::{Device, Disk, Log, OpenOptions};
 
@@ -52,8 +52,7 @@ fn leave_two_holds(directory: &str) {
     std::fs::create_dir(directory).expect("a directory");
     let disk = Disk::open(directory.as_ref(), Device::Write).expect("a directory");
     let options = OpenOptions { segment_len: 65_536, log_id: 7, accept_damage: false };
-    let (mut log, ..) =
-        Log::open::<waymaker_engine::log::Image>(Arc::new(disk), &options).expect("a new log");
+    let (mut log, ..) = Log::open::<waymaker_log::Image>(Arc::new(disk), &options).expect("a new log");
     let namespace = Record::Namespace { number: 0, kind: 0, name: b"default" };
     let records = [Record::Started(Started::default()), namespace, held(1), held(2)];
     let mut bytes = Vec::new();

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
-use waymaker_engine::log::{Losses, Superblock};
+use waymaker_log::{Losses, Superblock};
 use waymaker_protocol::{Acquire, ErrorCode, Extend, LockId, Request, Response, SessionRequest, Welcome};
 
 /// The longest lease that the server ever granted.

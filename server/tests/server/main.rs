@@ -16,7 +16,7 @@ mod crowded;
 mod declared;
 mod durable;
 mod dynamodb;
-#[path = "../../../engine/tests/log/fixture.rs"]
+#[path = "../../../log/tests/fixtures/fixture.rs"]
 mod fixture;
 mod graceful_restarts;
 mod grpc_side;

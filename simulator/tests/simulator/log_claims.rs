@@ -10,8 +10,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use waymaker_engine::log::{Hold, Image, Item, Record, SEGMENT_LEN_MIN, Started};
 use waymaker_engine::{ClaimId, Scope, Time};
+use waymaker_log::{Hold, Image, Item, Record, SEGMENT_LEN_MIN, Started};
 use waymaker_server::clock::Clock;
 use waymaker_server::log::committer::Foldable;
 use waymaker_server::log::port::LogBatch;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::log_rig::{Numbers, OPTIONS, Rig, Step, open};
-use waymaker_engine::log::{
+use waymaker_log::{
     Damage, FileName, Grouped, Position, Recovery, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock,
     read_snapshot,
 };

@@ -1,7 +1,7 @@
 //! Tests of the log on a disk that fails, and on a full disk.
 
 use crate::log_rig::{Rig, Step, eio, workloads};
-use waymaker_engine::log::SEGMENT_LEN_MIN;
+use waymaker_log::SEGMENT_LEN_MIN;
 use waymaker_server::log::keeper::{self, Space};
 use waymaker_simulator::disk::{DiskState, Survival};
 

@@ -3,8 +3,8 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use waymaker_engine::log::split::split_batch;
-use waymaker_engine::log::{Durable, Fold, Grouped, Record, SEGMENT_LEN_MIN, Started};
+use waymaker_log::split::split_batch;
+use waymaker_log::{Durable, Fold, Grouped, Record, SEGMENT_LEN_MIN, Started};
 use waymaker_server::log::{AppendError, Log, OpenError, OpenOptions, Opened, keeper};
 use waymaker_simulator::disk::{DiskState, SimulatedDisk};
 
@@ -158,7 +158,7 @@ impl Rig {
             }
             Err(OpenError::Io { .. } | OpenError::NoSpace) => Err(Failed),
             // No record of an unreadable file is trusted.
-            Err(OpenError::Damage(waymaker_engine::log::Damage::Unreadable { .. })) => Err(Failed),
+            Err(OpenError::Damage(waymaker_log::Damage::Unreadable { .. })) => Err(Failed),
             Err(refused) => panic!("{refused}"),
         }
     }

@@ -257,7 +257,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let flags = flag::LIVE
             | if request.session_lease { flag::SESSION_LEASE } else { 0 }
             | if self.clamped { flag::CLAMPED } else { 0 }
-            | request.options.scope.claim_flag()
+            | flag::of_scope(request.options.scope)
             | if waits { flag::STUB } else { 0 };
         // All claims share the strings.
         let AcquireOptions { release_after_ms, priority, scope, owner, metadata, request_id } =

@@ -5,10 +5,10 @@ use crate::effect::{Answer, Effects, Event, LogState};
 use crate::handle::{ClaimIx, LaneIx};
 use crate::ids::{LaneAddress, Scope, Ticket};
 use crate::limits::{ITEM_COUNT_MAX, Limits};
-use crate::log::Record;
 use crate::shard::{AcquireOptions, Caller, Shard, ShardConfig};
 use crate::time::{Reading, Time};
 use std::sync::Arc;
+use waymaker_log::Record;
 
 /// Returns a shard in which one lane has requested three keys, twice with the same request id.
 fn asked(key_is_held: bool) -> Shard {

@@ -4,8 +4,8 @@ use super::asking::RELEASE_AFTER_MAX_MS;
 use super::{Mail, Run, SHARD_COUNT, WORKER_COUNT};
 use std::collections::BTreeMap;
 use waymaker_engine::Shard;
-use waymaker_engine::log::{Hold, Image, Record, Started};
 use waymaker_engine::multi_key;
+use waymaker_log::{Hold, Image, Record, Started};
 
 /// Rounds of work after which a server without new requests must be idle. Seeds take at most five.
 const ROUNDS_MAX: u32 = 100;

@@ -3,7 +3,7 @@
 use super::{LANE_COUNT, Mail, Run, SHARD_COUNT, WORKER_COUNT};
 use crate::random::Dice;
 use waymaker_engine::LaneAddress;
-use waymaker_engine::log::SessionTag;
+use waymaker_log::SessionTag;
 
 /// A connection with a session of its own.
 pub(super) struct Lane {

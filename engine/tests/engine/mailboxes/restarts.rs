@@ -7,7 +7,7 @@ use crate::node::{Node, Places};
 use crate::recorder::Recorder;
 use std::collections::{BTreeSet, VecDeque};
 use waymaker_engine::LaneAddress;
-use waymaker_engine::log::{Image, SessionTag};
+use waymaker_log::{Image, SessionTag};
 
 impl Run {
     /// A crash or a clean stop, and a start that restores all sessions.

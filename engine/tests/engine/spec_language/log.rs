@@ -6,8 +6,8 @@ use crate::fake_log::FakeLog;
 use crate::node::{Node, Places};
 use crate::recorder::Recorder;
 use std::fmt::Write;
-use waymaker_engine::log::{Hold, Item, Record, SessionTag};
 use waymaker_engine::{ClaimId, CounterName, LaneAddress, LogState, QuorumState, Scope, Time};
+use waymaker_log::{Hold, Item, Record, SessionTag};
 
 impl Stage {
     pub(super) fn set_log(&mut self, mut words: Words<'_>) {

@@ -79,11 +79,11 @@ use crate::recorder::{Effect, Recorder};
 use shown::shown_answer;
 use std::fmt::Write;
 use std::sync::Arc;
-use waymaker_engine::log::SessionTag;
 use waymaker_engine::{
     Answer, Caller, ClaimId, Event, FreezeList, LaneAddress, Limits, NamespaceCounters, RevokeReason, Shard,
     Ticket, Time,
 };
+use waymaker_log::SessionTag;
 use words::{Words, millis, mode, shard_of, shown, shown_millis};
 
 const START: Time = Time::from_millis(1000);

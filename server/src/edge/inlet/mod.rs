@@ -30,7 +30,8 @@ impl Reply {
     /// Returns the response in the frame. The worker writes only responses of this version of the protocol, so there
     /// always is one.
     ///
-    /// # Panics If the frame does not come from a worker.
+    /// # Panics
+    /// If the frame does not come from a worker.
     pub fn response(&self) -> Response<'_> {
         let frame = next_frame(&self.0, usize::MAX).ok().flatten().expect("a reply is a whole frame");
         Response::decode(frame).expect("the worker speaks the protocol")
@@ -174,7 +175,8 @@ impl InletState {
 
     /// Opens a lane without a socket. Returns it with the answer to its HELLO.
     ///
-    /// # Errors The answer to the HELLO, if the worker refuses it.
+    /// # Errors
+    /// The answer to the HELLO, if the worker refuses it.
     pub fn open(
         worker: &mut Worker,
         hello: &Hello<'_>,

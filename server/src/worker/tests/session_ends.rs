@@ -5,7 +5,7 @@ use super::*;
 use crate::limits::LANE_ENDS_PER_TURN;
 use crate::log::port::LogOrder;
 use crate::mail::Batch;
-use waymaker_engine::log::{Record, Records};
+use waymaker_log::{Record, Records};
 use waymaker_protocol::AcquireOptions;
 
 const SESSION_COUNT: usize = 3;

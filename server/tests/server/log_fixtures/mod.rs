@@ -12,8 +12,8 @@ use crate::fixture::{Fact, NAMES, files_of, folder, pack, recovered};
 use crate::harness::{Server, command, wait_until};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use waymaker_engine::log::frame::FORMAT_VERSION;
-use waymaker_engine::log::{BLOCK_LEN, FrameHeader, SegmentHeader};
+use waymaker_log::frame::FORMAT_VERSION;
+use waymaker_log::{BLOCK_LEN, FrameHeader, SegmentHeader};
 use waymaker_protocol::{Acquire, NamespaceKind, Request, Response};
 
 const REWRITE: &str = "WAYMAKER_REWRITE_LOG_FIXTURES";

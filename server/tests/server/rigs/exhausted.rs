@@ -10,7 +10,7 @@ use crate::harness::{
 use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use waymaker_engine::log::{BLOCK_LEN, FileName, FrameHeader, SegmentHeader};
+use waymaker_log::{BLOCK_LEN, FileName, FrameHeader, SegmentHeader};
 use waymaker_protocol::{Acquire, ErrorCode, Extend, Granted, Request, Response};
 
 const LEASE_MS: u32 = 600_000;

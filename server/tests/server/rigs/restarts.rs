@@ -6,7 +6,7 @@ use crate::durable::local;
 use crate::harness::{Client, wait_until};
 use std::net::TcpStream;
 use std::path::Path;
-use waymaker_engine::log::FileName;
+use waymaker_log::FileName;
 use waymaker_protocol::{Acquire, Granted, LockState, Request, Response, Status};
 
 const STARTS: usize = 50;

@@ -9,7 +9,7 @@ use std::fs::OpenOptions;
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use waymaker_engine::log::{BLOCK_LEN, FileName};
+use waymaker_log::{BLOCK_LEN, FileName};
 use waymaker_protocol::{Acquire, Granted, LockState, Request, Response, Status};
 
 const LEASE_MS: u32 = 600_000;

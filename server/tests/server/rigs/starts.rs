@@ -13,8 +13,8 @@ use std::fs::OpenOptions;
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use waymaker_engine::log::frame::FORMAT_VERSION;
-use waymaker_engine::log::{BLOCK_LEN, SUPERBLOCK_FILE_LEN};
+use waymaker_log::frame::FORMAT_VERSION;
+use waymaker_log::{BLOCK_LEN, SUPERBLOCK_FILE_LEN};
 use waymaker_protocol::{Acquire, Extend, Request, Response};
 
 /// What a server says that does not start on this directory.

@@ -354,7 +354,7 @@ pub fn each(mut bytes: &[u8]) -> impl Iterator<Item = Result<&[u8], BadRecord>> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::{Item, SessionTag};
+    use crate::{Item, SessionTag};
 
     fn hold(item: Item<'_>) -> Hold<'_> {
         Hold {

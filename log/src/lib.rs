@@ -17,6 +17,7 @@ mod group;
 #[cfg(test)]
 mod group_tests;
 mod hold;
+mod ids;
 pub mod image;
 mod reading;
 pub mod record;
@@ -37,6 +38,7 @@ pub use fold::Fold;
 pub use frame::{BadFrame, Durable, FRAME_LIMIT, FrameFields, FrameHeader, Origin, Records};
 pub use group::Grouped;
 pub use hold::{Hold, Item, SessionTag};
+pub use ids::{ClaimId, Scope};
 pub use image::Image;
 pub use reading::{Found, LastSegment, ReadFile, Unread, fold_snapshot, read_log, read_sealed};
 pub use record::{BadRecord, Record, Started};

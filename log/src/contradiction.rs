@@ -62,8 +62,8 @@ impl Image {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Record;
     use crate::ids::Scope;
-    use crate::log::Record;
 
     /// Returns an image of these holds of one key, each given by its fence and whether it is shared.
     fn image(holds: &[(u64, bool)]) -> Image {

@@ -1,0 +1,57 @@
+//! Ids in records: claims, and the scope of a counter.
+
+/// Id of a claim: its place, and 64 secret random bits that a request about the claim must show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct ClaimId {
+    /// Slot (32 bits), generation (16 bits) and shard (16 bits), from the lowest bit up.
+    pub place: u64,
+    /// Random bits, different for each claim.
+    pub secret: u64,
+}
+
+impl ClaimId {
+    /// Returns the id of the claim in this slot of a shard.
+    #[inline]
+    pub fn new(shard: u16, slot: u32, generation: u16, secret: u64) -> Self {
+        let place = u64::from(slot) | u64::from(generation) << 32 | u64::from(shard) << 48;
+        Self { place, secret }
+    }
+
+    /// Returns the shard that a place names. Places come from outside, so there may be no such shard.
+    #[inline]
+    pub fn shard_of(place: u64) -> u16 {
+        (place >> 48) as u16
+    }
+
+    /// Returns the slot that a place names. There may be no such claim.
+    #[inline]
+    pub fn slot_of(place: u64) -> u32 {
+        place as u32
+    }
+
+    /// Returns the generation that a place names.
+    #[inline]
+    pub fn generation_of(place: u64) -> u16 {
+        (place >> 32) as u16
+    }
+}
+
+/// Durability of a fence counter. Each scope survives more failures than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Scope {
+    /// Kept in memory.
+    #[default]
+    Ephemeral,
+    /// Kept in the log of this server.
+    Local,
+    /// Kept by a cluster.
+    Quorum,
+}
+
+impl Scope {
+    /// Returns whether the counter survives the process, given a log.
+    #[inline]
+    pub fn is_durable(self) -> bool {
+        self != Self::Ephemeral
+    }
+}
