@@ -84,7 +84,9 @@ pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<
         next_segment,
     };
     let grouped = recovery.into_grouped();
-    Ok(write_snapshot(storage, snapshot.number, &mut |out| waymaker_log::write_snapshot(&snapshot, &grouped, out))?)
+    Ok(write_snapshot(storage, snapshot.number, &mut |out| {
+        waymaker_log::write_snapshot(&snapshot, &grouped, out);
+    })?)
 }
 
 /// Removes files that are no longer needed, because a compaction replaced them or a crash left them incomplete.
