@@ -8,8 +8,8 @@ use fixture::Fixture;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
-use waymaker_log::{Durable, FileName, FileReader, Fold, Superblock, read_log};
 use waymaker_fuzz::{contracts, web_socket};
+use waymaker_log::{Durable, FileName, FileReader, Fold, Superblock, read_log};
 use waymaker_protocol::frame::HEADER_LEN;
 
 fn main() {

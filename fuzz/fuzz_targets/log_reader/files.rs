@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use waymaker_log::{Damage, FileName, FileReader, Image, SEGMENT_LEN_MIN, Superblock, read_log};
 use waymaker_fuzz::bytes::Bytes;
+use waymaker_log::{Damage, FileName, FileReader, Image, SEGMENT_LEN_MIN, Superblock, read_log};
 
 /// The files of a data directory.
 #[derive(Debug, Default)]

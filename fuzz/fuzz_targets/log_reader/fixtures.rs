@@ -7,9 +7,9 @@ use crate::files::Files;
 use fixture::Fixture;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use waymaker_fuzz::bytes::Bytes;
 use waymaker_log::frame::{self, FRAME_LIMIT, HEADER_LEN};
 use waymaker_log::{BLOCK_LEN, FileName};
-use waymaker_fuzz::bytes::Bytes;
 
 /// Offsets in a frame: its generation, the length of its payload, the checksums of the previous frame, of the frame and of its header.
 const GENERATION_AT: usize = 24;

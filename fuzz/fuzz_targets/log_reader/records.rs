@@ -1,12 +1,12 @@
 //! An intact log with any records.
 
 use crate::files::Files;
+use waymaker_fuzz::bytes::Bytes;
 use waymaker_log::frame::{self, payload_limit};
 use waymaker_log::{
     BLOCK_LEN, Durable, FileName, FrameFields, Position, SEGMENT_LEN_MIN, SegmentHeader, SnapshotHeader,
     Superblock, write_records,
 };
-use waymaker_fuzz::bytes::Bytes;
 
 const LOG_ID: u64 = 1;
 const GENERATION: u64 = 1;

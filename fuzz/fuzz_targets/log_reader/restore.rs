@@ -1,8 +1,8 @@
 //! Restores a node from a log, as a server does.
 
 use std::sync::Arc;
-use waymaker_log::{Image, Started};
 use waymaker_engine::{Limits, Time};
+use waymaker_log::{Image, Started};
 use waymaker_server::clock::Clock;
 use waymaker_server::limits::SESSION_VACANT_MS;
 use waymaker_server::node::{Node, NodeConfig};

@@ -2,9 +2,9 @@
 
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
+use waymaker_engine::{ReservedEnd, Time};
 use waymaker_log::record::each;
 use waymaker_log::{Image, Record, Started};
-use waymaker_engine::{ReservedEnd, Time};
 use waymaker_server::log::port::{LogOrder, LogPort, LogStatus};
 use waymaker_server::node::Node;
 use waymaker_server::waiting;

@@ -3,8 +3,8 @@
 use crate::clock::ManualClock;
 use crate::log::ManualLog;
 use std::sync::Arc;
-use waymaker_log::Started;
 use waymaker_engine::{Limits, Time};
+use waymaker_log::Started;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Event, LockId, Response, SessionId, next_frame};
 use waymaker_server::limits::{HOUSEKEEPING_MS, SESSION_VACANT_MS};
