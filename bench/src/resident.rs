@@ -110,7 +110,7 @@ impl Resident {
     fn slot(&self, index: usize) -> ClaimIx {
         let at = self.next + index;
         let at = if at < self.ids.len() { at } else { at - self.ids.len() };
-        ClaimIx::named_by(self.ids[at])
+        ClaimIx::named_by(self.ids[at].place)
     }
 }
 

@@ -324,8 +324,7 @@ impl KeyTable {
             if self.idle_count == 0 || self.idle_count < self.idle_count_max {
                 return;
             }
-            let next = self.hand.number() + 1;
-            self.hand = KeyIx::new(if next < self.entries.end() { next } else { 0 });
+            self.hand = self.entries.after(self.hand);
             let entry = &mut self.entries[self.hand];
             if !entry.has(flag::LIVE) || !entry.is_free() {
                 continue;

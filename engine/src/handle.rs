@@ -98,15 +98,9 @@ handle! {
     pub ClaimIx
 }
 impl ClaimIx {
-    /// Returns the handle that an id names. There may be no such claim, or another one by now.
-    #[inline]
-    pub fn named_by(id: ClaimId) -> Self {
-        Self::named_by_place(id.place)
-    }
-
     /// Returns the handle that the place of an id names. There may be no such claim, or another one by now.
     #[inline]
-    pub fn named_by_place(place: u64) -> Self {
+    pub fn named_by(place: u64) -> Self {
         Self::new(ClaimId::slot_of(place))
     }
 }

@@ -327,8 +327,7 @@ impl BucketTable {
     /// Moves the clock hand over `steps` records, and removes the full buckets among them.
     fn sweep(&mut self, steps: u32) {
         for _ in 0..steps.min(self.buckets.end()) {
-            let next = self.hand.number() + 1;
-            self.hand = BucketIx::new(if next < self.buckets.end() { next } else { 0 });
+            self.hand = self.buckets.after(self.hand);
             let bucket = &self.buckets[self.hand];
             if !bucket.name.is_empty() && bucket.full_at_ns <= self.now_ns {
                 self.forget(self.hand);

@@ -143,6 +143,13 @@ impl<Ix: Handle, T> Slab<Ix, T> {
         self.records.len() as u32
     }
 
+    /// Returns the handle after this one, and the first handle after the last one: a clock hand goes round the records.
+    #[inline]
+    pub(crate) fn after(&self, index: Ix) -> Ix {
+        let next = index.number() + 1;
+        Ix::new(if next < self.end() { next } else { 0 })
+    }
+
     /// Returns all records that were ever in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.records.iter()

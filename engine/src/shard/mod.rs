@@ -459,7 +459,7 @@ impl Shard {
     /// Returns the live claim with this id from a client, if it is in this namespace and, if given, for this key.
     #[inline]
     fn claim_of(&self, id: ClaimId, namespace: u16, key: Option<&[u8]>) -> Result<ClaimIx, Refusal> {
-        let mut slot = ClaimIx::named_by(id);
+        let mut slot = ClaimIx::named_by(id.place);
         let mut generation = ClaimId::generation_of(id.place);
         if !self.restored.is_empty() {
             (slot, generation) = self.restored_place(id);

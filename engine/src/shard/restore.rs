@@ -182,7 +182,7 @@ impl Shard {
     pub(super) fn restored_place(&self, id: ClaimId) -> (ClaimIx, u16) {
         match self.restored.get(&id) {
             Some(claim) => (*claim, self.claims[*claim].generation),
-            None => (ClaimIx::named_by(id), ClaimId::generation_of(id.place)),
+            None => (ClaimIx::named_by(id.place), ClaimId::generation_of(id.place)),
         }
     }
 }

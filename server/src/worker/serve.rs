@@ -99,7 +99,7 @@ fn prefetch(shard: &Shard, namespace: u16, bytes: &[u8], part: &mut [Located]) {
             }
             Route::Claim(id) => {
                 located.target = u64::from(ClaimId::slot_of(id.place));
-                shard.prefetch_claim(ClaimIx::named_by_place(id.place));
+                shard.prefetch_claim(ClaimIx::named_by(id.place));
             }
             _ => {}
         }
