@@ -96,7 +96,7 @@ impl Queue {
     }
 
     fn line_of(&mut self, claim: &Claim) -> &mut Line {
-        match (claim.has(flag::SHARED), claim.has(flag::STUB)) {
+        match (claim.has(flag::SHARED), claim.is_stub()) {
             (false, _) => &mut self.writers,
             (true, false) => &mut self.readers,
             (true, true) => &mut self.stubs,
@@ -242,7 +242,7 @@ impl Queue {
         is_clear_stub: bool,
     ) {
         let order = order_of(claims, details, index);
-        let (is_shared, is_stub) = (claims[index].has(flag::SHARED), claims[index].has(flag::STUB));
+        let (is_shared, is_stub) = (claims[index].has(flag::SHARED), claims[index].is_stub());
         let is_listed = self.line_of(&claims[index]).add(claims, details, index, order);
         if self.is_before_all(claims, details, order) {
             self.front = index;
@@ -327,7 +327,7 @@ impl Queue {
         let order = |waiter: ClaimIx| order_of(claims, details, waiter);
         assert!(waiters.is_sorted_by_key(|waiter| order(*waiter)), "the waiters are sorted");
         let is_stub = |waiter: ClaimIx, shared: bool| {
-            claims[waiter].has(flag::STUB) && claims[waiter].has(flag::SHARED) == shared
+            claims[waiter].is_stub() && claims[waiter].has(flag::SHARED) == shared
         };
         let reading_stub_count = waiters.iter().filter(|waiter| is_stub(**waiter, true)).count();
         assert_eq!(self.stubs.count(), reading_stub_count as u32, "reading stubs");

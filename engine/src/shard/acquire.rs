@@ -4,8 +4,7 @@ use super::durable::{answer_acquire, answer_grant};
 use super::quota::{MovedClaims, NewClaims};
 use super::{Caller, Shard, ticket_of};
 use crate::access::Rights;
-use crate::claim::Position;
-use crate::claim::{Claim, Detail, MOVED_BESIDE_RECORDS, OrderKey, flag};
+use crate::claim::{Claim, Detail, LeaseKind, MOVED_BESIDE_RECORDS, OrderKey, Properties, State, flag};
 use crate::effect::{
     Answer, CancelReason, ClaimAct, Effects, Event, Grant, LogState, QuorumState, Refusal, RevokeReason,
     WhenDurable,
@@ -69,12 +68,10 @@ impl AcquireOptions<'_> {
 
 impl Acquire<'_> {
     #[inline]
-    fn claim_flags(&self, clamped: bool) -> u16 {
-        flag::LIVE
-            | if self.shared { flag::SHARED } else { 0 }
-            | if self.session_lease { flag::SESSION_LEASE } else { 0 }
-            | if clamped { flag::CLAMPED } else { 0 }
-            | self.options.map_or(0, |options| flag::of_scope(options.scope))
+    fn properties(&self, clamped: bool) -> Properties {
+        let scope = self.options.map_or(Scope::Ephemeral, |options| options.scope);
+        let lease = LeaseKind::of_session(self.session_lease);
+        Properties { shared: self.shared, ..Properties::new(lease, clamped, scope) }
     }
 }
 
@@ -92,8 +89,8 @@ impl Shard {
             if let Err(refusal) = self.has_room(caller.lane, || NewClaims::of_key(acquire.key)) {
                 return effects.answer_acquire(caller.ticket, Answer::Refused(refusal));
             }
-            let flags = acquire.claim_flags(clamped);
-            let claim = self.new_claim(caller.lane, entry, flags);
+            let properties = acquire.properties(clamped);
+            let claim = self.new_claim(caller.lane, entry, State::Waiting, properties);
             let grant = self.hold_alone(claim, lease_ms);
             return effects.granted(caller.ticket, grant);
         }
@@ -231,7 +228,7 @@ impl Shard {
         } else {
             known
         };
-        let claim = self.new_claim(caller.lane, entry, acquire.claim_flags(clamped));
+        let claim = self.new_claim(caller.lane, entry, State::Waiting, acquire.properties(clamped));
         self.note_options(claim, caller.ticket.number, lease_ms, &options, order, links || waits);
         if !waits {
             self.join_holders(claim);
@@ -315,7 +312,7 @@ impl Shard {
         let boost_ms = priority.saturating_mul(self.limits.priority_step_ms);
         let boost_ms = boost_ms.min(self.limits.priority_boost_max_ms);
         let arrival_ms = i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX);
-        OrderKey { arrival_less_boost_ms: arrival_ms - i64::from(boost_ms), arrival: self.arrivals }
+        OrderKey { rank: arrival_ms - i64::from(boost_ms), arrival: self.arrivals }
     }
 
     /// Whether a newcomer with this queue position is clear. A try has no queue position: it is clear only if it
@@ -339,19 +336,16 @@ impl Shard {
 
     /// Returns a new claim that is in no queue and no list of holders.
     #[inline(always)]
-    pub(super) fn new_claim(&mut self, lane: LaneIx, entry: KeyIx, flags: u16) -> ClaimIx {
+    pub(super) fn new_claim(
+        &mut self,
+        lane: LaneIx,
+        entry: KeyIx,
+        state: State,
+        properties: Properties,
+    ) -> ClaimIx {
         let secret = self.next_secret();
         let index = self.claims.allocate();
-        let claim = &mut self.claims[index];
-        claim.secret = secret;
-        claim.entry = entry;
-        claim.lane = lane;
-        claim.fence = 0;
-        claim.since = self.nanos;
-        claim.deadline = Time::NEVER;
-        claim.position = Position::NOWHERE;
-        claim.detail = DetailIx::NONE;
-        claim.flags = flags;
+        self.claims[index].begin(state, entry, lane, secret, self.nanos, properties);
         let lane = &mut self.lanes.lanes[lane];
         lane.claim_count += 1;
         if self.has_accounts {
@@ -451,9 +445,8 @@ impl Shard {
     }
 
     pub(super) fn forget_waiting(&mut self, claim: ClaimIx) {
-        if self.claims[claim].has(flag::UNKNOWN) {
+        if self.claims[claim].state() == State::Unknown {
             // Its ticket was removed when its outcome became unknown.
-            self.claims[claim].flags &= !flag::UNKNOWN;
             return;
         }
         let hash = self.ticket_hash(self.ticket(claim));
@@ -481,7 +474,7 @@ impl Shard {
             return Ok(Some(grant));
         }
         self.supersede(claim, caller, false, effects);
-        if notify_queued && !self.claims[claim].has(flag::RESERVED) {
+        if notify_queued && !self.claims[claim].is_reserved() {
             self.queued_event(claim, self.position_of(claim), effects);
         }
         Ok(None)
@@ -497,7 +490,7 @@ impl Shard {
         session_lease: bool,
     ) -> Result<(), Refusal> {
         self.may_grant()?;
-        if self.claims[claim].has(flag::UNKNOWN) {
+        if self.claims[claim].state() == State::Unknown {
             // The older request got the only answer. The outcome stays unknown until the process ends.
             return Err(Refusal::Unknown);
         }
@@ -505,7 +498,7 @@ impl Shard {
         if self.claims[claim].has(flag::SHARED) != shared {
             return wrong("the request id belongs to a claim of the other mode (read or write)");
         }
-        if self.claims[claim].has(flag::SESSION_LEASE) != session_lease {
+        if self.claims[claim].has_session_lease() != session_lease {
             return wrong(
                 "the request id belongs to a claim with the other kind of lease (its own or its session's)",
             );
@@ -557,7 +550,7 @@ impl Shard {
 
     /// Records the request that a claim has moved to, if the claim is in the log. Returns whether it is.
     fn record_move(&mut self, claim: ClaimIx, effects: &mut impl Effects) -> bool {
-        let is_recorded = self.claims[claim].has(flag::LOCAL) && self.claims[claim].has(flag::HELD);
+        let is_recorded = self.claims[claim].is_recorded();
         if is_recorded {
             self.record_hold(claim, effects);
             self.detail_mut(claim).moved_record = self.recorded;
@@ -568,7 +561,7 @@ impl Shard {
     /// Notes that other keys of a moved claim are in the log. Even if this key is not, no client may learn of its new
     /// lane before the answer to the new request.
     pub(super) fn note_moved_beside_records(&mut self, claim: ClaimIx) {
-        if !self.claims[claim].has(flag::LOCAL) {
+        if !self.claims[claim].is_recorded() {
             self.detail_mut(claim).moved_record = MOVED_BESIDE_RECORDS;
         }
     }

@@ -1,7 +1,6 @@
 //! All durable state of a shard as records, for a snapshot that is written from memory instead of the log.
 
 use super::Shard;
-use crate::claim::flag;
 use crate::entry::{self, Kind};
 use waymaker_log::Record;
 
@@ -27,7 +26,7 @@ impl Shard {
             }
         }
         for claim in self.claims.handles() {
-            if self.claims[claim].has(flag::HELD) {
+            if self.claims[claim].is_among_holders() {
                 self.with_hold(claim, |hold| put(&Record::Held(hold)));
             }
         }

@@ -1,7 +1,6 @@
 //! Counters of each namespace, for events that are rare enough to count.
 
 use super::Shard;
-use crate::claim::{Claim, flag};
 use crate::handle::{ClaimIx, LaneIx};
 use crate::limits::LANE_SCAN_COUNT_MAX;
 
@@ -81,8 +80,10 @@ impl Shard {
 
     /// Whether a claim, waiting or reserved, is part of a multi-key claim that another shard decides about.
     pub(super) fn is_far(&self, claim: ClaimIx) -> bool {
-        let Claim { detail, .. } = self.claims[claim];
-        self.claims[claim].has(flag::STUB | flag::RESERVED)
-            && self.details[detail].multi_key().is_some_and(|multi_key| multi_key.id() != self.id(claim))
+        let record = &self.claims[claim];
+        (record.is_stub() || record.is_reserved())
+            && self.details[record.detail]
+                .multi_key()
+                .is_some_and(|multi_key| multi_key.id() != self.id(claim))
     }
 }

@@ -1,7 +1,7 @@
 //! Durability of claims: their records in the log, their counters in a cluster, and answers that wait for both.
 
 use super::Shard;
-use crate::claim::{Claim, Detail, Extra, flag};
+use crate::claim::{Claim, Detail, Extra, LeaseKind, State, flag};
 use crate::effect::{
     Answer, Effects, Grant, KeyGrant, LogState, QuorumMember, QuorumQuestion, QuorumState, Refusal, Reserved,
     ReservedEnd, WhenDurable, remaining_ms,
@@ -30,8 +30,9 @@ impl Shard {
     /// Whether the fence of this claim must be durable, in the log or in a cluster, before any client learns of it.
     #[inline]
     pub(super) fn must_be_reserved(&self, claim: ClaimIx) -> bool {
-        let Claim { entry, flags, .. } = self.claims[claim];
-        flags & flag::LOCAL != 0 || self.keys.entries[entry].has(entry::flag::LOCAL | entry::flag::QUORUM)
+        let claim = &self.claims[claim];
+        claim.has(flag::DURABLE)
+            || self.keys.entries[claim.entry].has(entry::flag::LOCAL | entry::flag::QUORUM)
     }
 
     /// Whether a cluster counts this claim.
@@ -41,11 +42,11 @@ impl Shard {
 
     /// Returns the present or future durability of this claim's fence.
     fn scope_of(&self, claim: ClaimIx) -> Scope {
-        let Claim { entry, flags, detail, .. } = self.claims[claim];
-        let of_key = self.keys.entries[entry].scope();
-        if self.details.get(detail).is_some_and(|detail| detail.wants_quorum) {
+        let claim = &self.claims[claim];
+        let of_key = self.keys.entries[claim.entry].scope();
+        if self.details.get(claim.detail).is_some_and(|detail| detail.wants_quorum) {
             Scope::Quorum
-        } else if flags & flag::LOCAL != 0 {
+        } else if claim.has(flag::DURABLE) {
             of_key.max(Scope::Local)
         } else {
             of_key
@@ -127,11 +128,11 @@ impl Shard {
         let entry = &mut self.keys.entries[claim.entry];
         entry.fence += 1;
         claim.fence = entry.fence;
-        claim.flags |= flag::HELD | flag::RESERVED;
+        claim.set_state(State::Reserved);
         // Without a log, only the cluster has the fence.
-        claim.flags &= !flag::LOCAL;
+        claim.flags &= !flag::DURABLE;
         if is_recorded {
-            claim.flags |= flag::LOCAL;
+            claim.flags |= flag::DURABLE;
             entry.flags |= entry::flag::LOCAL;
         }
         self.count_reserved(index, true);
@@ -258,10 +259,10 @@ impl Shard {
         }
         self.leave_reserved(claim);
         let ticket = self.ticket(claim);
-        let Claim { detail, since, .. } = self.claims[claim];
+        let detail = self.claims[claim].detail;
         let Detail { waited, lease_ms, freed_at, .. } = self.details[detail];
         if waited {
-            self.details[detail].waited_nanos = Nanos::from(at).since(since);
+            self.details[detail].waited_nanos = Nanos::from(at).since(self.claims[claim].arrived());
             if !is_far {
                 self.measure_grant(claim, freed_at, effects);
             }
@@ -269,11 +270,12 @@ impl Shard {
         self.keep_siblings(claim);
         self.forget_wait(claim);
         let record = &mut self.claims[claim];
-        record.since = self.nanos.within(at);
-        let untimed = record.has(flag::SESSION_LEASE | flag::ENDLESS);
-        record.deadline = if untimed { Time::NEVER } else { at.after_ms(u64::from(lease_ms)) };
+        record.set_state(State::Held);
+        record.set_granted(self.nanos.within(at));
+        let is_timed = !record.lease().is_untimed();
+        record.deadline = if is_timed { at.after_ms(u64::from(lease_ms)) } else { Time::NEVER };
         let deadline = record.deadline;
-        if !untimed {
+        if is_timed {
             self.wheel.set(&mut self.claims, claim, deadline);
         }
         if !is_far {
@@ -302,11 +304,14 @@ impl Shard {
     /// blocks other claims until the process ends, and gets no further answer if it is given up before.
     fn lose_reserved(&mut self, reserved: &Reserved, effects: &mut impl Effects) {
         let claim = reserved.slot;
-        if self.is_reserved(claim, reserved.secret) && !self.is_far(claim) {
+        if self.is_reserved(claim, reserved.secret)
+            && self.claims[claim].state() != State::Unknown
+            && !self.is_far(claim)
+        {
             self.answer_reserved(claim, Answer::Refused(Refusal::Unknown), effects);
             // The same request may be repeated, and then is another claim.
             self.forget_waiting(claim);
-            self.claims[claim].flags |= flag::UNKNOWN;
+            self.claims[claim].set_state(State::Unknown);
         }
     }
 
@@ -320,12 +325,12 @@ impl Shard {
     }
 
     fn is_reserved(&self, claim: ClaimIx, secret: u64) -> bool {
-        self.claims.get(claim).is_some_and(|claim| claim.has(flag::RESERVED) && claim.secret == secret)
+        self.claims.get(claim).is_some_and(|claim| claim.is_reserved() && claim.secret == secret)
     }
 
     /// Answers the acquire of a waiting or reserved claim.
     pub(super) fn answer_reserved(&self, claim: ClaimIx, answer: Answer, effects: &mut impl Effects) {
-        if !self.claims[claim].has(flag::UNKNOWN) {
+        if self.claims[claim].state() != State::Unknown {
             answer_acquire(self.ticket(claim), self.has_waited(claim), answer, effects);
         }
     }
@@ -333,7 +338,7 @@ impl Shard {
     /// Whether the client of a waiting or reserved claim may have been notified that its acquire waits.
     pub(super) fn has_waited(&self, claim: ClaimIx) -> bool {
         let Claim { detail, .. } = self.claims[claim];
-        self.details[detail].waited || !self.claims[claim].has(flag::RESERVED)
+        self.details[detail].waited || !self.claims[claim].is_reserved()
     }
 
     /// Ends a reserved claim whose acquire was answered. Its fence is used up.
@@ -357,10 +362,9 @@ impl Shard {
         self.leave_reserved(claim);
     }
 
-    /// Ends a reservation because the claim begins or ends. It can no longer be given up.
-    pub(super) fn leave_reserved(&mut self, claim: ClaimIx) {
+    /// Removes a reserved claim from its timer, the table of tickets and the counts, because it begins or ends.
+    fn leave_reserved(&mut self, claim: ClaimIx) {
         self.stop_waiting(claim);
-        self.claims[claim].flags &= !flag::RESERVED;
         self.count_reserved(claim, false);
     }
 
@@ -450,7 +454,7 @@ impl Shard {
         for claim in self.claims.handles() {
             // A reserved claim without a record is part of a multi-key claim that begins together with the records
             // written here.
-            if self.claims[claim].has(flag::HELD) && !self.claims[claim].has(flag::LOCAL) {
+            if self.claims[claim].is_among_holders() && !self.claims[claim].is_recorded() {
                 self.record_hold(claim, effects);
             }
         }
@@ -478,17 +482,17 @@ impl Shard {
                 key,
                 type_name: &registered.type_name,
                 end_ms: registered.end_ms,
-                lazy: claim.has(flag::LAZY),
+                lazy: registered.lazy,
             },
             (Kind::Flat, _) => Item::Key(key),
         };
         // A reserved claim gets its lease when this record is durable; any other hold keeps its present lease.
-        let begun = !claim.has(flag::RESERVED | flag::SESSION_LEASE | flag::ENDLESS);
-        let end = if claim.has(flag::RELEASING) { detail.lease_end } else { claim.deadline };
+        let begun = claim.is_held() && !claim.lease().is_untimed();
+        let end = if claim.state() == State::Releasing { detail.lease_end } else { claim.deadline };
         let length_ms = match &detail.extra {
             Extra::Registration(registered) => registered
                 .end_ms
-                .saturating_sub(claim.since.round_up().as_millis() as i64)
+                .saturating_sub(claim.began().round_up().as_millis() as i64)
                 .clamp(0, u32::MAX.into()) as u32,
             _ if detail.lease_ms > 0 => detail.lease_ms,
             // The length of the lease is not in memory. The remaining lease is enough, because the next start comes
@@ -498,17 +502,17 @@ impl Shard {
         put(Hold {
             id: self.id(index),
             namespace: self.namespace_of(index),
-            scope: if claim.has(flag::LOCAL) { self.scope_of(index) } else { Scope::Ephemeral },
+            scope: if claim.is_recorded() { self.scope_of(index) } else { Scope::Ephemeral },
             shared: claim.has(flag::SHARED),
-            session_lease: claim.has(flag::SESSION_LEASE),
-            endless: claim.has(flag::ENDLESS),
+            session_lease: claim.has_session_lease(),
+            endless: claim.lease() == LeaseKind::Endless,
             clamped: claim.has(flag::CLAMPED),
             waited: detail.waited,
             repeated: detail.repeated,
             fence: claim.fence,
             begins_counted: false,
-            awaits_count: claim.has(flag::RESERVED) && detail.begins_counted,
-            since_ms: claim.since.round_up().as_millis(),
+            awaits_count: claim.is_reserved() && detail.begins_counted,
+            since_ms: claim.began().round_up().as_millis(),
             deadline_ms: (begun && end != Time::NEVER).then_some(end.as_millis()),
             lease_ms: length_ms,
             release_after_ms: detail.release_after_ms,
@@ -518,7 +522,7 @@ impl Shard {
             owner: self.owner_of(index),
             identity: self.identity_of(index).map(|identity| &**identity),
             request_id: detail.request_id.as_deref(),
-            metadata: detail.metadata.as_deref(),
+            metadata: detail.text(),
             // Also needed without a request id: the answer to the acquire contains all keys.
             set_hash: detail.key_set_number(),
             item,

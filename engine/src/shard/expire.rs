@@ -4,7 +4,7 @@
 //! whose wait ends in the millisecond in which its key becomes free gets the key.
 
 use super::Shard;
-use crate::claim::{Claim, flag};
+use crate::claim::{Claim, State, flag};
 use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
 use crate::handle::{ClaimIx, KeyIx};
 use crate::measure::{LossReason, Measure};
@@ -48,30 +48,41 @@ impl Shard {
         self.cause = at.into();
         if deadline > at {
             self.wheel.set(&mut self.claims, claim, deadline);
-        } else if self.claims[claim].is_held() {
-            if self.claims[claim].has(flag::RELEASING) {
+        } else {
+            self.end_of_state(claim, at, effects);
+        }
+    }
+
+    /// Ends the wait or the hold of a claim whose deadline has come.
+    fn end_of_state(&mut self, claim: ClaimIx, at: Time, effects: &mut impl Effects) {
+        match self.claims[claim].state() {
+            State::Free => return debug_assert!(false, "a free record has a timer"),
+            State::Waiting | State::Stub | State::Reserved | State::Unknown => {
+                self.claims[claim].flags |= flag::WAIT_OVER;
+                return self.waits_over.push_back(claim);
+            }
+            State::Held if self.is_lazy(claim) => return self.become_overdue(claim),
+            State::Held => self.tell_expired(claim, effects),
+            State::Releasing => {
                 if !self.is_released_at(claim, at) {
                     return;
                 }
                 effects.measure(Measure::Lost(LossReason::ConnectionLost));
                 self.revoke_event(claim, RevokeReason::ConnectionLost, effects);
-            } else if self.claims[claim].has(flag::LAZY) {
-                if !self.claims[claim].has(flag::OVERDUE) {
-                    return self.become_overdue(claim);
-                }
-            } else {
-                effects.measure(Measure::Lost(LossReason::Expired));
-                self.tell_holder(claim, Event::Expired { id: self.id(claim) }, effects);
-                self.counters_of(self.namespace_of(claim)).expired += 1;
-                if self.claims[claim].has(flag::REGISTERED) {
-                    self.tell_registration_expired(claim, effects);
-                }
             }
-            self.measure_hold(claim, effects);
-            self.end_hold(claim, effects);
-        } else {
-            self.claims[claim].flags |= flag::WAIT_OVER;
-            self.waits_over.push_back(claim);
+            State::Overdue => {}
+        }
+        self.measure_hold(claim, effects);
+        self.end_hold(claim, effects);
+    }
+
+    /// Reports that the lease of a hold expired.
+    fn tell_expired(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
+        effects.measure(Measure::Lost(LossReason::Expired));
+        self.tell_holder(claim, Event::Expired { id: self.id(claim) }, effects);
+        self.counters_of(self.namespace_of(claim)).expired += 1;
+        if self.claims[claim].is_registration() {
+            self.tell_registration_expired(claim, effects);
         }
     }
 
@@ -134,7 +145,7 @@ impl Shard {
 
     /// Whether a waiter may not be granted because its wait ended.
     pub(super) fn is_wait_over(&self, claim: ClaimIx) -> bool {
-        let Claim { entry, flags, .. } = self.claims[claim];
-        self.ending_waits && flags & flag::WAIT_OVER != 0 && !self.is_granting_since_before(entry)
+        let claim = &self.claims[claim];
+        self.ending_waits && claim.has(flag::WAIT_OVER) && !self.is_granting_since_before(claim.entry)
     }
 }

@@ -3,7 +3,6 @@
 
 use super::work::Work;
 use super::{Caller, Shard};
-use crate::claim::flag;
 use crate::effect::Effects;
 use crate::entry::Kind;
 use crate::handle::{ClaimIx, KeyIx};
@@ -184,7 +183,7 @@ impl Shard {
             }
             let record = &self.claims[ClaimIx::new(self.thaw.next as u32)];
             self.thaw.next += 1;
-            if record.has(flag::LIVE) && !record.has(flag::HELD) {
+            if record.is_waiting() {
                 let entry = record.entry;
                 match self.keys.entries[entry].kind() {
                     Kind::Flat => self.thaw_queue(entry, effects),

@@ -5,7 +5,7 @@
 
 use super::Shard;
 use crate::access::Rights;
-use crate::claim::{Claim, Detail, flag};
+use crate::claim::{Claim, Detail, LeaseKind, State, flag};
 use crate::effect::{Answer, Contention, Effects, Grant, Refusal, remaining_ms};
 use crate::entry::Occupancy;
 use crate::entry::{self, Kind};
@@ -26,7 +26,7 @@ impl Grant {
             clamped: claim.has(flag::CLAMPED),
             waited: false,
             repeated: false,
-            session_lease: claim.has(flag::SESSION_LEASE),
+            session_lease: claim.has_session_lease(),
         }
     }
 }
@@ -54,8 +54,8 @@ impl Shard {
         self.queues[queue].holders.push_back(&mut self.claims, claim);
     }
 
-    /// Assigns the next fence and begins the lease, so that the claim is held. `since` of a claim that waited must
-    /// already be updated.
+    /// Assigns the next fence and begins the lease, so that the claim is held. The time of the grant of a claim that
+    /// waited must already be set. The end of a registration is set later.
     #[inline(always)]
     pub(super) fn start_lease(&mut self, index: ClaimIx, lease_ms: u32) -> Grant {
         let now = self.now;
@@ -63,12 +63,12 @@ impl Shard {
         let entry = &mut self.keys.entries[claim.entry];
         entry.fence += 1;
         claim.fence = entry.fence;
-        claim.flags |= flag::HELD;
-        let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS);
-        let deadline = if untimed { Time::NEVER } else { now.after_ms(u64::from(lease_ms)) };
+        claim.set_state(State::Held);
+        let is_timed = claim.lease() == LeaseKind::Timed;
+        let deadline = if is_timed { now.after_ms(u64::from(lease_ms)) } else { Time::NEVER };
         claim.deadline = deadline;
         let grant = Grant::of(claim, self.number, index, now);
-        if !untimed {
+        if is_timed {
             self.wheel.set(&mut self.claims, index, deadline);
         }
         grant
@@ -92,7 +92,7 @@ impl Shard {
         } else {
             let holder = entry.holder();
             self.queues[queue].holders.push_back(&mut self.claims, holder);
-            self.queues[queue].reserved_count = u32::from(self.claims[holder].has(flag::RESERVED));
+            self.queues[queue].reserved_count = u32::from(self.claims[holder].is_reserved());
         }
         self.keys.entries[entry_index].set_queue(queue);
         queue
@@ -114,7 +114,7 @@ impl Shard {
                 break;
             }
             let claim = &self.claims[waiter];
-            let (shared, is_stub) = (claim.has(flag::SHARED), claim.has(flag::STUB));
+            let (shared, is_stub) = (claim.has(flag::SHARED), claim.is_stub());
             // A writer behind announced stubs waits for them.
             let is_first = shared || self.queues[queue].first_waiter() == waiter;
             if !self.queues[queue].is_open_to(shared, &self.claims) || !is_first {
@@ -192,7 +192,7 @@ impl Shard {
     /// Measures the wait of a claim that is granted after it waited, and the time since its key became free.
     #[inline]
     pub(super) fn measure_grant(&self, claim: ClaimIx, freed_at: FreedAt, effects: &mut impl Effects) {
-        effects.measure(Measure::Waited { nanos: self.nanos.since(self.claims[claim].since) });
+        effects.measure(Measure::Waited { nanos: self.nanos.since(self.claims[claim].arrived()) });
         if let Some(handed_over) = freed_at.handed_over(self.nanos) {
             effects.measure(handed_over);
         }
@@ -201,7 +201,7 @@ impl Shard {
     /// Measures a hold that ends now, unless it is a registration.
     #[inline]
     pub(super) fn measure_hold(&self, claim: ClaimIx, effects: &mut impl Effects) {
-        if !self.claims[claim].has(flag::REGISTERED) {
+        if !self.claims[claim].is_registration() {
             self.measure_end(claim, effects);
         }
     }
@@ -209,13 +209,13 @@ impl Shard {
     /// Measures a hold that ends now and is not a registration.
     #[inline]
     pub(super) fn measure_end(&self, claim: ClaimIx, effects: &mut impl Effects) {
-        effects.hold_ended(self.nanos.since(self.claims[claim].since));
+        effects.hold_ended(self.nanos.since(self.claims[claim].granted()));
     }
 
     /// Returns the time for which a claim has been held or waiting, in milliseconds.
     #[inline]
     pub(super) fn age_ms(&self, claim: &Claim) -> u64 {
-        self.now.ms_since(claim.since.round_up())
+        self.now.ms_since(claim.began().round_up())
     }
 
     /// Starts the lease of a claim that waited, and drops the data that only waiters need.
@@ -223,9 +223,9 @@ impl Shard {
     pub(super) fn start_lease_of_waiter(&mut self, claim: ClaimIx) -> Grant {
         let nanos = self.nanos;
         let record = &mut self.claims[claim];
-        let waiting_since = std::mem::replace(&mut record.since, nanos);
+        let arrived = record.set_granted(nanos);
         let detail = &mut self.details[record.detail];
-        detail.waited_nanos = nanos.since(waiting_since);
+        detail.waited_nanos = nanos.since(arrived);
         let lease_ms = detail.lease_ms;
         self.forget_wait(claim);
         self.start_lease(claim, lease_ms)
@@ -235,7 +235,7 @@ impl Shard {
     #[inline]
     pub(super) fn forget_wait(&mut self, claim: ClaimIx) {
         let detail = &self.details[self.claims[claim].detail];
-        if detail.release_after_ms.is_some() || self.claims[claim].has(flag::SESSION_LEASE) {
+        if detail.release_after_ms.is_some() || self.claims[claim].has_session_lease() {
             self.lanes.link(&mut self.claims, &mut self.details, claim);
         } else {
             self.lanes.unlink(&mut self.claims, &mut self.details, claim);
@@ -258,7 +258,7 @@ impl Shard {
             self.forget_waiting(claim);
         }
         self.wheel.clear(&mut self.claims, claim);
-        self.claims[claim].flags &= !(flag::WAIT_OVER | flag::STUB);
+        self.claims[claim].flags &= !flag::WAIT_OVER;
         let counters = self.counters_of(self.namespace_of(claim));
         *if is_far { &mut counters.far_stub_count } else { &mut counters.waiting } -= 1;
         self.uncount_waiter(claim, is_far);
@@ -286,7 +286,7 @@ impl Shard {
     /// Removes a holder from its key, and grants the next waiters.
     #[inline]
     pub(super) fn end_hold(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
-        if self.claims[claim].has(flag::LOCAL) {
+        if self.claims[claim].is_recorded() {
             self.record_end(claim, effects);
         }
         self.end_ephemeral_hold(claim, effects);
@@ -325,7 +325,7 @@ impl Shard {
 
     /// Ends a waiting claim, and grants the waiters that it blocked.
     pub(super) fn end_wait(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
-        if self.claims[claim].has(flag::RESERVED) {
+        if self.claims[claim].is_reserved() {
             return self.end_reserved(claim, effects);
         }
         let entry = self.claims[claim].entry;
@@ -370,7 +370,7 @@ impl Shard {
 
     /// Returns the claim that blocks a waiter whose wait ends.
     pub(super) fn contention_at_end(&self, claim: ClaimIx) -> Contention {
-        if self.claims[claim].has(flag::RESERVED) {
+        if self.claims[claim].is_reserved() {
             return self.contention_with(self.claims[claim].lane, self.claims[claim].entry, ClaimIx::NONE);
         }
         let mut contention = self.contention_of_waiter(claim);
@@ -427,14 +427,14 @@ impl Shard {
     /// is a lower bound.
     pub(super) fn shown_remaining_ms(&self, index: ClaimIx) -> u32 {
         let claim = &self.claims[index];
-        if claim.has(flag::LAZY) {
+        if self.is_lazy(index) {
             // The largest number means "without end", so even the longest lease must be below it.
             return self.lazy_remaining_ms(index).clamp(0, i64::from(u32::MAX - 1)) as u32;
         }
-        let by_session = claim.is_held() && claim.has(flag::SESSION_LEASE) && !claim.has(flag::RELEASING);
+        let by_session = claim.state() == State::Held && claim.has_session_lease();
         let multi_key = self.details.get(claim.detail).and_then(Detail::multi_key);
         let end = match multi_key {
-            Some(multi_key) if claim.has(flag::STUB) => multi_key.wait_end,
+            Some(multi_key) if claim.is_stub() => multi_key.wait_end,
             _ if by_session => self.lanes.lanes[claim.lane].session_end,
             _ => claim.deadline,
         };

@@ -32,7 +32,7 @@ impl Shard {
             return effects.answer(caller.ticket, Answer::Refused(refusal));
         }
         let answer = Answer::Status(Box::new(self.claim_status(claim)));
-        if self.claims[claim].has(flag::LOCAL) && self.lengthened > self.durable {
+        if self.claims[claim].is_recorded() && self.lengthened > self.durable {
             self.answer_durably(caller.ticket, answer, effects);
         } else {
             effects.answer(caller.ticket, answer);
@@ -44,7 +44,7 @@ impl Shard {
         ClaimStatus {
             held: claim.is_held(),
             shared: claim.has(flag::SHARED),
-            session_lease: claim.has(flag::SESSION_LEASE),
+            session_lease: claim.has_session_lease(),
             fence: if claim.is_held() { claim.fence } else { 0 },
             remaining_ms: self.shown_remaining_ms(index),
             age_ms: self.age_ms(claim),
@@ -121,7 +121,7 @@ impl Shard {
         if entry.has(entry::flag::QUEUED) {
             return self.queues[entry.queue()].reserved_count;
         }
-        u32::from(!entry.is_free() && self.claims[entry.holder()].has(flag::RESERVED))
+        u32::from(!entry.is_free() && self.claims[entry.holder()].is_reserved())
     }
 
     fn waiting_claim(&self, lane: LaneIx, index: ClaimIx) -> WaitingClaim {
@@ -174,7 +174,7 @@ impl Shard {
         }
         claims.retain(|claim| {
             let claim = &self.claims[*claim];
-            claim.has(flag::HELD) == held && !claim.has(flag::RESERVED)
+            if held { claim.is_held() } else { claim.is_waiting() }
         });
         if held {
             // Order of the grants.
@@ -207,7 +207,7 @@ impl Shard {
             key: self.shown_key(index),
             owner: self.owner_if(is_known, index),
             request_id: detail.and_then(|detail| detail.request_id.as_deref()).unwrap_or_default().to_vec(),
-            metadata: detail.and_then(|detail| detail.metadata.as_deref()).unwrap_or_default().to_vec(),
+            metadata: detail.and_then(Detail::text).unwrap_or_default().to_vec(),
         }
     }
 
@@ -247,7 +247,7 @@ impl Shard {
     /// Whether a list of waiting claims, or of holds, contains this live claim.
     fn is_listed(&self, slot: ClaimIx, waiting: bool) -> bool {
         let claim = &self.claims[slot];
-        if waiting { !claim.has(flag::HELD) } else { claim.is_held() }
+        if waiting { claim.is_waiting() } else { claim.is_held() }
     }
 
     /// Returns a page of the claims for which `wanted` returns true, as the lane may see them. `wanted` adds the cost
@@ -280,7 +280,7 @@ impl Shard {
         let mut slot = from;
         while slot < end {
             let claim = ClaimIx::new(slot);
-            let go_on = !self.claims[claim].has(flag::LIVE) || visit(claim);
+            let go_on = !self.claims[claim].is_live() || visit(claim);
             slot += 1;
             if !go_on {
                 break;

@@ -2,7 +2,7 @@
 
 use super::Shard;
 use super::WorkNumber;
-use crate::claim::{Claim, flag};
+use crate::claim::{Claim, State};
 use crate::effect::{Answer, CancelReason, Effects, Refusal};
 use crate::handle::{ClaimIx, LaneIx};
 use crate::ids::LaneAddress;
@@ -119,7 +119,7 @@ impl Shard {
             }
             return;
         }
-        if self.claims[claim].has(flag::SESSION_LEASE) && session_ended {
+        if self.claims[claim].has_session_lease() && session_ended {
             effects.measure(Measure::Lost(LossReason::SessionEnded));
             self.measure_hold(claim, effects);
             return self.end_hold(claim, effects);
@@ -154,8 +154,8 @@ impl Shard {
             self.measure_hold(index, effects);
             return self.end_hold(index, effects);
         }
-        if !self.claims[index].has(flag::RELEASING) {
-            self.claims[index].flags |= flag::RELEASING;
+        if self.claims[index].state() != State::Releasing {
+            self.claims[index].set_state(State::Releasing);
             let lease_end = self.claims[index].deadline;
             self.detail_mut(index).lease_end = lease_end;
         }
@@ -187,8 +187,8 @@ impl Shard {
     }
 
     pub(super) fn stop_releasing(&mut self, index: ClaimIx) {
-        if self.claims[index].has(flag::RELEASING) {
-            self.claims[index].flags &= !flag::RELEASING;
+        if self.claims[index].state() == State::Releasing {
+            self.claims[index].set_state(State::Held);
             let lease_end = self.detail_mut(index).lease_end;
             self.set_deadline(index, lease_end);
         }

@@ -465,7 +465,7 @@ impl Shard {
             (slot, generation) = self.restored_place(id);
         }
         let Some(claim) = self.claims.get(slot) else { return Err(Refusal::NotFound) };
-        let same = claim.has(flag::LIVE)
+        let same = claim.is_live()
             && claim.secret == id.secret
             && claim.generation == generation
             && self.keys.entries[claim.entry].namespace == namespace
@@ -513,9 +513,7 @@ impl Shard {
         let (lane, entry) = (claim.lane, claim.entry);
         let counted_len = if claim.detail.is_none() { 0 } else { self.free_detail(index) };
         let claim = &mut self.claims[index];
-        claim.flags = 0;
-        claim.secret = 0;
-        claim.generation = claim.generation.wrapping_add(1);
+        claim.end();
         self.claims.release(index);
         let record = &mut self.lanes.lanes[lane];
         if record.needs_care {

@@ -4,7 +4,7 @@ use super::durable::answer_grant;
 use super::quota::NewClaims;
 use super::{AcquireOptions, Caller, Shard};
 use crate::access::Rights;
-use crate::claim::{Extra, OrderKey, flag};
+use crate::claim::{Extra, LeaseKind, OrderKey, Properties, State};
 use crate::effect::{Answer, Effects, Grant, LogState, PermitHolder, PoolStatus, Refusal};
 use crate::entry::{self, Kind};
 use crate::handle::{ClaimIx, KeyIx, LaneIx, PoolIx};
@@ -247,7 +247,7 @@ impl Shard {
         self.has_room(caller.lane, || NewClaims::of_key(acquire.name).and(options.len()))?;
         self.may_count(known, options.scope)?;
         let order = OrderKey {
-            arrival_less_boost_ms: i64::try_from(acquire.timestamp_us).unwrap_or(i64::MAX),
+            rank: i64::try_from(acquire.timestamp_us).unwrap_or(i64::MAX),
             arrival: self.arrivals,
         };
         let fits = self.pool_at(known).is_none_or(|pool| {
@@ -276,11 +276,9 @@ impl Shard {
         }
         let entry = self.pool_entry(caller.namespace, acquire.name, hash, known, capacity, acquire.order);
         let space = self.keys.entries[entry].pool();
-        let flags = flag::LIVE
-            | if acquire.session_lease { flag::SESSION_LEASE } else { 0 }
-            | if clamped { flag::CLAMPED } else { 0 }
-            | flag::of_scope(options.scope);
-        let claim = self.new_claim(caller.lane, entry, flags);
+        let lease = LeaseKind::of_session(acquire.session_lease);
+        let properties = Properties::new(lease, clamped, options.scope);
+        let claim = self.new_claim(caller.lane, entry, State::Waiting, properties);
         self.note_options(claim, caller.ticket.number, lease_ms, options, order, links || waits);
         self.detail_mut(claim).extra = Extra::Permits(*permits);
         if !waits {
@@ -548,7 +546,7 @@ impl Shard {
         assert_eq!(claims.len() as u32, holders.count, "holders of pool {entry}");
         let held: u64 = claims.iter().map(|claim| self.permits_of(*claim)).sum();
         assert_eq!(held, pool.held(), "permits held of pool {entry}");
-        let reserved = claims.iter().filter(|claim| self.claims[**claim].has(flag::RESERVED));
+        let reserved = claims.iter().filter(|claim| self.claims[**claim].is_reserved());
         let permits = reserved.clone().map(|claim| self.permits_of(*claim)).sum::<u64>();
         let counted = (reserved.count() as u32, permits);
         assert_eq!(counted, (*reserved_count, *reserved_permits), "reserved holders of pool {entry}");
@@ -565,7 +563,7 @@ impl Shard {
 }
 
 fn key_of(pool: &Pool, order: OrderKey) -> PoolKey {
-    pool.key(u64::try_from(order.arrival_less_boost_ms).unwrap_or(0), order.arrival)
+    pool.key(u64::try_from(order.rank).unwrap_or(0), order.arrival)
 }
 
 fn checked_capacity(capacity: u64) -> Result<(), Refusal> {

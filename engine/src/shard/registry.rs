@@ -8,7 +8,7 @@
 use super::quota::{MovedClaims, NewClaims, as_u32};
 use super::{Caller, PageBounds, Shard};
 use crate::access::Rights;
-use crate::claim::{Claim, Extra, RegisteredAs, flag};
+use crate::claim::{Claim, Extra, LeaseKind, Properties, RegisteredAs, State, flag};
 use crate::effect::{
     Answer, ClaimAct, Effects, LogState, Refusal, Registered, Registration, RegistrationPage,
 };
@@ -81,7 +81,7 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         match registered {
-            Ok((claim, renewed)) if self.claims[claim].has(flag::LOCAL) => {
+            Ok((claim, renewed)) if self.claims[claim].is_recorded() => {
                 let answer = Answer::Registered(self.registered(claim, renewed));
                 self.answer_durably(caller.ticket, answer, effects);
             }
@@ -109,14 +109,14 @@ impl Shard {
                 self.report_act(caller.lane, claim, ClaimAct::Release, effects);
             }
             Answer::Unregistered { was_expired: false }
-        } else if lazy && self.claims[claim].has(flag::OVERDUE) {
+        } else if lazy && self.claims[claim].state() == State::Overdue {
             Answer::Unregistered { was_expired: true }
         } else {
             Answer::Refused(self.not_owner(caller, claim))
         };
         if matches!(answer, Answer::Refused(_)) {
             self.answer_durably(caller.ticket, answer, effects);
-        } else if self.claims[claim].has(flag::LOCAL) {
+        } else if self.claims[claim].is_recorded() {
             self.end_hold(claim, effects);
             self.answer_durably(caller.ticket, answer, effects);
         } else {
@@ -145,7 +145,7 @@ impl Shard {
         let mut bytes = 0;
         page.next = self.scan(from, |claim| {
             let own_type = |detail: DetailIx| self.details[detail].registration().map(|own| &*own.type_name);
-            let wanted = self.claims[claim].has(flag::REGISTERED)
+            let wanted = self.claims[claim].is_registration()
                 && self.namespace_of(claim) == caller.namespace
                 && self.may(caller.lane, claim, Rights::LIST)
                 && type_name.is_none_or(|wanted| own_type(self.claims[claim].detail) == Some(wanted));
@@ -177,7 +177,7 @@ impl Shard {
             self.renew_registration(claim, caller, register, end_ms, effects);
             return Ok((claim, true));
         }
-        if claim.is_some() && !(register.lazy && self.claims[claim].has(flag::OVERDUE)) {
+        if claim.is_some() && !(register.lazy && self.claims[claim].state() == State::Overdue) {
             let entry = self.claims[claim].entry;
             return Err(Refusal::Busy(Box::new(self.contention(caller.lane, entry, false))));
         }
@@ -199,16 +199,15 @@ impl Shard {
         }
         let entry =
             if known.is_none() { self.insert_key(caller.namespace, register.key, hash) } else { known };
-        let lazy = if register.lazy { flag::LAZY } else { 0 };
-        let claim = self.new_claim(caller.lane, entry, flag::LIVE | flag::ENDLESS | flag::REGISTERED | lazy);
+        let scope = if is_durable { Scope::Local } else { Scope::Ephemeral };
+        let properties = Properties::new(LeaseKind::Registered, false, scope);
+        let claim = self.new_claim(caller.lane, entry, State::Waiting, properties);
         if is_durable {
-            self.claims[claim].flags |= flag::LOCAL;
             self.keys.entries[entry].flags |= entry::flag::LOCAL;
         }
         self.detail_mut(claim).owner = Some(Arc::from(register.owner));
         self.join_holders(claim);
         self.start_lease(claim, 0);
-        self.claims[claim].flags &= !flag::ENDLESS;
         self.renew_registration(claim, caller, register, end_ms, effects);
         if self.keys.entries[entry].has(entry::flag::QUEUED) {
             self.tell_held(claim, effects);
@@ -252,9 +251,8 @@ impl Shard {
         let len = register.counted_len();
         self.has_quota_for_move(claim, lane, as_u32(len), &mut MovedClaims::default())?;
         let detail = &self.details[self.claims[claim].detail];
-        let strings = [&detail.owner, &detail.metadata].into_iter().flatten();
-        let before = strings.map(|string| string.len()).sum::<usize>()
-            + detail.registration().map_or(0, |registered| registered.type_name.len());
+        let before = detail.owner.as_ref().map_or(0, |owner| owner.len())
+            + detail.registration().map_or(0, RegisteredAs::len);
         self.has_quota_for_bytes(lane, len.saturating_sub(before))
     }
 
@@ -288,12 +286,12 @@ impl Shard {
 
     /// Makes an ephemeral registration durable if `is_durable`.
     fn raise_scope(&mut self, claim: ClaimIx, is_durable: bool) -> Result<(), Refusal> {
-        if !is_durable || self.claims[claim].has(flag::LOCAL) {
+        if !is_durable || self.claims[claim].is_recorded() {
             return Ok(());
         }
         self.may_count_in(Scope::Local)?;
         let Claim { entry, .. } = self.claims[claim];
-        self.claims[claim].flags |= flag::LOCAL;
+        self.claims[claim].flags |= flag::DURABLE;
         self.keys.entries[entry].flags |= entry::flag::LOCAL;
         Ok(())
     }
@@ -335,20 +333,22 @@ impl Shard {
         let lease_ms = u64::try_from(end_ms.saturating_sub(self.now_ms())).unwrap_or(0);
         self.move_to_lane(claim, caller.lane, ClaimAct::Register { lease_ms }, effects);
         self.measure_renewal(self.claims[claim].deadline, effects);
-        self.claims[claim].since = self.nanos;
+        self.claims[claim].set_granted(self.nanos);
         let type_name = self.type_name_for(claim, register.type_name);
         let detail = self.detail_mut(claim);
-        detail.metadata = Some(Arc::from(register.value));
-        let registered = RegisteredAs { type_name, end_ms };
+        let value = Arc::from(register.value);
+        let registered = RegisteredAs { type_name, value, end_ms, lazy: register.lazy };
         detail.extra = Extra::Registration(Box::new(registered));
         self.count_len(claim, register.counted_len());
-        self.claims[claim].flags &= !flag::OVERDUE;
+        if self.claims[claim].state() == State::Overdue {
+            self.claims[claim].set_state(State::Held);
+        }
         if register.lazy {
             self.time_lazy(claim);
         } else {
             self.set_deadline(claim, time_at(end_ms));
         }
-        if self.claims[claim].has(flag::LOCAL) {
+        if self.claims[claim].is_recorded() {
             self.record_hold(claim, effects);
         }
     }
@@ -380,6 +380,14 @@ impl Shard {
         self.registrations.count(namespace, type_name)
     }
 
+    /// Whether the claim is a lazy registration.
+    #[inline]
+    pub(super) fn is_lazy(&self, claim: ClaimIx) -> bool {
+        let claim = &self.claims[claim];
+        claim.is_registration()
+            && self.details[claim.detail].registration().is_some_and(|registered| registered.lazy)
+    }
+
     /// Sets the timer for the time at which other owners may take a lazy registration.
     pub(super) fn time_lazy(&mut self, claim: ClaimIx) {
         let registered = self.details[self.claims[claim].detail].registration();
@@ -394,7 +402,7 @@ impl Shard {
 
     /// Makes a lazy registration overdue: other owners may take it. Its owner can still renew it until it is removed.
     pub(super) fn become_overdue(&mut self, claim: ClaimIx) {
-        self.claims[claim].flags |= flag::OVERDUE;
+        self.claims[claim].set_state(State::Overdue);
         let registered = self.details[self.claims[claim].detail].registration();
         let end_ms = registered.map_or(0, |registered| registered.end_ms);
         self.set_deadline(claim, time_at(end_ms.saturating_add(LAZY_FORGET_MS)));
@@ -434,7 +442,7 @@ impl Shard {
             remaining_ms: self.lazy_remaining_ms(index),
             key: self.keys.key(claim.entry).to_vec(),
             owner: self.owner_if(is_known, index),
-            value: detail.metadata.as_deref().filter(|_| is_known).unwrap_or_default().to_vec(),
+            value: detail.text().filter(|_| is_known).unwrap_or_default().to_vec(),
             type_name: detail.registration().map(|own| own.type_name.to_vec()).unwrap_or_default(),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Caller, Shard};
 use crate::access::{Access, Rights};
-use crate::claim::flag;
+use crate::claim::{LeaseKind, State};
 use crate::effect::{
     Answer, CancelReason, ClaimAct, Effects, Event, ForceReleased, Refusal, RevokeReason, WhenDurable,
     remaining_ms,
@@ -27,8 +27,7 @@ impl Shard {
         if !is_own && let Err(refusal) = self.check_release(caller, claim, effects) {
             return effects.answer(caller.ticket, Answer::Refused(refusal));
         }
-        let kinds = flag::HELD | flag::LOCAL | flag::RESERVED | flag::REGISTERED;
-        if self.claims[claim].flags & kinds != flag::HELD {
+        if !self.claims[claim].is_plain_hold() {
             return self.release_with_care(caller, claim, effects);
         }
         effects.released(caller.ticket);
@@ -82,7 +81,7 @@ impl Shard {
         if self.claims[claim].lane != caller.lane {
             self.tell_released_elsewhere(caller, claim, effects);
         }
-        let waits = self.claims[claim].has(flag::ENDLESS) || self.is_move_pending(claim);
+        let waits = self.claims[claim].lease() == LeaseKind::Endless || self.is_move_pending(claim);
         self.measure_hold(claim, effects);
         self.end_hold(claim, effects);
         if waits {
@@ -139,7 +138,7 @@ impl Shard {
         if self.claims[claim].is_held() {
             self.measure_renewal(before, effects);
         }
-        let is_local = self.claims[claim].has(flag::LOCAL) && self.claims[claim].is_held();
+        let is_local = self.claims[claim].is_recorded() && self.claims[claim].is_held();
         let waits = is_local && self.record_extended(claim, before, remaining_ms, effects);
         self.tell_lease_moved(caller, claim, remaining_ms, waits, effects);
         let answer = Answer::Extended { remaining_ms, clamped };
@@ -226,20 +225,19 @@ impl Shard {
         if waits && self.details[claim.detail].permits().is_none() {
             return Err(Refusal::NotHeld);
         }
-        if claim.has(flag::SESSION_LEASE | flag::ENDLESS | flag::REGISTERED) {
-            let message = if claim.has(flag::SESSION_LEASE) {
-                "this hold lasts as long as its session and has no lease to extend"
-            } else if claim.has(flag::ENDLESS) {
-                "this hold has no lease to extend"
-            } else {
-                "a registration is renewed by its owner and key, not by an id"
-            };
+        let refused = match claim.lease() {
+            LeaseKind::Timed => None,
+            LeaseKind::Session => Some("this hold lasts as long as its session and has no lease to extend"),
+            LeaseKind::Endless => Some("this hold has no lease to extend"),
+            LeaseKind::Registered => Some("a registration is renewed by its owner and key, not by an id"),
+        };
+        if let Some(message) = refused {
             return Err(Refusal::bad_input("id", 0, message));
         }
         if waits {
             // A waiter for permits keeps itself alive in the same way as a holder. If the claim is reserved, its lease
             // is already in the log, and begins with that length.
-            let is_recorded = claim.has(flag::RESERVED);
+            let is_recorded = claim.is_reserved();
             let detail = &mut self.details[claim.detail];
             if !is_recorded {
                 detail.lease_ms = lease_ms;
@@ -252,7 +250,7 @@ impl Shard {
             let detail = &mut self.details[claim.detail];
             // The log may have to write the hold once more, and a reboot begins the lease that stands there anew.
             detail.lease_ms = lease_ms;
-            if claim.has(flag::RELEASING) {
+            if claim.state() == State::Releasing {
                 // The lease moves, but the lost connection still ends the hold in time.
                 detail.lease_end = end;
                 deadline = end.min(detail.release_end);
@@ -321,7 +319,7 @@ impl Shard {
         self.counters_of(caller.namespace).revoked += 1;
         effects.measure(Measure::Lost(LossReason::Forced));
         self.measure_hold(claim, effects);
-        if !self.claims[claim].has(flag::LOCAL) {
+        if !self.claims[claim].is_recorded() {
             effects.answer(caller.ticket, answer);
             self.revoke_event(claim, RevokeReason::Forced(Arc::from(reason)), effects);
             return self.end_hold(claim, effects);

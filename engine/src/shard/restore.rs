@@ -2,7 +2,7 @@
 //! request.
 
 use super::Shard;
-use crate::claim::{Extra, RegisteredAs, flag};
+use crate::claim::{Extra, LeaseKind, Properties, RegisteredAs, State};
 use crate::effect::{Effects, Refusal};
 use crate::entry;
 use crate::handle::{ClaimIx, KeyIx};
@@ -113,10 +113,10 @@ impl Shard {
         let owner: Arc<[u8]> = Arc::from(hold.owner);
         let lane_number = self.lanes.open(lane.unwrap_or_else(|| nobody(namespace)), &owner, namespace);
         self.account_for(lane_number);
-        let claim = self.new_claim(lane_number, entry, restored_flags(hold));
+        let claim = self.new_claim(lane_number, entry, State::Held, restored_properties(hold));
         let record = &mut self.claims[claim];
         (record.secret, record.fence) = (hold.id.secret, fence);
-        record.since = Time::from_millis(hold.since_ms).min(self.now).into();
+        record.set_granted(Time::from_millis(hold.since_ms).min(self.now).into());
         let extra = restored_extra(hold, &mut self.registrations);
         let detail = self.detail_mut(claim);
         detail.number = hold.number;
@@ -127,7 +127,9 @@ impl Shard {
         detail.owner = Some(owner);
         detail.identity = hold.identity.map(Arc::from);
         detail.request_id = hold.request_id.map(Arc::from);
-        detail.metadata = hold.metadata.map(Arc::from);
+        if !matches!(hold.item, Item::Registration { .. }) {
+            detail.metadata = hold.metadata.map(Arc::from);
+        }
         detail.restored_place = Some(hold.id.place);
         detail.extra = extra;
         self.count_len(claim, counted_len(hold));
@@ -199,21 +201,14 @@ fn tree_items<'a>(paths: &[(&'a [u8], bool)]) -> Vec<TreeItem<'a>> {
     paths.iter().map(|(path, write)| TreeItem { path, write: *write }).collect()
 }
 
-fn restored_flags(hold: &Hold<'_>) -> u16 {
-    let bit = |is: bool, bit: u16| if is { bit } else { 0 };
-    let (registered, lazy) = match hold.item {
-        Item::Registration { lazy, .. } => (true, lazy),
-        _ => (false, false),
+fn restored_properties(hold: &Hold<'_>) -> Properties {
+    let lease = match hold.item {
+        Item::Registration { .. } => LeaseKind::Registered,
+        _ if hold.session_lease => LeaseKind::Session,
+        _ if hold.endless => LeaseKind::Endless,
+        _ => LeaseKind::Timed,
     };
-    flag::LIVE
-        | flag::HELD
-        | bit(hold.scope.is_durable(), flag::LOCAL)
-        | bit(hold.shared, flag::SHARED)
-        | bit(hold.session_lease, flag::SESSION_LEASE)
-        | bit(hold.endless, flag::ENDLESS)
-        | bit(hold.clamped, flag::CLAMPED)
-        | bit(registered, flag::REGISTERED)
-        | bit(lazy, flag::LAZY)
+    Properties { shared: hold.shared, ..Properties::new(lease, hold.clamped, hold.scope) }
 }
 
 /// Returns the number of bytes of a hold that accounts count besides its key. The log has an owner for each hold, so
@@ -231,9 +226,10 @@ fn counted_len(hold: &Hold<'_>) -> usize {
 fn restored_extra(hold: &Hold<'_>, registrations: &mut Registrations) -> Extra {
     match (&hold.item, hold.set_hash) {
         (Item::Permits { permits, .. }, _) => Extra::Permits(*permits),
-        (Item::Registration { type_name, end_ms, .. }, _) => {
+        (Item::Registration { type_name, end_ms, lazy, .. }, _) => {
             let type_name = registrations.begin(hold.namespace, type_name);
-            Extra::Registration(Box::new(RegisteredAs { type_name, end_ms: *end_ms }))
+            let value = Arc::from(hold.metadata.unwrap_or_default());
+            Extra::Registration(Box::new(RegisteredAs { type_name, value, end_ms: *end_ms, lazy: *lazy }))
         }
         (Item::Key(_), Some(number)) => Extra::RestoredSibling(number),
         _ => Extra::None,

@@ -4,9 +4,7 @@ use super::durable::answer_grant;
 use super::freeze::Thaw;
 use super::quota::NewClaims;
 use super::{AcquireOptions, Caller, Shard};
-use crate::claim::Extra;
-use crate::claim::Position;
-use crate::claim::{Claim, flag};
+use crate::claim::{Claim, Extra, LeaseKind, Position, Properties, State, flag};
 use crate::effect::{Answer, Effects, Grant, Refusal};
 use crate::entry::Kind;
 use crate::fifo::Fifo;
@@ -130,14 +128,11 @@ impl Shard {
         if links {
             self.has_room_on_lane(caller.lane, 1)?;
         }
-        let flags = flag::LIVE
-            | if items.iter().all(|item| !item.write) { flag::SHARED } else { 0 }
-            | if acquire.session_lease { flag::SESSION_LEASE } else { 0 }
-            | if clamped { flag::CLAMPED } else { 0 }
-            | if endless { flag::ENDLESS } else { 0 }
-            | flag::of_scope(options.scope);
+        let lease = if endless { LeaseKind::Endless } else { LeaseKind::of_session(acquire.session_lease) };
+        let shared = items.iter().all(|item| !item.write);
+        let properties = Properties { shared, ..Properties::new(lease, clamped, options.scope) };
         let order = self.order_of_newcomer(0);
-        let claim = self.new_claim(caller.lane, entry, flags);
+        let claim = self.new_claim(caller.lane, entry, State::Waiting, properties);
         let later = self.enters_later(space, items);
         let held = if later || self.is_entry_frozen(entry) {
             None
@@ -435,7 +430,7 @@ impl Shard {
 
     /// Grants a waiting set if all its items are clear and nothing else prevents the grant.
     pub(super) fn grant_set_if_clear(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
-        if self.claims[claim].has(flag::HELD) {
+        if self.claims[claim].is_among_holders() {
             // The set is granted already, but its tree has not marked all items as held yet.
             return;
         }
@@ -485,7 +480,7 @@ impl Shard {
             let of_space = |claim: &ClaimIx| {
                 let record = &self.claims[*claim];
                 let entry = &self.keys.entries[record.entry];
-                record.has(flag::LIVE) && entry.kind() == Kind::Tree && entry.tree() == number
+                record.is_live() && entry.kind() == Kind::Tree && entry.tree() == number
             };
             let claims: Vec<ClaimIx> = self
                 .claims
@@ -493,7 +488,7 @@ impl Shard {
                 .filter(|claim| self.claims[*claim].entry.is_some() && of_space(claim))
                 .collect();
             let waiting: Vec<ClaimIx> =
-                claims.iter().copied().filter(|claim| !self.claims[*claim].has(flag::HELD)).collect();
+                claims.iter().copied().filter(|claim| self.claims[*claim].is_waiting()).collect();
             assert_eq!(waiting.len() as u32, space.waiter_count, "waiters of tree {number}");
             let held = claims.len() - waiting.len();
             assert_eq!(held as u32, space.holder_count, "holders of tree {number}");

@@ -3,7 +3,7 @@
 use super::Shard;
 use super::work::Work;
 use crate::account::{Account, Resource};
-use crate::claim::{Detail, flag};
+use crate::claim::{Detail, RegisteredAs, State, flag};
 use crate::entry::{self, Kind};
 use crate::handle::{ClaimIx, KeyIx, LaneIx};
 use crate::lane::{Counts, LaneState};
@@ -42,10 +42,10 @@ impl Shard {
         assert_eq!(idle_count, self.keys.idle_count(), "idle keys");
         for claim in self.claims.handles() {
             let record = &self.claims[claim];
-            if record.has(flag::LIVE) && self.keys.entries[record.entry].kind() != Kind::Flat {
+            if record.is_live() && self.keys.entries[record.entry].kind() != Kind::Flat {
                 // The pool or the tree knows the place of the claim.
                 placed[claim.at()] += 1;
-                if record.has(flag::HELD) {
+                if record.is_among_holders() {
                     self.verify_holder(record.entry, claim);
                 }
             }
@@ -77,7 +77,7 @@ impl Shard {
     }
 
     fn verify_registrations(&self) {
-        let live = self.claims.handles().filter(|claim| self.claims[*claim].has(flag::LIVE));
+        let live = self.claims.handles().filter(|claim| self.claims[*claim].is_live());
         self.registrations.verify(live.filter(|claim| self.claims[*claim].detail.is_some()).filter_map(
             |claim| {
                 let registered = self.details[self.claims[claim].detail].registration()?;
@@ -96,7 +96,7 @@ impl Shard {
             holders += 1;
             placed[claim.at()] += 1;
             self.verify_holder(index, claim);
-            reserved_count += u32::from(self.claims[claim].has(flag::RESERVED));
+            reserved_count += u32::from(self.claims[claim].is_reserved());
             let alone = queue.holders.count == 1;
             assert!(alone || self.claims[claim].has(flag::SHARED), "holders of entry {index} conflict");
             claim = self.claims[claim].position.next();
@@ -109,7 +109,7 @@ impl Shard {
         for claim in &waiters {
             placed[claim.at()] += 1;
             let record = &self.claims[*claim];
-            assert!(record.has(flag::LIVE) && !record.has(flag::HELD) && record.fence == 0, "waiter {claim}");
+            assert!(record.is_waiting() && record.fence == 0, "waiter {claim}");
             assert_eq!(record.entry, index, "waiter {claim} names another key");
             self.verify_waiter(*claim);
         }
@@ -129,7 +129,7 @@ impl Shard {
             if !clear(place, record.has(flag::SHARED)) {
                 break;
             }
-            assert!(record.has(flag::STUB), "waiter {claim} of entry {index} could be granted");
+            assert!(record.is_stub(), "waiter {claim} of entry {index} could be granted");
         }
     }
 
@@ -146,7 +146,10 @@ impl Shard {
         assert!(record.has(flag::LINKED), "waiter {claim} is not in the list of its lane");
         let found = self.find_waiting(self.ticket(claim));
         // If a client reuses the number of a waiting request, only one of both is found.
-        assert!(found.is_some() || record.has(flag::UNKNOWN), "waiter {claim} is not found by its ticket");
+        assert!(
+            found.is_some() || record.state() == State::Unknown,
+            "waiter {claim} is not found by its ticket"
+        );
         let timed = record.wheel.is_set() || record.has(flag::WAIT_OVER);
         assert_eq!(timed, record.deadline != crate::time::Time::NEVER, "timer of waiter {claim}");
     }
@@ -177,7 +180,7 @@ impl Shard {
     /// Counts the claims of a lane from scratch.
     fn recount(&self, lane: LaneIx) -> Counts {
         let mut counts = Counts::default();
-        for index in self.claims.handles().filter(|claim| self.claims[*claim].has(flag::LIVE)) {
+        for index in self.claims.handles().filter(|claim| self.claims[*claim].is_live()) {
             let claim = &self.claims[index];
             if claim.lane == lane {
                 let more = self.details.get(claim.detail).map_or(0, |detail| detail.counted_len);
@@ -217,7 +220,7 @@ impl Shard {
         }
         let room = if self.has_accounts { 0 } else { self.claim_room };
         assert_eq!(self.room_at_once, room, "claims for which there is room at once");
-        for index in self.claims.handles().filter(|claim| self.claims[*claim].has(flag::LIVE)) {
+        for index in self.claims.handles().filter(|claim| self.claims[*claim].is_live()) {
             if let Some(detail) = self.details.get(self.claims[index].detail) {
                 self.verify_counted_len(index, detail);
             }
@@ -233,7 +236,7 @@ impl Shard {
         }
         let strings = [&detail.owner, &detail.metadata, &detail.request_id].into_iter().flatten();
         let mut len = strings.map(|string| string.len()).sum::<usize>();
-        len += detail.registration().map_or(0, |registered| registered.type_name.len());
+        len += detail.registration().map_or(0, RegisteredAs::len);
         assert!(
             detail.counted_len as usize <= len,
             "{} bytes of claim {index}, which has {len}",
@@ -255,16 +258,16 @@ impl Shard {
 
     fn verify_holder(&self, entry: KeyIx, index: ClaimIx) {
         let claim = &self.claims[index];
-        assert!(claim.has(flag::LIVE) && claim.has(flag::HELD), "holder {index} is not held");
+        assert!(claim.is_among_holders(), "holder {index} is not held");
         assert_eq!(claim.entry, entry, "holder {index} names another key");
         assert!(claim.fence > 0 && claim.fence <= self.keys.entries[entry].fence, "fence of holder {index}");
         // The wait of a reserved claim may be over although the claim has not ended yet, because a turn had no steps
         // left.
-        let timed = claim.wheel.is_set() || claim.has(flag::RESERVED) && claim.has(flag::WAIT_OVER);
+        let timed = claim.wheel.is_set() || claim.is_reserved() && claim.has(flag::WAIT_OVER);
         assert_eq!(timed, claim.deadline != crate::time::Time::NEVER, "timer of holder {index}");
-        let untimed = claim.has(flag::SESSION_LEASE | flag::ENDLESS | flag::RESERVED);
+        let untimed = claim.lease().is_untimed() || claim.is_reserved();
         assert!(timed || untimed, "holder {index} has no end: no timer, session or connection");
-        assert!(!claim.has(flag::STUB), "holder {index} is still a stub");
+        assert!(!claim.is_stub(), "holder {index} is still a stub");
         assert!(
             !self.is_far(index) || !claim.has(flag::LINKED),
             "another shard decides about holder {index}"
@@ -275,19 +278,19 @@ impl Shard {
         let mut live = 0;
         for (index, places) in placed.iter().enumerate() {
             let claim = &self.claims[ClaimIx::new(index as u32)];
-            let expected = u32::from(claim.has(flag::LIVE));
+            let expected = u32::from(claim.is_live());
             live += expected;
             assert_eq!(*places, expected, "claim {index} was found {places} times instead of {expected}");
         }
         assert_eq!(live, self.claims.live_count(), "live claims");
-        let near = |claim: &ClaimIx| self.claims[*claim].has(flag::LIVE) && !self.is_far(*claim);
+        let near = |claim: &ClaimIx| self.claims[*claim].is_live() && !self.is_far(*claim);
         let is_waiting = |claim: &ClaimIx| near(claim) && !self.claims[*claim].is_held();
         let waiting = self.claims.handles().filter(is_waiting);
-        let found = waiting.clone().filter(|claim| !self.claims[*claim].has(flag::UNKNOWN)).count();
+        let found = waiting.clone().filter(|claim| self.claims[*claim].state() != State::Unknown).count();
         assert_eq!(self.waiting.len(), found, "waiters that are found by their tickets");
         let has_request_id = |claim: &ClaimIx| {
             let detail = self.details.get(self.claims[*claim].detail);
-            let is_findable = near(claim) || self.claims[*claim].has(flag::RESERVED);
+            let is_findable = near(claim) || self.claims[*claim].is_reserved();
             is_findable && detail.is_some_and(|detail| detail.request_id.is_some())
         };
         let named = self.claims.handles().filter(has_request_id).count();
@@ -305,7 +308,7 @@ impl Shard {
         let mut path_counts = vec![0; self.lanes.lanes.end() as usize];
         for index in self.claims.handles() {
             let claim = &self.claims[index];
-            if claim.has(flag::LIVE) {
+            if claim.is_live() {
                 counts[claim.lane.at()] += 1;
                 linked[claim.lane.at()] += u32::from(claim.has(flag::LINKED));
                 if self.keys.entries[claim.entry].kind() == Kind::Tree {

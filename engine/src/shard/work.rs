@@ -1,7 +1,6 @@
 //! Work that a turn leaves to later ones.
 
 use super::Shard;
-use crate::claim::flag;
 use crate::effect::{Answer, Effects, Refusal};
 use crate::entry::Occupancy;
 use crate::fifo::Fifo;
@@ -219,10 +218,7 @@ impl Shard {
             if !self.steps.take() {
                 return self.work.push(Work::RefuseWaiters(claim));
             }
-            if self.claims[claim].has(flag::LIVE)
-                && !self.claims[claim].has(flag::HELD)
-                && !self.is_far(claim)
-            {
+            if self.claims[claim].is_waiting() && !self.is_far(claim) {
                 effects.answer_waiter(self.ticket(claim), Answer::Refused(Refusal::Shutdown));
                 self.end_wait(claim, effects);
             }

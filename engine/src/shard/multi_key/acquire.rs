@@ -3,7 +3,7 @@
 use super::{
     MultiKeyClaim, Participant, align_time, begin_multi_key, must_be_reserved, note_counted, place_of,
 };
-use crate::claim::{Extra, OrderKey, flag};
+use crate::claim::{Extra, LeaseKind, OrderKey, Properties, State};
 use crate::effect::{Answer, Effects, Grant, KeyGrant, LogState, Refusal, WhenDurable};
 use crate::entry;
 use crate::handle::{ClaimIx, KeyIx};
@@ -182,7 +182,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let mut any = false;
         for (claim, located) in found.iter().zip(&self.located).skip(1) {
             let shard = &self.participants[located.place].shard;
-            let reserved = claim.filter(|claim| shard.claims[*claim].has(flag::RESERVED));
+            let reserved = claim.filter(|claim| shard.claims[*claim].is_reserved());
             let Some(detail) = reserved.map(|claim| shard.claims[claim].detail) else { continue };
             let Some(multi_key) = shard.details[detail].multi_key().cloned() else { continue };
             for participant in &mut *self.participants {
@@ -254,11 +254,9 @@ impl<'a, 'p> Attempt<'a, 'p> {
     fn make_claims(&mut self, orders: &[OrderKey], waits: bool) -> MultiKeyClaim {
         let request = self.request;
         let holds_hang_on_lane = self.hangs_on_lane();
-        let flags = flag::LIVE
-            | if request.session_lease { flag::SESSION_LEASE } else { 0 }
-            | if self.clamped { flag::CLAMPED } else { 0 }
-            | flag::of_scope(request.options.scope)
-            | if waits { flag::STUB } else { 0 };
+        let lease = LeaseKind::of_session(request.session_lease);
+        let properties = Properties::new(lease, self.clamped, request.options.scope);
+        let state = if waits { State::Stub } else { State::Waiting };
         // All claims share the strings.
         let AcquireOptions { release_after_ms, priority, scope, owner, metadata, request_id } =
             request.options;
@@ -280,7 +278,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
             } else {
                 located.entry
             };
-            let claim = shard.new_claim(*lane, entry, flags | if key.shared { flag::SHARED } else { 0 });
+            let properties = Properties { shared: key.shared, ..properties };
+            let claim = shard.new_claim(*lane, entry, state, properties);
             // While the claim waits, only its home is linked to the lane and can be found by the request id.
             let hangs_on_lane = if waits { number == 0 } else { holds_hang_on_lane };
             // Another member may have arrived in this shard since `orders` was computed; only the sequence of arrivals
@@ -440,7 +439,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let (claim, Participant { shard, lane }) = (claims[0], &mut self.participants[self.located[0].place]);
         let caller = Caller { lane: *lane, ticket: self.ticket, namespace: self.namespace };
         shard.supersede(claim, &caller, is_recorded, effects);
-        if shard.claims[claim].has(flag::RESERVED) {
+        if shard.claims[claim].is_reserved() {
             return;
         }
         if self.request.notify_queued {

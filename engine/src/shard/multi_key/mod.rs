@@ -9,7 +9,7 @@ pub use crate::multi_key_claim::{MultiKeyClaim, key_set_number};
 pub use acquire::{AcquireMultiKey, RequestedKey, acquire};
 
 use super::Shard;
-use crate::claim::{Detail, Extra, flag};
+use crate::claim::{Claim, Detail, Extra, flag};
 use crate::effect::{
     Answer, Effects, Grant, KeyGrant, QuorumMember, QuorumQuestion, Refusal, Reserved, ReservedEnd,
     ReservedMultiKey, WhenDurable,
@@ -191,10 +191,10 @@ pub fn reserved_multi_key_claims(shards: &[&Shard]) -> Vec<Vec<ClaimId>> {
     let claim_of = |member: &Member| {
         let shard = shards.iter().find(|shard| shard.number == member.shard);
         let claim = shard.and_then(|shard| shard.claims.get(member.claim));
-        claim.filter(|claim| claim.has(flag::RESERVED) && claim.secret == member.id.secret)
+        claim.filter(|claim| claim.is_reserved() && claim.secret == member.id.secret)
     };
-    let is_recorded = |member: &&Member| claim_of(member).is_some_and(|claim| claim.has(flag::LOCAL));
-    let homes = shards.iter().flat_map(|shard| shard.multi_key_claims_at_home(flag::RESERVED));
+    let is_recorded = |member: &&Member| claim_of(member).is_some_and(|claim| claim.is_recorded());
+    let homes = shards.iter().flat_map(|shard| shard.multi_key_claims_at_home(Claim::is_reserved));
     homes
         .filter(|multi_key| multi_key.members.iter().all(|member| claim_of(member).is_some()))
         .map(|multi_key| multi_key.members.iter().filter(is_recorded).map(|member| member.id).collect())
@@ -251,7 +251,7 @@ impl Shard {
     }
 
     fn end_granted_member(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
-        if self.claims[claim].has(flag::RESERVED) {
+        if self.claims[claim].is_reserved() {
             self.give_up_reserved(claim);
         }
         self.end_hold(claim, effects);
@@ -259,13 +259,13 @@ impl Shard {
 
     /// Returns the waiting multi-key claims with their home in this shard. For tests.
     pub fn waiting_multi_key_claims(&self) -> Vec<Arc<MultiKeyClaim>> {
-        self.multi_key_claims_at_home(flag::STUB)
+        self.multi_key_claims_at_home(Claim::is_stub)
     }
 
-    fn multi_key_claims_at_home(&self, flag: u16) -> Vec<Arc<MultiKeyClaim>> {
+    fn multi_key_claims_at_home(&self, is_wanted: fn(&Claim) -> bool) -> Vec<Arc<MultiKeyClaim>> {
         let home = |claim: ClaimIx| {
             let record = &self.claims[claim];
-            let is_one = record.has(flag::LIVE) && record.has(flag) && self.is_home(claim);
+            let is_one = is_wanted(record) && self.is_home(claim);
             if is_one { self.details[record.detail].multi_key().cloned() } else { None }
         };
         self.claims.handles().filter_map(home).collect()
@@ -274,13 +274,13 @@ impl Shard {
     /// Whether this stub still waits.
     fn is_stub(&self, member: &Member) -> bool {
         let claim = &self.claims[member.claim];
-        claim.has(flag::STUB) && claim.secret == member.id.secret
+        claim.is_stub() && claim.secret == member.id.secret
     }
 
     /// Returns the claim of a member at this key, unless it ended.
     fn member_at(&self, member: &Member, entry: KeyIx) -> Option<ClaimIx> {
         let claim = self.claims.get(member.claim)?;
-        let is_same = claim.has(flag::LIVE) && claim.secret == member.id.secret && claim.entry == entry;
+        let is_same = claim.is_live() && claim.secret == member.id.secret && claim.entry == entry;
         is_same.then_some(member.claim)
     }
 

@@ -1,0 +1,231 @@
+//! Rare data of a claim.
+
+use crate::handle::ClaimIx;
+use crate::measure::FreedAt;
+use crate::multi_key_claim::{KeySet, MultiKeyClaim};
+use crate::time::{NANOS_PER_MS, Time};
+use std::sync::Arc;
+
+/// Position of a waiter relative to other waiters: by rank, then by order of arrival in the shard. Fixed at arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct OrderKey {
+    /// In a queue, the time of the arrival less the boost of the priority, in milliseconds; it may be below zero. In a
+    /// pool that is ordered by timestamp, the timestamp in microseconds.
+    pub(crate) rank: i64,
+    /// Number of requests that arrived in the shard before.
+    pub(crate) arrival: u64,
+}
+
+impl OrderKey {
+    /// Position before every waiter.
+    pub(crate) const FIRST: Self = Self { rank: i64::MIN, arrival: 0 };
+
+    /// Returns the first position behind this one.
+    pub(crate) fn next(self) -> Self {
+        Self { arrival: self.arrival + 1, ..self }
+    }
+}
+
+/// Data that depends on the kind of request.
+#[derive(Debug, Default)]
+pub(crate) enum Extra {
+    /// One key.
+    #[default]
+    None,
+    /// Number of permits of a pool.
+    Permits(u64),
+    /// Multi-key claim that is not answered yet and has this claim as a member.
+    MultiKeyClaim(Arc<MultiKeyClaim>),
+    /// Keys of the multi-key claim that this hold was part of. Its request id names all of them.
+    Sibling(Arc<KeySet>),
+    /// Number of such a set of keys, of a hold restored from the log, which has only the number.
+    RestoredSibling(u64),
+    /// Fingerprint of the paths of a set that a request id names.
+    Paths(u64),
+    /// Registration.
+    Registration(Box<RegisteredAs>),
+}
+
+/// Data that an owner registered for a key.
+#[derive(Debug)]
+pub(crate) struct RegisteredAs {
+    pub(crate) type_name: Arc<[u8]>,
+    pub(crate) value: Arc<[u8]>,
+    /// End of the lease in milliseconds of the engine's clock. It may be below zero.
+    pub(crate) end_ms: i64,
+    /// Whether the namespace is lazy: the end of the lease has no immediate effect.
+    pub(crate) lazy: bool,
+}
+
+impl RegisteredAs {
+    /// Returns the number of bytes that accounts count.
+    pub(crate) fn len(&self) -> usize {
+        self.type_name.len() + self.value.len()
+    }
+}
+
+/// Data of a claim that waits, or that has rare options.
+#[derive(Debug)]
+pub(crate) struct Detail {
+    /// Neighbours in the list of the lane.
+    pub(crate) lane_next: ClaimIx,
+    pub(crate) lane_previous: ClaimIx,
+    pub(crate) order: OrderKey,
+    /// Number of the acquire that gets the answer.
+    pub(crate) number: u32,
+    /// Number of requests that had arrived in the shard before that acquire.
+    pub(crate) asked: u64,
+    /// Length of the lease, which a waiting claim will get.
+    pub(crate) lease_ms: u32,
+    pub(crate) priority: u32,
+    pub(crate) release_after_ms: Option<u32>,
+    /// End of the lease of a hold that lost its connection. The deadline of the claim is the earlier one of this and
+    /// `release_end`.
+    pub(crate) lease_end: Time,
+    /// End that the lost connection sets.
+    pub(crate) release_end: Time,
+    /// Owner of the claim, if it may differ from the owner of the lane.
+    pub(crate) owner: Option<Arc<[u8]>>,
+    /// Identity that acquired a restored hold, if known. Other claims have the identity of their lane.
+    pub(crate) identity: Option<Arc<str>>,
+    /// Request id. All keys of a multi-key claim share one string, like the owner and the metadata.
+    pub(crate) request_id: Option<Arc<[u8]>>,
+    /// Text for operators.
+    pub(crate) metadata: Option<Arc<[u8]>>,
+    /// Whether the request asks that a cluster counts the fence.
+    pub(crate) wants_quorum: bool,
+    /// Whether the claim begins once a cluster has counted it, or another key of its multi-key claim.
+    pub(crate) begins_counted: bool,
+    /// Whether the claim raised the scope of its key. If the claim never begins, the scope is lowered again.
+    pub(crate) raises_scope: bool,
+    /// Whether the client was told, or may have been told, that its acquire waits.
+    pub(crate) waited: bool,
+    /// Whether the latest request for the claim found it by its request id.
+    pub(crate) repeated: bool,
+    /// Number of the record of the last move to another request; 0 if the claim never moved, [`MOVED_BESIDE_RECORDS`]
+    /// if only other keys of its multi-key claim are recorded. The answer to that request, and every later event about
+    /// the claim, waits until the record is durable.
+    pub(crate) moved_record: u64,
+    /// Time for which the claim of a hold had waited.
+    pub(crate) waited_nanos: u64,
+    /// Time at which the key of a reserved claim became free for it.
+    pub(crate) freed_at: FreedAt,
+    /// Place that the id of a restored hold names: its place in the earlier server process.
+    pub(crate) restored_place: Option<u64>,
+    /// Number of bytes besides the key that the accounts of the lane count.
+    pub(crate) counted_len: u32,
+    pub(crate) extra: Extra,
+}
+
+/// Value of [`Detail::moved_record`] if only other keys of the multi-key claim recorded the move, maybe in other shards.
+/// This shard does not know when those records are durable, so all later events of the claim go through the log, behind
+/// the answer.
+pub(crate) const MOVED_BESIDE_RECORDS: u64 = u64::MAX;
+
+impl Default for Detail {
+    fn default() -> Self {
+        Self {
+            lane_next: ClaimIx::NONE,
+            lane_previous: ClaimIx::NONE,
+            order: OrderKey::default(),
+            number: 0,
+            asked: 0,
+            lease_ms: 0,
+            priority: 0,
+            release_after_ms: None,
+            lease_end: Time::NEVER,
+            release_end: Time::NEVER,
+            owner: None,
+            identity: None,
+            request_id: None,
+            metadata: None,
+            wants_quorum: false,
+            begins_counted: false,
+            raises_scope: false,
+            waited: false,
+            repeated: false,
+            moved_record: 0,
+            waited_nanos: 0,
+            freed_at: FreedAt::NEVER,
+            restored_place: None,
+            counted_len: 0,
+            extra: Extra::None,
+        }
+    }
+}
+
+impl Detail {
+    /// Returns the time for which the claim of a hold had waited, in whole milliseconds.
+    pub(crate) fn waited_ms(&self) -> u64 {
+        self.waited_nanos / NANOS_PER_MS
+    }
+
+    /// Returns the number of permits, if the claim is for permits of a pool.
+    pub(crate) fn permits(&self) -> Option<u64> {
+        if let Extra::Permits(permits) = self.extra { Some(permits) } else { None }
+    }
+
+    /// Returns the multi-key claim of which the claim is a member, until that is answered.
+    pub(crate) fn multi_key(&self) -> Option<&Arc<MultiKeyClaim>> {
+        if let Extra::MultiKeyClaim(multi_key) = &self.extra { Some(multi_key) } else { None }
+    }
+
+    /// Returns the fingerprint of the paths of a set that a request id names.
+    pub(crate) fn fingerprint(&self) -> Option<u64> {
+        if let Extra::Paths(fingerprint) = self.extra { Some(fingerprint) } else { None }
+    }
+
+    /// Whether this claim and its siblings are for exactly `keys`. With `None`, whether the claim has no siblings.
+    pub(crate) fn is_part_of(&self, keys: Option<&KeySet>) -> bool {
+        match (&self.extra, keys) {
+            (Extra::MultiKeyClaim(multi_key), Some(keys)) => multi_key.keys.is_same(keys),
+            (Extra::Sibling(own), Some(keys)) => own.is_same(keys),
+            // Equal numbers do not prove equal sets. The caller therefore finds each key's hold by the key, and the number
+            // only rejects.
+            (Extra::RestoredSibling(number), Some(keys)) => *number == keys.number(),
+            (Extra::MultiKeyClaim(_) | Extra::Sibling(_) | Extra::RestoredSibling(_), None) => false,
+            (_, keys) => keys.is_none(),
+        }
+    }
+
+    /// Returns the keys of the multi-key claim of which the claim is a part, unless it was restored.
+    pub(crate) fn key_set(&self) -> Option<&Arc<KeySet>> {
+        match &self.extra {
+            Extra::MultiKeyClaim(multi_key) => Some(&multi_key.keys),
+            Extra::Sibling(keys) => Some(keys),
+            _ => None,
+        }
+    }
+
+    /// Returns the number by which the log knows the keys of that multi-key claim.
+    pub(crate) fn key_set_number(&self) -> Option<u64> {
+        match &self.extra {
+            Extra::MultiKeyClaim(multi_key) => Some(multi_key.keys.number()),
+            Extra::Sibling(keys) => Some(keys.number()),
+            Extra::RestoredSibling(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// Returns the data that an owner registered, if the claim is a registration.
+    pub(crate) fn registration(&self) -> Option<&RegisteredAs> {
+        if let Extra::Registration(registered) = &self.extra { Some(registered) } else { None }
+    }
+
+    /// Returns the text that lists show for the claim: its metadata, or the registered value.
+    pub(crate) fn text(&self) -> Option<&[u8]> {
+        self.registration().map(|registered| &*registered.value).or(self.metadata.as_deref())
+    }
+
+    /// Whether a hold that is not linked to its lane still needs this data.
+    pub(crate) fn outlives_wait(&self) -> bool {
+        matches!(self.extra, Extra::Permits(_) | Extra::Registration(_))
+            || self.priority != 0
+            || self.owner.is_some()
+            || self.request_id.is_some()
+            || self.metadata.is_some()
+            || self.restored_place.is_some()
+            || self.waited_nanos >= NANOS_PER_MS
+            || self.counted_len > 0
+    }
+}
