@@ -4,14 +4,9 @@ use super::{Caller, Shard};
 use crate::access::{Access, Rights};
 use crate::claim::Claim;
 use crate::effect::{ActOnOther, ClaimAct, Effects, Refusal};
-use crate::entry::Kind;
 use crate::handle::{ClaimIx, LaneIx};
 use crate::ids::LaneAddress;
-use crate::limits::COMPARED_PATH_COUNT_MAX;
 use std::sync::Arc;
-
-/// Cost of comparing the rights for the paths of a set, in visits of a claim.
-const COMPARED_SET_COST: u32 = 8 * COMPARED_PATH_COUNT_MAX as u32;
 
 impl Shard {
     /// Sets the identity and the rights of a lane. `None` means no identity and all rights.
@@ -56,12 +51,11 @@ impl Shard {
 
     /// Whether a lane may list a claim. Adds the cost of comparing the rights for its paths to `looked`.
     pub(super) fn may_list(&self, lane: LaneIx, claim: ClaimIx, looked: &mut u32) -> bool {
-        let is_compared = self.access_of(lane).is_some_and(|access| {
-            !access.everywhere().contains(Rights::LIST | Rights::INSPECT)
-                && self.keys.entries[self.claims[claim].entry].kind() == Kind::Tree
-        });
+        let is_compared = self
+            .access_of(lane)
+            .is_some_and(|access| !access.everywhere().contains(Rights::LIST | Rights::INSPECT));
         if is_compared {
-            *looked += COMPARED_SET_COST;
+            *looked += self.cost_of_compared_rights(claim);
         }
         self.may(lane, claim, Rights::LIST)
     }
@@ -72,18 +66,12 @@ impl Shard {
     }
 
     fn covers_all_keys(&self, access: &Access, claim: ClaimIx, right: Rights) -> bool {
-        let Claim { entry, position, detail, .. } = self.claims[claim];
+        let detail = self.claims[claim].detail;
         if self.details.get(detail).is_some_and(|detail| detail.multi_key().is_some()) {
             // The claim also waits for other keys, which this shard may not know.
             return false;
         }
-        if self.keys.entries[entry].kind() == Kind::Tree {
-            let mut paths = self.tree_of(claim).paths(position.first_item());
-            // The other paths are not visited: a set may have as many paths as fit into a request.
-            return paths.by_ref().take(COMPARED_PATH_COUNT_MAX).all(|(path, _)| access.covers(right, &path))
-                && paths.next().is_none();
-        }
-        access.covers(right, self.keys.key(entry))
+        self.is_covered(claim, access, right)
     }
 
     /// Refuses a request about a claim as if the claim did not exist, unless [`Shard::may`] allows it.

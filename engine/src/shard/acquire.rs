@@ -9,10 +9,9 @@ use crate::effect::{
     Answer, CancelReason, ClaimAct, Effects, Event, Grant, LogState, QuorumState, Refusal, RevokeReason,
     WhenDurable,
 };
-use crate::entry::{self, Kind};
+use crate::entry::{self};
 use crate::handle::{ClaimIx, DetailIx, KeyIx, LaneIx};
 use crate::ids::{Scope, Ticket};
-use crate::limits::POSITION_COUNT_MAX;
 use crate::measure::Measure;
 use crate::multi_key_claim::KeySet;
 use crate::slab::Slab;
@@ -315,25 +314,6 @@ impl Shard {
         OrderKey { rank: arrival_ms - i64::from(boost_ms), arrival: self.arrivals }
     }
 
-    /// Whether a newcomer with this queue position is clear. A try has no queue position: it is clear only if it
-    /// conflicts with no holder and no waiter.
-    pub(super) fn is_newcomer_clear(
-        &self,
-        entry: KeyIx,
-        shared: bool,
-        wait_ms: u32,
-        order: OrderKey,
-    ) -> bool {
-        let record = &self.keys.entries[entry];
-        if wait_ms == 0 || !record.has(entry::flag::QUEUED) {
-            return self.is_clear(entry, shared);
-        }
-        let queue = &self.queues[record.queue()];
-        queue.is_open_to(shared, &self.claims)
-            && (queue.is_before_all(&self.claims, &self.details, order)
-                || shared && queue.only_clear_readers_before(&self.claims, &self.details, order))
-    }
-
     /// Returns a new claim that is in no queue and no list of holders.
     #[inline(always)]
     pub(super) fn new_claim(
@@ -389,24 +369,6 @@ impl Shard {
     fn next_arrival(&mut self) -> u64 {
         self.arrivals += 1;
         self.arrivals - 1
-    }
-
-    /// Adds a claim to the waiters of its key. The caller must know whether it is a clear stub.
-    pub(super) fn enqueue(&mut self, claim: ClaimIx, is_clear_stub: bool) {
-        let entry = self.claims[claim].entry;
-        let queue = self.queue_of(entry);
-        self.queues[queue].add_waiter(&mut self.claims, &self.details, claim, is_clear_stub);
-        let is_far = self.is_far(claim);
-        let counters = self.counters_of(self.namespace_of(claim));
-        *if is_far { &mut counters.far_stub_count } else { &mut counters.waiting } += 1;
-        self.count_waiter(claim);
-    }
-
-    /// Notes that a newly arrived claim holds the key, so stubs that waited before it may no longer be clear.
-    pub(super) fn note_newcomer_holds(&mut self, holder: ClaimIx) {
-        let Claim { entry, flags, .. } = self.claims[holder];
-        let queue = self.keys.entries[entry].queue();
-        self.queues[queue].note_newcomer_holds(flags & flag::SHARED != 0);
     }
 
     /// Makes a claim in a queue findable by its ticket, and limits its wait to `wait_ms`.
@@ -566,18 +528,6 @@ impl Shard {
         }
     }
 
-    /// Returns the number of waiters before this one, counted up to a limit.
-    pub(super) fn position_of(&self, claim: ClaimIx) -> usize {
-        let entry = &self.keys.entries[self.claims[claim].entry];
-        match entry.kind() {
-            Kind::Flat => {
-                self.queues[entry.queue()].position_of(&self.claims, &self.details, claim, POSITION_COUNT_MAX)
-            }
-            Kind::Pool => self.position_in_pool(claim),
-            Kind::Tree => self.trees[entry.tree()].waiter_count as usize - 1,
-        }
-    }
-
     /// Moves a claim to another lane, from which its request was repeated. Reports the act if another identity acquired
     /// the claim.
     pub(super) fn move_to_lane(
@@ -601,11 +551,7 @@ impl Shard {
             self.details[detail].identity = None;
         }
         self.lanes.lanes[lane].claim_count += 1;
-        if self.keys.entries[self.claims[claim].entry].kind() == Kind::Tree {
-            let path_count = self.claims[claim].position.more_path_count();
-            self.lanes.lanes[from].path_count -= path_count;
-            self.lanes.lanes[lane].path_count += path_count;
-        }
+        self.move_amounts(claim, from, lane);
         self.lanes.drop_claim(from);
         if linked {
             self.lanes.link(&mut self.claims, &mut self.details, claim);
@@ -706,28 +652,6 @@ impl Shard {
         let claim = &self.claims[claim];
         let own = self.details.get(claim.detail).and_then(|d| d.owner.as_ref());
         own.unwrap_or(&self.lanes.lanes[claim.lane].owner)
-    }
-
-    /// Whether a claim of this mode conflicts with no holder and no waiter of the key.
-    pub(super) fn is_clear(&self, entry: KeyIx, shared: bool) -> bool {
-        let entry = &self.keys.entries[entry];
-        if entry.has(entry::flag::QUEUED) {
-            let queue = &self.queues[entry.queue()];
-            queue.is_open_to(shared, &self.claims)
-                && (queue.waiter_count() == 0 || shared && queue.is_readable_behind_waiters())
-        } else {
-            entry.is_free() || shared && self.claims[entry.holder()].has(flag::SHARED)
-        }
-    }
-
-    pub(super) fn waiter_count(&self, entry: KeyIx) -> u32 {
-        let record = &self.keys.entries[entry];
-        match record.kind() {
-            Kind::Flat if record.has(entry::flag::QUEUED) => self.queues[record.queue()].waiter_count(),
-            Kind::Flat => 0,
-            Kind::Pool => self.pool_waiter_count(entry),
-            Kind::Tree => self.trees[record.tree()].waiter_count,
-        }
     }
 
     /// Notifies the lane of a hold that the acquire with this number no longer has it.

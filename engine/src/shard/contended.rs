@@ -1,11 +1,9 @@
 //! Most contended keys of a shard.
 
 use super::Shard;
-use crate::claim::Claim;
-use crate::entry::Kind;
 use crate::entry::Occupancy;
 use crate::handle::ClaimIx;
-use crate::limits::{COMPARED_WAITER_COUNT_MAX, KEY_LEN_MAX};
+use crate::limits::COMPARED_WAITER_COUNT_MAX;
 
 /// Keys of a shard with the most waits in the last minutes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,14 +40,8 @@ impl Shard {
 
     #[cold]
     fn count_wait(&mut self, claim: ClaimIx) {
-        let Claim { entry, position, .. } = self.claims[claim];
-        let namespace = self.keys.entries[entry].namespace;
-        if self.keys.entries[entry].kind() == Kind::Tree {
-            let path = self.tree_of(claim).first_path(position.first_item(), KEY_LEN_MAX);
-            self.top_waits.count(namespace, &path, self.now);
-        } else {
-            self.top_waits.count(namespace, self.keys.key(entry), self.now);
-        }
+        let key = self.shown_key(claim);
+        self.top_waits.count(self.namespace_of(claim), &key, self.now);
     }
 
     /// Returns the keys with the most waits.
@@ -64,12 +56,10 @@ impl Shard {
 
     /// Returns the number of claims that wait for a key, and the longest wait of the first ones in milliseconds.
     fn waiters_now(&self, namespace: u16, key: &[u8]) -> (Option<u32>, Option<u64>) {
-        let find = |key: &[u8]| self.keys.find(namespace, key, self.hash(namespace, key));
-        let entry = find(key);
+        let entry = self.keys.find(namespace, key, self.hash(namespace, key));
         if entry.is_none() {
-            let whole = find(b"");
-            let is_tree = whole.is_some() && self.keys.entries[whole].kind() == Kind::Tree;
-            return ((!is_tree).then_some(0), None);
+            let is_path = self.tree_of_namespace(namespace).is_some();
+            return ((!is_path).then_some(0), None);
         }
         let record = &self.keys.entries[entry];
         let oldest = |waiters: &mut dyn Iterator<Item = ClaimIx>| {

@@ -1,7 +1,7 @@
 //! All durable state of a shard as records, for a snapshot that is written from memory instead of the log.
 
 use super::Shard;
-use crate::entry::{self, Kind};
+use crate::entry::{self};
 use waymaker_log::Record;
 
 impl Shard {
@@ -19,9 +19,7 @@ impl Shard {
             if fence > 0 {
                 put(&Record::Counter { namespace, scope: entry.scope(), fence, key });
             }
-            if entry.kind() == Kind::Pool
-                && let Some((capacity, by_timestamp)) = self.set_pool_terms(index)
-            {
+            if let Some((capacity, by_timestamp)) = self.set_pool_terms(index) {
                 put(&Record::PoolSet { namespace, capacity, by_timestamp, name: key });
             }
         }

@@ -6,12 +6,12 @@ use crate::effect::{
     Answer, Effects, Grant, KeyGrant, LogState, QuorumMember, QuorumQuestion, QuorumState, Refusal, Reserved,
     ReservedEnd, WhenDurable, remaining_ms,
 };
-use crate::entry::{self, Kind};
+use crate::entry::{self};
 use crate::handle::{ClaimIx, KeyIx};
 use crate::ids::{CounterName, Scope, Ticket};
 use crate::lane::LaneState;
 use crate::time::{Nanos, Time};
-use waymaker_log::{Hold, Item, Record};
+use waymaker_log::{Hold, Record};
 
 impl Shard {
     /// Sets the state of the log, and the number of the shard's last durable record. Called at the beginning of a turn.
@@ -368,20 +368,6 @@ impl Shard {
         self.count_reserved(claim, false);
     }
 
-    /// Updates the count of reserved holders. A key without a queue has one holder, whose flags show whether it is
-    /// reserved.
-    fn count_reserved(&mut self, claim: ClaimIx, is_reserved: bool) {
-        let entry = &self.keys.entries[self.claims[claim].entry];
-        match entry.kind() {
-            Kind::Flat if entry.has(entry::flag::QUEUED) => {
-                let count = &mut self.queues[entry.queue()].reserved_count;
-                *count = if is_reserved { *count + 1 } else { *count - 1 };
-            }
-            Kind::Pool => self.count_reserved_permits(claim, is_reserved),
-            Kind::Flat | Kind::Tree => {}
-        }
-    }
-
     /// Answers once all existing records are durable.
     pub(super) fn answer_durably(&self, ticket: Ticket, answer: Answer, effects: &mut impl Effects) {
         if self.recorded > self.durable {
@@ -466,26 +452,6 @@ impl Shard {
         let none = Detail::default();
         let detail = self.details.get(claim.detail).unwrap_or(&none);
         let lane = &self.lanes.lanes[claim.lane];
-        let key = self.keys.key(claim.entry);
-        let paths: Vec<_>;
-        let item = match (self.keys.entries[claim.entry].kind(), &detail.extra) {
-            (Kind::Tree, _) => {
-                paths = self.tree_of(index).paths(claim.position.first_item()).collect();
-                Item::Paths(paths.iter().map(|(path, write)| (&**path, *write)).collect())
-            }
-            (Kind::Pool, _) => {
-                let (capacity, by_timestamp) = self.pool_terms(claim.entry);
-                let permits = detail.permits().unwrap_or(0);
-                Item::Permits { permits, capacity, by_timestamp, name: key }
-            }
-            (Kind::Flat, Extra::Registration(registered)) => Item::Registration {
-                key,
-                type_name: &registered.type_name,
-                end_ms: registered.end_ms,
-                lazy: registered.lazy,
-            },
-            (Kind::Flat, _) => Item::Key(key),
-        };
         // A reserved claim gets its lease when this record is durable; any other hold keeps its present lease.
         let begun = claim.is_held() && !claim.lease().is_untimed();
         let end = if claim.state() == State::Releasing { detail.lease_end } else { claim.deadline };
@@ -499,33 +465,35 @@ impl Shard {
             // later.
             _ => end.remaining_ms_since(self.now),
         };
-        put(Hold {
-            id: self.id(index),
-            namespace: self.namespace_of(index),
-            scope: if claim.is_recorded() { self.scope_of(index) } else { Scope::Ephemeral },
-            shared: claim.has(flag::SHARED),
-            session_lease: claim.has_session_lease(),
-            endless: claim.lease() == LeaseKind::Endless,
-            clamped: claim.has(flag::CLAMPED),
-            waited: detail.waited,
-            repeated: detail.repeated,
-            fence: claim.fence,
-            begins_counted: false,
-            awaits_count: claim.is_reserved() && detail.begins_counted,
-            since_ms: claim.began().round_up().as_millis(),
-            deadline_ms: (begun && end != Time::NEVER).then_some(end.as_millis()),
-            lease_ms: length_ms,
-            release_after_ms: detail.release_after_ms,
-            priority: detail.priority,
-            number: detail.number,
-            session: lane.session,
-            owner: self.owner_of(index),
-            identity: self.identity_of(index).map(|identity| &**identity),
-            request_id: detail.request_id.as_deref(),
-            metadata: detail.text(),
-            // Also needed without a request id: the answer to the acquire contains all keys.
-            set_hash: detail.key_set_number(),
-            item,
+        self.with_item(index, detail, |item| {
+            put(Hold {
+                id: self.id(index),
+                namespace: self.namespace_of(index),
+                scope: if claim.is_recorded() { self.scope_of(index) } else { Scope::Ephemeral },
+                shared: claim.has(flag::SHARED),
+                session_lease: claim.has_session_lease(),
+                endless: claim.lease() == LeaseKind::Endless,
+                clamped: claim.has(flag::CLAMPED),
+                waited: detail.waited,
+                repeated: detail.repeated,
+                fence: claim.fence,
+                begins_counted: false,
+                awaits_count: claim.is_reserved() && detail.begins_counted,
+                since_ms: claim.began().round_up().as_millis(),
+                deadline_ms: (begun && end != Time::NEVER).then_some(end.as_millis()),
+                lease_ms: length_ms,
+                release_after_ms: detail.release_after_ms,
+                priority: detail.priority,
+                number: detail.number,
+                session: lane.session,
+                owner: self.owner_of(index),
+                identity: self.identity_of(index).map(|identity| &**identity),
+                request_id: detail.request_id.as_deref(),
+                metadata: detail.text(),
+                // Also needed without a request id: the answer to the acquire contains all keys.
+                set_hash: detail.key_set_number(),
+                item,
+            })
         });
     }
 }

@@ -4,10 +4,8 @@
 use super::work::Work;
 use super::{Caller, Shard};
 use crate::effect::Effects;
-use crate::entry::Kind;
 use crate::handle::{ClaimIx, KeyIx};
 use crate::limits::FREEZE_COUNT_MAX;
-use crate::measure::FreedAt;
 
 /// Frozen prefix of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +23,10 @@ pub struct FreezeList {
 }
 
 impl FreezeList {
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
     /// Whether nothing is frozen.
     pub(super) fn is_empty(&self) -> bool {
         self.freezes.is_empty()
@@ -92,18 +94,18 @@ pub(super) struct Thaw {
     /// Whether another walk must follow, because of a thaw after this walk began.
     is_asked_again: bool,
     /// Position at which the walk continues.
-    next: u64,
+    pub(super) next: u64,
 }
 
 impl Thaw {
     /// Requests a walk that begins from now on. Returns whether the caller must queue a work item.
-    fn ask(&mut self) -> bool {
+    pub(super) fn ask(&mut self) -> bool {
         self.is_asked_again = self.is_queued && self.next > 0;
         !std::mem::replace(&mut self.is_queued, true)
     }
 
     /// Ends the walk. Returns whether the caller must queue a work item for another walk.
-    fn end(&mut self) -> bool {
+    pub(super) fn end(&mut self) -> bool {
         *self = Self { is_queued: self.is_asked_again, ..Self::default() };
         self.is_queued
     }
@@ -138,43 +140,6 @@ impl Shard {
         self.careful && self.is_frozen(caller.namespace, key)
     }
 
-    /// Grants the thawed waiters of a key, once for each version of the frozen prefixes: when the walk visits the first
-    /// of them.
-    fn thaw_queue(&mut self, entry: KeyIx, effects: &mut impl Effects) {
-        let queue = self.keys.entries[entry].queue();
-        if std::mem::replace(&mut self.queues[queue].thawed, self.freezes.version) < self.freezes.version {
-            self.grant_from_head(entry, FreedAt::NEVER, effects);
-        }
-    }
-
-    /// Schedules grants of the thawed waiters of a tree, once for each version of the frozen prefixes: when the walk
-    /// visits the first of them.
-    fn thaw_tree(&mut self, entry: KeyIx) {
-        let space = &mut self.trees[self.keys.entries[entry].tree()];
-        if std::mem::replace(&mut space.thawed, self.freezes.version) < self.freezes.version
-            && space.thaw.ask()
-        {
-            self.work.push(Work::ThawSets(entry));
-        }
-    }
-
-    /// Grants the thawed sets of a tree, in order of arrival, within the budget of steps.
-    pub(super) fn go_on_thawing_sets(&mut self, entry: KeyIx, effects: &mut impl Effects) {
-        let space = self.keys.entries[entry].tree();
-        while let Some((arrival, claim)) = self.trees[space].tree.first_clear(self.trees[space].thaw.next) {
-            if !self.steps.take() {
-                return self.work.push(Work::ThawSets(entry));
-            }
-            self.grant_set_if_clear(claim, effects);
-            self.trees[space].thaw.next = arrival + 1;
-        }
-        if self.trees[space].thaw.end() {
-            self.work.push(Work::ThawSets(entry));
-        }
-        // A set that was refused lets in the sets behind it, and a large one may have paths that are not held yet.
-        self.settle_tree(entry, effects);
-    }
-
     /// Grants the waiters of thawed keys, within the budget of steps.
     pub(super) fn go_on_thawing(&mut self, effects: &mut impl Effects) {
         while self.thaw.next < u64::from(self.claims.end()) {
@@ -185,11 +150,7 @@ impl Shard {
             self.thaw.next += 1;
             if record.is_waiting() {
                 let entry = record.entry;
-                match self.keys.entries[entry].kind() {
-                    Kind::Flat => self.thaw_queue(entry, effects),
-                    Kind::Pool => self.grant_permits(entry, effects),
-                    Kind::Tree => self.thaw_tree(entry),
-                }
+                self.thaw_waiters(entry, effects);
             }
         }
         if self.thaw.end() {

@@ -1,18 +1,15 @@
-//! Grants of waiting claims.
+//! Beginnings and ends of holds, and the reasons why claims wait.
 //!
-//! A waiter is granted if it conflicts with no holder and all waiters before it were granted. So a reader never
-//! overtakes a waiting writer, and consecutive readers at the front are granted together.
+//! The discipline of a key decides which claim is granted next; the steps of a grant are the same for all of them.
 
 use super::Shard;
 use crate::access::Rights;
 use crate::claim::{Claim, Detail, LeaseKind, State, flag};
 use crate::effect::{Answer, Contention, Effects, Grant, Refusal, remaining_ms};
-use crate::entry::Occupancy;
-use crate::entry::{self, Kind};
-use crate::handle::{ClaimIx, KeyIx, LaneIx, QueueIx};
+use crate::entry::{self};
+use crate::handle::{ClaimIx, KeyIx, LaneIx};
 use crate::ids::ClaimId;
 use crate::measure::{FreedAt, Measure};
-use crate::queue::Queue;
 use crate::time::Time;
 use std::sync::Arc;
 
@@ -32,28 +29,6 @@ impl Grant {
 }
 
 impl Shard {
-    /// Makes a claim the only holder of its free key.
-    #[inline(always)]
-    pub(super) fn hold_alone(&mut self, claim: ClaimIx, lease_ms: u32) -> Grant {
-        let entry = self.claims[claim].entry;
-        debug_assert!(self.keys.entries[entry].is_free());
-        self.keys.entries[entry].set_holder(claim);
-        self.keys.leave_idle();
-        self.start_lease(claim, lease_ms)
-    }
-
-    /// Adds a claim that is in no queue to the holders of its key, which must be open to it.
-    pub(super) fn join_holders(&mut self, claim: ClaimIx) {
-        let entry = self.claims[claim].entry;
-        if self.keys.entries[entry].is_free() {
-            self.keys.entries[entry].set_holder(claim);
-            return self.keys.leave_idle();
-        }
-        let queue = self.queue_of(entry);
-        debug_assert!(self.queues[queue].is_open_to(self.claims[claim].has(flag::SHARED), &self.claims));
-        self.queues[queue].holders.push_back(&mut self.claims, claim);
-    }
-
     /// Assigns the next fence and begins the lease, so that the claim is held. The time of the grant of a claim that
     /// waited must already be set. The end of a registration is set later.
     #[inline(always)]
@@ -77,73 +52,6 @@ impl Shard {
     #[inline]
     pub(super) fn grant_of(&self, index: ClaimIx) -> Grant {
         Grant { id: self.id(index), ..Grant::of(&self.claims[index], self.number, index, self.now) }
-    }
-
-    /// Returns the queue of a key. Creates it with the only holder of the key if there is none.
-    pub(super) fn queue_of(&mut self, entry_index: KeyIx) -> QueueIx {
-        let entry = &self.keys.entries[entry_index];
-        if entry.has(entry::flag::QUEUED) {
-            return entry.queue();
-        }
-        let queue = self.queues.allocate();
-        self.queues[queue] = Queue::default();
-        if entry.is_free() {
-            self.keys.leave_idle();
-        } else {
-            let holder = entry.holder();
-            self.queues[queue].holders.push_back(&mut self.claims, holder);
-            self.queues[queue].reserved_count = u32::from(self.claims[holder].is_reserved());
-        }
-        self.keys.entries[entry_index].set_queue(queue);
-        queue
-    }
-
-    /// Grants from the front of the queue up to the first waiter that is not clear, within the budget of steps. A key
-    /// of a multi-key claim is not granted here; instead, its claim is rechecked as a whole.
-    pub(super) fn grant_from_head(&mut self, entry: KeyIx, freed_at: FreedAt, effects: &mut impl Effects) {
-        if !self.keys.entries[entry].has(entry::flag::QUEUED) {
-            return;
-        }
-        let queue = self.keys.entries[entry].queue();
-        if self.is_entry_frozen(entry) {
-            return self.simplify(entry);
-        }
-        loop {
-            let waiter = self.queues[queue].next_to_grant(&self.claims, &self.details);
-            if waiter.is_none() {
-                break;
-            }
-            let claim = &self.claims[waiter];
-            let (shared, is_stub) = (claim.has(flag::SHARED), claim.is_stub());
-            // A writer behind announced stubs waits for them.
-            let is_first = shared || self.queues[queue].first_waiter() == waiter;
-            if !self.queues[queue].is_open_to(shared, &self.claims) || !is_first {
-                break;
-            }
-            if !self.steps.take() {
-                let queue = &mut self.queues[queue];
-                queue.freed_at = freed_at;
-                return self.work.push_grant(entry, &mut queue.granting);
-            }
-            if is_stub {
-                self.queues[queue].note_announced(&self.claims, &self.details, waiter);
-                self.tell_clear(waiter, effects);
-                if !shared {
-                    break;
-                }
-            } else if self.may_begin(waiter, effects) {
-                self.leave_queue(waiter);
-                self.queues[queue].holders.push_back(&mut self.claims, waiter);
-                self.begin_hold(waiter, freed_at, effects);
-                if !shared {
-                    break;
-                }
-            } else {
-                self.leave_queue(waiter);
-                self.free_claim(waiter);
-            }
-        }
-        self.simplify(entry);
     }
 
     /// Whether a clear waiter may be granted. If not, the waiter was answered if its client is connected, and the
@@ -243,13 +151,6 @@ impl Shard {
         self.drop_idle_detail(claim);
     }
 
-    /// Removes a waiter from its queue, its timer and the table of tickets. It stays linked to its lane.
-    pub(super) fn leave_queue(&mut self, claim: ClaimIx) {
-        let queue = self.keys.entries[self.claims[claim].entry].queue();
-        self.queues[queue].remove_waiter(&mut self.claims, &self.details, claim);
-        self.stop_waiting(claim);
-    }
-
     /// Removes a waiter from its timer and the table of tickets.
     #[inline]
     pub(super) fn stop_waiting(&mut self, claim: ClaimIx) {
@@ -262,25 +163,6 @@ impl Shard {
         let counters = self.counters_of(self.namespace_of(claim));
         *if is_far { &mut counters.far_stub_count } else { &mut counters.waiting } -= 1;
         self.uncount_waiter(claim, is_far);
-    }
-
-    /// Removes the queue of a key if at most one claim is left in it.
-    pub(super) fn simplify(&mut self, entry_index: KeyIx) {
-        let entry = &mut self.keys.entries[entry_index];
-        if !entry.has(entry::flag::QUEUED) {
-            return;
-        }
-        let queue = entry.queue();
-        let Queue { holders, watched, .. } = self.queues[queue];
-        if self.queues[queue].waiter_count() > 0 || holders.count > 1 || watched {
-            return;
-        }
-        let holder = holders.first;
-        entry.end_queue(holder);
-        self.queues.release(queue);
-        if holder.is_none() {
-            self.keys.become_idle(entry_index);
-        }
     }
 
     /// Removes a holder from its key, and grants the next waiters.
@@ -305,69 +187,6 @@ impl Shard {
         }
     }
 
-    #[inline(never)]
-    fn end_contended_hold(&mut self, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
-        match self.keys.entries[entry].kind() {
-            Kind::Tree => return self.end_set(entry, claim, effects),
-            Kind::Pool => return self.end_permits(entry, claim, effects),
-            Kind::Flat => {}
-        }
-        let queue = self.keys.entries[entry].queue();
-        self.queues[queue].holders.remove(&mut self.claims, claim);
-        self.free_claim(claim);
-        if self.queues[queue].holders.count > 0 {
-            // Those holders that remain share the key, and block the same waiters that this one blocked.
-            return self.simplify(entry);
-        }
-        self.grant_from_head(entry, FreedAt::at(self.cause), effects);
-        self.tell_freed(entry, effects);
-    }
-
-    /// Ends a waiting claim, and grants the waiters that it blocked.
-    pub(super) fn end_wait(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
-        if self.claims[claim].is_reserved() {
-            return self.end_reserved(claim, effects);
-        }
-        let entry = self.claims[claim].entry;
-        match self.keys.entries[entry].kind() {
-            Kind::Tree => return self.end_set_wait(entry, claim, effects),
-            Kind::Pool => return self.end_permits_wait(entry, claim, effects),
-            Kind::Flat => {}
-        }
-        let queue = &self.queues[self.keys.entries[entry].queue()];
-        // Behind clear stubs, a waiter may become clear although another waiter than the first one left.
-        let matters = queue.has_writers() && (queue.first_waiter() == claim || queue.has_reading_stubs());
-        let multi_key = self.details[self.claims[claim].detail].multi_key().cloned();
-        self.leave_queue(claim);
-        self.free_claim(claim);
-        if let Some(multi_key) = multi_key {
-            effects.withdraw(&multi_key);
-        }
-        if matters {
-            self.grant_from_head(entry, FreedAt::NEVER, effects);
-        } else {
-            self.simplify(entry);
-        }
-    }
-
-    /// Returns the claim that blocks a claim of this lane and mode: a conflicting holder, otherwise the first waiter.
-    pub(super) fn contention(&self, lane: LaneIx, entry: KeyIx, shared: bool) -> Contention {
-        self.contention_with(lane, entry, self.in_front(entry, shared))
-    }
-
-    fn in_front(&self, entry: KeyIx, shared: bool) -> ClaimIx {
-        let record = &self.keys.entries[entry];
-        if !record.has(entry::flag::QUEUED) {
-            return record.holder();
-        }
-        if record.kind() == Kind::Pool {
-            return self.in_front_of_pool(entry);
-        }
-        let queue = &self.queues[record.queue()];
-        let conflicts = !queue.is_open_to(shared, &self.claims);
-        if conflicts { queue.holders.first } else { queue.first_waiter() }
-    }
-
     /// Returns the claim that blocks a waiter whose wait ends.
     pub(super) fn contention_at_end(&self, claim: ClaimIx) -> Contention {
         if self.claims[claim].is_reserved() {
@@ -376,26 +195,6 @@ impl Shard {
         let mut contention = self.contention_of_waiter(claim);
         contention.waiter_count -= 1;
         contention
-    }
-
-    /// Returns the claim that blocks a waiter.
-    fn contention_of_waiter(&self, claim: ClaimIx) -> Contention {
-        let entry = self.claims[claim].entry;
-        let Claim { position, .. } = self.claims[claim];
-        let occupancy = self.keys.entries[entry].occupancy();
-        let in_front = match occupancy {
-            Occupancy::Tree(tree) => {
-                self.trees[tree].tree.blocker_of(position.first_item()).unwrap_or(ClaimIx::NONE)
-            }
-            _ => self.in_front(entry, self.claims[claim].has(flag::SHARED)),
-        };
-        // If no claim blocks the waiter, its wait ends in the millisecond in which it would have been granted.
-        let in_front = match occupancy {
-            Occupancy::Queued(queue) if in_front == claim => self.queues[queue].holders.first,
-            Occupancy::Pool(pool) if in_front == claim => self.first_permit_holder(pool),
-            _ => in_front,
-        };
-        self.contention_with(self.claims[claim].lane, entry, in_front)
     }
 
     /// Returns the data about a blocking claim that a lane may know. `in_front` is `NONE` if there is no such claim.

@@ -2,14 +2,13 @@
 
 use super::{Caller, Shard};
 use crate::access::Rights;
-use crate::claim::{Claim, Detail, flag};
+use crate::claim::{Detail, flag};
 use crate::effect::{
     Answer, ClaimStatus, Effects, HeldLock, KeyStatus, Page, Refusal, Verified, WaitingClaim,
 };
-use crate::entry::{self, Kind};
 use crate::handle::{ClaimIx, KeyIx, LaneIx};
 use crate::ids::ClaimId;
-use crate::limits::{INSPECT_HOLDER_COUNT_MAX, KEY_LEN_MAX, LIST_SCAN_COUNT_MAX, OVERLAP_SCAN_COUNT_MAX};
+use crate::limits::{INSPECT_HOLDER_COUNT_MAX, LIST_SCAN_COUNT_MAX};
 
 /// Limits of a page.
 #[derive(Clone, Copy, Debug)]
@@ -54,16 +53,6 @@ impl Shard {
         }
     }
 
-    /// Returns the key of a claim for display.
-    pub(super) fn shown_key(&self, claim: ClaimIx) -> Vec<u8> {
-        let Claim { entry, position, .. } = self.claims[claim];
-        if self.keys.entries[entry].kind() == Kind::Tree {
-            // A set is shown by its first path, as much of it as fits into a key.
-            return self.tree_of(claim).first_path(position.first_item(), KEY_LEN_MAX);
-        }
-        self.keys.key(entry).to_vec()
-    }
-
     fn priority(&self, claim: ClaimIx) -> u32 {
         let detail = self.claims[claim].detail;
         if detail.is_none() { 0 } else { self.details[detail].priority }
@@ -74,33 +63,10 @@ impl Shard {
         let entry = self.entry_about(caller, key);
         let status = if entry.is_none() {
             KeyStatus { fence: self.keys.floor(), ..KeyStatus::default() }
-        } else if self.keys.entries[entry].kind() == Kind::Tree {
-            self.path_status(caller.lane, entry, key)
         } else {
-            self.key_status(caller.lane, entry)
+            self.status_of_key(caller.lane, entry, key)
         };
         effects.answer(caller.ticket, Answer::Inspected(Box::new(status)));
-    }
-
-    fn key_status(&self, lane: LaneIx, index: KeyIx) -> KeyStatus {
-        let entry = &self.keys.entries[index];
-        let (first, holder_count, waiter_count) = if entry.has(entry::flag::QUEUED) {
-            let queue = &self.queues[entry.queue()];
-            (queue.holders.first, queue.holders.count, queue.waiter_count())
-        } else {
-            (entry.holder(), u32::from(!entry.is_free()), 0)
-        };
-        let holder_count = holder_count - self.reserved_count(index);
-        let holders =
-            self.shown_holders(first, holder_count).map(|claim| self.held_lock(lane, claim)).collect();
-        let waiters = if entry.has(entry::flag::QUEUED) {
-            let queue = &self.queues[entry.queue()];
-            let waiters = queue.waiters(&self.claims, &self.details).take(INSPECT_HOLDER_COUNT_MAX);
-            waiters.map(|claim| self.waiting_claim(lane, claim)).collect()
-        } else {
-            Vec::new()
-        };
-        KeyStatus { fence: entry.fence, holder_count, waiter_count, holders, waiters }
     }
 
     /// Returns the holders for a response, from a list that begins with `first` and has `count` holders that are not
@@ -115,16 +81,7 @@ impl Shard {
         shown.take(INSPECT_HOLDER_COUNT_MAX.min(count as usize))
     }
 
-    /// Returns the number of reserved holders of a flat key, which no response shows.
-    pub(super) fn reserved_count(&self, entry: KeyIx) -> u32 {
-        let entry = &self.keys.entries[entry];
-        if entry.has(entry::flag::QUEUED) {
-            return self.queues[entry.queue()].reserved_count;
-        }
-        u32::from(!entry.is_free() && self.claims[entry.holder()].is_reserved())
-    }
-
-    fn waiting_claim(&self, lane: LaneIx, index: ClaimIx) -> WaitingClaim {
+    pub(super) fn waiting_claim(&self, lane: LaneIx, index: ClaimIx) -> WaitingClaim {
         let claim = &self.claims[index];
         let is_known = self.may(lane, index, Rights::INSPECT);
         WaitingClaim {
@@ -141,55 +98,14 @@ impl Shard {
     /// Returns the record with the state of a key, or `NONE`. In a tree namespace, this is the record of the namespace
     /// for every path.
     fn entry_about(&self, caller: &Caller, key: &[u8]) -> KeyIx {
-        let find = |key: &[u8]| self.keys.find(caller.namespace, key, self.hash(caller.namespace, key));
-        let whole = find(b"");
-        if whole.is_some() && self.keys.entries[whole].kind() == Kind::Tree { whole } else { find(key) }
-    }
-
-    /// Returns the holders and waiters of the paths that overlap a path.
-    fn path_status(&self, lane: LaneIx, entry: KeyIx, path: &[u8]) -> KeyStatus {
-        let (holders, holder_count) = self.overlapping(entry, path, true);
-        let (waiters, waiter_count) = self.overlapping(entry, path, false);
-        let listed = |claims: Vec<ClaimIx>| claims.into_iter().take(INSPECT_HOLDER_COUNT_MAX);
-        KeyStatus {
-            fence: self.keys.entries[entry].fence,
-            holder_count,
-            waiter_count,
-            holders: listed(holders).map(|claim| self.held_lock(lane, claim)).collect(),
-            waiters: listed(waiters).map(|claim| self.waiting_claim(lane, claim)).collect(),
-        }
-    }
-
-    /// Returns the sets that hold, or wait for, a path that overlaps this one, and their number. If too many paths
-    /// overlap it, returns the sets of the first ones, and the number of paths.
-    fn overlapping(&self, entry: KeyIx, path: &[u8], held: bool) -> (Vec<ClaimIx>, u32) {
-        let tree = self.tree_at(entry);
-        let (mut claims, is_complete) = tree.overlapping(path, held, OVERLAP_SCAN_COUNT_MAX);
-        if if held { tree.is_granting() } else { tree.is_entering() } {
-            // A large set that was just granted may have paths that still count as awaited. A set that enters may have
-            // paths that count as held.
-            claims.extend(tree.overlapping(path, !held, OVERLAP_SCAN_COUNT_MAX).0);
-            claims.sort_unstable();
-            claims.dedup();
-        }
-        claims.retain(|claim| {
-            let claim = &self.claims[*claim];
-            if held { claim.is_held() } else { claim.is_waiting() }
-        });
-        if held {
-            // Order of the grants.
-            claims.sort_unstable_by_key(|claim| self.claims[*claim].fence);
-        } else if tree.is_entering() {
-            // Order in which the waiters are served.
-            claims.sort_unstable_by_key(|claim| self.details[self.claims[*claim].detail].order.arrival);
-        }
-        let count = if is_complete { claims.len() } else { tree.overlapping_count(path, held) };
-        (claims, count as u32)
+        let Caller { namespace, .. } = *caller;
+        let find = || self.keys.find(namespace, key, self.hash(namespace, key));
+        self.tree_of_namespace(namespace).unwrap_or_else(find)
     }
 
     /// Returns a hold as a lane may see it: without its id and the strings of its holder, unless the lane may know
     /// them.
-    fn held_lock(&self, lane: LaneIx, index: ClaimIx) -> HeldLock {
+    pub(super) fn held_lock(&self, lane: LaneIx, index: ClaimIx) -> HeldLock {
         let claim = &self.claims[index];
         let is_known = self.may(lane, index, Rights::INSPECT);
         let detail = self.details.get(claim.detail).filter(|_| is_known);
@@ -289,18 +205,6 @@ impl Shard {
         (slot < self.claims.end()).then_some(slot)
     }
 
-    fn has_key_prefix(&self, claim: ClaimIx, prefix: &[u8], looked: &mut u32) -> bool {
-        let Claim { entry, position, .. } = self.claims[claim];
-        if self.keys.entries[entry].kind() == Kind::Tree {
-            return self.tree_of(claim).paths(position.first_item()).any(|(path, _)| {
-                // Each segment costs at least the comparison of its length.
-                *looked += 1 + path.len() as u32 / 2;
-                path.starts_with(prefix)
-            });
-        }
-        self.keys.key(entry).starts_with(prefix)
-    }
-
     /// Answers whether a fence is still the newest of its key.
     pub fn verify_fence(&self, caller: &Caller, key: &[u8], fence: u64, effects: &mut impl Effects) {
         let answer = match self.verified(caller, key, fence) {
@@ -312,52 +216,11 @@ impl Shard {
 
     fn verified(&self, caller: &Caller, key: &[u8], fence: u64) -> Result<Verified, Refusal> {
         let entry = self.entry_about(caller, key);
+        if entry.is_some() {
+            return self.verified_of_key(entry, key, fence);
+        }
         // A counter that was folded into the floor is not above it.
-        let newest_fence = if entry.is_none() { self.keys.floor() } else { self.keys.entries[entry].fence };
-        let newest = newest_fence == fence && fence > 0;
-        if entry.is_none() || self.keys.entries[entry].kind() != Kind::Tree {
-            let held = newest && entry.is_some() && self.is_fence_held(entry, fence);
-            return Ok(Verified { newest_fence, newest, held });
-        }
-        // One counter serves all paths, so a hold with an older fence is still valid: no conflicting path can have been
-        // granted since.
-        if fence > newest_fence {
-            return Ok(Verified { newest_fence, newest: false, held: false });
-        }
-        let value = OVERLAP_SCAN_COUNT_MAX as u64;
-        let held = self
-            .is_held_with_fence(entry, key, fence)
-            .ok_or(Refusal::Overloaded { limit: "held paths to look at", value })?;
-        Ok(Verified { newest_fence, newest: newest || held, held })
-    }
-
-    /// Whether a set with this fence holds a path that overlaps this one. Returns `None` if too many paths overlap it.
-    fn is_held_with_fence(&self, entry: KeyIx, path: &[u8], fence: u64) -> Option<bool> {
-        let tree = self.tree_at(entry);
-        let is_it = |claim: ClaimIx| {
-            let claim = &self.claims[claim];
-            claim.fence == fence && claim.is_held()
-        };
-        let held = tree.is_any_holder(path, is_it);
-        if held != Some(true) && tree.is_granting() {
-            // A large set that was just granted may have paths that still count as awaited.
-            let (awaited, _) = tree.overlapping(path, false, OVERLAP_SCAN_COUNT_MAX);
-            return if awaited.into_iter().any(is_it) { Some(true) } else { held };
-        }
-        held
-    }
-
-    fn is_fence_held(&self, entry: KeyIx, fence: u64) -> bool {
-        // The newest grant is the last of the holders.
-        let record = &self.keys.entries[entry];
-        if record.kind() == Kind::Pool {
-            return self.is_permit_fence_held(record.pool(), fence);
-        }
-        let last = if record.has(entry::flag::QUEUED) {
-            self.queues[record.queue()].holders.last
-        } else {
-            record.holder()
-        };
-        last.is_some() && self.claims[last].fence == fence && self.claims[last].is_held()
+        let newest_fence = self.keys.floor();
+        Ok(Verified { newest_fence, newest: newest_fence == fence && fence > 0, held: false })
     }
 }

@@ -4,7 +4,7 @@ use super::Shard;
 use super::work::Work;
 use crate::account::{Account, Resource};
 use crate::claim::{Detail, RegisteredAs, State, flag};
-use crate::entry::{self, Kind};
+use crate::entry::{self, Occupancy};
 use crate::handle::{ClaimIx, KeyIx, LaneIx};
 use crate::lane::{Counts, LaneState};
 use std::sync::Arc;
@@ -26,32 +26,12 @@ impl Shard {
             let key = self.keys.key(index);
             let found = self.keys.find(entry.namespace, key, self.hash(entry.namespace, key));
             assert_eq!(found, index, "entry {index} is not found by its key");
-            if entry.kind() == Kind::Pool {
-                self.verify_pool(index);
-            } else if entry.kind() == Kind::Tree {
-                // Trees are verified below, with their claims.
-            } else if entry.has(entry::flag::QUEUED) {
-                self.verify_queue(index, &mut placed);
-            } else if entry.is_free() {
-                idle_count += 1;
-            } else {
-                placed[entry.holder().at()] += 1;
-                self.verify_holder(index, entry.holder());
-            }
+            idle_count += u32::from(entry.is_free());
+            self.verify_claims_of(index, &mut placed);
         }
         assert_eq!(idle_count, self.keys.idle_count(), "idle keys");
-        for claim in self.claims.handles() {
-            let record = &self.claims[claim];
-            if record.is_live() && self.keys.entries[record.entry].kind() != Kind::Flat {
-                // The pool or the tree knows the place of the claim.
-                placed[claim.at()] += 1;
-                if record.is_among_holders() {
-                    self.verify_holder(record.entry, claim);
-                }
-            }
-        }
         self.verify_pool_counts();
-        self.verify_trees();
+        self.verify_node_count();
         self.verify_claims(&placed);
         self.verify_lanes();
         self.verify_accounts();
@@ -84,53 +64,6 @@ impl Shard {
                 Some((self.namespace_of(claim), &*registered.type_name))
             },
         ));
-    }
-
-    fn verify_queue(&self, index: KeyIx, placed: &mut [u32]) {
-        let entry = &self.keys.entries[index];
-        let queue = &self.queues[entry.queue()];
-        let mut holders = 0;
-        let mut reserved_count = 0;
-        let mut claim = queue.holders.first;
-        while claim.is_some() {
-            holders += 1;
-            placed[claim.at()] += 1;
-            self.verify_holder(index, claim);
-            reserved_count += u32::from(self.claims[claim].is_reserved());
-            let alone = queue.holders.count == 1;
-            assert!(alone || self.claims[claim].has(flag::SHARED), "holders of entry {index} conflict");
-            claim = self.claims[claim].position.next();
-        }
-        assert_eq!(holders, queue.holders.count, "holders of entry {index}");
-        assert_eq!(reserved_count, queue.reserved_count, "reserved holders of entry {index}");
-        let waiters: Vec<ClaimIx> = queue.waiters(&self.claims, &self.details).collect();
-        assert!(holders > 1 || !waiters.is_empty() || queue.watched, "entry {index} needs no queue");
-        queue.verify(&self.claims, &self.details);
-        for claim in &waiters {
-            placed[claim.at()] += 1;
-            let record = &self.claims[*claim];
-            assert!(record.is_waiting() && record.fence == 0, "waiter {claim}");
-            assert_eq!(record.entry, index, "waiter {claim} names another key");
-            self.verify_waiter(*claim);
-        }
-        // The next waiter behind clear stubs counts as the first.
-        let only_readers =
-            |before: &[ClaimIx]| before.iter().all(|claim| self.claims[*claim].has(flag::SHARED));
-        let clear = |place: usize, shared: bool| {
-            queue.is_open_to(shared, &self.claims)
-                && (place == 0 || shared && only_readers(&waiters[..place]))
-        };
-        let pending = self.is_work_pending(index, queue.granting);
-        if self.is_entry_frozen(index) || self.is_thawing() || pending {
-            return;
-        }
-        for (place, claim) in waiters.iter().enumerate() {
-            let record = &self.claims[*claim];
-            if !clear(place, record.has(flag::SHARED)) {
-                break;
-            }
-            assert!(record.is_stub(), "waiter {claim} of entry {index} could be granted");
-        }
     }
 
     /// Checks the invariants of every waiter, in any kind of queue.
@@ -230,7 +163,7 @@ impl Shard {
     /// Checks that an account counts no string that the claim does not have.
     fn verify_counted_len(&self, index: ClaimIx, detail: &Detail) {
         let claim = &self.claims[index];
-        if self.keys.entries[claim.entry].kind() == Kind::Tree {
+        if let Occupancy::Tree(_) = self.keys.entries[claim.entry].occupancy() {
             // Paths below other paths of the set count, but the tree does not keep them.
             return;
         }
@@ -256,7 +189,7 @@ impl Shard {
         assert_eq!(watches.sum::<usize>(), watched, "watches of lanes");
     }
 
-    fn verify_holder(&self, entry: KeyIx, index: ClaimIx) {
+    pub(super) fn verify_holder(&self, entry: KeyIx, index: ClaimIx) {
         let claim = &self.claims[index];
         assert!(claim.is_among_holders(), "holder {index} is not held");
         assert_eq!(claim.entry, entry, "holder {index} names another key");
@@ -311,7 +244,7 @@ impl Shard {
             if claim.is_live() {
                 counts[claim.lane.at()] += 1;
                 linked[claim.lane.at()] += u32::from(claim.has(flag::LINKED));
-                if self.keys.entries[claim.entry].kind() == Kind::Tree {
+                if let Occupancy::Tree(_) = self.keys.entries[claim.entry].occupancy() {
                     path_counts[claim.lane.at()] += claim.position.more_path_count();
                 }
             }

@@ -1,10 +1,10 @@
 //! Lists of the pools of a namespace, page by page.
 
-use super::{Caller, PageBounds, Shard};
 use crate::access::{Access, Rights};
 use crate::effect::{Answer, Effects, ListedPool, PoolPage};
 use crate::handle::PoolIx;
 use crate::limits::LIST_SCAN_COUNT_MAX;
+use crate::shard::{Caller, PageBounds, Shard};
 
 impl Shard {
     /// Lists pools of the namespace whose names begin with `prefix`, from the pool number `from` on. A page visits at

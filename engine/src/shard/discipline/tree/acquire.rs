@@ -1,18 +1,15 @@
-//! Sets of paths of a tree namespace, each granted and held as a whole.
+//! Acquires of sets of paths.
 
-use super::durable::answer_grant;
-use super::freeze::Thaw;
-use super::quota::NewClaims;
-use super::{AcquireOptions, Caller, Shard};
+use super::NODE_COUNT_STEP;
 use crate::claim::{Claim, Extra, LeaseKind, Position, Properties, State, flag};
 use crate::effect::{Answer, Effects, Grant, Refusal};
-use crate::entry::Kind;
-use crate::fifo::Fifo;
 use crate::handle::{ClaimIx, ItemIx, KeyIx, LaneIx, TreeIx};
-use crate::ids::Ticket;
 use crate::limits::{ITEM_COUNT_MAX, Limits};
-use crate::measure::{FreedAt, Measure};
-use crate::tree::{Enters, Tree, TreeItem, Verdict, fingerprint, segment_count};
+use crate::measure::Measure;
+use crate::shard::durable::answer_grant;
+use crate::shard::quota::NewClaims;
+use crate::shard::{AcquireOptions, Caller, Shard};
+use crate::tree::{TreeItem, fingerprint, segment_count};
 
 /// Request for one hold on a set of paths.
 #[derive(Clone, Copy, Debug)]
@@ -31,33 +28,6 @@ pub struct AcquireSet<'a> {
     /// Rarely used options. Sets have no priority.
     pub options: AcquireOptions<'a>,
 }
-
-/// Tree namespace, which is in one shard as a whole.
-#[derive(Debug)]
-pub(super) struct TreeSpace {
-    pub(super) tree: Tree,
-    /// Number of waiting claims, and number of held claims.
-    pub(super) waiter_count: u32,
-    pub(super) holder_count: u32,
-    /// Number of nodes that the shard counts for this tree, including the nodes of entering sets.
-    node_count: u32,
-    /// Number of sets that were requested and not refused.
-    pub(super) set_count: u64,
-    /// Requests for statistics that wait until all segments are counted. A work item is queued while there are any.
-    pub(super) statistics_asked: Fifo<Ticket>,
-    /// Number of the work item that will continue with sets that have become clear; 0 without one.
-    pub(super) settling: u64,
-    /// Time at which a hold last ended, until the resulting grants are finished.
-    pub(super) freed_at: FreedAt,
-    /// Version of the frozen prefixes up to which thawed sets were granted.
-    pub(super) thawed: u64,
-    /// Walk over the sets that the last thaw concerns.
-    pub(super) thaw: Thaw,
-}
-
-/// Bound below which a tree may differ from its shard's count of its nodes. Tests have few nodes, so the count is exact
-/// there.
-const NODE_COUNT_STEP: u32 = if cfg!(debug_assertions) { 1 } else { 1024 };
 
 impl AcquireSet<'_> {
     /// Returns the number of bytes that its claim keeps.
@@ -223,7 +193,7 @@ impl Shard {
     }
 
     /// Returns the refusal of a set that is not clear, or may not be held. `blocker` is a claim that blocks it.
-    fn refusal_of_try(&self, lane: LaneIx, entry: KeyIx, blocker: Option<ClaimIx>) -> Refusal {
+    pub(super) fn refusal_of_try(&self, lane: LaneIx, entry: KeyIx, blocker: Option<ClaimIx>) -> Refusal {
         match blocker {
             None if self.is_entry_frozen(entry) => Refusal::Frozen,
             // There is no blocker if the blocking items belong to an ended claim and are still being removed.
@@ -231,34 +201,6 @@ impl Shard {
                 Refusal::Busy(Box::new(self.contention_with(lane, entry, blocker.unwrap_or(ClaimIx::NONE))))
             }
         }
-    }
-
-    /// Returns the key record of a tree namespace. Creates the tree if it is new. The record stays, because its counter
-    /// orders all grants of the tree.
-    pub(super) fn tree_entry(&mut self, namespace: u16) -> KeyIx {
-        let hash = self.hash(namespace, b"");
-        let known = self.keys.find(namespace, b"", hash);
-        if known.is_some() && self.keys.entries[known].kind() == Kind::Tree {
-            return known;
-        }
-        // A restored counter has already created the record.
-        let entry = if known.is_none() { self.insert_key(namespace, b"", hash) } else { known };
-        let tree = Tree::new(self.hasher.clone());
-        let tree = self.trees.add(TreeSpace {
-            tree,
-            waiter_count: 0,
-            holder_count: 0,
-            node_count: 0,
-            set_count: 0,
-            statistics_asked: Fifo::default(),
-            settling: 0,
-            freed_at: FreedAt::NEVER,
-            thawed: 0,
-            thaw: Thaw::default(),
-        });
-        self.keys.entries[entry].set_tree(tree);
-        self.keys.leave_idle();
-        entry
     }
 
     /// Notes a hash of the paths of a set with a request id, so that a repeated request is recognized without a
@@ -270,7 +212,7 @@ impl Shard {
     }
 
     /// Restores the hold of a set.
-    pub(super) fn restore_set(&mut self, entry: KeyIx, claim: ClaimIx, items: &[TreeItem<'_>]) {
+    pub(in crate::shard) fn restore_set(&mut self, entry: KeyIx, claim: ClaimIx, items: &[TreeItem<'_>]) {
         let number = self.keys.entries[entry].tree();
         let space = &mut self.trees[number];
         let first_item = space.tree.hold(claim, items);
@@ -325,189 +267,6 @@ impl Shard {
         }
         if has_grown {
             self.note_nodes(space);
-        }
-    }
-
-    /// Frees the claim of a set that was removed from its tree.
-    #[inline]
-    fn free_set(&mut self, claim: ClaimIx) {
-        let Claim { lane, position, .. } = self.claims[claim];
-        if position.more_path_count() > 0 {
-            self.lanes.lanes[lane].path_count -= position.more_path_count();
-        }
-        self.free_claim(claim);
-    }
-
-    /// Updates the shard's count of nodes. Small changes are skipped, because the limit of a shard is millions of
-    /// nodes.
-    #[cold]
-    fn note_nodes(&mut self, space: TreeIx) {
-        let space = &mut self.trees[space];
-        let before = std::mem::replace(&mut space.node_count, space.tree.node_count_to_come());
-        self.node_count = self.node_count - before + space.node_count;
-    }
-
-    /// Returns the tree of a claim.
-    pub(super) fn tree_of(&self, claim: ClaimIx) -> &Tree {
-        self.tree_at(self.claims[claim].entry)
-    }
-
-    /// Returns the tree of a key record that stands for one.
-    pub(super) fn tree_at(&self, entry: KeyIx) -> &Tree {
-        &self.trees[self.keys.entries[entry].tree()].tree
-    }
-
-    /// Ends the hold of a set, and grants the sets that it blocked.
-    pub(super) fn end_set(&mut self, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
-        let space = self.keys.entries[entry].tree();
-        self.trees[space].holder_count -= 1;
-        self.trees[space].tree.remove(self.claims[claim].position.first_item(), &mut self.steps);
-        self.trees[space].freed_at = FreedAt::at(self.cause);
-        self.free_set(claim);
-        self.settle_tree(entry, effects);
-    }
-
-    /// Ends the wait of a set, and grants the sets that it blocked.
-    pub(super) fn end_set_wait(&mut self, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
-        self.drop_waiting_set(claim);
-        self.settle_tree(entry, effects);
-    }
-
-    fn drop_waiting_set(&mut self, claim: ClaimIx) {
-        let space = self.keys.entries[self.claims[claim].entry].tree();
-        self.stop_waiting(claim);
-        self.trees[space].waiter_count -= 1;
-        self.trees[space].tree.remove_waiting(self.claims[claim].position.first_item(), &mut self.steps);
-        self.free_set(claim);
-    }
-
-    /// Grants the sets that have become clear, within the budget of steps. Entering sets are left to
-    /// [`Self::go_on_with_tree`]. Otherwise the end of each lease or wait could use up the steps of all others.
-    pub(super) fn settle_tree(&mut self, entry: KeyIx, effects: &mut impl Effects) {
-        let space = self.keys.entries[entry].tree();
-        if self.trees[space].tree.is_settled() {
-            // The hold that ended blocked no waiter.
-            self.trees[space].freed_at = FreedAt::NEVER;
-        } else {
-            self.settle_what_is_due(entry, space, Enters::Later, effects);
-        }
-    }
-
-    /// Continues with a tree that was left to later turns.
-    pub(super) fn go_on_with_tree(&mut self, entry: KeyIx, effects: &mut impl Effects) {
-        let space = self.keys.entries[entry].tree();
-        let enters = if self.is_entry_frozen(entry) { Enters::AndWaits } else { Enters::AndHolds };
-        self.settle_what_is_due(entry, space, enters, effects);
-    }
-
-    #[inline(never)]
-    fn settle_what_is_due(
-        &mut self,
-        entry: KeyIx,
-        space: TreeIx,
-        enters: Enters,
-        effects: &mut impl Effects,
-    ) {
-        while let Some(verdict) = self.trees[space].tree.next_verdict(enters, &mut self.steps) {
-            match verdict {
-                Verdict::Clear(claim) => self.grant_set_if_clear(claim, effects),
-                Verdict::Refused(claim, blocker) => self.refuse_set(claim, blocker, effects),
-            }
-        }
-        if self.trees[space].tree.is_settled() {
-            self.trees[space].freed_at = FreedAt::NEVER;
-        } else {
-            self.leave_tree(entry);
-        }
-        self.note_nodes(space);
-    }
-
-    /// Leaves a tree to later turns.
-    fn leave_tree(&mut self, entry: KeyIx) {
-        let space = &mut self.trees[self.keys.entries[entry].tree()];
-        self.work.push_tree(entry, space.tree.only_enters(), &mut space.settling);
-    }
-
-    /// Grants a waiting set if all its items are clear and nothing else prevents the grant.
-    pub(super) fn grant_set_if_clear(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
-        if self.claims[claim].is_among_holders() {
-            // The set is granted already, but its tree has not marked all items as held yet.
-            return;
-        }
-        let (entry, first_item) = (self.claims[claim].entry, self.claims[claim].position.first_item());
-        let space = self.keys.entries[entry].tree();
-        if self.is_entry_frozen(entry) || !self.trees[space].tree.is_claim_clear(first_item) {
-            return;
-        }
-        if !self.may_begin(claim, effects) {
-            return self.drop_waiting_set(claim);
-        }
-        self.stop_waiting(claim);
-        self.trees[space].waiter_count -= 1;
-        self.trees[space].holder_count += 1;
-        self.trees[space].tree.grant(first_item, &mut self.steps);
-        self.begin_hold(claim, self.trees[space].freed_at, effects);
-    }
-
-    /// Answers a set that entered over several turns and may not wait.
-    fn refuse_set(&mut self, claim: ClaimIx, blocker: Option<ClaimIx>, effects: &mut impl Effects) {
-        let Claim { entry, lane, .. } = self.claims[claim];
-        let space = self.keys.entries[entry].tree();
-        let (ticket, listens) = (self.ticket(claim), self.is_asker_there(claim));
-        if !listens {
-            self.answer_lost(claim, effects);
-        }
-        self.drop_waiting_set(claim);
-        self.trees[space].set_count -= 1;
-        if listens {
-            let refusal = self.refusal_of_try(lane, entry, blocker);
-            effects.answer_waiter(ticket, Answer::Refused(refusal));
-        }
-    }
-
-    pub(super) fn verify_trees(&self) {
-        let node_counts = self.trees.iter().map(|space| space.node_count);
-        assert_eq!(node_counts.sum::<u32>(), self.node_count, "nodes of all trees");
-        for number in self.trees.handles() {
-            let space = &self.trees[number];
-            space.tree.verify();
-            // Sets that ended since the last new set are not counted out yet, and the root of a tree without sets is
-            // not counted yet.
-            assert!(
-                space.node_count == 0 || space.tree.node_count_to_come() < space.node_count + NODE_COUNT_STEP,
-                "nodes of tree {number}"
-            );
-            let of_space = |claim: &ClaimIx| {
-                let record = &self.claims[*claim];
-                let entry = &self.keys.entries[record.entry];
-                record.is_live() && entry.kind() == Kind::Tree && entry.tree() == number
-            };
-            let claims: Vec<ClaimIx> = self
-                .claims
-                .handles()
-                .filter(|claim| self.claims[*claim].entry.is_some() && of_space(claim))
-                .collect();
-            let waiting: Vec<ClaimIx> =
-                claims.iter().copied().filter(|claim| self.claims[*claim].is_waiting()).collect();
-            assert_eq!(waiting.len() as u32, space.waiter_count, "waiters of tree {number}");
-            let held = claims.len() - waiting.len();
-            assert_eq!(held as u32, space.holder_count, "holders of tree {number}");
-            for claim in claims {
-                let position = self.claims[claim].position;
-                assert_eq!(
-                    space.tree.item_count_of(position.first_item()),
-                    position.more_path_count() + 1,
-                    "paths of set {claim}"
-                );
-            }
-            let pending = space.settling != 0 || self.is_thawing();
-            assert!(pending || space.tree.is_settled(), "no work continues with tree {number}");
-            for claim in waiting {
-                self.verify_waiter(claim);
-                let clear = space.tree.is_claim_clear(self.claims[claim].position.first_item());
-                let frozen = self.is_entry_frozen(self.claims[claim].entry);
-                assert!(!clear || frozen || pending, "the waiting set {claim} could be granted");
-            }
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Statistics of a tree namespace.
 
-use super::work::Work;
-use super::{Caller, Shard};
 use crate::effect::{Answer, Effects, TreeStatistics};
 use crate::handle::KeyIx;
+use crate::shard::work::Work;
+use crate::shard::{Caller, Shard};
 use crate::steps::Steps;
 
 /// Number of steps that a request for statistics may take itself, so that a small tree answers at once.
@@ -26,7 +26,7 @@ impl Shard {
     }
 
     /// Continues counting the segments of a tree, and then answers the requests for its statistics.
-    pub(super) fn go_on_with_statistics(&mut self, entry: KeyIx, effects: &mut impl Effects) {
+    pub(in crate::shard) fn go_on_with_statistics(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].tree();
         let mut steps = self.steps;
         let statistics = self.statistics_of_tree(entry, &mut steps);

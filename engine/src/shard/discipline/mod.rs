@@ -1,0 +1,200 @@
+//! Disciplines: the rules by which the claims of one kind of object wait, are granted and end.
+//!
+//! A key record stands for a key, for a tree namespace as a whole, or for a pool. Each kind has a discipline in a module
+//! of its own, and the functions here select it. Only they and the restore know that there are several kinds.
+
+mod flat;
+mod pool;
+mod tree;
+
+pub use pool::AcquirePermits;
+pub(super) use pool::PoolSpace;
+pub use tree::AcquireSet;
+pub(super) use tree::TreeSpace;
+
+use super::Shard;
+use crate::access::{Access, Rights};
+use crate::claim::Detail;
+use crate::effect::{Contention, Effects, KeyStatus, Refusal, Verified};
+use crate::entry::Kind;
+use crate::handle::{ClaimIx, KeyIx, LaneIx};
+use flat::Flat;
+use pool::Permits;
+use tree::Paths;
+use waymaker_log::Item;
+
+/// Rules of one kind of object. `entry` is a key record of this kind, and `claim` a claim of such a record.
+trait Discipline {
+    /// Cost of a comparison of rights with all keys of a claim, in units of visited claims.
+    const COST_OF_COMPARED_RIGHTS: u32 = 0;
+
+    /// Ends a hold of a record with a queue, tree or pool, and grants the waiters that it blocked.
+    fn end_hold(shard: &mut Shard, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects);
+
+    /// Ends a wait, and grants the waiters that it blocked.
+    fn end_wait(shard: &mut Shard, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects);
+
+    /// Grants the waiters of a record that was frozen. Called for each waiter, in any order.
+    fn thaw(shard: &mut Shard, entry: KeyIx, effects: &mut impl Effects);
+
+    /// Updates the count of reserved holders, which no response shows.
+    fn count_reserved(shard: &mut Shard, claim: ClaimIx, is_reserved: bool);
+
+    /// Returns the number of waiters.
+    fn waiter_count(shard: &Shard, entry: KeyIx) -> u32;
+
+    /// Returns the number of waiters before this one, counted up to a limit.
+    fn position_of(shard: &Shard, claim: ClaimIx) -> usize;
+
+    /// Returns the claim that blocks a waiter, or `NONE`.
+    fn blocker_of(shard: &Shard, claim: ClaimIx) -> ClaimIx;
+
+    /// Moves the amounts of a claim from one lane to another.
+    fn change_lane(_shard: &mut Shard, _claim: ClaimIx, _from: LaneIx, _to: LaneIx) {}
+
+    /// Returns the key of a claim for display.
+    fn shown_key(shard: &Shard, claim: ClaimIx) -> Vec<u8>;
+
+    /// Whether a key of a claim begins with a prefix. Adds the cost of the comparisons to `looked`.
+    fn has_prefix(shard: &Shard, claim: ClaimIx, prefix: &[u8], looked: &mut u32) -> bool;
+
+    /// Whether a client has this right for all keys of a claim.
+    fn is_covered(shard: &Shard, claim: ClaimIx, access: &Access, right: Rights) -> bool;
+
+    /// Returns the holders and waiters of a key, as a lane may see them.
+    fn status(shard: &Shard, lane: LaneIx, entry: KeyIx, key: &[u8]) -> KeyStatus;
+
+    /// Returns whether a fence is still the newest of a key, and still held.
+    ///
+    /// # Errors
+    /// Returns an error if too many claims would have to be visited.
+    fn verified(shard: &Shard, entry: KeyIx, key: &[u8], fence: u64) -> Result<Verified, Refusal>;
+
+    /// Passes the object of a claim to `put`, in the form of the log.
+    fn with_item<R>(shard: &Shard, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>) -> R) -> R;
+
+    /// Checks all invariants of a record, and counts for each claim where it was found. For tests.
+    fn verify(shard: &Shard, entry: KeyIx, placed: &mut [u32]);
+}
+
+/// Evaluates an expression with `$discipline` as the discipline of a key record.
+macro_rules! with_discipline {
+    ($shard:ident, $entry:expr, $discipline:ident => $value:expr) => {
+        match $shard.keys.entries[$entry].kind() {
+            Kind::Flat => {
+                type $discipline = Flat;
+                $value
+            }
+            Kind::Tree => {
+                type $discipline = Paths;
+                $value
+            }
+            Kind::Pool => {
+                type $discipline = Permits;
+                $value
+            }
+        }
+    };
+}
+
+impl Shard {
+    /// Ends the hold of a claim whose key record has a queue, tree or pool, and grants the waiters that it blocked.
+    #[inline(never)]
+    pub(super) fn end_contended_hold(&mut self, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
+        with_discipline!(self, entry, D => D::end_hold(self, entry, claim, effects));
+    }
+
+    /// Ends a waiting or reserved claim, and grants the waiters that it blocked.
+    pub(super) fn end_wait(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
+        if self.claims[claim].is_reserved() {
+            return self.end_reserved(claim, effects);
+        }
+        let entry = self.claims[claim].entry;
+        with_discipline!(self, entry, D => D::end_wait(self, entry, claim, effects));
+    }
+
+    /// Grants the waiters of a key record that was frozen.
+    pub(super) fn thaw_waiters(&mut self, entry: KeyIx, effects: &mut impl Effects) {
+        with_discipline!(self, entry, D => D::thaw(self, entry, effects));
+    }
+
+    /// Updates the count of reserved holders of a key.
+    pub(super) fn count_reserved(&mut self, claim: ClaimIx, is_reserved: bool) {
+        with_discipline!(self, self.claims[claim].entry, D => D::count_reserved(self, claim, is_reserved));
+    }
+
+    /// Returns the number of waiters of a key.
+    pub(super) fn waiter_count(&self, entry: KeyIx) -> u32 {
+        with_discipline!(self, entry, D => D::waiter_count(self, entry))
+    }
+
+    /// Returns the number of waiters before this one, counted up to a limit.
+    pub(super) fn position_of(&self, claim: ClaimIx) -> usize {
+        with_discipline!(self, self.claims[claim].entry, D => D::position_of(self, claim))
+    }
+
+    /// Returns the claim that blocks a waiter.
+    pub(super) fn contention_of_waiter(&self, claim: ClaimIx) -> Contention {
+        let entry = self.claims[claim].entry;
+        // If no claim blocks the waiter, its wait ends in the millisecond in which it would have been granted.
+        let blocker = with_discipline!(self, entry, D => D::blocker_of(self, claim));
+        self.contention_with(self.claims[claim].lane, entry, blocker)
+    }
+
+    /// Moves the amounts of a claim from one lane to another.
+    pub(super) fn move_amounts(&mut self, claim: ClaimIx, from: LaneIx, to: LaneIx) {
+        with_discipline!(self, self.claims[claim].entry, D => D::change_lane(self, claim, from, to));
+    }
+
+    /// Returns the key of a claim for display.
+    pub(super) fn shown_key(&self, claim: ClaimIx) -> Vec<u8> {
+        with_discipline!(self, self.claims[claim].entry, D => D::shown_key(self, claim))
+    }
+
+    /// Whether a key of a claim begins with a prefix. Adds the cost of the comparisons to `looked`.
+    pub(super) fn has_key_prefix(&self, claim: ClaimIx, prefix: &[u8], looked: &mut u32) -> bool {
+        with_discipline!(self, self.claims[claim].entry, D => D::has_prefix(self, claim, prefix, looked))
+    }
+
+    /// Whether a client has this right for all keys of a claim that this shard knows.
+    pub(super) fn is_covered(&self, claim: ClaimIx, access: &Access, right: Rights) -> bool {
+        with_discipline!(self, self.claims[claim].entry, D => D::is_covered(self, claim, access, right))
+    }
+
+    /// Returns the cost of a comparison of rights with all keys of a claim.
+    pub(super) fn cost_of_compared_rights(&self, claim: ClaimIx) -> u32 {
+        with_discipline!(self, self.claims[claim].entry, D => D::COST_OF_COMPARED_RIGHTS)
+    }
+
+    /// Returns the holders and waiters of a key, as a lane may see them.
+    pub(super) fn status_of_key(&self, lane: LaneIx, entry: KeyIx, key: &[u8]) -> KeyStatus {
+        with_discipline!(self, entry, D => D::status(self, lane, entry, key))
+    }
+
+    /// Returns whether a fence is still the newest of a known key, and still held.
+    ///
+    /// # Errors
+    /// Returns an error if too many claims would have to be visited.
+    pub(super) fn verified_of_key(&self, entry: KeyIx, key: &[u8], fence: u64) -> Result<Verified, Refusal> {
+        with_discipline!(self, entry, D => D::verified(self, entry, key, fence))
+    }
+
+    /// Returns whether a fence is still the newest of a key whose newest holder is `holder` or `NONE`.
+    fn verified_of_newest(&self, entry: KeyIx, fence: u64, holder: ClaimIx) -> Verified {
+        let newest_fence = self.keys.entries[entry].fence;
+        let newest = newest_fence == fence && fence > 0;
+        let held =
+            newest && holder.is_some() && self.claims[holder].fence == fence && self.claims[holder].is_held();
+        Verified { newest_fence, newest, held }
+    }
+
+    /// Passes the object of a claim to `put`, in the form of the log.
+    pub(super) fn with_item<R>(&self, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>) -> R) -> R {
+        with_discipline!(self, self.claims[claim].entry, D => D::with_item(self, claim, detail, put))
+    }
+
+    /// Checks all invariants of a key record, and counts for each of its claims where it was found. For tests.
+    pub(super) fn verify_claims_of(&self, entry: KeyIx, placed: &mut [u32]) {
+        with_discipline!(self, entry, D => D::verify(self, entry, placed));
+    }
+}

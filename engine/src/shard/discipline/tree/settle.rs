@@ -1,0 +1,130 @@
+//! Grants and removals of sets of paths, within the budget of steps.
+
+use crate::claim::Claim;
+use crate::effect::{Answer, Effects};
+use crate::handle::{ClaimIx, KeyIx, TreeIx};
+use crate::measure::FreedAt;
+use crate::shard::Shard;
+use crate::shard::work::Work;
+use crate::tree::{Enters, Verdict};
+
+impl Shard {
+    /// Grants the sets that have become clear, within the budget of steps. Entering sets are left to
+    /// [`Self::go_on_with_tree`]. Otherwise the end of each lease or wait could use up the steps of all others.
+    pub(super) fn settle_tree(&mut self, entry: KeyIx, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].tree();
+        if self.trees[space].tree.is_settled() {
+            // The hold that ended blocked no waiter.
+            self.trees[space].freed_at = FreedAt::NEVER;
+        } else {
+            self.settle_what_is_due(entry, space, Enters::Later, effects);
+        }
+    }
+
+    /// Continues with a tree that was left to later turns.
+    pub(in crate::shard) fn go_on_with_tree(&mut self, entry: KeyIx, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].tree();
+        let enters = if self.is_entry_frozen(entry) { Enters::AndWaits } else { Enters::AndHolds };
+        self.settle_what_is_due(entry, space, enters, effects);
+    }
+
+    #[inline(never)]
+    fn settle_what_is_due(
+        &mut self,
+        entry: KeyIx,
+        space: TreeIx,
+        enters: Enters,
+        effects: &mut impl Effects,
+    ) {
+        while let Some(verdict) = self.trees[space].tree.next_verdict(enters, &mut self.steps) {
+            match verdict {
+                Verdict::Clear(claim) => self.grant_set_if_clear(claim, effects),
+                Verdict::Refused(claim, blocker) => self.refuse_set(claim, blocker, effects),
+            }
+        }
+        if self.trees[space].tree.is_settled() {
+            self.trees[space].freed_at = FreedAt::NEVER;
+        } else {
+            self.leave_tree(entry);
+        }
+        self.note_nodes(space);
+    }
+
+    /// Leaves a tree to later turns.
+    pub(super) fn leave_tree(&mut self, entry: KeyIx) {
+        let space = &mut self.trees[self.keys.entries[entry].tree()];
+        self.work.push_tree(entry, space.tree.only_enters(), &mut space.settling);
+    }
+
+    /// Grants a waiting set if all its items are clear and nothing else prevents the grant.
+    fn grant_set_if_clear(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
+        if self.claims[claim].is_among_holders() {
+            // The set is granted already, but its tree has not marked all items as held yet.
+            return;
+        }
+        let (entry, first_item) = (self.claims[claim].entry, self.claims[claim].position.first_item());
+        let space = self.keys.entries[entry].tree();
+        if self.is_entry_frozen(entry) || !self.trees[space].tree.is_claim_clear(first_item) {
+            return;
+        }
+        if !self.may_begin(claim, effects) {
+            return self.drop_waiting_set(claim);
+        }
+        self.stop_waiting(claim);
+        self.trees[space].waiter_count -= 1;
+        self.trees[space].holder_count += 1;
+        self.trees[space].tree.grant(first_item, &mut self.steps);
+        self.begin_hold(claim, self.trees[space].freed_at, effects);
+    }
+
+    /// Answers a set that entered over several turns and may not wait.
+    fn refuse_set(&mut self, claim: ClaimIx, blocker: Option<ClaimIx>, effects: &mut impl Effects) {
+        let Claim { entry, lane, .. } = self.claims[claim];
+        let space = self.keys.entries[entry].tree();
+        let (ticket, listens) = (self.ticket(claim), self.is_asker_there(claim));
+        if !listens {
+            self.answer_lost(claim, effects);
+        }
+        self.drop_waiting_set(claim);
+        self.trees[space].set_count -= 1;
+        if listens {
+            let refusal = self.refusal_of_try(lane, entry, blocker);
+            effects.answer_waiter(ticket, Answer::Refused(refusal));
+        }
+    }
+
+    pub(super) fn drop_waiting_set(&mut self, claim: ClaimIx) {
+        let space = self.keys.entries[self.claims[claim].entry].tree();
+        self.stop_waiting(claim);
+        self.trees[space].waiter_count -= 1;
+        self.trees[space].tree.remove_waiting(self.claims[claim].position.first_item(), &mut self.steps);
+        self.free_set(claim);
+    }
+
+    /// Frees the claim of a set that was removed from its tree.
+    #[inline]
+    pub(super) fn free_set(&mut self, claim: ClaimIx) {
+        let Claim { lane, position, .. } = self.claims[claim];
+        if position.more_path_count() > 0 {
+            self.lanes.lanes[lane].path_count -= position.more_path_count();
+        }
+        self.free_claim(claim);
+    }
+
+    /// Grants the thawed sets of a tree, in order of arrival, within the budget of steps.
+    pub(in crate::shard) fn go_on_thawing_sets(&mut self, entry: KeyIx, effects: &mut impl Effects) {
+        let space = self.keys.entries[entry].tree();
+        while let Some((arrival, claim)) = self.trees[space].tree.first_clear(self.trees[space].thaw.next) {
+            if !self.steps.take() {
+                return self.work.push(Work::ThawSets(entry));
+            }
+            self.grant_set_if_clear(claim, effects);
+            self.trees[space].thaw.next = arrival + 1;
+        }
+        if self.trees[space].thaw.end() {
+            self.work.push(Work::ThawSets(entry));
+        }
+        // A set that was refused lets in the sets behind it, and a large one may have paths that are not held yet.
+        self.settle_tree(entry, effects);
+    }
+}
