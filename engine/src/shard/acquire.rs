@@ -1,6 +1,6 @@
 //! Acquires of single keys.
 
-use super::durable::{answer_acquire, answer_grant};
+use super::durability::{answer_acquire, answer_grant};
 use super::quota::{MovedClaims, NewClaims};
 use super::{Caller, Shard, ticket_of};
 use crate::access::Rights;
@@ -9,7 +9,7 @@ use crate::effect::{
     Answer, CancelReason, ClaimAct, Effects, Event, Grant, LogState, QuorumState, Refusal, RevokeReason,
     WhenDurable,
 };
-use crate::entry::{self};
+use crate::entry;
 use crate::handle::{ClaimIx, DetailIx, KeyIx, LaneIx};
 use crate::ids::{Scope, Ticket};
 use crate::measure::Measure;

@@ -6,7 +6,7 @@ use super::Shard;
 use crate::access::Rights;
 use crate::claim::{Claim, Detail, LeaseKind, State, flag};
 use crate::effect::{Answer, Contention, Effects, Grant, Refusal, remaining_ms};
-use crate::entry::{self};
+use crate::entry;
 use crate::handle::{ClaimIx, KeyIx, LaneIx};
 use crate::ids::ClaimId;
 use crate::measure::{FreedAt, Measure};

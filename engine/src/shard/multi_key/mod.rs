@@ -11,8 +11,8 @@ pub use acquire::{AcquireMultiKey, RequestedKey, acquire};
 use super::Shard;
 use crate::claim::{Claim, Detail, Extra, flag};
 use crate::effect::{
-    Answer, Effects, Grant, KeyGrant, QuorumMember, QuorumQuestion, Refusal, Reserved, ReservedEnd,
-    ReservedMultiKey, WhenDurable,
+    Answer, Effects, Grant, KeyGrant, QuorumQuestion, Refusal, Reserved, ReservedEnd, ReservedMultiKey,
+    WhenDurable,
 };
 use crate::ids::ClaimId;
 use crate::lane::LaneState;
@@ -117,15 +117,16 @@ fn begin_multi_key(
     effects: &mut impl Effects,
 ) {
     let grants = grants.into_boxed_slice();
-    let member = |(member, place): (&Member, &usize)| participants[*place].shard.quorum_member(member.claim);
-    let members: Box<[QuorumMember]> = multi_key.members.iter().zip(places).map(member).collect();
-    let at = participants[places[0]].shard.now;
-    let question = QuorumQuestion { at, members, multi_key: Some(grants) };
-    if question.members.iter().any(|member| member.counter.is_some()) {
-        effects.ask_quorum(question);
-    } else {
-        question.begin().for_each(|then| effects.when_durable(then));
+    let members = multi_key.members.iter().zip(places);
+    if members.clone().any(|(member, place)| participants[*place].shard.is_counted(member.claim)) {
+        let member =
+            |(member, place): (&Member, &usize)| participants[*place].shard.quorum_member(member.claim);
+        let (at, members) = (participants[places[0]].shard.now, members.map(member).collect());
+        return effects.ask_quorum(QuorumQuestion { at, members, multi_key: Some(grants) });
     }
+    let member = |(member, place): (&Member, &usize)| participants[*place].shard.reserved(member.claim);
+    let members = members.map(member).collect();
+    effects.when_durable(WhenDurable::BeginMultiKey(Box::new(ReservedMultiKey { members, grants })));
 }
 
 /// Ends the reservations of all keys of a claim at one instant. Otherwise a key could end, and its client learn of

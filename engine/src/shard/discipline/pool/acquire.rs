@@ -7,7 +7,7 @@ use crate::handle::KeyIx;
 use crate::limits::POSITION_COUNT_MAX;
 use crate::measure::Measure;
 use crate::pool::{Pool, PoolOrder};
-use crate::shard::durable::answer_grant;
+use crate::shard::durability::answer_grant;
 use crate::shard::quota::NewClaims;
 use crate::shard::{AcquireOptions, Caller, Shard};
 

@@ -6,7 +6,7 @@ use crate::effect::{Answer, Effects, Grant, Refusal};
 use crate::handle::{ClaimIx, ItemIx, KeyIx, LaneIx, TreeIx};
 use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::measure::Measure;
-use crate::shard::durable::answer_grant;
+use crate::shard::durability::answer_grant;
 use crate::shard::quota::NewClaims;
 use crate::shard::{AcquireOptions, Caller, Shard};
 use crate::tree::{TreeItem, fingerprint, segment_count};

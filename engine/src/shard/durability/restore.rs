@@ -1,7 +1,6 @@
 //! Restore of the state that an earlier server process wrote to the durable log. The restore ends before the first
 //! request.
 
-use super::Shard;
 use crate::claim::{Extra, LeaseKind, Properties, RegisteredAs, State};
 use crate::effect::{Effects, Refusal};
 use crate::entry;
@@ -10,6 +9,7 @@ use crate::ids::{ClaimId, LaneAddress, Scope};
 use crate::lane::LaneState;
 use crate::pool::PoolOrder;
 use crate::registrations::Registrations;
+use crate::shard::Shard;
 use crate::time::Time;
 use crate::tree::TreeItem;
 use std::sync::Arc;
@@ -181,7 +181,7 @@ impl Shard {
     /// Returns slot and generation of the claim with this id, which an earlier server process may have granted.
     #[cold]
     #[inline(never)]
-    pub(super) fn restored_place(&self, id: ClaimId) -> (ClaimIx, u16) {
+    pub(in crate::shard) fn restored_place(&self, id: ClaimId) -> (ClaimIx, u16) {
         match self.restored.get(&id) {
             Some(claim) => (*claim, self.claims[*claim].generation),
             None => (ClaimIx::named_by(id.place), ClaimId::generation_of(id.place)),

@@ -1,7 +1,7 @@
 //! All durable state of a shard as records, for a snapshot that is written from memory instead of the log.
 
-use super::Shard;
-use crate::entry::{self};
+use crate::entry;
+use crate::shard::Shard;
 use waymaker_log::Record;
 
 impl Shard {

@@ -1,0 +1,291 @@
+//! Reservations: grants that block other claims, but begin only when their fences are durable.
+
+use super::answer_acquire;
+use crate::claim::{Claim, Detail, State, flag};
+use crate::effect::{
+    Answer, Effects, Grant, KeyGrant, LogState, QuorumMember, QuorumQuestion, Refusal, Reserved, ReservedEnd,
+    WhenDurable, remaining_ms,
+};
+use crate::entry;
+use crate::handle::ClaimIx;
+use crate::ids::{CounterName, Scope};
+use crate::lane::LaneState;
+use crate::shard::Shard;
+use crate::time::{Nanos, Time};
+
+impl Shard {
+    /// Reserves a claim that is among the holders: it blocks other claims like a hold, and is held once its fence is
+    /// durable.
+    pub(in crate::shard) fn reserve(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
+        self.stand_reserved(claim, effects);
+        if self.is_counted(claim) {
+            let members = Box::new([self.quorum_member(claim)]);
+            return effects.ask_quorum(QuorumQuestion { at: self.now, members, multi_key: None });
+        }
+        effects.when_durable(WhenDurable::Begin(self.reserved(claim)));
+    }
+
+    /// First half of [`Shard::reserve`]: assigns the fence and records it. Until the claim is held, it can be given up
+    /// like a waiter: it is linked to its lane, can be found by its ticket, and its wait may end.
+    pub(in crate::shard) fn stand_reserved(&mut self, index: ClaimIx, effects: &mut impl Effects) {
+        let scope = self.scope_of(index);
+        let is_recorded = scope.is_durable() && self.log_state != LogState::Absent;
+        if scope == Scope::Quorum {
+            let entry = self.claims[index].entry;
+            let raises_scope = !self.keys.entries[entry].has(entry::flag::QUORUM);
+            // The flag is set now, so that a claim that joins the holders does not get a fence that the cluster gives
+            // to this one.
+            self.keys.entries[entry].flags |= entry::flag::QUORUM;
+            let detail = self.detail_mut(index);
+            (detail.raises_scope, detail.begins_counted) = (raises_scope, true);
+        }
+        let claim = &mut self.claims[index];
+        let entry = &mut self.keys.entries[claim.entry];
+        entry.fence += 1;
+        claim.fence = entry.fence;
+        claim.set_state(State::Reserved);
+        // Without a log, only the cluster has the fence.
+        claim.flags &= !flag::DURABLE;
+        if is_recorded {
+            claim.flags |= flag::DURABLE;
+            entry.flags |= entry::flag::LOCAL;
+        }
+        self.count_reserved(index, true);
+        self.count_waiter(index);
+        if self.is_far(index) {
+            // The home alone is linked to the lane until all keys of the claim begin. Otherwise each shard would answer
+            // when the connection is lost.
+            self.lanes.unlink(&mut self.claims, &mut self.details, index);
+            self.claims[index].deadline = Time::NEVER;
+            self.counters_of(self.namespace_of(index)).far_stub_count += 1;
+        } else {
+            self.lanes.link(&mut self.claims, &mut self.details, index);
+            self.counters_of(self.namespace_of(index)).waiting += 1;
+            self.remember_waiting(index);
+            let deadline = self.claims[index].deadline;
+            if deadline != Time::NEVER {
+                self.wheel.set(&mut self.claims, index, deadline);
+            }
+        }
+        if is_recorded {
+            self.record_hold(index, effects);
+        }
+    }
+
+    /// Returns the data by which a reserved claim begins or ends later.
+    pub(in crate::shard) fn reserved(&self, claim: ClaimIx) -> Reserved {
+        let Claim { secret, lane, fence, .. } = self.claims[claim];
+        Reserved {
+            shard: self.number,
+            lane: self.lanes.lanes[lane].address,
+            slot: claim,
+            secret,
+            fence,
+            is_counted: self.is_counted(claim),
+            since: Time::NEVER,
+        }
+    }
+
+    /// Returns a reserved claim for a question to the cluster.
+    pub(in crate::shard) fn quorum_member(&self, claim: ClaimIx) -> QuorumMember {
+        let counter = self.is_counted(claim).then(|| CounterName {
+            namespace: self.namespace_of(claim),
+            key: self.keys.key(self.claims[claim].entry).into(),
+        });
+        QuorumMember { reserved: self.reserved(claim), id: self.id(claim), counter }
+    }
+
+    /// Ends the reservation of a claim for one key. Does nothing if the claim was given up meanwhile.
+    pub fn end_reservation(&mut self, end: ReservedEnd, mut reserved: Reserved, effects: &mut impl Effects) {
+        if let ReservedEnd::Begins(at) = end
+            && self.has_moved(&reserved)
+        {
+            self.put_off(at, &mut reserved);
+            return effects.when_durable(WhenDurable::Begin(reserved));
+        }
+        self.end_member(end, &reserved, None, effects);
+    }
+
+    /// Ends the reservation of one key. `multi_key` is the answer of a multi-key claim, which its first key sends.
+    pub(in crate::shard) fn end_member(
+        &mut self,
+        end: ReservedEnd,
+        reserved: &Reserved,
+        multi_key: Option<Box<[KeyGrant]>>,
+        effects: &mut impl Effects,
+    ) {
+        match end {
+            ReservedEnd::Begins(at) => {
+                self.begin_reserved(at.min(reserved.since), reserved, multi_key, effects);
+            }
+            ReservedEnd::Unknown => self.lose_reserved(reserved, effects),
+            ReservedEnd::NotCounted => self.refuse_reserved(reserved, effects),
+        }
+    }
+
+    /// Whether a reserved claim was not given up, and its client is still connected.
+    pub(in crate::shard) fn may_begin_reserved(&self, reserved: &Reserved) -> bool {
+        self.is_reserved(reserved.slot, reserved.secret) && self.is_asker_there(reserved.slot)
+    }
+
+    /// Whether a newer request has taken over a reserved claim since its begin was last left to the log. The answer
+    /// must wait until the move is durable, and no client may find the claim held before the answer.
+    pub(in crate::shard) fn has_moved(&self, reserved: &Reserved) -> bool {
+        let Reserved { slot, secret, .. } = *reserved;
+        self.is_reserved(slot, secret) && self.details[self.claims[slot].detail].moved_record != 0
+    }
+
+    /// Notes that a claim could begin at `at`, but begins only after all present records are durable.
+    pub(in crate::shard) fn put_off(&mut self, at: Time, reserved: &mut Reserved) {
+        reserved.since = reserved.since.min(at);
+        if self.is_reserved(reserved.slot, reserved.secret) {
+            self.detail_mut(reserved.slot).moved_record = 0;
+        }
+    }
+
+    /// Makes a reserved claim held. Its lease begins at `at`.
+    fn begin_reserved(
+        &mut self,
+        at: Time,
+        reserved: &Reserved,
+        multi_key: Option<Box<[KeyGrant]>>,
+        effects: &mut impl Effects,
+    ) {
+        let claim = reserved.slot;
+        if !self.is_reserved(claim, reserved.secret) {
+            return;
+        }
+        if reserved.is_counted {
+            // The cluster may have counted higher than this server.
+            let record = &mut self.claims[claim];
+            record.fence = reserved.fence;
+            let entry = &mut self.keys.entries[record.entry];
+            entry.fence = entry.fence.max(reserved.fence);
+            // A claim lowers the scope that it raised only if no other claim came after it.
+            debug_assert!(
+                entry.has(entry::flag::QUORUM),
+                "the key of a counted claim is not of scope Quorum"
+            );
+        }
+        let is_far = self.is_far(claim);
+        if !is_far && !self.is_asker_there(claim) {
+            // Whoever asked is gone: a hold that nobody knows of must not begin.
+            self.answer_lost(claim, effects);
+            return self.end_reserved(claim, effects);
+        }
+        self.leave_reserved(claim);
+        let ticket = self.ticket(claim);
+        let detail = self.claims[claim].detail;
+        let Detail { waited, lease_ms, freed_at, .. } = self.details[detail];
+        if waited {
+            self.details[detail].waited_nanos = Nanos::from(at).since(self.claims[claim].arrived());
+            if !is_far {
+                self.measure_grant(claim, freed_at, effects);
+            }
+        }
+        self.keep_siblings(claim);
+        self.forget_wait(claim);
+        let record = &mut self.claims[claim];
+        record.set_state(State::Held);
+        record.set_granted(self.nanos.within(at));
+        let is_timed = !record.lease().is_untimed();
+        record.deadline = if is_timed { at.after_ms(u64::from(lease_ms)) } else { Time::NEVER };
+        let deadline = record.deadline;
+        if is_timed {
+            self.wheel.set(&mut self.claims, claim, deadline);
+        }
+        if !is_far {
+            let answer = match multi_key {
+                None => Answer::Granted(Grant { waited, ..self.grant_of(claim) }),
+                Some(mut grants) => {
+                    for key_grant in &mut grants {
+                        key_grant.grant.remaining_ms = remaining_ms(deadline, self.now);
+                        key_grant.grant.waited = waited;
+                    }
+                    Answer::GrantedMultiKey(grants)
+                }
+            };
+            answer_acquire(ticket, waited, answer, effects);
+        }
+        self.tell_held(claim, effects);
+        let lane = self.claims[claim].lane;
+        if self.lanes.lanes[lane].state != LaneState::Open {
+            // The connection was lost while the claim was reserved, so the new hold must be settled like the other
+            // claims of the lane.
+            self.settle_lane(lane, effects);
+        }
+    }
+
+    /// Marks a reserved claim as unknown after the log failed. Its outcome is unknown until the server restarts. It
+    /// blocks other claims until the process ends, and gets no further answer if it is given up before.
+    fn lose_reserved(&mut self, reserved: &Reserved, effects: &mut impl Effects) {
+        let claim = reserved.slot;
+        if self.is_reserved(claim, reserved.secret)
+            && self.claims[claim].state() != State::Unknown
+            && !self.is_far(claim)
+        {
+            self.answer_reserved(claim, Answer::Refused(Refusal::Unknown), effects);
+            // The same request may be repeated, and then is another claim.
+            self.forget_waiting(claim);
+            self.claims[claim].set_state(State::Unknown);
+        }
+    }
+
+    /// Refuses a reserved claim that the cluster did not count. The home of a multi-key claim decides for all its keys.
+    fn refuse_reserved(&mut self, reserved: &Reserved, effects: &mut impl Effects) {
+        let claim = reserved.slot;
+        if self.is_reserved(claim, reserved.secret) && !self.is_far(claim) {
+            self.answer_reserved(claim, Answer::Refused(Refusal::QuorumUnavailable), effects);
+            self.end_reserved(claim, effects);
+        }
+    }
+
+    fn is_reserved(&self, claim: ClaimIx, secret: u64) -> bool {
+        self.claims.get(claim).is_some_and(|claim| claim.is_reserved() && claim.secret == secret)
+    }
+
+    /// Answers the acquire of a waiting or reserved claim.
+    pub(in crate::shard) fn answer_reserved(
+        &self,
+        claim: ClaimIx,
+        answer: Answer,
+        effects: &mut impl Effects,
+    ) {
+        if self.claims[claim].state() != State::Unknown {
+            answer_acquire(self.ticket(claim), self.has_waited(claim), answer, effects);
+        }
+    }
+
+    /// Whether the client of a waiting or reserved claim may have been notified that its acquire waits.
+    pub(in crate::shard) fn has_waited(&self, claim: ClaimIx) -> bool {
+        let Claim { detail, .. } = self.claims[claim];
+        self.details[detail].waited || !self.claims[claim].is_reserved()
+    }
+
+    /// Ends a reserved claim whose acquire was answered. Its fence is used up.
+    pub(in crate::shard) fn end_reserved(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
+        let multi_key = self.details[self.claims[claim].detail].multi_key().cloned();
+        self.give_up_reserved(claim);
+        self.end_hold(claim, effects);
+        if let Some(multi_key) = multi_key {
+            effects.withdraw(&multi_key);
+        }
+    }
+
+    /// Ends a reservation because the claim ends. If it was to be the first claim of its key that a cluster counts, and
+    /// no claim came after it, the key's scope is lowered again.
+    pub(in crate::shard) fn give_up_reserved(&mut self, claim: ClaimIx) {
+        let Claim { entry, detail, fence, .. } = self.claims[claim];
+        let entry = &mut self.keys.entries[entry];
+        if self.details[detail].raises_scope && entry.fence == fence {
+            entry.flags &= !entry::flag::QUORUM;
+        }
+        self.leave_reserved(claim);
+    }
+
+    /// Removes a reserved claim from its timer, the table of tickets and the counts, because it begins or ends.
+    fn leave_reserved(&mut self, claim: ClaimIx) {
+        self.stop_waiting(claim);
+        self.count_reserved(claim, false);
+    }
+}
