@@ -9,7 +9,8 @@ use crate::keys::key;
 use crate::lane::Bench;
 use waymaker_engine::limits::ITEM_COUNT_MAX;
 use waymaker_engine::{
-    AcquireOptions, AcquirePermits, FreezeList, LaneAddress, Limits, LogState, PoolOrder, Scope, TreeItem,
+    AcquireOptions, AcquirePermits, AcquireTerms, FreezeList, LaneAddress, Limits, LogState, PoolOrder,
+    Scope, TreeItem,
 };
 
 const LEASE_MS: u32 = 10_000;
@@ -107,11 +108,13 @@ fn permits_are_granted(count: u32) -> Costs {
             permits: 1,
             order: PoolOrder::Arrival,
             timestamp_us: 0,
-            lease_ms: LONG_LEASE_MS,
-            wait_ms: LONG_LEASE_MS,
-            session_lease: false,
-            notify_queued: false,
-            options: AcquireOptions::default(),
+            terms: AcquireTerms {
+                lease_ms: LONG_LEASE_MS,
+                wait_ms: LONG_LEASE_MS,
+                session_lease: false,
+                notify_queued: false,
+                options: None,
+            },
         };
         let caller = bench.next_caller();
         bench.shard.acquire_permits(&caller, &acquire, &mut bench.sink);

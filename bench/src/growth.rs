@@ -9,7 +9,7 @@ use crate::cost::Cost;
 use crate::keys::{key, mixed};
 use crate::lane::Bench;
 use std::sync::Arc;
-use waymaker_engine::{Acquire, AcquireOptions, LaneAddress, Limits, Throttle, TreeItem};
+use waymaker_engine::{Acquire, AcquireOptions, AcquireTerms, LaneAddress, Limits, Throttle, TreeItem};
 
 const LEASE_MS: u32 = 3_600_000;
 
@@ -84,8 +84,12 @@ fn request_ids(count: u32) -> Vec<Cost> {
         let (key, request_id) = (key(number), mixed(number).to_le_bytes());
         let options = AcquireOptions { request_id: Some(&request_id), ..AcquireOptions::default() };
         let hash = bench.shard.hash(0, &key);
-        let acquire =
-            Acquire { key: &key, hash, lease_ms: LEASE_MS, options: Some(&options), ..Acquire::default() };
+        let acquire = Acquire {
+            key: &key,
+            hash,
+            terms: AcquireTerms { lease_ms: LEASE_MS, options: Some(&options), ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         let caller = bench.next_caller();
         bench.shard.acquire(&caller, &acquire, &mut bench.sink);
     })

@@ -4,8 +4,8 @@
 use crate::keys::key;
 use crate::lane::Bench;
 use waymaker_engine::{
-    AcquireOptions, AcquirePermits, Answer, ClaimId, Effects, Event, LaneAddress, PoolOrder, Throttle,
-    Ticket, TreeItem, multi_key,
+    AcquireOptions, AcquirePermits, AcquireTerms, Answer, ClaimId, Effects, Event, LaneAddress, PoolOrder,
+    Throttle, Ticket, TreeItem, multi_key,
     multi_key::{AcquireMultiKey, Participant, RequestedKey},
 };
 
@@ -80,11 +80,13 @@ pub fn permits(bench: &mut Bench, count: u64) -> u64 {
             permits: 1,
             order: PoolOrder::Arrival,
             timestamp_us: 0,
-            lease_ms: LEASE_MS,
-            wait_ms: 0,
-            session_lease: false,
-            notify_queued: false,
-            options: AcquireOptions::default(),
+            terms: AcquireTerms {
+                lease_ms: LEASE_MS,
+                wait_ms: 0,
+                session_lease: false,
+                notify_queued: false,
+                options: None,
+            },
         };
         let caller = bench.next_caller();
         bench.shard.acquire_permits(&caller, &acquire, &mut bench.sink);
@@ -138,11 +140,13 @@ pub fn several_keys(bench: &mut Bench, key_count: usize, count: u64) -> u64 {
         keys.sort_unstable_by_key(|key| key.key);
         let acquire = AcquireMultiKey {
             keys: &keys,
-            lease_ms: LEASE_MS,
-            wait_ms: 0,
-            session_lease: false,
-            notify_queued: false,
-            options: AcquireOptions::default(),
+            terms: AcquireTerms {
+                lease_ms: LEASE_MS,
+                wait_ms: 0,
+                session_lease: false,
+                notify_queued: false,
+                options: None,
+            },
         };
         let caller = bench.next_caller();
         let mut participants = [Participant { shard: &mut bench.shard, lane: caller.lane }];

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquireSet, Answer, Caller, ClaimId, Effects, Event, Grant, LaneAddress, Limits,
-    Reading, Shard, ShardConfig, Ticket, Time, TreeItem,
+    Acquire, AcquireOptions, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, Effects, Event, Grant,
+    LaneAddress, Limits, Reading, Shard, ShardConfig, Ticket, Time, TreeItem,
 };
 
 /// Counts effects and keeps data for later requests.
@@ -109,7 +109,12 @@ impl Bench {
     #[inline]
     pub fn acquire_hashed(&mut self, key: &[u8], hash: u64, lease_ms: u32, wait_ms: u32) -> ClaimId {
         self.caller.ticket.number = self.caller.ticket.number.wrapping_add(1);
-        let acquire = Acquire { key, hash, lease_ms, wait_ms, ..Acquire::default() };
+        let acquire = Acquire {
+            key,
+            hash,
+            terms: AcquireTerms { lease_ms, wait_ms, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         self.shard.acquire(&self.caller, &acquire, &mut self.sink);
         self.sink.last
     }
@@ -117,7 +122,13 @@ impl Bench {
     /// Requests a key shared.
     pub fn share(&mut self, key: &[u8], lease_ms: u32, wait_ms: u32) {
         let hash = self.shard.hash(0, key);
-        let acquire = Acquire { key, hash, shared: true, lease_ms, wait_ms, ..Acquire::default() };
+        let acquire = Acquire {
+            key,
+            hash,
+            shared: true,
+            terms: AcquireTerms { lease_ms, wait_ms, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         let caller = self.next_caller();
         self.shard.acquire(&caller, &acquire, &mut self.sink);
     }
@@ -131,8 +142,10 @@ impl Bench {
         wait_ms: u32,
         options: AcquireOptions<'_>,
     ) {
-        let acquire =
-            AcquireSet { items, lease_ms, wait_ms, session_lease: false, notify_queued: false, options };
+        let acquire = AcquireSet {
+            items,
+            terms: AcquireTerms { lease_ms, wait_ms, session_lease: false, notify_queued: false, options: Some(&options) },
+        };
         let caller = self.next_caller();
         self.shard.acquire_set(&caller, &acquire, &mut self.sink);
     }

@@ -59,9 +59,9 @@ pub use mailbox::Mailbox;
 pub use measure::{LossReason, Measure};
 pub use pool::PoolOrder;
 pub use shard::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Caller, ContendedKey, ContendedKeys, FreezeList,
-    Lease, NamespaceCounters, PageBounds, Register, RequestedThrottle, Shard, ShardConfig, ShardState,
-    TableMemory, Terms, multi_key, throttle_all,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Caller, ContendedKey, ContendedKeys,
+    FreezeList, Lease, NamespaceCounters, NamespaceTerms, PageBounds, Register, RequestedThrottle, Shard,
+    ShardConfig, ShardState, TableMemory, multi_key, throttle_all,
 };
 pub use time::{Nanos, Reading, Time};
 pub use tree::TreeItem;

@@ -5,7 +5,7 @@ use crate::namespaces::NamespaceRefusal;
 use crate::node::Node;
 use crate::options::DeclaredNamespace;
 use std::sync::{Arc, PoisonError};
-use waymaker_engine::{Account, Holder, Terms};
+use waymaker_engine::{Account, Holder, NamespaceTerms};
 use waymaker_protocol::NamespaceKind;
 
 /// Reasons why a declared namespace cannot be opened.
@@ -74,7 +74,7 @@ impl Node {
             }
         })?;
         let account = (!quotas.is_empty()).then(|| Arc::new(Account::new(Holder::Namespace, quotas)));
-        let terms = Terms { lease_default_ms, scope_min: *min_scope, account };
+        let terms = NamespaceTerms { lease_default_ms, scope_min: *min_scope, account };
         if terms.is_empty() {
             return Ok(());
         }

@@ -2,10 +2,13 @@
 
 mod access;
 mod acquire;
+mod acquire_terms;
+mod admission;
 mod contended;
 mod counters;
 mod discipline;
 mod durability;
+mod events;
 mod expire;
 mod forget;
 mod freeze;
@@ -14,26 +17,30 @@ mod inspect;
 mod lanes;
 mod limit;
 pub mod multi_key;
+mod namespace_terms;
 mod quota;
 mod registry;
 mod release;
+mod request_ids;
 mod state;
-mod terms;
+mod take_over;
 mod verify;
+mod waiting;
 mod watch;
 mod work;
 
 use crate::handle::{ClaimIx, DetailIx, KeyIx, LaneIx, PoolIx, QueueIx, TreeIx};
-pub use acquire::{Acquire, AcquireOptions};
+pub use acquire::Acquire;
+pub use acquire_terms::{AcquireOptions, AcquireTerms};
 pub use contended::{ContendedKey, ContendedKeys};
 pub use counters::NamespaceCounters;
 pub use discipline::{AcquirePermits, AcquireSet};
 pub use freeze::FreezeList;
 pub use inspect::PageBounds;
 pub use limit::{RequestedThrottle, throttle_all};
+pub use namespace_terms::NamespaceTerms;
 pub use registry::{Lease, Register};
 pub use state::{ShardState, TableMemory};
-pub use terms::Terms;
 
 use crate::claim::{Claim, Detail, Extra, flag};
 use crate::effect::{Effects, LogState, QuorumState, Refusal};
@@ -192,7 +199,7 @@ pub struct Shard {
     /// Claims that an earlier server process granted, by their ids from that process.
     restored: BTreeMap<ClaimId, ClaimIx>,
     /// Terms of the namespaces that have any.
-    terms: BTreeMap<u16, Terms>,
+    terms: BTreeMap<u16, NamespaceTerms>,
     top_waits: TopWaits,
 }
 

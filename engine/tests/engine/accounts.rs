@@ -5,9 +5,9 @@ use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    Access, Account, Accounts, Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, Holder,
-    LaneAddress, LaneIx, Lease, Limits, LogState, PoolOrder, Quotas, Refusal, Register, Resource, Rights,
-    Scope, Shard, Ticket, Time, TreeItem,
+    Access, Account, Accounts, Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer,
+    Caller, Holder, LaneAddress, LaneIx, Lease, Limits, LogState, PoolOrder, Quotas, Refusal, Register,
+    Resource, Rights, Scope, Shard, Ticket, Time, TreeItem,
 };
 
 /// Requests after which lanes get other accounts.
@@ -133,7 +133,12 @@ impl Limited {
     fn acquire(&mut self, slot: u32, key: &[u8], options: AcquireOptions<'_>) -> bool {
         let (caller, shard) = (self.caller(slot), &mut self.node.shards[0]);
         let options = (options != AcquireOptions::default()).then_some(&options);
-        let acquire = Acquire { key, hash: shard.hash(0, key), wait_ms: 1000, options, ..Acquire::default() };
+        let acquire = Acquire {
+            key,
+            hash: shard.hash(0, key),
+            terms: AcquireTerms { wait_ms: 1000, options, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         shard.acquire(&caller, &acquire, &mut self.effects);
         self.is_served()
     }
@@ -146,11 +151,13 @@ impl Limited {
         let (session_lease, notify_queued) = (false, false);
         let request = AcquireMultiKey {
             keys: &keys,
-            lease_ms: 0,
-            wait_ms: 1000,
-            session_lease,
-            notify_queued,
-            options,
+            terms: AcquireTerms {
+                lease_ms: 0,
+                wait_ms: 1000,
+                session_lease,
+                notify_queued,
+                options: Some(&options),
+            },
         };
         let mut participants = self.node.participants(&[0, 1], Some((ticket.lane, &Arc::from(*b"owner"), 0)));
         multi_key::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
@@ -165,11 +172,13 @@ impl Limited {
             permits: 1,
             order: PoolOrder::Arrival,
             timestamp_us: 0,
-            lease_ms: 0,
-            wait_ms: 1000,
-            session_lease: false,
-            notify_queued: false,
-            options,
+            terms: AcquireTerms {
+                lease_ms: 0,
+                wait_ms: 1000,
+                session_lease: false,
+                notify_queued: false,
+                options: Some(&options),
+            },
         };
         self.node.shards[0].acquire_permits(&caller, &acquire, &mut self.effects);
         self.is_served()
@@ -180,11 +189,13 @@ impl Limited {
         let items = [b"\x01\0a", b"\x01\0b"].map(|path| TreeItem { path, write: true });
         let acquire = AcquireSet {
             items: &items,
-            lease_ms: 0,
-            wait_ms: 1000,
-            session_lease: false,
-            notify_queued: false,
-            options,
+            terms: AcquireTerms {
+                lease_ms: 0,
+                wait_ms: 1000,
+                session_lease: false,
+                notify_queued: false,
+                options: Some(&options),
+            },
         };
         self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
         self.is_served()

@@ -5,8 +5,8 @@ use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::limits::{POSITION_COUNT_MAX, WORK_PER_TURN};
 use waymaker_engine::{
-    Acquire, AcquireOptions, Answer, Caller, ClaimId, Event, Grant, LaneAddress, Limits, Refusal,
-    RevokeReason, Shard, ShardConfig, Ticket, Time,
+    Acquire, AcquireOptions, AcquireTerms, Answer, Caller, ClaimId, Event, Grant, LaneAddress, Limits,
+    Refusal, RevokeReason, Shard, ShardConfig, Ticket, Time,
 };
 
 const MANY: u32 = 3 * WORK_PER_TURN + 100;
@@ -68,10 +68,13 @@ impl Crowd {
         let acquire = Acquire {
             key,
             hash,
-            lease_ms: wish.lease_ms,
-            wait_ms: wish.wait_ms,
             shared: wish.shared,
-            options: wish.options,
+            terms: AcquireTerms {
+                lease_ms: wish.lease_ms,
+                wait_ms: wish.wait_ms,
+                options: wish.options,
+                ..AcquireTerms::default()
+            },
             ..Acquire::default()
         };
         let before = self.effects.said.len();
@@ -469,9 +472,12 @@ fn the_last_waiter_of_a_long_queue_gets_its_exact_position() {
         let acquire = Acquire {
             key: b"k",
             hash,
-            wait_ms: u32::MAX,
-            notify_queued: true,
-            options: Some(&options),
+            terms: AcquireTerms {
+                wait_ms: u32::MAX,
+                notify_queued: true,
+                options: Some(&options),
+                ..AcquireTerms::default()
+            },
             ..Acquire::default()
         };
         crowd.shard.acquire(&caller, &acquire, &mut crowd.effects);

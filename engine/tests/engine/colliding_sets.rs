@@ -6,8 +6,8 @@ use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquireSet, Answer, Caller, ClaimId, LaneAddress, Limits, PageBounds, Refusal,
-    Ticket, Time, TreeItem,
+    Acquire, AcquireOptions, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, LaneAddress, Limits,
+    PageBounds, Refusal, Ticket, Time, TreeItem,
 };
 
 /// Beside the key `a` these two give equal FNV-1a hashes (of each key behind its length, and a zero).
@@ -87,11 +87,13 @@ impl Attack {
             keys.iter().map(|(key, shard)| RequestedKey { key, shared: false, shard: *shard }).collect();
         let request = AcquireMultiKey {
             keys: &keys,
-            lease_ms: 0,
-            wait_ms,
-            session_lease: false,
-            notify_queued: true,
-            options: AcquireOptions { request_id: Some(b"r"), ..AcquireOptions::default() },
+            terms: AcquireTerms {
+                lease_ms: 0,
+                wait_ms,
+                session_lease: false,
+                notify_queued: true,
+                options: Some(&AcquireOptions { request_id: Some(b"r"), ..AcquireOptions::default() }),
+            },
         };
         let shards = Node::distinct(keys.iter().map(|key| key.shard));
         let mut participants = self.node.participants(&shards, Some((ATTACKER, &Arc::from(*b"owner"), 0)));
@@ -104,11 +106,13 @@ impl Attack {
         let caller = self.caller(ATTACKER, 0, 0);
         let request = AcquireSet {
             items: &[TreeItem { path, write: true }],
-            lease_ms: 0,
-            wait_ms,
-            session_lease: false,
-            notify_queued: false,
-            options: AcquireOptions { request_id: Some(b"r"), ..AcquireOptions::default() },
+            terms: AcquireTerms {
+                lease_ms: 0,
+                wait_ms,
+                session_lease: false,
+                notify_queued: false,
+                options: Some(&AcquireOptions { request_id: Some(b"r"), ..AcquireOptions::default() }),
+            },
         };
         self.node.shards[0].acquire_set(&caller, &request, &mut self.effects);
         self.node.verify();

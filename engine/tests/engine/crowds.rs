@@ -11,8 +11,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    AcquireOptions, Answer, Caller, CancelReason, ClaimId, KeyGrant, KeyStatus, LaneAddress, Limits, Refusal,
-    Ticket, Time,
+    AcquireOptions, AcquireTerms, Answer, Caller, CancelReason, ClaimId, KeyGrant, KeyStatus, LaneAddress,
+    Limits, Refusal, Ticket, Time,
 };
 
 const NOW: Time = Time::from_millis(1000);
@@ -204,11 +204,13 @@ impl Crowd {
             .collect();
         let request = AcquireMultiKey {
             keys: &keys,
-            lease_ms: LEASE_MS,
-            wait_ms: if is_try { 0 } else { u32::MAX },
-            session_lease: false,
-            notify_queued: false,
-            options: AcquireOptions::default(),
+            terms: AcquireTerms {
+                lease_ms: LEASE_MS,
+                wait_ms: if is_try { 0 } else { u32::MAX },
+                session_lease: false,
+                notify_queued: false,
+                options: None,
+            },
         };
         let shards = Node::distinct(keys.iter().map(|key| key.shard));
         self.number += 1;

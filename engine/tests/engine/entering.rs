@@ -6,8 +6,8 @@ use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::limits::{COMPARED_PATH_COUNT_MAX, WORK_PER_TURN_MIN};
 use waymaker_engine::{
-    Access, Acquire, AcquireOptions, AcquireSet, Answer, Caller, CancelReason, ClaimId, Event, FreezeList,
-    HeldLock, Limits, LogState, PageBounds, QuorumState, Refusal, Rights, Scope, Time, TreeItem,
+    Access, Acquire, AcquireOptions, AcquireSet, AcquireTerms, Answer, Caller, CancelReason, ClaimId, Event,
+    FreezeList, HeldLock, Limits, LogState, PageBounds, QuorumState, Refusal, Rights, Scope, Time, TreeItem,
 };
 
 /// A shard in which every set of two segments enters over several turns, and turns are short.
@@ -44,11 +44,13 @@ impl FanOut {
         let items: Vec<_> = paths.iter().map(|path| TreeItem { path, write: true }).collect();
         let acquire = AcquireSet {
             items: &items,
-            lease_ms: 0,
-            wait_ms,
-            session_lease: false,
-            notify_queued: true,
-            options,
+            terms: AcquireTerms {
+                lease_ms: 0,
+                wait_ms,
+                session_lease: false,
+                notify_queued: true,
+                options: Some(&options),
+            },
         };
         self.node.shards[0].acquire_set(caller, &acquire, &mut self.effects);
         self.node.verify();
@@ -231,7 +233,12 @@ fn wait_timeouts_of_entering_sets_do_not_delay_lease_expiry() {
     let mut fan_out = small_turns();
     let caller = fan_out.caller(0, 0);
     let shard = &mut fan_out.node.shards[0];
-    let acquire = Acquire { key: b"key", hash: shard.hash(0, b"key"), lease_ms: 100, ..Acquire::default() };
+    let acquire = Acquire {
+        key: b"key",
+        hash: shard.hash(0, b"key"),
+        terms: AcquireTerms { lease_ms: 100, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     shard.acquire(&caller, &acquire, &mut fan_out.effects);
     for number in 1..=80 {
         fan_out.enter(0, number, &paths(number as u8, 100), 50, AcquireOptions::default());
@@ -495,11 +502,13 @@ fn sets_that_become_clear_before_their_waits_end_are_granted() {
         let path = &paths(b'a', 1)[0];
         let acquire = AcquireSet {
             items: &[TreeItem { path, write: false }],
-            lease_ms: 0,
-            wait_ms: 50,
-            session_lease: false,
-            notify_queued: false,
-            options: AcquireOptions::default(),
+            terms: AcquireTerms {
+                lease_ms: 0,
+                wait_ms: 50,
+                session_lease: false,
+                notify_queued: false,
+                options: None,
+            },
         };
         fan_out.node.shards[0].acquire_set(&caller, &acquire, &mut fan_out.effects);
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use waymaker_engine::limits::WORK_PER_TURN;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, ClaimId, FreezeList, Grant,
-    LaneAddress, Limits, PoolOrder, Refusal, Shard, Ticket, Time, TreeItem,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, FreezeList,
+    Grant, LaneAddress, Limits, PoolOrder, Refusal, Shard, Ticket, Time, TreeItem,
 };
 
 /// As many as may wait for one key.
@@ -45,11 +45,13 @@ impl FanOut {
         let path: Vec<u8> = path.split('/').flat_map(segment).collect();
         let acquire = AcquireSet {
             items: &[TreeItem { path: &path, write }],
-            lease_ms: 0,
-            wait_ms: u32::MAX,
-            session_lease: false,
-            notify_queued: false,
-            options: AcquireOptions::default(),
+            terms: AcquireTerms {
+                lease_ms: 0,
+                wait_ms: u32::MAX,
+                session_lease: false,
+                notify_queued: false,
+                options: None,
+            },
         };
         let (caller, before) = (self.caller(client, number), self.effects.said.len());
         self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
@@ -69,11 +71,13 @@ impl FanOut {
             permits,
             order: PoolOrder::Arrival,
             timestamp_us: 0,
-            lease_ms: 0,
-            wait_ms: u32::MAX,
-            session_lease,
-            notify_queued: false,
-            options: AcquireOptions::default(),
+            terms: AcquireTerms {
+                lease_ms: 0,
+                wait_ms: u32::MAX,
+                session_lease,
+                notify_queued: false,
+                options: None,
+            },
         };
         let (caller, before) = (self.caller(client, number), self.effects.said.len());
         self.node.shards[0].acquire_permits(&caller, &acquire, &mut self.effects);
@@ -84,7 +88,13 @@ impl FanOut {
     fn key(&mut self, client: u32, number: u32, shared: bool, wait_ms: u32) -> Option<Grant> {
         let (caller, before) = (self.caller(client, number), self.effects.said.len());
         let shard = &mut self.node.shards[0];
-        let acquire = Acquire { key: b"k", hash: shard.hash(0, b"k"), shared, wait_ms, ..Acquire::default() };
+        let acquire = Acquire {
+            key: b"k",
+            hash: shard.hash(0, b"k"),
+            shared,
+            terms: AcquireTerms { wait_ms, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         shard.acquire(&caller, &acquire, &mut self.effects);
         self.granted_since(before)
     }
@@ -102,11 +112,13 @@ impl FanOut {
             .collect();
         let request = AcquireMultiKey {
             keys: &keys,
-            lease_ms: 0,
-            wait_ms,
-            session_lease: false,
-            notify_queued: false,
-            options: AcquireOptions::default(),
+            terms: AcquireTerms {
+                lease_ms: 0,
+                wait_ms,
+                session_lease: false,
+                notify_queued: false,
+                options: None,
+            },
         };
         let ticket = Ticket { lane: Self::address(client), number };
         let shards = Node::distinct(keys.iter().map(|key| key.shard));

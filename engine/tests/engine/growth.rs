@@ -4,8 +4,8 @@
 use crate::recorder::Recorder;
 use std::sync::Arc;
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquireSet, Caller, LaneAddress, Limits, Shard, ShardConfig, Throttle, Ticket,
-    Time, TreeItem,
+    Acquire, AcquireOptions, AcquireSet, AcquireTerms, Caller, LaneAddress, Limits, Shard, ShardConfig,
+    Throttle, Ticket, Time, TreeItem,
 };
 
 /// Records that each test makes: enough for many growths, in each of which most tables would move this many.
@@ -55,18 +55,25 @@ impl Crowd {
 
     fn acquire(&mut self, key: &[u8], wait_ms: u32, options: Option<&AcquireOptions<'_>>) {
         let hash = self.shard.hash(0, key);
-        let acquire = Acquire { key, hash, wait_ms, options, ..Acquire::default() };
+        let acquire = Acquire {
+            key,
+            hash,
+            terms: AcquireTerms { wait_ms, options, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         self.shard.acquire(&self.caller, &acquire, &mut self.effects);
     }
 
     fn acquire_path(&mut self, path: &[u8]) {
         let acquire = AcquireSet {
             items: &[TreeItem { path, write: true }],
-            lease_ms: 0,
-            wait_ms: 0,
-            session_lease: false,
-            notify_queued: false,
-            options: AcquireOptions::default(),
+            terms: AcquireTerms {
+                lease_ms: 0,
+                wait_ms: 0,
+                session_lease: false,
+                notify_queued: false,
+                options: None,
+            },
         };
         self.shard.acquire_set(&self.caller, &acquire, &mut self.effects);
     }

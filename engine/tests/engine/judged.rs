@@ -7,8 +7,8 @@ use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, ClaimId, FreezeList, LaneAddress,
-    Limits, PoolOrder, Refusal, Ticket, Time, TreeItem,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, FreezeList,
+    LaneAddress, Limits, PoolOrder, Refusal, Ticket, Time, TreeItem,
 };
 
 /// One step of a test.
@@ -291,8 +291,16 @@ impl Judged {
                     })
                     .collect();
                 let shards = Node::distinct(keys.iter().map(|key| key.shard));
-                let request =
-                    AcquireMultiKey { keys: &keys, lease_ms, wait_ms, session_lease, notify_queued, options };
+                let request = AcquireMultiKey {
+                    keys: &keys,
+                    terms: AcquireTerms {
+                        lease_ms,
+                        wait_ms,
+                        session_lease,
+                        notify_queued,
+                        options: Some(&options),
+                    },
+                };
                 let owner: Arc<[u8]> = Arc::from(*b"o");
                 let mut participants = self.node.participants(&shards, Some((ticket.lane, &owner, 0)));
                 multi_key::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
@@ -305,12 +313,14 @@ impl Judged {
                 let acquire = Acquire {
                     key,
                     hash: shard.hash(0, key),
-                    lease_ms,
-                    wait_ms,
                     shared: items[0].shared,
-                    session_lease,
-                    notify_queued,
-                    options: (options != AcquireOptions::default()).then_some(&options),
+                    terms: AcquireTerms {
+                        lease_ms,
+                        wait_ms,
+                        session_lease,
+                        notify_queued,
+                        options: (options != AcquireOptions::default()).then_some(&options),
+                    },
                 };
                 shard.acquire(&caller, &acquire, &mut self.effects);
             }
@@ -322,8 +332,16 @@ impl Judged {
                     .zip(&paths)
                     .map(|(item, path)| TreeItem { path, write: !item.shared })
                     .collect();
-                let acquire =
-                    AcquireSet { items: &items, lease_ms, wait_ms, session_lease, notify_queued, options };
+                let acquire = AcquireSet {
+                    items: &items,
+                    terms: AcquireTerms {
+                        lease_ms,
+                        wait_ms,
+                        session_lease,
+                        notify_queued,
+                        options: Some(&options),
+                    },
+                };
                 let caller = self.caller(lane, 0);
                 self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
             }
@@ -334,11 +352,13 @@ impl Judged {
                     permits: ask.permits,
                     order: self.pool_order(),
                     timestamp_us: ask.timestamp_us,
-                    lease_ms,
-                    wait_ms,
-                    session_lease,
-                    notify_queued,
-                    options,
+                    terms: AcquireTerms {
+                        lease_ms,
+                        wait_ms,
+                        session_lease,
+                        notify_queued,
+                        options: Some(&options),
+                    },
                 };
                 let caller = self.caller(lane, 0);
                 self.node.shards[0].acquire_permits(&caller, &acquire, &mut self.effects);

@@ -5,8 +5,8 @@ use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    Acquire, AcquireOptions, Answer, Caller, CancelReason, ClaimId, LaneAddress, Limits, LogState, Refusal,
-    Scope, Shard, Ticket, Time,
+    Acquire, AcquireOptions, AcquireTerms, Answer, Caller, CancelReason, ClaimId, LaneAddress, Limits,
+    LogState, Refusal, Scope, Shard, Ticket, Time,
 };
 
 const START: Time = Time::from_millis(1000);
@@ -58,11 +58,13 @@ impl Pair {
         self.begin_turns();
         let request = AcquireMultiKey {
             keys: &KEYS,
-            lease_ms: 0,
-            wait_ms: u32::MAX,
-            session_lease,
-            notify_queued: false,
-            options,
+            terms: AcquireTerms {
+                lease_ms: 0,
+                wait_ms: u32::MAX,
+                session_lease,
+                notify_queued: false,
+                options: Some(&options),
+            },
         };
         let ticket = self.ticket(slot);
         let asking = (ticket.lane, &Arc::from(*b"owner"), 0);
@@ -78,7 +80,12 @@ impl Pair {
     fn acquire_as(&mut self, slot: u32, shard: usize, key: &[u8], options: AcquireOptions<'_>) -> Ticket {
         let caller = self.caller(slot, shard);
         let hash = self.node.shards[shard].hash(0, key);
-        let acquire = Acquire { key, hash, wait_ms: u32::MAX, options: Some(&options), ..Acquire::default() };
+        let acquire = Acquire {
+            key,
+            hash,
+            terms: AcquireTerms { wait_ms: u32::MAX, options: Some(&options), ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         self.node.shards[shard].acquire(&caller, &acquire, &mut self.effects);
         caller.ticket
     }
@@ -295,11 +302,13 @@ fn a_repeated_request_drops_its_old_claims_in_all_shards() {
         pair.begin_turns();
         let request = AcquireMultiKey {
             keys: &keys,
-            lease_ms: 0,
-            wait_ms: u32::MAX,
-            session_lease: false,
-            notify_queued: false,
-            options: named_durable(),
+            terms: AcquireTerms {
+                lease_ms: 0,
+                wait_ms: u32::MAX,
+                session_lease: false,
+                notify_queued: false,
+                options: Some(&named_durable()),
+            },
         };
         let ticket = pair.ticket(0);
         let asking = (ticket.lane, &Arc::from(*b"owner"), 0);

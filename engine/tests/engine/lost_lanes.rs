@@ -5,7 +5,7 @@ use crate::recorder::{Effect, Recorder};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use waymaker_engine::{
-    Acquire, AcquireOptions, Caller, LaneAddress, Limits, Shard, ShardConfig, Ticket, Time,
+    Acquire, AcquireOptions, AcquireTerms, Caller, LaneAddress, Limits, Shard, ShardConfig, Ticket, Time,
 };
 
 const START: Time = Time::from_millis(1000);
@@ -50,9 +50,12 @@ impl Queue {
         let acquire = Acquire {
             key: b"k",
             hash: self.shard.hash(0, b"k"),
-            wait_ms: u32::MAX,
-            lease_ms: 60_000,
-            options: Some(&options),
+            terms: AcquireTerms {
+                wait_ms: u32::MAX,
+                lease_ms: 60_000,
+                options: Some(&options),
+                ..AcquireTerms::default()
+            },
             ..Acquire::default()
         };
         self.shard.acquire(&caller, &acquire, &mut self.effects);

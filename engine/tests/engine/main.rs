@@ -27,6 +27,7 @@ mod lost_lanes;
 mod mailboxes;
 mod measures;
 mod model;
+mod namespace_terms;
 mod node;
 mod old_ids;
 #[cfg(debug_assertions)]
@@ -40,7 +41,6 @@ mod specs;
 mod stale_work;
 #[cfg(debug_assertions)]
 mod steps;
-mod terms;
 mod twin;
 mod unused_namespaces;
 mod wheel;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, ClaimId, ContendedKey,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, ContendedKey,
     ContendedKeys, Effects, Event, Lease, Limits, LossReason, Measure, Nanos, PoolOrder, Reading, Register,
     Shard, ShardConfig, Ticket, Time, TreeItem,
 };
@@ -69,7 +69,12 @@ impl Bench {
 
     fn acquire(&mut self, key: &[u8], lease_ms: u32, wait_ms: u32) {
         let caller = self.caller(0);
-        let acquire = Acquire { key, hash: self.shard.hash(0, key), lease_ms, wait_ms, ..Acquire::default() };
+        let acquire = Acquire {
+            key,
+            hash: self.shard.hash(0, key),
+            terms: AcquireTerms { lease_ms, wait_ms, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         self.shard.acquire(&caller, &acquire, &mut self.heard);
     }
 
@@ -155,7 +160,13 @@ fn a_grant_that_a_later_turn_gives_counts_from_the_release() {
     for _ in 0..readers {
         let caller = bench.caller(0);
         let hash = bench.shard.hash(0, b"key");
-        let acquire = Acquire { key: b"key", hash, shared: true, wait_ms: u32::MAX, ..Acquire::default() };
+        let acquire = Acquire {
+            key: b"key",
+            hash,
+            shared: true,
+            terms: AcquireTerms { wait_ms: u32::MAX, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         bench.shard.acquire(&caller, &acquire, &mut bench.heard);
     }
     bench.turn(MS);
@@ -177,7 +188,13 @@ fn a_waiter_that_is_granted_because_another_one_leaves_is_no_handover() {
     let reader = |bench: &mut Bench, wait_ms| {
         let caller = bench.caller(0);
         let hash = bench.shard.hash(0, b"key");
-        let acquire = Acquire { key: b"key", hash, shared: true, wait_ms, ..Acquire::default() };
+        let acquire = Acquire {
+            key: b"key",
+            hash,
+            shared: true,
+            terms: AcquireTerms { wait_ms, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         bench.shard.acquire(&caller, &acquire, &mut bench.heard);
     };
     reader(&mut bench, 0);
@@ -200,11 +217,13 @@ fn acquire_permit(bench: &mut Bench, wait_ms: u32) {
         permits: 1,
         order: PoolOrder::Arrival,
         timestamp_us: 0,
-        lease_ms: 0,
-        wait_ms,
-        session_lease: false,
-        notify_queued: false,
-        options: AcquireOptions::default(),
+        terms: AcquireTerms {
+            lease_ms: 0,
+            wait_ms,
+            session_lease: false,
+            notify_queued: false,
+            options: None,
+        },
     };
     bench.shard.acquire_permits(&caller, &acquire, &mut bench.heard);
 }
@@ -215,11 +234,13 @@ fn acquire_path(bench: &mut Bench, wait_ms: u32) {
     let items = [TreeItem { path: b"\x01\0a", write: true }];
     let acquire = AcquireSet {
         items: &items,
-        lease_ms: 0,
-        wait_ms,
-        session_lease: false,
-        notify_queued: false,
-        options: AcquireOptions::default(),
+        terms: AcquireTerms {
+            lease_ms: 0,
+            wait_ms,
+            session_lease: false,
+            notify_queued: false,
+            options: None,
+        },
     };
     bench.shard.acquire_set(&caller, &acquire, &mut bench.heard);
 }
@@ -271,11 +292,13 @@ fn a_set_that_is_granted_because_another_one_leaves_is_no_handover() {
         let items = [TreeItem { path, write }];
         let acquire = AcquireSet {
             items: &items,
-            lease_ms: 3_600_000,
-            wait_ms: u32::MAX,
-            session_lease: false,
-            notify_queued: false,
-            options: AcquireOptions::default(),
+            terms: AcquireTerms {
+                lease_ms: 3_600_000,
+                wait_ms: u32::MAX,
+                session_lease: false,
+                notify_queued: false,
+                options: None,
+            },
         };
         bench.shard.acquire_set(&caller, &acquire, &mut bench.heard);
         bench.number

@@ -4,8 +4,8 @@ use crate::random::Dice;
 use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::{
-    Acquire, Answer, Caller, ClaimId, ClaimStatus, LaneAddress, Limits, Refusal, Shard, ShardConfig, Ticket,
-    Time,
+    Acquire, AcquireTerms, Answer, Caller, ClaimId, ClaimStatus, LaneAddress, Limits, Refusal, Shard,
+    ShardConfig, Ticket, Time,
 };
 
 const GRANT_COUNT: usize = 1_000_000;
@@ -46,8 +46,12 @@ impl Reuse {
 
     /// Takes a key that is free. Says its id and its fence.
     fn acquire(&mut self, key: &[u8]) -> (ClaimId, u64) {
-        let acquire =
-            Acquire { key, hash: self.shard.hash(0, key), lease_ms: LEASE_MS, ..Acquire::default() };
+        let acquire = Acquire {
+            key,
+            hash: self.shard.hash(0, key),
+            terms: AcquireTerms { lease_ms: LEASE_MS, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         self.shard.acquire(&self.caller, &acquire, &mut self.effects);
         let Answer::Granted(grant) = self.answer() else { panic!("it is free") };
         (grant.id, grant.fence)

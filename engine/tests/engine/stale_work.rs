@@ -4,8 +4,8 @@ use crate::random::Dice;
 use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, ClaimId, LaneAddress, Limits,
-    PoolOrder, Shard, ShardConfig, Ticket, Time, TreeItem,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, LaneAddress,
+    Limits, PoolOrder, Shard, ShardConfig, Ticket, Time, TreeItem,
 };
 
 const START: Time = Time::from_millis(1000);
@@ -44,7 +44,13 @@ impl Small {
     fn acquire(&mut self, key: &[u8], shared: bool) -> u32 {
         let caller = self.caller(KEYS);
         let hash = self.shard.hash(KEYS, key);
-        let acquire = Acquire { key, hash, shared, wait_ms: u32::MAX, ..Acquire::default() };
+        let acquire = Acquire {
+            key,
+            hash,
+            shared,
+            terms: AcquireTerms { wait_ms: u32::MAX, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         self.shard.acquire(&caller, &acquire, &mut self.effects);
         self.number
     }
@@ -54,7 +60,12 @@ impl Small {
         let caller = self.caller(KEYS);
         let hash = self.shard.hash(KEYS, key);
         let options = AcquireOptions { release_after_ms: Some(1000), ..AcquireOptions::default() };
-        let acquire = Acquire { key, hash, options: Some(&options), ..Acquire::default() };
+        let acquire = Acquire {
+            key,
+            hash,
+            terms: AcquireTerms { options: Some(&options), ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         self.shard.acquire(&caller, &acquire, &mut self.effects);
         self.number
     }
@@ -93,11 +104,13 @@ impl Small {
         let caller = self.caller(namespace);
         let acquire = AcquireSet {
             items: &[TreeItem { path, write }],
-            lease_ms: 0,
-            wait_ms,
-            session_lease: false,
-            notify_queued: false,
-            options: AcquireOptions::default(),
+            terms: AcquireTerms {
+                lease_ms: 0,
+                wait_ms,
+                session_lease: false,
+                notify_queued: false,
+                options: None,
+            },
         };
         self.shard.acquire_set(&caller, &acquire, &mut self.effects);
         self.number
@@ -111,11 +124,13 @@ impl Small {
             permits,
             order: PoolOrder::Arrival,
             timestamp_us: 0,
-            lease_ms: 0,
-            wait_ms: u32::MAX,
-            session_lease: false,
-            notify_queued: false,
-            options: AcquireOptions::default(),
+            terms: AcquireTerms {
+                lease_ms: 0,
+                wait_ms: u32::MAX,
+                session_lease: false,
+                notify_queued: false,
+                options: None,
+            },
         };
         self.shard.acquire_permits(&caller, &acquire, &mut self.effects);
         self.number

@@ -5,8 +5,8 @@ use crate::fan_outs::FanOut;
 use crate::recorder::{Effect, FollowUp, Recorder};
 use waymaker_engine::limits::{ITEM_COUNT_MAX, LANE_SCAN_COUNT_MAX, WORK_PER_TURN};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, CancelReason, ClaimId, Event,
-    FreezeList, Grant, LogState, PageBounds, PoolOrder, Refusal, Scope, Shard, TreeItem,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, CancelReason, ClaimId,
+    Event, FreezeList, Grant, LogState, PageBounds, PoolOrder, Refusal, Scope, Shard, TreeItem,
 };
 
 /// Claims over a shared key, which is free for all of them, and over one that somebody holds.
@@ -35,7 +35,13 @@ impl FanOut {
     fn acquire(&mut self, client: u32, number: u32, key: &[u8], shared: bool, wait_ms: u32) -> Caller {
         let caller = self.caller(client, number);
         let shard = &mut self.node.shards[0];
-        let acquire = Acquire { key, hash: shard.hash(0, key), shared, wait_ms, ..Acquire::default() };
+        let acquire = Acquire {
+            key,
+            hash: shard.hash(0, key),
+            shared,
+            terms: AcquireTerms { wait_ms, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         shard.acquire(&caller, &acquire, &mut self.effects);
         caller
     }
@@ -160,7 +166,13 @@ fn a_lane_that_reconnects_constantly_delays_no_leases_waits_or_grants() {
             let caller = fan_out.caller(1, number);
             let shard = &mut fan_out.node.shards[0];
             let hash = shard.hash(0, key);
-            let acquire = Acquire { key, hash, lease_ms, wait_ms, shared, ..Acquire::default() };
+            let acquire = Acquire {
+                key,
+                hash,
+                shared,
+                terms: AcquireTerms { lease_ms, wait_ms, ..AcquireTerms::default() },
+                ..Acquire::default()
+            };
             let before = fan_out.effects.said.len();
             shard.acquire(&caller, &acquire, &mut fan_out.effects);
             fan_out.granted_since(before)
@@ -234,8 +246,16 @@ impl FanOut {
         wait_ms: u32,
         options: AcquireOptions<'_>,
     ) -> Option<Grant> {
-        let acquire =
-            AcquireSet { items, lease_ms, wait_ms, session_lease: false, notify_queued: false, options };
+        let acquire = AcquireSet {
+            items,
+            terms: AcquireTerms {
+                lease_ms,
+                wait_ms,
+                session_lease: false,
+                notify_queued: false,
+                options: Some(&options),
+            },
+        };
         let (caller, before) = (self.caller(1, number), self.effects.said.len());
         let touched_before = self.touched();
         self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
@@ -517,7 +537,7 @@ fn reads_of_a_key_with_very_many_holders_stay_cheap() {
                 key: b"key",
                 hash: shard.hash(0, b"key"),
                 shared: true,
-                options: Some(&options),
+                terms: AcquireTerms { options: Some(&options), ..AcquireTerms::default() },
                 ..Acquire::default()
             };
             shard.acquire(&caller, &acquire, &mut fan_out.effects);
@@ -527,11 +547,13 @@ fn reads_of_a_key_with_very_many_holders_stay_cheap() {
                 permits: 2,
                 order: PoolOrder::Arrival,
                 timestamp_us: 0,
-                lease_ms: 0,
-                wait_ms: 0,
-                session_lease: false,
-                notify_queued: false,
-                options,
+                terms: AcquireTerms {
+                    lease_ms: 0,
+                    wait_ms: 0,
+                    session_lease: false,
+                    notify_queued: false,
+                    options: Some(&options),
+                },
             };
             shard.acquire_permits(&caller, &permits, &mut fan_out.effects);
         }
@@ -564,8 +586,13 @@ fn reserved_holders_that_leave_are_no_longer_counted() {
         let caller = fan_out.caller(number % 2, number);
         let shard = &mut fan_out.node.shards[0];
         let hash = shard.hash(0, b"key");
-        let acquire =
-            Acquire { key: b"key", hash, shared: true, options: Some(&options), ..Acquire::default() };
+        let acquire = Acquire {
+            key: b"key",
+            hash,
+            shared: true,
+            terms: AcquireTerms { options: Some(&options), ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         shard.acquire(&caller, &acquire, &mut fan_out.effects);
         fan_out.node.verify();
     }

@@ -6,8 +6,8 @@ use crate::recorder::{Effect, Recorder};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use waymaker_engine::{
-    Acquire, AcquireOptions, Answer, Caller, ClaimId, Contention, Event, LaneAddress, Limits, Refusal,
-    RevokeReason, Shard, ShardConfig, Ticket, Time,
+    Acquire, AcquireOptions, AcquireTerms, Answer, Caller, ClaimId, Contention, Event, LaneAddress, Limits,
+    Refusal, RevokeReason, Shard, ShardConfig, Ticket, Time,
 };
 
 /// One step of a test.
@@ -255,12 +255,14 @@ impl Twin {
         let acquire = Acquire {
             key: &ask.key,
             hash,
-            lease_ms: ask.lease_ms,
-            wait_ms: ask.wait_ms,
             shared: ask.shared,
-            session_lease: ask.session,
-            notify_queued: ask.notify_queued,
-            options: (!plain).then_some(&options),
+            terms: AcquireTerms {
+                lease_ms: ask.lease_ms,
+                wait_ms: ask.wait_ms,
+                session_lease: ask.session,
+                notify_queued: ask.notify_queued,
+                options: (!plain).then_some(&options),
+            },
         };
         self.shard.acquire(caller, &acquire, &mut self.steps);
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey};
 use waymaker_engine::{
-    Acquire, AcquireOptions, Answer, Caller, ClaimId, Effects, Event, LaneAddress, Shard, Ticket,
+    Acquire, AcquireOptions, AcquireTerms, Answer, Caller, ClaimId, Effects, Event, LaneAddress, Shard,
+    Ticket,
 };
 
 pub(crate) const SHARD_COUNT: u16 = 3;
@@ -87,10 +88,13 @@ pub(crate) fn apply(shard: &mut Shard, request: &Request, effects: &mut Recorder
             let acquire = Acquire {
                 key: &name,
                 hash: shard.hash(0, &name),
-                lease_ms: LEASE_MS,
-                wait_ms,
                 shared,
-                options: release_after_ms.is_some().then_some(&options),
+                terms: AcquireTerms {
+                    lease_ms: LEASE_MS,
+                    wait_ms,
+                    options: release_after_ms.is_some().then_some(&options),
+                    ..AcquireTerms::default()
+                },
                 ..Acquire::default()
             };
             shard.acquire(&caller, &acquire, effects);
@@ -115,11 +119,13 @@ pub(crate) fn apply_multi_key(
         .collect();
     let acquire = AcquireMultiKey {
         keys: &keys,
-        lease_ms: LEASE_MS,
-        wait_ms: *wait_ms,
-        session_lease: false,
-        notify_queued: false,
-        options: AcquireOptions { release_after_ms: *release_after_ms, ..AcquireOptions::default() },
+        terms: AcquireTerms {
+            lease_ms: LEASE_MS,
+            wait_ms: *wait_ms,
+            session_lease: false,
+            notify_queued: false,
+            options: AcquireOptions { release_after_ms: *release_after_ms, ..AcquireOptions::default() },
+        },
     };
     for participant in &mut *participants {
         participant.lane = participant.shard.lane(ticket.lane, owner, 0);

@@ -8,8 +8,8 @@ use crate::limits::TIMESTAMP_SKEW_MAX_US;
 use std::borrow::Cow;
 use std::cell::Cell;
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, ClaimId, Effects, Lease, PageBounds,
-    PoolOrder, Refusal, Register, Scope, Shard, Throttle, Ticket, TreeItem,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, Effects,
+    Lease, PageBounds, PoolOrder, Refusal, Register, Scope, Shard, Throttle, Ticket, TreeItem,
 };
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
@@ -192,28 +192,21 @@ fn apply_acquire(
     if acquire.session_lease && !sender.has_session {
         return refuse_session_lease(outbox, caller.ticket);
     }
-    let mut engine_acquire = Acquire {
-        key: acquire.key,
-        hash,
+    let terms = AcquireTerms {
         lease_ms: acquire.lease_ms,
         wait_ms: acquire.wait_ms,
-        shared: acquire.shared,
         session_lease: acquire.session_lease,
         notify_queued: acquire.notify_queued,
         options: None,
     };
+    let mut engine_acquire = Acquire { key: acquire.key, hash, shared: acquire.shared, terms };
     // The common path: without options and without terms of namespaces the engine needs no options.
     if !has_options && !shard.has_terms() {
         return shard.acquire(caller, &engine_acquire, outbox);
     }
     let Some(mut options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
-    shard.apply_terms(
-        caller.namespace,
-        acquire.session_lease,
-        &mut engine_acquire.lease_ms,
-        &mut options.scope,
-    );
-    engine_acquire.options = (options != AcquireOptions::default()).then_some(&options);
+    shard.apply_terms(caller.namespace, &mut engine_acquire.terms, &mut options);
+    engine_acquire.terms.options = (options != AcquireOptions::default()).then_some(&options);
     shard.acquire(caller, &engine_acquire, outbox);
 }
 
@@ -228,8 +221,15 @@ fn apply_acquire_set(
         return refuse_session_lease(outbox, caller.ticket);
     }
     let Some(mut options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
-    let mut lease_ms = acquire.lease_ms;
-    shard.apply_terms(caller.namespace, acquire.session_lease, &mut lease_ms, &mut options.scope);
+    let mut terms = AcquireTerms {
+        lease_ms: acquire.lease_ms,
+        wait_ms: acquire.wait_ms,
+        session_lease: acquire.session_lease,
+        notify_queued: acquire.notify_queued,
+        options: None,
+    };
+    shard.apply_terms(caller.namespace, &mut terms, &mut options);
+    terms.options = Some(&options);
     let mut few = [TreeItem { path: b"", write: false }; FEW];
     let many: Vec<TreeItem<'_>>;
     let items = if acquire.items.len() <= FEW {
@@ -241,15 +241,7 @@ fn apply_acquire_set(
         many = acquire.items.iter().map(tree_item).collect();
         &many
     };
-    let acquire = AcquireSet {
-        items,
-        lease_ms,
-        wait_ms: acquire.wait_ms,
-        session_lease: acquire.session_lease,
-        notify_queued: acquire.notify_queued,
-        options,
-    };
-    shard.acquire_set(caller, &acquire, outbox);
+    shard.acquire_set(caller, &AcquireSet { items, terms }, outbox);
 }
 
 fn tree_item(item: wire::PathItem<'_>) -> TreeItem<'_> {
@@ -268,8 +260,15 @@ fn apply_acquire_permits(
         return refuse_session_lease(outbox, caller.ticket);
     }
     let Some(mut options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
-    let mut lease_ms = acquire.lease_ms;
-    shard.apply_terms(caller.namespace, acquire.session_lease, &mut lease_ms, &mut options.scope);
+    let mut terms = AcquireTerms {
+        lease_ms: acquire.lease_ms,
+        wait_ms: acquire.wait_ms,
+        session_lease: acquire.session_lease,
+        notify_queued: acquire.notify_queued,
+        options: None,
+    };
+    shard.apply_terms(caller.namespace, &mut terms, &mut options);
+    terms.options = Some(&options);
     // With `any_capacity`, an existing pool stays as it is. The capacity and the order then apply only to a new pool.
     let existing =
         if acquire.any_capacity { shard.order_of_pool(caller.namespace, acquire.name) } else { None };
@@ -284,11 +283,7 @@ fn apply_acquire_permits(
             PoolOrder::Arrival => 0,
             PoolOrder::Timestamp => clamped_timestamp(acquire.timestamp_us, clock),
         },
-        lease_ms,
-        wait_ms: acquire.wait_ms,
-        session_lease: acquire.session_lease,
-        notify_queued: acquire.notify_queued,
-        options,
+        terms,
     };
     shard.acquire_permits(caller, &acquire, outbox);
 }

@@ -15,8 +15,8 @@ use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey};
 use waymaker_engine::{
-    Answer, CancelReason, Effects, LaneAddress, LaneIx, Refusal, RequestedThrottle, ReservedEnd,
-    ReservedMultiKey, Ticket, Time, throttle_all,
+    AcquireTerms, Answer, CancelReason, Effects, LaneAddress, LaneIx, Refusal, RequestedThrottle,
+    ReservedEnd, ReservedMultiKey, Ticket, Time, throttle_all,
 };
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Frame, KeyItem, Request, next_frame};
@@ -294,24 +294,19 @@ impl State {
                     Ok(options) => options,
                     Err(refusal) => return outbox.answer(ticket, Answer::Refused(refusal)),
                 };
-                let mut lease_ms = acquire.lease_ms;
-                if let Some(first) = participants.first() {
-                    first.shard.apply_terms(
-                        namespace,
-                        acquire.session_lease,
-                        &mut lease_ms,
-                        &mut options.scope,
-                    );
-                }
-                let keys = distinct_keys(node, acquire.items);
-                let request = AcquireMultiKey {
-                    keys: &keys,
-                    lease_ms,
+                let mut terms = AcquireTerms {
+                    lease_ms: acquire.lease_ms,
                     wait_ms: acquire.wait_ms,
                     session_lease: acquire.session_lease,
                     notify_queued: acquire.notify_queued,
-                    options,
+                    options: None,
                 };
+                if let Some(first) = participants.first() {
+                    first.shard.apply_terms(namespace, &mut terms, &mut options);
+                }
+                terms.options = Some(&options);
+                let keys = distinct_keys(node, acquire.items);
+                let request = AcquireMultiKey { keys: &keys, terms };
                 multi_key::acquire(&mut participants, ticket, namespace, &request, &mut outbox);
             }
             Ok(Request::ThrottleAll(throttle)) => {

@@ -107,16 +107,6 @@ impl Shard {
     }
 }
 
-/// Answers an acquire that did not wait. A hold that was found by its request id is not a new grant.
-#[inline]
-pub(super) fn answer_grant(ticket: Ticket, grant: Grant, effects: &mut impl Effects) {
-    if grant.repeated {
-        effects.answer_acquire(ticket, Answer::Granted(grant));
-    } else {
-        effects.granted(ticket, grant);
-    }
-}
-
 /// Answers an acquire that waited, or one that is still in flight.
 pub(super) fn answer_acquire(ticket: Ticket, waited: bool, answer: Answer, effects: &mut impl Effects) {
     if waited {

@@ -12,7 +12,7 @@ use crate::limits::ITEM_COUNT_MAX;
 use crate::measure::Measure;
 use crate::multi_key_claim::{KeySet, Member};
 use crate::shard::quota::{MovedClaims, NewClaims};
-use crate::shard::{AcquireOptions, Caller};
+use crate::shard::{AcquireOptions, AcquireTerms, Caller};
 use std::sync::Arc;
 
 /// Request for one hold on each of several keys.
@@ -20,23 +20,15 @@ use std::sync::Arc;
 pub struct AcquireMultiKey<'a> {
     /// One to [`ITEM_COUNT_MAX`] keys, each once, in bytewise order.
     pub keys: &'a [RequestedKey<'a>],
-    /// Length of each lease in milliseconds; 0 for the default.
-    pub lease_ms: u32,
-    /// Maximum wait in milliseconds; 0 for a try, `u32::MAX` for no limit.
-    pub wait_ms: u32,
-    /// Whether the holds last as long as the session of the lane.
-    pub session_lease: bool,
-    /// Whether to send `Queued` if the claim waits.
-    pub notify_queued: bool,
-    /// Options for all keys.
-    pub options: AcquireOptions<'a>,
+    /// Terms of the acquire, for all keys.
+    pub terms: AcquireTerms<'a>,
 }
 
 impl AcquireMultiKey<'_> {
     /// Returns the amounts that accounts count for its claims.
     fn counted(&self) -> NewClaims {
         let keys = self.keys.iter().map(|key| key.key.len()).sum();
-        NewClaims { count: self.keys.len(), keys, more: self.options.len() }
+        NewClaims { count: self.keys.len(), keys, more: self.terms.options().len() }
     }
 }
 
@@ -114,15 +106,14 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
         let located: Vec<Located> = keys.iter().map(|key| locate(participants, namespace, key)).collect();
         let home = &participants[located[0].place].shard;
-        let (lease_ms, clamped) =
-            home.checked_terms(request.lease_ms, request.session_lease, request.options.scope)?;
+        let (lease_ms, clamped) = home.checked_terms(&request.terms)?;
         if participants.iter().any(|participant| participant.shard.stopping) {
             return Err(Refusal::Shutdown);
         }
         let is_recorded = home.log_state != LogState::Absent;
         let keys = Arc::new(KeySet::new(
             keys.iter().map(|key| key.key),
-            request.options.request_id.is_some(),
+            request.terms.options().request_id.is_some(),
             is_recorded,
         ));
         Ok(Self { participants, request, ticket, namespace, located, lease_ms, clamped, keys })
@@ -152,7 +143,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
 
     /// Returns, for each key, the claim with the request id, if there is one.
     fn find_request_id(&mut self) -> Vec<Option<ClaimIx>> {
-        let options = &self.request.options;
+        let options = self.request.terms.options();
         let Some(request_id) = options.request_id else { return Vec::new() };
         let home = &self.participants[self.located[0].place];
         let owner = options.owner.unwrap_or(&home.shard.lanes.lanes[home.lane].owner);
@@ -194,19 +185,19 @@ impl<'a, 'p> Attempt<'a, 'p> {
     }
 
     fn order_at(&self, place: usize) -> OrderKey {
-        self.participants[place].shard.order_of_newcomer(self.request.options.priority)
+        self.participants[place].shard.order_of_newcomer(self.request.terms.options().priority)
     }
 
     /// Whether the holds depend on their lane, and must therefore be linked to it.
     fn hangs_on_lane(&self) -> bool {
-        self.request.session_lease || self.request.options.release_after_ms.is_some()
+        self.request.terms.session_lease || self.request.terms.options().release_after_ms.is_some()
     }
 
     /// Returns which keys are clear. Refuses a try because of the first key that is not.
     fn clear_keys(&mut self, orders: &[OrderKey]) -> Result<Vec<bool>, Refusal> {
         for located in &self.located {
             let shard = &self.participants[located.place].shard;
-            shard.may_count(located.entry, self.request.options.scope)?;
+            shard.may_count(located.entry, self.request.terms.options().scope)?;
         }
         let home = self.located[0].place;
         for (place, Participant { shard, lane }) in self.participants.iter_mut().enumerate() {
@@ -216,7 +207,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
                 if place == home { self.request.counted() } else { NewClaims::default() }
             })?;
         }
-        let AcquireMultiKey { keys, wait_ms, .. } = *self.request;
+        let AcquireMultiKey { keys, terms: AcquireTerms { wait_ms, .. } } = *self.request;
         let is_clear = |((key, located), order): ((&RequestedKey<'_>, &Located), &OrderKey)| {
             let Participant { shard, lane } = &self.participants[located.place];
             let contended = located.entry.is_some()
@@ -254,12 +245,12 @@ impl<'a, 'p> Attempt<'a, 'p> {
     fn make_claims(&mut self, orders: &[OrderKey], waits: bool) -> MultiKeyClaim {
         let request = self.request;
         let holds_hang_on_lane = self.hangs_on_lane();
-        let lease = LeaseKind::of_session(request.session_lease);
-        let properties = Properties::new(lease, self.clamped, request.options.scope);
+        let lease = LeaseKind::of_session(request.terms.session_lease);
+        let properties = Properties::new(lease, self.clamped, request.terms.options().scope);
         let state = if waits { State::Stub } else { State::Waiting };
         // All claims share the strings.
         let AcquireOptions { release_after_ms, priority, scope, owner, metadata, request_id } =
-            request.options;
+            request.terms.options();
         let [owner, metadata, request_id] =
             [owner, metadata, request_id].map(|own| own.map(Arc::<[u8]>::from));
         let options = AcquireOptions {
@@ -298,7 +289,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         shards.sort_unstable();
         shards.dedup();
         let home = &self.participants[self.located[0].place].shard;
-        let wait_end = home.wait_end(request.wait_ms);
+        let wait_end = home.wait_end(request.terms.wait_ms);
         MultiKeyClaim {
             members: members.into(),
             shards: shards.into(),
@@ -309,7 +300,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
 
     /// Adds all stubs to their queues. Stubs in `clear` need not be announced.
     fn wait(&mut self, multi_key: &Arc<MultiKeyClaim>, clear: &[bool], effects: &mut impl Effects) {
-        let request_id: Option<Arc<[u8]>> = self.request.options.request_id.map(Arc::from);
+        let request_id: Option<Arc<[u8]>> = self.request.terms.options().request_id.map(Arc::from);
         for (number, (member, located)) in multi_key.members.iter().zip(&self.located).enumerate() {
             let shard = &mut self.participants[located.place].shard;
             let detail = shard.detail_mut(member.claim);
@@ -324,10 +315,10 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
         effects.waits(self.ticket);
         let home = &mut self.participants[self.located[0].place].shard;
-        home.wait_until(multi_key.members[0].claim, self.request.wait_ms);
+        home.wait_until(multi_key.members[0].claim, self.request.terms.wait_ms);
         let entry = home.claims[multi_key.members[0].claim].entry;
         effects.measure(Measure::Queued { depth: home.waiter_count(entry) });
-        if self.request.notify_queued {
+        if self.request.terms.notify_queued {
             let claim = multi_key.members[0].claim;
             home.queued_event(claim, home.position_of(claim), effects);
         }
@@ -349,7 +340,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
             shard.join_holders(member.claim);
             let grant = if is_reserved {
                 if number == 0 {
-                    shard.reserve_newcomer(member.claim, self.request.wait_ms);
+                    shard.reserve_newcomer(member.claim, self.request.terms.wait_ms);
                 }
                 shard.stand_reserved(member.claim, effects);
                 shard.grant_of(member.claim)
@@ -393,7 +384,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let mut moved = MovedClaims::default();
         for ((claim, located), key) in claims.iter().zip(&self.located).zip(self.request.keys) {
             let Participant { shard, lane } = &mut self.participants[located.place];
-            shard.check_repeated(*claim, key.shared, self.request.session_lease)?;
+            shard.check_repeated(*claim, key.shared, self.request.terms.session_lease)?;
             shard.may_move_to(*claim, *lane, &mut moved)?;
         }
         if waiting.is_some() {
@@ -442,7 +433,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         if shard.claims[claim].is_reserved() {
             return;
         }
-        if self.request.notify_queued {
+        if self.request.terms.notify_queued {
             shard.queued_event(claim, shard.position_of(claim), effects);
         }
         // The claim may have become clear while the connection of the older request was lost, which prevented its

@@ -5,7 +5,7 @@ use crate::effect::{Answer, Effects, Event, LogState};
 use crate::handle::{ClaimIx, LaneIx};
 use crate::ids::{LaneAddress, Scope, Ticket};
 use crate::limits::{ITEM_COUNT_MAX, Limits};
-use crate::shard::{AcquireOptions, Caller, Shard, ShardConfig};
+use crate::shard::{AcquireOptions, AcquireTerms, Caller, Shard, ShardConfig};
 use crate::time::{Reading, Time};
 use std::sync::Arc;
 use waymaker_log::Record;
@@ -118,11 +118,13 @@ impl Shards {
     fn acquire_with(&mut self, number: u32, keys: &[RequestedKey<'_>], options: AcquireOptions<'_>) {
         let request = AcquireMultiKey {
             keys,
-            lease_ms: 2000,
-            wait_ms: u32::MAX,
-            session_lease: false,
-            notify_queued: false,
-            options,
+            terms: AcquireTerms {
+                lease_ms: 2000,
+                wait_ms: u32::MAX,
+                session_lease: false,
+                notify_queued: false,
+                options: Some(&options),
+            },
         };
         let mut participants: Vec<_> =
             self.shards.iter_mut().map(|(shard, lane)| Participant { shard, lane: *lane }).collect();

@@ -7,7 +7,8 @@ use crate::recorder::Effect;
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, ClaimId, PoolOrder, Scope, Ticket, TreeItem,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, ClaimId, PoolOrder, Scope,
+    Ticket, TreeItem,
 };
 
 pub(super) const KEYS: [&[u8]; 4] = [b"k", b"l", b"m", b"a key that does not fit"];
@@ -58,12 +59,14 @@ impl Run {
         let acquire = Acquire {
             key,
             hash: self.node.shards[place].hash(0, key),
-            lease_ms: asked.lease_ms,
-            wait_ms,
             shared: asked.shared,
-            session_lease: false,
-            notify_queued: true,
-            options: (options != AcquireOptions::default()).then_some(&options),
+            terms: AcquireTerms {
+                lease_ms: asked.lease_ms,
+                wait_ms,
+                session_lease: false,
+                notify_queued: true,
+                options: (options != AcquireOptions::default()).then_some(&options),
+            },
         };
         self.node.shards[place].acquire(&caller, &acquire, &mut self.effects);
         self.asked.insert(self.number, vec![asked]);
@@ -82,11 +85,13 @@ impl Run {
         let keys: Vec<RequestedKey<'_>> = asked.items.iter().map(|item| key(item)).collect();
         let request = AcquireMultiKey {
             keys: &keys,
-            lease_ms,
-            wait_ms,
-            session_lease: false,
-            notify_queued: true,
-            options: options(&asked),
+            terms: AcquireTerms {
+                lease_ms,
+                wait_ms,
+                session_lease: false,
+                notify_queued: true,
+                options: Some(&options(&asked)),
+            },
         };
         let ticket = Ticket { lane: self.address(asked.lane), number: self.number };
         let shards = Node::distinct(keys.iter().map(|key| key.shard));
@@ -107,11 +112,13 @@ impl Run {
         let items: Vec<TreeItem<'_>> = asked.items.iter().map(|path| item(path)).collect();
         let acquire = AcquireSet {
             items: &items,
-            lease_ms: asked.lease_ms,
-            wait_ms,
-            session_lease: false,
-            notify_queued: true,
-            options: options(&asked),
+            terms: AcquireTerms {
+                lease_ms: asked.lease_ms,
+                wait_ms,
+                session_lease: false,
+                notify_queued: true,
+                options: Some(&options(&asked)),
+            },
         };
         self.node.shards[place].acquire_set(&caller, &acquire, &mut self.effects);
         self.asked.insert(self.number, vec![asked]);
@@ -128,11 +135,13 @@ impl Run {
             permits: asked.permits,
             order: PoolOrder::Arrival,
             timestamp_us: 0,
-            lease_ms: asked.lease_ms,
-            wait_ms,
-            session_lease: false,
-            notify_queued: true,
-            options: options(&asked),
+            terms: AcquireTerms {
+                lease_ms: asked.lease_ms,
+                wait_ms,
+                session_lease: false,
+                notify_queued: true,
+                options: Some(&options(&asked)),
+            },
         };
         self.node.shards[place].acquire_permits(&caller, &acquire, &mut self.effects);
         self.asked.insert(self.number, vec![asked]);

@@ -6,7 +6,7 @@ use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, Caller, ClaimId, LaneIx, PoolOrder, Scope, Ticket,
+    Acquire, AcquireOptions, AcquirePermits, AcquireTerms, Caller, ClaimId, LaneIx, PoolOrder, Scope, Ticket,
 };
 
 /// Keys and the shards in which they lie.
@@ -136,11 +136,13 @@ impl Run {
         }
         let request = AcquireMultiKey {
             keys: &keys,
-            lease_ms: ask.lease_ms,
-            wait_ms: ask.wait_ms,
-            session_lease: ask.session_lease,
-            notify_queued: true,
-            options: ask.options(),
+            terms: AcquireTerms {
+                lease_ms: ask.lease_ms,
+                wait_ms: ask.wait_ms,
+                session_lease: ask.session_lease,
+                notify_queued: true,
+                options: Some(&ask.options()),
+            },
         };
         let ticket = self.ticket(lane);
         self.auditor.asked(ticket, ask.asked(None, keys[0].shard));
@@ -157,12 +159,14 @@ impl Run {
         let acquire = Acquire {
             key,
             hash: self.node.shards[shard_number].hash(0, key),
-            lease_ms: ask.lease_ms,
-            wait_ms: ask.wait_ms,
             shared: ask.shared,
-            session_lease: ask.session_lease,
-            notify_queued: true,
-            options: (options != AcquireOptions::default()).then_some(&options),
+            terms: AcquireTerms {
+                lease_ms: ask.lease_ms,
+                wait_ms: ask.wait_ms,
+                session_lease: ask.session_lease,
+                notify_queued: true,
+                options: (options != AcquireOptions::default()).then_some(&options),
+            },
         };
         self.auditor.asked(caller.ticket, ask.asked(Some(key), shard));
         self.node.shards[shard_number].acquire(&caller, &acquire, &mut self.effects);
@@ -177,11 +181,13 @@ impl Run {
             permits: 1 + self.dice.below(3),
             order: PoolOrder::Arrival,
             timestamp_us: 0,
-            lease_ms: ask.lease_ms,
-            wait_ms: ask.wait_ms,
-            session_lease: ask.session_lease,
-            notify_queued: true,
-            options: ask.options(),
+            terms: AcquireTerms {
+                lease_ms: ask.lease_ms,
+                wait_ms: ask.wait_ms,
+                session_lease: ask.session_lease,
+                notify_queued: true,
+                options: Some(&ask.options()),
+            },
         };
         self.auditor.asked(caller.ticket, ask.asked(None, POOL_SHARD));
         self.node.shards[usize::from(POOL_SHARD)].acquire_permits(&caller, &acquire, &mut self.effects);

@@ -5,7 +5,7 @@ use super::words::{Words, key_of, path_of, shard_of, shown};
 use crate::node::Node;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, PoolOrder, Scope, Ticket, TreeItem,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, PoolOrder, Scope, Ticket, TreeItem,
 };
 
 /// What every acquire may say.
@@ -65,12 +65,14 @@ impl Stage {
         let acquire = Acquire {
             key: &key,
             hash,
-            lease_ms,
-            wait_ms,
             shared,
-            session_lease,
-            notify_queued,
-            options: (options != AcquireOptions::default()).then_some(&options),
+            terms: AcquireTerms {
+                lease_ms,
+                wait_ms,
+                session_lease,
+                notify_queued,
+                options: (options != AcquireOptions::default()).then_some(&options),
+            },
         };
         let number = self.name(lane, name, shard_of(key_word));
         let place = usize::from(self.place_of(key_word));
@@ -95,8 +97,10 @@ impl Stage {
             .iter()
             .map(|(key, shared, shard)| RequestedKey { key, shared: *shared, shard: *shard })
             .collect();
-        let request =
-            AcquireMultiKey { keys: &keys, lease_ms, wait_ms, session_lease, notify_queued, options };
+        let request = AcquireMultiKey {
+            keys: &keys,
+            terms: AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options: Some(&options) },
+        };
         let number = self.name(lane, name, sorted.first().map_or(0, |(key, ..)| shard_of(&shown(key))));
         let shards = Node::distinct(keys.iter().map(|key| key.shard));
         for shard in &shards {
@@ -121,7 +125,10 @@ impl Stage {
         let paths: Vec<(Vec<u8>, bool)> = list.iter().map(|item| (path_of(item[0]), !reads(item))).collect();
         let items: Vec<TreeItem<'_>> =
             paths.iter().map(|(path, write)| TreeItem { path, write: *write }).collect();
-        let acquire = AcquireSet { items: &items, lease_ms, wait_ms, session_lease, notify_queued, options };
+        let acquire = AcquireSet {
+            items: &items,
+            terms: AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options: Some(&options) },
+        };
         let caller = self.caller_at(lane, 0);
         let number = self.name(lane, name, 0);
         self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
@@ -139,11 +146,7 @@ impl Stage {
             permits: words.long_number("permits").unwrap_or(1),
             order: order(&mut words),
             timestamp_us: words.long_number("at").unwrap_or(0),
-            lease_ms,
-            wait_ms,
-            session_lease,
-            notify_queued,
-            options,
+            terms: AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options: Some(&options) },
         };
         words.finish();
         let caller = self.caller_at(lane, 0);

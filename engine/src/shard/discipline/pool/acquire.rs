@@ -1,15 +1,13 @@
 //! Acquires of permits.
 
 use super::{checked_order, key_of};
-use crate::claim::{Extra, LeaseKind, OrderKey, Properties, State};
-use crate::effect::{Answer, Effects, Grant, Refusal};
-use crate::handle::KeyIx;
+use crate::claim::{Extra, LeaseKind, OrderKey, Properties};
+use crate::effect::{Contention, Effects, Refusal};
+use crate::handle::{ClaimIx, KeyIx};
 use crate::limits::POSITION_COUNT_MAX;
-use crate::measure::Measure;
 use crate::pool::{Pool, PoolOrder};
-use crate::shard::durability::answer_grant;
-use crate::shard::quota::NewClaims;
-use crate::shard::{AcquireOptions, Caller, Shard};
+use crate::shard::admission::Admission;
+use crate::shard::{AcquireTerms, Caller, Shard};
 
 /// Request for permits of one pool.
 #[derive(Clone, Copy, Debug)]
@@ -24,16 +22,79 @@ pub struct AcquirePermits<'a> {
     pub order: PoolOrder,
     /// Time from the client in microseconds, if the order is by timestamp.
     pub timestamp_us: u64,
-    /// Length of the lease in milliseconds; 0 for the default.
-    pub lease_ms: u32,
-    /// Maximum wait in milliseconds; 0 for a try, `u32::MAX` for no limit.
-    pub wait_ms: u32,
-    /// Whether the hold lasts as long as the session of its lane.
-    pub session_lease: bool,
-    /// Whether to send `Queued` if the claim waits.
-    pub notify_queued: bool,
-    /// Rarely used options. Pools have no priority.
-    pub options: AcquireOptions<'a>,
+    /// Terms of the acquire.
+    pub terms: AcquireTerms<'a>,
+}
+
+impl Admission for AcquirePermits<'_> {
+    fn key(&self) -> &[u8] {
+        self.name
+    }
+
+    fn terms(&self) -> &AcquireTerms<'_> {
+        &self.terms
+    }
+
+    fn properties(&self, clamped: bool) -> Properties {
+        let lease = LeaseKind::of_session(self.terms.session_lease);
+        Properties::new(lease, clamped, self.terms.options().scope)
+    }
+
+    fn check(&self, shard: &Shard, known: KeyIx) -> Result<(), Refusal> {
+        shard.checked_pool(known, self).map(drop)
+    }
+
+    fn check_repeated(&self, shard: &Shard, claim: ClaimIx) -> Result<(), Refusal> {
+        if shard.permits_of(claim) == self.permits {
+            return Ok(());
+        }
+        let message = "the request id belongs to a claim for another number of permits";
+        Err(Refusal::bad_input("request_id", 0, message))
+    }
+
+    fn order(&self, shard: &Shard) -> OrderKey {
+        let rank = i64::try_from(self.timestamp_us).unwrap_or(i64::MAX);
+        OrderKey { rank, arrival: shard.arrivals }
+    }
+
+    fn is_clear(&self, shard: &Shard, known: KeyIx, order: OrderKey) -> bool {
+        shard.pool_at(known).is_none_or(|pool| {
+            // A try has no queue position, so it must not overtake any waiter.
+            let overtakes = self.terms.wait_ms == 0 && pool.waiter_count() > 0;
+            !overtakes && pool.fits_newcomer(key_of(pool, order), self.permits)
+        })
+    }
+
+    fn contention(&self, shard: &Shard, caller: &Caller, known: KeyIx) -> Contention {
+        shard.pool_contention(caller.lane, known)
+    }
+
+    fn entry(&self, shard: &mut Shard, namespace: u16, hash: u64, known: KeyIx) -> KeyIx {
+        // An existing pool keeps its capacity.
+        shard.pool_entry(namespace, self.name, hash, known, self.capacity.unwrap_or(0), self.order)
+    }
+
+    fn note(&self, shard: &mut Shard, claim: ClaimIx) {
+        shard.detail_mut(claim).extra = Extra::Permits(self.permits);
+    }
+
+    fn join(&self, shard: &mut Shard, claim: ClaimIx) {
+        let space = shard.keys.entries[shard.claims[claim].entry].pool();
+        shard.hold_permits(space, claim, self.permits);
+    }
+
+    fn note_joined(&self, _: &mut Shard, _: ClaimIx, _: bool, _: &mut impl Effects) {}
+
+    fn enqueue(&self, shard: &mut Shard, claim: ClaimIx) -> usize {
+        let space = shard.keys.entries[shard.claims[claim].entry].pool();
+        let key = shard.pool_key_of(claim);
+        let position = shard.pools[space].pool.position_of(key, POSITION_COUNT_MAX);
+        shard.pools[space].pool.wait(key, claim, self.permits);
+        let namespace = shard.namespace_of(claim);
+        shard.counters_of(namespace).waiting += 1;
+        shard.count_waiter(claim);
+        position
+    }
 }
 
 impl Shard {
@@ -44,94 +105,14 @@ impl Shard {
         acquire: &AcquirePermits<'_>,
         effects: &mut impl Effects,
     ) {
-        match self.decide_permits(caller, acquire, effects) {
-            Ok(Some(grant)) => answer_grant(caller.ticket, grant, effects),
-            Ok(None) => {}
-            Err(refusal) => effects.answer_acquire(caller.ticket, Answer::Refused(refusal)),
-        }
-    }
-
-    fn decide_permits(
-        &mut self,
-        caller: &Caller,
-        acquire: &AcquirePermits<'_>,
-        effects: &mut impl Effects,
-    ) -> Result<Option<Grant>, Refusal> {
-        let AcquirePermits { permits, options, .. } = acquire;
-        if options.priority != 0 {
-            return Err(Refusal::bad_input("priority", 0, "must be 0: the order of a pool is fixed"));
-        }
-        let (lease_ms, clamped) =
-            self.checked_terms(acquire.lease_ms, acquire.session_lease, options.scope)?;
-        let hash = self.hash(caller.namespace, acquire.name);
-        let known = self.keys.find(caller.namespace, acquire.name, hash);
-        if let Some(request_id) = options.request_id {
-            let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
-            if let Some(claim) = self.find_request_id(caller.lane, known, owner, request_id, None) {
-                if self.permits_of(claim) != *permits {
-                    let message = "the request id belongs to a claim for another number of permits";
-                    return Err(Refusal::bad_input("request_id", 0, message));
-                }
-                let asked = (false, acquire.session_lease, acquire.notify_queued);
-                return self.acquire_again(caller, asked, claim, effects);
-            }
-        }
-        let capacity = self.checked_pool(known, acquire)?;
-        self.may_grant()?;
-        self.has_room(caller.lane, || NewClaims::of_key(acquire.name).and(options.len()))?;
-        self.may_count(known, options.scope)?;
-        let order = OrderKey {
-            rank: i64::try_from(acquire.timestamp_us).unwrap_or(i64::MAX),
-            arrival: self.arrivals,
+        let decided = if acquire.terms.options().priority == 0 {
+            let hash = self.hash(caller.namespace, acquire.name);
+            let known = self.keys.find(caller.namespace, acquire.name, hash);
+            self.admit(caller, acquire, hash, known, effects)
+        } else {
+            Err(Refusal::bad_input("priority", 0, "must be 0: the order of a pool is fixed"))
         };
-        let fits = self.pool_at(known).is_none_or(|pool| {
-            // A try has no queue position, so it must not overtake any waiter.
-            let overtakes = acquire.wait_ms == 0 && pool.waiter_count() > 0;
-            !overtakes && pool.fits_newcomer(key_of(pool, order), *permits)
-        });
-        let frozen = self.meets_freeze(caller, acquire.name);
-        let waits = !fits || frozen;
-        let mut depth = 0;
-        if waits {
-            if acquire.wait_ms == 0 {
-                return Err(if fits {
-                    Refusal::Frozen
-                } else {
-                    Refusal::Busy(Box::new(self.pool_contention(caller.lane, known)))
-                });
-            }
-            depth = self.has_room_for_waiter(caller.lane, known)?;
-        }
-        let links = acquire.session_lease
-            || options.release_after_ms.is_some()
-            || self.is_reserved_first(known, options.scope);
-        if links || waits {
-            self.has_room_on_lane(caller.lane, 1)?;
-        }
-        let entry = self.pool_entry(caller.namespace, acquire.name, hash, known, capacity, acquire.order);
-        let space = self.keys.entries[entry].pool();
-        let lease = LeaseKind::of_session(acquire.session_lease);
-        let properties = Properties::new(lease, clamped, options.scope);
-        let claim = self.new_claim(caller.lane, entry, State::Waiting, properties);
-        self.note_options(claim, caller.ticket.number, lease_ms, options, order, links || waits);
-        self.detail_mut(claim).extra = Extra::Permits(*permits);
-        if !waits {
-            self.hold_permits(space, claim, *permits);
-            return Ok(self.begin(claim, lease_ms, acquire.wait_ms, effects));
-        }
-        let key = key_of(&self.pools[space].pool, order);
-        let position = self.pools[space].pool.position_of(key, POSITION_COUNT_MAX);
-        self.pools[space].pool.wait(key, claim, *permits);
-        self.counters_of(caller.namespace).waiting += 1;
-        self.count_waiter(claim);
-        self.wait_until(claim, acquire.wait_ms);
-        effects.waits(caller.ticket);
-        effects.measure(Measure::Queued { depth });
-        self.note_wait(claim);
-        if acquire.notify_queued {
-            self.queued_event(claim, position, effects);
-        }
-        Ok(None)
+        self.answer_decided(caller, decided, effects);
     }
 
     /// Returns the capacity of the requested pool. Refuses a request that contradicts it.

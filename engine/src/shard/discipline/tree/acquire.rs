@@ -2,13 +2,12 @@
 
 use super::NODE_COUNT_STEP;
 use crate::claim::{Claim, Extra, LeaseKind, Position, Properties, State, flag};
-use crate::effect::{Answer, Effects, Grant, Refusal};
+use crate::effect::{Effects, Grant, Refusal};
 use crate::handle::{ClaimIx, ItemIx, KeyIx, LaneIx, TreeIx};
 use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::measure::Measure;
-use crate::shard::durability::answer_grant;
 use crate::shard::quota::NewClaims;
-use crate::shard::{AcquireOptions, Caller, Shard};
+use crate::shard::{AcquireOptions, AcquireTerms, Caller, Shard};
 use crate::tree::{TreeItem, fingerprint, segment_count};
 
 /// Request for one hold on a set of paths.
@@ -16,34 +15,22 @@ use crate::tree::{TreeItem, fingerprint, segment_count};
 pub struct AcquireSet<'a> {
     /// One to [`ITEM_COUNT_MAX`] paths, which must be well formed.
     pub items: &'a [TreeItem<'a>],
-    /// Length of the lease in milliseconds; 0 for the default, `u32::MAX` for none. Without a lease, the loss of the
-    /// connection must end the hold.
-    pub lease_ms: u32,
-    /// Maximum wait in milliseconds; 0 for a try, `u32::MAX` for no limit.
-    pub wait_ms: u32,
-    /// Whether the hold lasts as long as the session of its lane.
-    pub session_lease: bool,
-    /// Whether to send `Queued` if the claim waits.
-    pub notify_queued: bool,
-    /// Rarely used options. Sets have no priority.
-    pub options: AcquireOptions<'a>,
+    /// Terms of the acquire.
+    pub terms: AcquireTerms<'a>,
 }
 
 impl AcquireSet<'_> {
     /// Returns the number of bytes that its claim keeps.
     fn counted_len(&self) -> usize {
-        self.options.len() + self.items.iter().map(|item| item.path.len()).sum::<usize>()
+        self.terms.options().len() + self.items.iter().map(|item| item.path.len()).sum::<usize>()
     }
 }
 
 impl Shard {
     /// Serves an acquire of a set. The claim is granted, refused, or waits and gets its answer later.
     pub fn acquire_set(&mut self, caller: &Caller, acquire: &AcquireSet<'_>, effects: &mut impl Effects) {
-        match self.decide_set(caller, acquire, effects) {
-            Ok(Some(grant)) => answer_grant(caller.ticket, grant, effects),
-            Ok(None) => {}
-            Err(refusal) => effects.answer_acquire(caller.ticket, Answer::Refused(refusal)),
-        }
+        let decided = self.decide_set(caller, acquire, effects);
+        self.answer_decided(caller, decided, effects);
     }
 
     fn decide_set(
@@ -52,12 +39,13 @@ impl Shard {
         acquire: &AcquireSet<'_>,
         effects: &mut impl Effects,
     ) -> Result<Option<Grant>, Refusal> {
-        let AcquireSet { items, options, .. } = acquire;
+        let AcquireSet { items, terms } = acquire;
+        let options = terms.options();
         if items.is_empty() || items.len() > ITEM_COUNT_MAX {
             let message = "the number of paths is out of range";
             return Err(Refusal::bad_input("items", ITEM_COUNT_MAX as u64, message));
         }
-        let endless = acquire.lease_ms == u32::MAX;
+        let endless = terms.lease_ms == u32::MAX;
         if endless && options.release_after_ms.is_none() {
             let message = "a hold without a lease must end when its connection is lost: set release_after_ms";
             return Err(Refusal::bad_input("release_after_ms", 0, message));
@@ -69,36 +57,31 @@ impl Shard {
                 "must be 0: path sets are served in order of arrival",
             ));
         }
-        let asked_ms = if endless && !acquire.session_lease { 0 } else { acquire.lease_ms };
-        let (lease_ms, clamped) = self.checked_terms(asked_ms, acquire.session_lease, options.scope)?;
+        let asked_ms = if endless && !terms.session_lease { 0 } else { terms.lease_ms };
+        let (lease_ms, clamped) = self.checked_terms(&AcquireTerms { lease_ms: asked_ms, ..*terms })?;
         let entry = self.tree_entry(caller.namespace);
         let space = self.keys.entries[entry].tree();
-        if let Some(request_id) = options.request_id {
-            let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
-            if let Some(claim) = self.find_request_id(caller.lane, entry, owner, request_id, None) {
-                let own = self.details[self.claims[claim].detail].fingerprint();
-                if own != Some(fingerprint(&self.hasher, items)) {
-                    let message = "the request id belongs to a claim for other paths";
-                    return Err(Refusal::bad_input("request_id", 0, message));
-                }
-                let shared = self.claims[claim].has(flag::SHARED);
-                let asked = (shared, acquire.session_lease, acquire.notify_queued);
-                let repeated = self.acquire_again(caller, asked, claim, effects)?;
-                self.let_wait(claim, acquire.wait_ms);
-                return Ok(repeated);
+        if let Some(claim) = self.claim_of_request(caller, entry, &options) {
+            let own = self.details[self.claims[claim].detail].fingerprint();
+            if own != Some(fingerprint(&self.hasher, items)) {
+                let message = "the request id belongs to a claim for other paths";
+                return Err(Refusal::bad_input("request_id", 0, message));
             }
+            let shared = self.claims[claim].has(flag::SHARED);
+            let repeated = self.acquire_again(caller, shared, terms, claim, effects)?;
+            self.let_wait(claim, terms.wait_ms);
+            return Ok(repeated);
         }
         self.may_grant()?;
         self.has_room(caller.lane, || NewClaims::of_key(b"").and(acquire.counted_len()))?;
         self.has_room_for_paths(caller.lane, space, items.len())?;
-        self.may_count(entry, options.scope)?;
-        let links = acquire.session_lease
-            || options.release_after_ms.is_some()
-            || self.is_reserved_first(entry, options.scope);
+        let scope = self.raised_scope(entry, options.scope);
+        self.may_count_in(scope)?;
+        let links = terms.hangs_on_lane(scope);
         if links {
             self.has_room_on_lane(caller.lane, 1)?;
         }
-        let lease = if endless { LeaseKind::Endless } else { LeaseKind::of_session(acquire.session_lease) };
+        let lease = if endless { LeaseKind::Endless } else { LeaseKind::of_session(terms.session_lease) };
         let shared = items.iter().all(|item| !item.write);
         let properties = Properties { shared, ..Properties::new(lease, clamped, options.scope) };
         let order = self.order_of_newcomer(0);
@@ -115,19 +98,19 @@ impl Shard {
             self.free_claim(claim);
             return Err(refusal);
         }
-        if held.is_none() || links || *options != AcquireOptions::default() {
+        if held.is_none() || links || options != AcquireOptions::default() {
             let hangs_on_lane = held.is_none() || links;
-            self.note_options(claim, caller.ticket.number, lease_ms, options, order, hangs_on_lane);
+            self.note_options(claim, caller.ticket.number, lease_ms, &options, order, hangs_on_lane);
             self.note_named_paths(claim, items);
         }
         self.trees[space].set_count += 1;
         if let Some(first_item) = held {
             self.note_paths(space, claim, first_item);
             self.trees[space].holder_count += 1;
-            return Ok(self.begin(claim, lease_ms, acquire.wait_ms, effects));
+            return Ok(self.begin(claim, lease_ms, terms.wait_ms, effects));
         }
         let position = self.trees[space].waiter_count as usize;
-        let may_wait = acquire.wait_ms > 0;
+        let may_wait = terms.wait_ms > 0;
         let tree = &mut self.trees[space].tree;
         let first_item = if later {
             tree.enter_later(claim, order.arrival, items, may_wait)
@@ -139,7 +122,7 @@ impl Shard {
         self.counters_of(caller.namespace).waiting += 1;
         self.count_waiter(claim);
         // A set that may not wait is decided when it has entered, regardless of the time that this takes.
-        self.wait_until(claim, if may_wait { acquire.wait_ms } else { u32::MAX });
+        self.wait_until(claim, if may_wait { terms.wait_ms } else { u32::MAX });
         effects.waits(caller.ticket);
         if may_wait {
             effects.measure(Measure::Queued { depth: self.waiter_count(entry) });
@@ -148,7 +131,7 @@ impl Shard {
         if later {
             self.leave_tree(entry);
         }
-        if acquire.notify_queued && may_wait {
+        if terms.notify_queued && may_wait {
             self.queued_event(claim, position, effects);
         }
         Ok(None)
@@ -184,7 +167,7 @@ impl Shard {
     ) -> Result<(), Refusal> {
         if later {
             self.has_room_to_enter(entry, acquire)?;
-        } else if acquire.wait_ms == 0 {
+        } else if acquire.terms.wait_ms == 0 {
             let blocker = self.tree_at(entry).blocker(acquire.items);
             return Err(self.refusal_of_try(caller.lane, entry, blocker));
         }
@@ -243,7 +226,7 @@ impl Shard {
 
     /// Refuses a set for which the tree may have no room once all sets have entered.
     fn has_room_to_enter(&self, entry: KeyIx, acquire: &AcquireSet<'_>) -> Result<(), Refusal> {
-        if acquire.wait_ms == 0 && self.is_entry_frozen(entry) {
+        if acquire.terms.wait_ms == 0 && self.is_entry_frozen(entry) {
             return Err(Refusal::Frozen);
         }
         let limit = self.limits.node_count_per_tree_max;

@@ -2,7 +2,7 @@
 //!
 //! [`Shard::apply_terms`] applies them to an acquire before the decision, so no other code needs to know them.
 
-use super::Shard;
+use super::{AcquireOptions, AcquireTerms, Shard};
 use crate::account::{Account, Accounts};
 use crate::handle::LaneIx;
 use crate::ids::Scope;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Terms of one namespace. The default value changes nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Terms {
+pub struct NamespaceTerms {
     /// Lease in milliseconds of an acquire that requests the default lease. `None` means the default of the limits.
     pub lease_default_ms: Option<u32>,
     /// Lowest scope of a claim. Claims of a lower scope are raised to it.
@@ -19,7 +19,7 @@ pub struct Terms {
     pub account: Option<Arc<Account>>,
 }
 
-impl Terms {
+impl NamespaceTerms {
     /// Whether the terms change nothing.
     pub fn is_empty(&self) -> bool {
         self.lease_default_ms.is_none() && !self.scope_min.is_durable() && self.account.is_none()
@@ -28,7 +28,7 @@ impl Terms {
 
 impl Shard {
     /// Sets the terms of a namespace. Must be called before the shard restores or serves any claim of the namespace.
-    pub fn set_terms(&mut self, namespace: u16, terms: Terms) {
+    pub fn set_terms(&mut self, namespace: u16, terms: NamespaceTerms) {
         self.terms.insert(namespace, terms);
     }
 
@@ -38,15 +38,20 @@ impl Shard {
         !self.terms.is_empty()
     }
 
-    /// Applies the terms of a namespace to the lease and the scope of an acquire.
+    /// Applies the terms of a namespace to the terms of an acquire and its options.
     #[inline]
-    pub fn apply_terms(&self, namespace: u16, session_lease: bool, lease_ms: &mut u32, scope: &mut Scope) {
+    pub fn apply_terms(
+        &self,
+        namespace: u16,
+        terms: &mut AcquireTerms<'_>,
+        options: &mut AcquireOptions<'_>,
+    ) {
         if self.has_terms() {
             // A hold that lasts as long as its session has no lease.
-            if !session_lease {
-                *lease_ms = self.lease_of_terms(namespace, *lease_ms);
+            if !terms.session_lease {
+                terms.lease_ms = self.lease_of_terms(namespace, terms.lease_ms);
             }
-            *scope = self.scope_in(namespace, *scope);
+            options.scope = self.scope_in(namespace, options.scope);
         }
     }
 

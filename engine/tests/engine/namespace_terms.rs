@@ -5,16 +5,17 @@ use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    Account, Acquire, AcquireOptions, AcquirePermits, AcquireSet, Answer, Caller, Grant, Holder, LaneAddress,
-    Lease, Limits, LogState, PoolOrder, Quotas, Refusal, Register, Resource, Scope, Terms, Ticket, Time,
-    TreeItem,
+    Account, Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, Grant,
+    Holder, LaneAddress, Lease, Limits, LogState, NamespaceTerms, PoolOrder, Quotas, Refusal, Register,
+    Resource, Scope, Ticket, Time, TreeItem,
 };
 use waymaker_log::image::KeyCounter;
 
 const START: Time = Time::from_millis(1000);
 /// A namespace without terms.
 const OTHER: u16 = 10;
-const LOCAL: Terms = Terms { lease_default_ms: None, scope_min: Scope::Local, account: None };
+const LOCAL: NamespaceTerms =
+    NamespaceTerms { lease_default_ms: None, scope_min: Scope::Local, account: None };
 
 /// One shard with the same terms for namespaces 0 to 3, which no client has used.
 struct Rig {
@@ -35,7 +36,7 @@ const ASKS: [(u16, Ask); 4] = [
 ];
 
 impl Rig {
-    fn new(terms: &Terms) -> Self {
+    fn new(terms: &NamespaceTerms) -> Self {
         let mut node = Node::new(1, Limits::default(), START, 1);
         for namespace in 0..4 {
             node.shards[0].set_terms(namespace, terms.clone());
@@ -51,18 +52,23 @@ impl Rig {
     }
 
     /// Returns lease and options of an acquire for this lease.
-    fn in_terms(&self, namespace: u16, mut lease_ms: u32) -> (u32, AcquireOptions<'static>) {
-        let mut options = AcquireOptions::default();
-        self.node.shards[0].apply_terms(namespace, false, &mut lease_ms, &mut options.scope);
-        (lease_ms, options)
+    fn in_terms(&self, namespace: u16, lease_ms: u32) -> (u32, AcquireOptions<'static>) {
+        let (mut options, mut terms) = (AcquireOptions::default(), AcquireTerms::default());
+        terms.lease_ms = lease_ms;
+        self.node.shards[0].apply_terms(namespace, &mut terms, &mut options);
+        (terms.lease_ms, options)
     }
 
     fn acquire(&mut self, namespace: u16, key: &[u8], lease_ms: u32) {
         let (lease_ms, options) = self.in_terms(namespace, lease_ms);
         let (caller, shard) = (self.caller(namespace), &mut self.node.shards[0]);
         let options = (options != AcquireOptions::default()).then_some(&options);
-        let acquire =
-            Acquire { key, hash: shard.hash(namespace, key), lease_ms, options, ..Acquire::default() };
+        let acquire = Acquire {
+            key,
+            hash: shard.hash(namespace, key),
+            terms: AcquireTerms { lease_ms, options, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         shard.acquire(&caller, &acquire, &mut self.effects);
     }
 
@@ -72,11 +78,13 @@ impl Rig {
         let keys = [b"j", b"k"].map(|key| RequestedKey { key, shared: false, shard: 0 });
         let request = AcquireMultiKey {
             keys: &keys,
-            lease_ms,
-            wait_ms: 0,
-            session_lease: false,
-            notify_queued: false,
-            options,
+            terms: AcquireTerms {
+                lease_ms,
+                wait_ms: 0,
+                session_lease: false,
+                notify_queued: false,
+                options: Some(&options),
+            },
         };
         let asking = Some((ticket.lane, &Arc::from(*b"owner"), namespace));
         let mut participants = self.node.participants(&[0], asking);
@@ -92,11 +100,13 @@ impl Rig {
             permits: 1,
             order: PoolOrder::Arrival,
             timestamp_us: 0,
-            lease_ms,
-            wait_ms: 0,
-            session_lease: false,
-            notify_queued: false,
-            options,
+            terms: AcquireTerms {
+                lease_ms,
+                wait_ms: 0,
+                session_lease: false,
+                notify_queued: false,
+                options: Some(&options),
+            },
         };
         self.node.shards[0].acquire_permits(&caller, &acquire, &mut self.effects);
     }
@@ -107,11 +117,13 @@ impl Rig {
         let items = [TreeItem { path: b"\x01\0a", write: true }];
         let acquire = AcquireSet {
             items: &items,
-            lease_ms,
-            wait_ms: 0,
-            session_lease: false,
-            notify_queued: false,
-            options,
+            terms: AcquireTerms {
+                lease_ms,
+                wait_ms: 0,
+                session_lease: false,
+                notify_queued: false,
+                options: Some(&options),
+            },
         };
         self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
     }
@@ -165,7 +177,7 @@ impl Rig {
 
 #[test]
 fn a_request_for_the_default_lease_gets_the_lease_of_its_namespace() {
-    let mut rig = Rig::new(&Terms { lease_default_ms: Some(45_000), ..Terms::default() });
+    let mut rig = Rig::new(&NamespaceTerms { lease_default_ms: Some(45_000), ..NamespaceTerms::default() });
     // The key is unknown, then known and free.
     for _ in 0..2 {
         for (namespace, lease_ms, remaining_ms) in
@@ -206,7 +218,7 @@ fn a_claim_of_a_lower_scope_is_raised_to_the_lowest_of_its_namespace() {
 fn a_claim_is_refused_if_the_lowest_scope_of_its_namespace_is_unavailable() {
     for scope_min in [Scope::Local, Scope::Quorum] {
         for (namespace, ask) in ASKS {
-            let mut rig = Rig::new(&Terms { scope_min, ..Terms::default() });
+            let mut rig = Rig::new(&NamespaceTerms { scope_min, ..NamespaceTerms::default() });
             ask(&mut rig, namespace);
             let answers = rig.answers();
             let [Answer::Refused(Refusal::ScopeUnavailable(scope))] = answers[..] else {
@@ -260,7 +272,8 @@ fn the_account_of_a_namespace_counts_the_claims_of_all_its_clients() {
     let mut quotas = Quotas::default();
     quotas.set(Resource::Claims, 2);
     let account = Arc::new(Account::new(Holder::Namespace, &quotas));
-    let mut rig = Rig::new(&Terms { account: Some(Arc::clone(&account)), ..Terms::default() });
+    let mut rig =
+        Rig::new(&NamespaceTerms { account: Some(Arc::clone(&account)), ..NamespaceTerms::default() });
     rig.acquire(OTHER, b"a", 0);
     rig.granted();
     assert_eq!(account.used(Resource::Claims), 0, "the claims of another namespace do not count");
@@ -287,7 +300,8 @@ fn restored_holds_count_in_the_account_of_their_namespace() {
     rig.granted();
     let image = rig.node.log.restart(0, START, 0);
     let account = Arc::new(Account::new(Holder::Namespace, &Quotas::default()));
-    let mut next = Rig::new(&Terms { account: Some(Arc::clone(&account)), ..Terms::default() });
+    let mut next =
+        Rig::new(&NamespaceTerms { account: Some(Arc::clone(&account)), ..NamespaceTerms::default() });
     let places = Places { shard_of: &|_, _| 0, lane_of: &|_| None };
     next.node.restore(&image, &places, &mut next.effects);
     next.node.verify();

@@ -1,0 +1,51 @@
+//! Terms that acquires of all kinds have in common.
+
+use crate::ids::Scope;
+
+/// Terms of an acquire. By default, a try for a hold with the default lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AcquireTerms<'a> {
+    /// Length of the lease in milliseconds; 0 for the default. For a set of paths, `u32::MAX` means no lease; the loss
+    /// of the connection must then end the hold.
+    pub lease_ms: u32,
+    /// Maximum wait in milliseconds; 0 for a try, `u32::MAX` for no limit.
+    pub wait_ms: u32,
+    /// Whether the hold lasts as long as the session of its lane.
+    pub session_lease: bool,
+    /// Whether to send `Queued` if the claim waits.
+    pub notify_queued: bool,
+    /// Rarely used options. Only single and multi-key acquires may have a priority.
+    pub options: Option<&'a AcquireOptions<'a>>,
+}
+
+impl<'a> AcquireTerms<'a> {
+    /// Returns the options, or the defaults.
+    #[inline]
+    pub(super) fn options(&self) -> AcquireOptions<'a> {
+        self.options.copied().unwrap_or_default()
+    }
+}
+
+/// Rarely used options of an acquire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AcquireOptions<'a> {
+    /// Time from the loss of the connection to the end of the hold, in milliseconds.
+    pub release_after_ms: Option<u32>,
+    /// Priority of a waiter; waiters with larger values are served earlier.
+    pub priority: u32,
+    /// Required durability of the fence counter.
+    pub scope: Scope,
+    /// Request id, which identifies one logical acquire.
+    pub request_id: Option<&'a [u8]>,
+    /// Owner of the claim, if it is not the owner of the lane.
+    pub owner: Option<&'a [u8]>,
+    /// Text for operators.
+    pub metadata: Option<&'a [u8]>,
+}
+
+impl AcquireOptions<'_> {
+    /// Returns the number of bytes that a claim keeps of the options.
+    pub(super) fn len(&self) -> usize {
+        [self.owner, self.metadata, self.request_id].into_iter().flatten().map(<[u8]>::len).sum()
+    }
+}

@@ -1,0 +1,156 @@
+//! Admission of acquires: the checks and steps that keys and pools have in common.
+//!
+//! Sets of paths share the parts, but not the order: whether a set is clear shows only when it enters its tree.
+
+use super::quota::NewClaims;
+use super::{AcquireOptions, AcquireTerms, Caller, Shard};
+use crate::claim::{OrderKey, Properties, State};
+use crate::effect::{Answer, Contention, Effects, Grant, Refusal};
+use crate::handle::{ClaimIx, KeyIx};
+use crate::ids::Scope;
+use crate::measure::Measure;
+
+/// Request for a hold on one key record. Its rules decide; [`Shard::admit`] has the steps.
+pub(super) trait Admission {
+    /// Name of the key record.
+    fn key(&self) -> &[u8];
+
+    fn terms(&self) -> &AcquireTerms<'_>;
+
+    /// Returns the properties of the new claim.
+    fn properties(&self, clamped: bool) -> Properties;
+
+    /// Refuses a request that can never be granted.
+    fn check(&self, shard: &Shard, known: KeyIx) -> Result<(), Refusal>;
+
+    /// Refuses a repeated request that differs from the request of its claim.
+    fn check_repeated(&self, shard: &Shard, claim: ClaimIx) -> Result<(), Refusal>;
+
+    /// Returns the queue position of the new claim.
+    fn order(&self, shard: &Shard) -> OrderKey;
+
+    /// Whether the new claim conflicts with no holder, and with no waiter before it. `known` is the record of the key.
+    fn is_clear(&self, shard: &Shard, known: KeyIx, order: OrderKey) -> bool;
+
+    /// Returns the claim that blocks the new one.
+    fn contention(&self, shard: &Shard, caller: &Caller, known: KeyIx) -> Contention;
+
+    /// Returns the record of the key. Creates it if it is new.
+    fn entry(&self, shard: &mut Shard, namespace: u16, hash: u64, known: KeyIx) -> KeyIx;
+
+    /// Notes data of a new claim that depends on the kind of request.
+    fn note(&self, shard: &mut Shard, claim: ClaimIx);
+
+    /// Adds a clear claim to the holders.
+    fn join(&self, shard: &mut Shard, claim: ClaimIx);
+
+    /// Notes that a claim that did not wait has joined the holders. `is_held` says whether its hold has begun.
+    fn note_joined(&self, shard: &mut Shard, claim: ClaimIx, is_held: bool, effects: &mut impl Effects);
+
+    /// Adds a claim to the waiters. Returns the number of waiters before it, if the request asks for it.
+    fn enqueue(&self, shard: &mut Shard, claim: ClaimIx) -> usize;
+}
+
+impl Shard {
+    /// Decides about an acquire. Returns the grant, or `None` if the claim waits. A refusal changes nothing. `hash` and
+    /// `known` are the hash of the key and its record, or `NONE`.
+    pub(super) fn admit<A: Admission>(
+        &mut self,
+        caller: &Caller,
+        request: &A,
+        hash: u64,
+        known: KeyIx,
+        effects: &mut impl Effects,
+    ) -> Result<Option<Grant>, Refusal> {
+        let (terms, options) = (request.terms(), request.terms().options());
+        let (lease_ms, clamped) = self.checked_terms(terms)?;
+        if let Some(claim) = self.claim_of_request(caller, known, &options) {
+            request.check_repeated(self, claim)?;
+            let shared = request.properties(clamped).shared;
+            return self.acquire_again(caller, shared, terms, claim, effects);
+        }
+        request.check(self, known)?;
+        self.may_grant()?;
+        self.has_room(caller.lane, || NewClaims::of_key(request.key()).and(options.len()))?;
+        let scope = self.raised_scope(known, options.scope);
+        self.may_count_in(scope)?;
+        let order = request.order(self);
+        let is_clear = known.is_none() || request.is_clear(self, known, order);
+        let waits = !is_clear || self.meets_freeze(caller, request.key());
+        let mut depth = 0;
+        if waits {
+            if terms.wait_ms == 0 {
+                return Err(if is_clear {
+                    Refusal::Frozen
+                } else {
+                    Refusal::Busy(Box::new(request.contention(self, caller, known)))
+                });
+            }
+            depth = self.has_room_for_waiter(caller.lane, known)?;
+        }
+        let hangs_on_lane = waits || terms.hangs_on_lane(scope);
+        if hangs_on_lane {
+            self.has_room_on_lane(caller.lane, 1)?;
+        }
+        // Nothing refuses the request any more.
+        let entry = request.entry(self, caller.namespace, hash, known);
+        let claim = self.new_claim(caller.lane, entry, State::Waiting, request.properties(clamped));
+        self.note_options(claim, caller.ticket.number, lease_ms, &options, order, hangs_on_lane);
+        request.note(self, claim);
+        if !waits {
+            request.join(self, claim);
+            let grant = self.begin(claim, lease_ms, terms.wait_ms, effects);
+            request.note_joined(self, claim, grant.is_some(), effects);
+            return Ok(grant);
+        }
+        let position = request.enqueue(self, claim);
+        self.wait_until(claim, terms.wait_ms);
+        effects.waits(caller.ticket);
+        effects.measure(Measure::Queued { depth });
+        self.note_wait(claim);
+        if terms.notify_queued {
+            self.queued_event(claim, position, effects);
+        }
+        Ok(None)
+    }
+
+    /// Answers an acquire that was decided.
+    pub(super) fn answer_decided(
+        &self,
+        caller: &Caller,
+        decided: Result<Option<Grant>, Refusal>,
+        effects: &mut impl Effects,
+    ) {
+        match decided {
+            // A hold that was found by its request id is not a new grant.
+            Ok(Some(grant)) if grant.repeated => {
+                effects.answer_acquire(caller.ticket, Answer::Granted(grant));
+            }
+            Ok(Some(grant)) => effects.granted(caller.ticket, grant),
+            Ok(None) => {}
+            Err(refusal) => effects.answer_acquire(caller.ticket, Answer::Refused(refusal)),
+        }
+    }
+
+    /// Returns the claim that the request id of an acquire names, if there is one.
+    pub(super) fn claim_of_request(
+        &self,
+        caller: &Caller,
+        entry: KeyIx,
+        options: &AcquireOptions<'_>,
+    ) -> Option<ClaimIx> {
+        let request_id = options.request_id?;
+        let owner = options.owner.unwrap_or(&self.lanes.lanes[caller.lane].owner);
+        self.find_request_id(caller.lane, entry, owner, request_id, None)
+    }
+}
+
+impl AcquireTerms<'_> {
+    /// Whether a hold with these terms ends with its lane, or is reserved first, so that it must be linked to the lane.
+    #[inline]
+    pub(super) fn hangs_on_lane(&self, scope: Scope) -> bool {
+        self.session_lease
+            || scope.is_durable()
+            || self.options.is_some_and(|options| options.release_after_ms.is_some())
+    }
+}

@@ -1,0 +1,80 @@
+//! Waiting claims: the limits of their waits, and the table that finds them by their requests.
+
+use super::{Shard, ticket_of};
+use crate::claim::{OrderKey, State};
+use crate::effect::Refusal;
+use crate::handle::{ClaimIx, KeyIx, LaneIx};
+use crate::ids::Ticket;
+use crate::time::Time;
+
+impl Shard {
+    /// Checks that one more claim of a lane may wait for a key. Returns the number of waiters including it.
+    pub(super) fn has_room_for_waiter(&self, lane: LaneIx, entry: KeyIx) -> Result<u32, Refusal> {
+        self.may_have_waiter(lane)?;
+        let limit = self.limits.waiter_count_per_key_max;
+        let waiter_count = if entry.is_none() { 0 } else { self.waiter_count(entry) };
+        if entry.is_none() || waiter_count < limit {
+            return Ok(waiter_count + 1);
+        }
+        Err(Refusal::Overloaded { limit: "waiters per key", value: u64::from(limit) })
+    }
+
+    /// Returns the queue position of a claim that arrives now.
+    pub(super) fn order_of_newcomer(&self, priority: u32) -> OrderKey {
+        let boost_ms = priority.saturating_mul(self.limits.priority_step_ms);
+        let boost_ms = boost_ms.min(self.limits.priority_boost_max_ms);
+        let arrival_ms = i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX);
+        OrderKey { rank: arrival_ms - i64::from(boost_ms), arrival: self.arrivals }
+    }
+
+    /// Returns the number of the request that arrives now. A lane notes how many requests had arrived when it lost its
+    /// connection, so a request that takes over a waiter also counts.
+    pub(super) fn next_arrival(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals - 1
+    }
+
+    /// Makes a claim in a queue findable by its ticket, and limits its wait to `wait_ms`.
+    pub(super) fn wait_until(&mut self, claim: ClaimIx, wait_ms: u32) {
+        self.time_wait(claim, wait_ms);
+        self.remember_waiting(claim);
+    }
+
+    /// Limits the wait of a claim to `wait_ms` from now.
+    pub(super) fn time_wait(&mut self, claim: ClaimIx, wait_ms: u32) {
+        let deadline = self.wait_end(wait_ms);
+        if deadline != Time::NEVER {
+            self.claims[claim].deadline = deadline;
+            self.wheel.set(&mut self.claims, claim, deadline);
+        }
+    }
+
+    /// Returns the end of a wait that begins now.
+    pub(super) fn wait_end(&self, wait_ms: u32) -> Time {
+        if wait_ms == u32::MAX { Time::NEVER } else { self.now.after_ms(u64::from(wait_ms)) }
+    }
+
+    pub(super) fn remember_waiting(&mut self, claim: ClaimIx) {
+        let hash = self.ticket_hash(self.ticket(claim));
+        let Self { waiting, claims, details, lanes, hasher, .. } = self;
+        waiting.insert(hash, claim, |other| hasher.hash_one(ticket_of(claims, details, lanes, other)));
+    }
+
+    pub(super) fn ticket_hash(&self, ticket: Ticket) -> u64 {
+        self.hasher.hash_one(ticket)
+    }
+
+    /// Returns the waiting claim of this request, if it still waits.
+    pub(super) fn find_waiting(&self, ticket: Ticket) -> Option<ClaimIx> {
+        self.waiting.find(self.ticket_hash(ticket), |claim| self.ticket(claim) == ticket)
+    }
+
+    pub(super) fn forget_waiting(&mut self, claim: ClaimIx) {
+        if self.claims[claim].state() == State::Unknown {
+            // Its ticket was removed when its outcome became unknown.
+            return;
+        }
+        let hash = self.ticket_hash(self.ticket(claim));
+        self.waiting.remove(hash, claim);
+    }
+}
