@@ -42,7 +42,7 @@ impl Grant {
     }
 
     /// Returns the grant of a multi-key claim.
-    pub(crate) fn several(claim: &Claim, number: u32, granted: &GrantedKeys<'_>) -> Self {
+    pub(crate) fn multi_key(claim: &Claim, number: u32, granted: &GrantedKeys<'_>) -> Self {
         let stamp_ms = granted.stamp_ms;
         let hold = |key: &waymaker_protocol::GrantedKey<'_>| GrantedHold {
             id: key.id,

@@ -76,7 +76,7 @@ impl Lane {
                 self.granted(job, grant, carried, now);
             }
             (Job::Acquire(job), Response::GrantedKeys(granted)) if !granted.keys.is_empty() => {
-                let grant = Grant::several(&job.claim, sequence.number(), &granted);
+                let grant = Grant::multi_key(&job.claim, sequence.number(), &granted);
                 self.granted(job, grant, carried, now);
             }
             (Job::Acquire(mut job), Response::Error(error)) if is_wait_for_nobody(&job, &error) => {
