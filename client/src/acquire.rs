@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::job::{AcquireJob, Command, Job};
 use crate::lock::Lock;
 use crate::loss::{LossCallback, LossReason};
-use crate::multi::MultiLock;
+use crate::multi_key::MultiLock;
 use crate::one_or_more::OneOrMore;
 use crate::reply::Reply;
 use crate::space::Shared;

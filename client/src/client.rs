@@ -21,7 +21,7 @@ use crate::lane::SessionOptions;
 use crate::limiter::{self, Allowance, Cost, Limiter};
 use crate::link::{Endpoint, Target};
 use crate::lock::Lock;
-use crate::multi::MultiLock;
+use crate::multi_key::MultiLock;
 use crate::operator::Operator;
 use crate::registry::Registry;
 use crate::reply::Reply;

@@ -11,7 +11,7 @@ use crate::codec::CodecError;
 use crate::contention::Contention;
 use crate::limiter::Allowance;
 use crate::loss::LossReason;
-use crate::spoken::Protocol;
+use crate::server_protocol::Protocol;
 use crate::tls::{Tls, TlsError};
 use crate::uncertain::Uncertain;
 use crate::url::UrlError;

@@ -27,7 +27,7 @@ use crate::job::Command;
 use crate::lane::{Offer, SessionOptions};
 use crate::link::{self, Target};
 use crate::lock::Lock;
-use crate::multi::MultiLock;
+use crate::multi_key::MultiLock;
 use crate::reply::Reply;
 use crate::semaphore::Permit;
 use crate::shared_session::SharedSession;

@@ -9,7 +9,7 @@ use crate::error::Result;
 
 pub use crate::backoff::Backoff;
 pub use crate::deadline::{Anchor, LeaseReport, deadline, margin};
-pub use crate::spoken::Protocol;
+pub use crate::server_protocol::Protocol;
 
 /// Returns the clock of this client.
 pub fn clock(client: &Client) -> Arc<dyn Clock> {

@@ -22,7 +22,7 @@ use crate::codec::{CodecError, FrameCodec};
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::lane::Offer;
-use crate::spoken::Protocol;
+use crate::server_protocol::Protocol;
 use crate::tls::Connector;
 use crate::url::ServerAddress;
 
