@@ -1,4 +1,4 @@
-//! Public view of a client's session.
+//! The session of a client as its users see it. `session` is the state behind this view.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use waymaker_protocol::{Capabilities, Holds, Request, Response, SessionId};
 
 use crate::error::Result;
 use crate::loss::LossReason;
-use crate::shared_session::SessionState;
+use crate::session::SessionState;
 use crate::snapshot::HeldLock;
 use crate::space::Space;
 

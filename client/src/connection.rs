@@ -22,7 +22,7 @@ use crate::guarded_lane::GuardedLane;
 use crate::job::Command;
 use crate::lane::SessionOptions;
 use crate::link::{self, Greeted, Link, Target};
-use crate::shared_session::SharedSession;
+use crate::session::Session;
 use crate::space::Shared;
 use crate::spread::Layout;
 
@@ -37,11 +37,11 @@ const READS_IN_A_ROW_MAX: u32 = 16;
 pub(crate) async fn open(
     target: Target,
     options: SessionOptions,
-    common: &Arc<SharedSession>,
+    session: &Arc<Session>,
     shared: &Arc<Shared>,
     commands: mpsc::UnboundedReceiver<Command>,
 ) -> Result<Layout> {
-    let mut task = Task::new(target, options, common, shared, commands)?;
+    let mut task = Task::new(target, options, session, shared, commands)?;
     let link = task.first_attempts().await?;
     let layout = task.lane.layout();
     tokio::spawn(task.run(Some(link)));
@@ -52,11 +52,11 @@ pub(crate) async fn open(
 pub(crate) fn start(
     target: Target,
     options: SessionOptions,
-    common: &Arc<SharedSession>,
+    session: &Arc<Session>,
     shared: &Arc<Shared>,
     commands: mpsc::UnboundedReceiver<Command>,
 ) -> Result<()> {
-    tokio::spawn(Task::new(target, options, common, shared, commands)?.run(None));
+    tokio::spawn(Task::new(target, options, session, shared, commands)?.run(None));
     Ok(())
 }
 
@@ -66,7 +66,7 @@ fn no_answer() -> io::Error {
 
 struct Task {
     target: Target,
-    common: Arc<SharedSession>,
+    session: Arc<Session>,
     clock: Arc<dyn Clock>,
     alarm: Alarm,
     commands: mpsc::UnboundedReceiver<Command>,
@@ -83,17 +83,17 @@ impl Task {
     fn new(
         target: Target,
         options: SessionOptions,
-        common: &Arc<SharedSession>,
+        session: &Arc<Session>,
         shared: &Arc<Shared>,
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Result<Self> {
         let clock = Arc::clone(&shared.clock);
         let timer = clock.timer().map_err(Error::no_timer)?;
-        let lane = GuardedLane::new(options, Arc::clone(common), Arc::downgrade(shared), clock.now());
-        let common = Arc::clone(common);
+        let lane = GuardedLane::new(options, Arc::clone(session), Arc::downgrade(shared), clock.now());
+        let session = Arc::clone(session);
         Ok(Self {
             target,
-            common,
+            session,
             clock,
             alarm: Alarm::new(timer),
             commands,
@@ -242,10 +242,10 @@ impl Task {
     /// Tries every endpoint once.
     async fn first_attempts(&mut self) -> Result<Link> {
         for _ in 1..self.target.endpoints.len() {
-            let endpoint = self.common.endpoint();
+            let endpoint = self.session.endpoint();
             let link = self.attempt().await;
             // If the endpoint is unchanged, a server is reachable there and rejects this client.
-            if link.is_ok() || self.common.endpoint() == endpoint {
+            if link.is_ok() || self.session.endpoint() == endpoint {
                 return link;
             }
             self.lane.handle_attempt_failed(link.err().expect("just looked"));
@@ -256,7 +256,7 @@ impl Task {
     /// Makes one attempt at the current endpoint. If there is no server, all connections of the client move to the
     /// next endpoint.
     async fn attempt(&mut self) -> Result<Link> {
-        let endpoint = self.common.endpoint();
+        let endpoint = self.session.endpoint();
         let index = endpoint % self.target.endpoints.len();
         let give_up = self.clock.now().after(self.target.timeout / self.target.endpoints.len() as u32);
         let link = loop {
@@ -266,7 +266,7 @@ impl Task {
             }
         };
         if let Err(Error::Unavailable(_) | Error::Protocol(_)) = &link {
-            self.common.leave_endpoint(endpoint);
+            self.session.leave_endpoint(endpoint);
         }
         link
     }

@@ -17,7 +17,7 @@ use crate::lock::Lock;
 use crate::loss::{Loss, LossCallback, LossReason};
 use crate::one_or_more::OneOrMore;
 use crate::reply::Reply;
-use crate::shared_session::SharedSession;
+use crate::session::Session;
 use crate::space::Shared;
 
 /// A lane with its guards. It derefs to the lane for calls that change nothing.
@@ -61,11 +61,11 @@ impl GuardedLane {
     /// Creates a lane with its guards, like [`Lane::new`].
     pub(crate) fn new(
         options: SessionOptions,
-        common: Arc<SharedSession>,
+        session: Arc<Session>,
         shared: Weak<Shared>,
         now: BootTime,
     ) -> Self {
-        let lane = Lane::new(options, common, now);
+        let lane = Lane::new(options, session, now);
         let session_deadline = Arc::new(SharedInstant::new(lane.session_deadline()));
         let alive = Arc::new(SharedInstant::new(lane.alive()));
         Self { lane, shared, guards: HashMap::default(), session_deadline, alive }

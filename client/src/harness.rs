@@ -30,14 +30,14 @@ use crate::lock::Lock;
 use crate::multi_key::MultiLock;
 use crate::reply::Reply;
 use crate::semaphore::Permit;
-use crate::shared_session::SharedSession;
+use crate::session::Session;
 use crate::space::Shared;
 use crate::tree::TreeLock;
 use crate::watch::Watch;
 
 /// One client: the session, the clock and the options that its lanes share.
 pub struct Process {
-    common: Arc<SharedSession>,
+    session: Arc<Session>,
     clock: Arc<dyn Clock>,
     options: SessionOptions,
     owner: Vec<u8>,
@@ -50,7 +50,7 @@ impl Process {
     pub fn new(clock: Arc<dyn Clock>, owner: &[u8], session_lease_ms: u32, patience: Duration) -> Self {
         let options =
             SessionOptions { lease_ms: session_lease_ms, outage_max: patience, request_timeout: patience };
-        Self { common: Arc::default(), clock, options, owner: owner.to_vec(), in_flight_max: u32::MAX }
+        Self { session: Arc::default(), clock, options, owner: owner.to_vec(), in_flight_max: u32::MAX }
     }
 
     /// Limits the requests in flight of each lane, if the server allows more.
@@ -65,9 +65,9 @@ impl Process {
     /// [`Error::Closed`] if the client was closed.
     pub fn lane(&self, kind: NamespaceKind, namespace: &[u8]) -> Result<Harness> {
         let (shared, commands) = Shared::new(Arc::clone(&self.clock));
-        self.common.enter(shared.member())?;
-        let common = Arc::clone(&self.common);
-        let lane = GuardedLane::new(self.options, common, Arc::downgrade(&shared), self.clock.now());
+        self.session.enter(shared.member())?;
+        let session = Arc::clone(&self.session);
+        let lane = GuardedLane::new(self.options, session, Arc::downgrade(&shared), self.clock.now());
         let target = Target {
             endpoints: Arc::default(),
             worker: ANY_WORKER,

@@ -190,7 +190,7 @@ mod registry;
 mod reply;
 mod semaphore;
 mod server_protocol;
-mod shared_session;
+mod session;
 mod snapshot;
 mod space;
 mod spread;

@@ -23,7 +23,7 @@ use crate::lane::SessionOptions;
 use crate::link::Target;
 use crate::need::Need;
 use crate::reply::Reply;
-use crate::shared_session::{Member, SharedSession};
+use crate::session::{Member, Session};
 use crate::spread::Layout;
 
 /// State that all handles and guards of one connection share.
@@ -132,7 +132,7 @@ pub(crate) struct Space {
     options: SessionOptions,
     pub(crate) clock: Arc<dyn Clock>,
     runtime: tokio::runtime::Handle,
-    pub(crate) session: Arc<SharedSession>,
+    pub(crate) session: Arc<Session>,
     /// The first connection.
     pub(crate) flat: Arc<Shared>,
     /// The other connections, by the number of their kind.
@@ -146,7 +146,7 @@ impl Space {
         options: SessionOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<(Arc<Self>, Layout)> {
-        let session = Arc::new(SharedSession::default());
+        let session = Arc::new(Session::default());
         let (flat, commands) = Shared::new(Arc::clone(&clock));
         session.enter(flat.member())?;
         let layout = connection::open(target.clone(), options, &session, &flat, commands).await?;

@@ -43,7 +43,7 @@ impl Lane {
             Event::TakenUp { id } => self.superseded(id, Some(number)),
             Event::Ping => Pong.encode(0, &mut self.out),
             Event::SessionExpired => {
-                self.common.gone(self.welcome.session_id);
+                self.session.gone(self.welcome.session_id);
                 self.session_gone();
                 return Err(Error::disconnected("the session expired"));
             }
@@ -64,7 +64,7 @@ impl Lane {
         {
             // The server did nothing; the request is repeated in the new session.
             self.window.put_back(sequence, pending);
-            self.common.gone(self.welcome.session_id);
+            self.session.gone(self.welcome.session_id);
             self.session_gone();
             return Err(Error::disconnected("the session expired"));
         }

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A client has one lane for each of its connections. All lanes of a client share one session, through a
-//! [`SharedSession`].
+//! [`Session`].
 //!
 //! This file defines the lane and its inputs. The reactions are in `requests`, `answers`, `grants`, `leases`,
 //! `keep_alive`, `greeting`, `outage` and `reconcile`. They build on parts that are independent of each other:
@@ -74,7 +74,7 @@ use crate::deadline::Anchor;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::reply::Reply;
-use crate::shared_session::SharedSession;
+use crate::session::Session;
 use crate::spread::Layout;
 pub(crate) use event::{Event, GuardId, GuardedHold};
 pub(crate) use grants::RELEASE_AFTER_BELIEVED_MIN_MS;
@@ -102,7 +102,7 @@ pub(crate) struct SessionOptions {
 pub(crate) struct Lane {
     options: SessionOptions,
     /// State of the session that all connections of the client share.
-    common: Arc<SharedSession>,
+    session: Arc<Session>,
     welcome: Welcome,
     /// Whether there is no lane to resume: the session ended on the server, or none was opened yet.
     gone: bool,
@@ -157,10 +157,10 @@ enum Closing {
 impl Lane {
     /// Creates a lane without a connection. It wants a connection, and callers wait for it as at the beginning of an
     /// outage.
-    pub(crate) fn new(options: SessionOptions, common: Arc<SharedSession>, now: BootTime) -> Self {
-        let mut session = Self {
+    pub(crate) fn new(options: SessionOptions, session: Arc<Session>, now: BootTime) -> Self {
+        let mut lane = Self {
             options,
-            common,
+            session,
             welcome: Welcome::default(),
             gone: true,
             requested: None,
@@ -188,8 +188,8 @@ impl Lane {
             left: false,
             out: Vec::new(),
         };
-        session.begin_outage(now);
-        session
+        lane.begin_outage(now);
+        lane
     }
 
     /// Returns the division of keys that the server last reported.
@@ -200,7 +200,7 @@ impl Lane {
     /// Returns the session request for a new connection. `None` while another connection opens the session.
     pub(crate) fn request(&mut self) -> Option<SessionRequest> {
         let lane = (!self.gone).then_some((self.welcome.session_id, self.welcome.lane));
-        self.requested = self.common.request(lane, self.options.lease_ms);
+        self.requested = self.session.request(lane, self.options.lease_ms);
         self.requested
     }
 
@@ -247,7 +247,7 @@ impl Lane {
     /// Returns whether another connection has renewed the session since this one could, so that the session does not
     /// end soon.
     fn is_kept_by_others(&self, now: BootTime) -> bool {
-        let deadline = self.common.deadline();
+        let deadline = self.session.deadline();
         !self.gone && now < deadline && self.holds.session_deadline < deadline
     }
 
@@ -397,7 +397,7 @@ impl Lane {
     pub(crate) fn withdraw_request(&mut self) -> Option<SessionRequest> {
         let requested = self.requested.take();
         if let Some(SessionRequest::New { .. }) = requested {
-            self.common.not_opened();
+            self.session.not_opened();
         }
         requested
     }
@@ -409,7 +409,7 @@ impl Lane {
         if let Some(SessionRequest::Resume { id, .. } | SessionRequest::Join { id }) = requested
             && error.code() == Some(ErrorCode::SessionGone)
         {
-            self.common.gone(id);
+            self.session.gone(id);
             self.session_gone();
             return true;
         }
@@ -442,8 +442,8 @@ impl Lane {
         self.gone = false;
         self.connected = true;
         self.last_received = now;
-        self.common.opened(welcome.session_id, self.session_lease());
-        self.common.served_by(welcome.version, welcome.capabilities);
+        self.session.opened(welcome.session_id, self.session_lease());
+        self.session.served_by(welcome.version, welcome.capabilities);
         self.window.offered = welcome.capabilities.unwrap_or_default();
         // Stamps of another server, or from before a restart, cannot be compared with later stamps.
         self.anchor = Anchor { sent, stamp_ms: welcome.stamp_ms };
@@ -485,7 +485,7 @@ impl Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         if !self.left {
-            self.common.leave();
+            self.session.leave();
         }
     }
 }

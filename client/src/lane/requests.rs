@@ -170,7 +170,7 @@ impl Lane {
 
     /// Removes this connection from the session, once. Returns `true` if no other connection is left.
     pub(super) fn leave(&mut self) -> bool {
-        !std::mem::replace(&mut self.left, true) && self.common.leave()
+        !std::mem::replace(&mut self.left, true) && self.session.leave()
     }
 
     pub(super) fn finish(&mut self) {

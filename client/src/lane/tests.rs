@@ -74,7 +74,7 @@ impl Clock for StoppedClock {
 /// A lane, its clock, and the channel through which guards speak to it.
 struct Rig {
     lane: GuardedLane,
-    common: Arc<SharedSession>,
+    session: Arc<Session>,
     clock: Arc<StoppedClock>,
     shared: Arc<Shared>,
     commands: mpsc::UnboundedReceiver<Command>,
@@ -135,18 +135,18 @@ impl Rig {
     fn offering(capabilities: Option<Capabilities>) -> Self {
         let clock = Arc::new(StoppedClock(Mutex::new(at(10_000))));
         let (shared, commands) = Shared::new(Arc::clone(&clock) as Arc<dyn Clock>);
-        let common = Arc::new(SharedSession::default());
-        common.enter(shared.member()).unwrap();
+        let session = Arc::new(Session::default());
+        session.enter(shared.member()).unwrap();
         let options = SessionOptions {
             lease_ms: 0,
             outage_max: Duration::from_secs(5),
             request_timeout: Duration::from_secs(5),
         };
         let now = clock.now();
-        let mut lane = GuardedLane::new(options, Arc::clone(&common), Arc::downgrade(&shared), now);
+        let mut lane = GuardedLane::new(options, Arc::clone(&session), Arc::downgrade(&shared), now);
         assert_eq!(lane.request(), Some(SessionRequest::New { lease_ms: 0 }));
         lane.handle_welcome(Welcome { capabilities, ..welcome(10_000 - SKEW_MS, false) }, now, now);
-        Self { lane, common, clock, shared, commands }
+        Self { lane, session, clock, shared, commands }
     }
 
     fn now(&self) -> BootTime {
