@@ -25,13 +25,13 @@ use crate::multi_key::MultiLock;
 use crate::operator::Operator;
 use crate::registry::Registry;
 use crate::reply::Reply;
+use crate::router::Router;
 use crate::semaphore::Semaphore;
 use crate::snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, NamespaceStatus, PoolSummary, ReleasedClaim,
     ServerStatus, Verification, WaitingClaim,
 };
 use crate::space::Space;
-use crate::spread::Spread;
 use crate::tls::Tls;
 use crate::tree::Tree;
 use crate::url::ServerAddress;
@@ -61,7 +61,7 @@ const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 /// only as many as the socket accepts at once, and does not wait.
 #[derive(Clone)]
 pub struct Client {
-    spread: Arc<Spread>,
+    router: Arc<Router>,
 }
 
 impl Client {
@@ -187,7 +187,7 @@ impl Client {
     /// Returns the sessions in their current state: one session, or one for each worker of the server if the client
     /// was built with [`connection_per_worker`](ClientBuilder::connection_per_worker).
     pub fn sessions(&self) -> Vec<ClientSession> {
-        self.spread.spaces().iter().map(|space| ClientSession::new(Arc::clone(space))).collect()
+        self.router.spaces().iter().map(|space| ClientSession::new(Arc::clone(space))).collect()
     }
 
     /// Returns the session in its current state. If the client has several sessions, returns the first.
@@ -393,7 +393,7 @@ impl Client {
     ///
     /// None at present. If the server is unreachable, unreleased locks end when their leases expire.
     pub async fn close(self) -> Result<()> {
-        let spaces = self.spread.spaces();
+        let spaces = self.router.spaces();
         for space in spaces {
             space.session.close();
         }
@@ -416,11 +416,11 @@ impl Client {
     }
 
     pub(crate) fn space(&self) -> &Arc<Space> {
-        self.spread.first()
+        self.router.first()
     }
 
     fn home(&self, name: &[u8]) -> &Arc<Space> {
-        self.spread.home(name)
+        self.router.home(name)
     }
 }
 
@@ -597,8 +597,8 @@ impl ClientBuilder {
             credentials: self.credentials,
             timeout: self.connect_timeout,
         };
-        let spread = Spread::open(target, options, self.clock, self.per_worker).await?;
-        Ok(Client { spread: Arc::new(spread) })
+        let router = Router::open(target, options, self.clock, self.per_worker).await?;
+        Ok(Client { router: Arc::new(router) })
     }
 }
 

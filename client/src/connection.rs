@@ -22,9 +22,9 @@ use crate::guarded_lane::GuardedLane;
 use crate::job::Command;
 use crate::lane::SessionOptions;
 use crate::link::{self, Greeted, Link, Target};
+use crate::router::Layout;
 use crate::session::Session;
 use crate::space::Shared;
-use crate::spread::Layout;
 
 /// A connection that breaks within this time after it opened is not reopened at once. Otherwise the client would call a
 /// server that welcomes it and hangs up without a pause.

@@ -23,8 +23,8 @@ use crate::lane::SessionOptions;
 use crate::link::Target;
 use crate::need::Need;
 use crate::reply::Reply;
+use crate::router::Layout;
 use crate::session::{Member, Session};
-use crate::spread::Layout;
 
 /// State that all handles and guards of one connection share.
 pub(crate) struct Shared {

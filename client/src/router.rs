@@ -18,7 +18,7 @@ use crate::space::Space;
 
 /// The spaces of a client; see the module documentation.
 #[derive(Debug)]
-pub(crate) struct Spread {
+pub(crate) struct Router {
     /// At least one space; if there are several, they are ordered by worker number.
     spaces: Vec<Arc<Space>>,
     shard_count: u16,
@@ -32,7 +32,7 @@ pub(crate) struct Layout {
     pub(crate) shard_count: u16,
 }
 
-impl Spread {
+impl Router {
     /// Connects to the server, or to each of its workers if `per_worker` is set.
     pub(crate) async fn open(
         target: Target,
