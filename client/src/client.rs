@@ -173,12 +173,12 @@ impl Client {
         limiter::take_all(self.space(), costs.into_iter().collect(), true).await
     }
 
-    /// Returns the registry whose entries end when their lease expires.
+    /// Returns the registry whose registrations end when their lease expires.
     pub fn registry(&self) -> Registry {
         Registry::new(Arc::clone(self.space()), NamespaceKind::Registry)
     }
 
-    /// Returns the registry whose entries survive their lease: an entry stays until another owner takes its key, some
+    /// Returns the registry whose registrations survive their lease: a registration stays until another owner takes its key, some
     /// time after the lease expired.
     pub fn lazy(&self) -> Registry {
         Registry::new(Arc::clone(self.space()), NamespaceKind::Lazy)

@@ -32,7 +32,7 @@
 //! | [`client.semaphore(name, capacity)`](Client::semaphore) | a [`Permit`] of a pool |
 //! | [`client.pools(prefix)`](Client::pools) | the pools of the namespace |
 //! | [`client.limiter(name, rate, per, burst)`](Client::limiter) | tokens, or the time until they are available |
-//! | [`client.registry()`](Client::registry), [`client.lazy()`](Client::lazy) | entries that name their owner |
+//! | [`client.registry()`](Client::registry), [`client.lazy()`](Client::lazy) | registrations that name their owner |
 //! | [`client.watch(key)`](Client::watch), [`client.inspect(key)`](Client::inspect), [`client.verify(key, fence)`](Client::verify) | the state of a key |
 //! | [`client.session()`](Client::session) | the session that all claims depend on |
 //! | [`client.operator(kind)`](Client::operator) | force-release, freeze, thaw |
@@ -214,7 +214,7 @@ pub use lock::Lock;
 pub use loss::LossReason;
 pub use multi_key::MultiLock;
 pub use operator::Operator;
-pub use registry::{Registered, Registration, Registry, RegistryEntry};
+pub use registry::{Registered, Registration, RegistrationStatus, Registry};
 pub use semaphore::{Permit, Semaphore};
 pub use snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, Holder, KeyStatus, LockState, NamespaceStatus, PermitStatus,

@@ -198,7 +198,7 @@ impl Space {
         std::iter::once(&self.flat).chain(holding.map(|(_, link)| link)).map(Arc::clone).collect()
     }
 
-    /// Returns the client's owner, the default for claims and entries.
+    /// Returns the client's owner, the default for claims and registrations.
     pub(crate) fn owner(&self) -> &[u8] {
         &self.target.owner
     }
