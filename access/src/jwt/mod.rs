@@ -13,12 +13,12 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Header, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
-use crate::identity::{Identity, Proof};
+use crate::identity::{Identity, JwtTrust, Proof};
 use crate::limits::{GROUP_COUNT_MAX, GROUP_LEN_MAX, IDENTITY_LEN_MAX, JWT_LEN_MAX};
 use crate::record::{RecordProblem, check_name};
 
+pub use keys::JwksError;
 use keys::Keys;
-pub use keys::{JwksError, JwtTrust};
 
 /// Allowed difference between the clocks of the server and the identity provider, in seconds.
 const LEEWAY_SECONDS: u64 = 60;
