@@ -16,13 +16,13 @@ use crate::claim::{Claim, FenceScope, Lease, Wait, Wanted, lease_milliseconds, m
 use crate::clock::BootTime;
 use crate::enqueue::{Enqueued, QueuePlace, Queued};
 use crate::error::{Error, Result};
+use crate::handle::Handle;
 use crate::job::{AcquireJob, Command, Job};
 use crate::lock::Lock;
 use crate::loss::{LossCallback, LossReason};
 use crate::multi_key::MultiLock;
 use crate::one_or_more::OneOrMore;
 use crate::reply::Reply;
-use crate::space::Shared;
 
 /// A request to acquire. Await it to get a guard, by default a [`Lock`]:
 ///
@@ -54,7 +54,7 @@ use crate::space::Shared;
 #[must_use = "the request is sent only when it is awaited"]
 pub struct AcquireBuilder<G = Lock> {
     /// Connection for the request, or the error of opening it.
-    shared: Result<Arc<Shared>>,
+    handle: Result<Arc<Handle>>,
     pub(crate) claim: Claim,
     /// `None` waits without limit.
     wait: Option<Duration>,
@@ -92,9 +92,9 @@ pub(crate) mod sealed {
 }
 
 impl<G> AcquireBuilder<G> {
-    pub(crate) fn new(shared: Result<Arc<Shared>>, wanted: Wanted) -> Self {
+    pub(crate) fn new(handle: Result<Arc<Handle>>, wanted: Wanted) -> Self {
         let claim = Claim::new(wanted);
-        Self { shared, claim, wait: None, renew: true, on_loss: None, problem: None, guard: PhantomData }
+        Self { handle, claim, wait: None, renew: true, on_loss: None, problem: None, guard: PhantomData }
     }
 
     /// Stores the first invalid setting.
@@ -335,7 +335,7 @@ enum State<G> {
 pub(crate) struct Sent {
     /// Span from the request to the response.
     span: Span,
-    shared: Arc<Shared>,
+    handle: Arc<Handle>,
     token: u64,
     answer: oneshot::Receiver<Result<OneOrMore<Lock>>>,
 }
@@ -365,25 +365,25 @@ impl<G: Guard> Future for AcquireFuture<G> {
 impl<G> AcquireBuilder<G> {
     /// Sends the request. `on_queued` receives the queue position if the request has to wait.
     pub(crate) fn send(self, on_queued: Option<oneshot::Sender<QueuePlace>>) -> Result<Sent> {
-        let Self { shared, claim, wait, renew, on_loss, problem, .. } = self;
+        let Self { handle, claim, wait, renew, on_loss, problem, .. } = self;
         problem.map_or(Ok(()), Err)?;
         claim.check()?;
-        let shared = shared?;
+        let handle = handle?;
         let wait = match wait {
             None => Wait::Forever,
             Some(Duration::ZERO) => Wait::Try,
-            Some(wait) => Wait::Until(shared.clock.now().after(wait)),
+            Some(wait) => Wait::Until(handle.clock.now().after(wait)),
         };
         let key = claim.hold_key().0;
         let span = debug_span!("acquire", key = %Readable(&key), ?wait, fence = Empty, error = Empty);
-        let token = shared.next_token();
+        let token = handle.next_token();
         let (reply, answer) = Reply::channel();
         let timer = BootTime::NEVER;
         let late_grant_count = 0;
         let job =
             AcquireJob { token, claim, wait, timer, renew, late_grant_count, on_loss, on_queued, reply };
-        shared.submit(Job::Acquire(Box::new(job)))?;
-        Ok(Sent { span, shared, token, answer })
+        handle.submit(Job::Acquire(Box::new(job)))?;
+        Ok(Sent { span, handle, token, answer })
     }
 }
 
@@ -407,11 +407,11 @@ impl Sent {
 
 impl<G> Drop for AcquireFuture<G> {
     fn drop(&mut self) {
-        if let State::Sent(Sent { shared, token, answer, .. }) = &mut self.state {
+        if let State::Sent(Sent { handle, token, answer, .. }) = &mut self.state {
             // A grant that arrived unread is dropped with the receiver, which releases it.
             answer.close();
             // Without the connection task there is no request to withdraw.
-            let _ = shared.command(Command::Abandon { token: *token });
+            let _ = handle.command(Command::Abandon { token: *token });
         }
     }
 }

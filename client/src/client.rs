@@ -271,7 +271,7 @@ impl Client {
     /// [`Error::Uncertain`] and [`Error::Closed`]. Servers of 0.1.0 refuse the request with `bad_input`.
     pub async fn pools(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<PoolSummary>> {
         check_len("prefix", prefix.as_ref(), 0, KEY_LEN_MAX)?;
-        self.space().link(NamespaceKind::Pool)?.pools(prefix.as_ref().into()).await
+        self.space().handle(NamespaceKind::Pool)?.pools(prefix.as_ref().into()).await
     }
 
     /// Ends the claim with this id, held or waiting, regardless of its owner. The key must be a key of the claim. The
@@ -398,9 +398,9 @@ impl Client {
             space.session.close();
         }
         let mut answers = Vec::new();
-        for link in spaces.iter().flat_map(|space| space.links()) {
+        for handle in spaces.iter().flat_map(|space| space.handles()) {
             let (reply, answer) = Reply::channel();
-            if link.command(Command::Close { reply }).is_ok() {
+            if handle.command(Command::Close { reply }).is_ok() {
                 answers.push(answer);
             }
         }

@@ -89,7 +89,7 @@ impl ClientSession {
     /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
     pub async fn holds(&self) -> Result<Vec<HeldLock>> {
         let mut holds = Vec::new();
-        for link in self.space.holding_links() {
+        for handle in self.space.holding_handles() {
             let encode = |cursor, number, out: &mut Vec<u8>| {
                 Request::Holds(Holds { cursor, count_max: 0 }).encode(number, out);
             };
@@ -99,7 +99,7 @@ impl ClientSession {
                 }
                 _ => None,
             };
-            holds.extend(link.ask_all(encode, read).await?);
+            holds.extend(handle.ask_all(encode, read).await?);
         }
         Ok(holds)
     }

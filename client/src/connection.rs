@@ -19,12 +19,12 @@ use crate::backoff::{Backoff, FIRST_PAUSE};
 use crate::clock::{BootTime, Clock, Timer};
 use crate::error::{Error, Result};
 use crate::guarded_lane::GuardedLane;
+use crate::handle::Handle;
 use crate::job::Command;
 use crate::lane::SessionOptions;
 use crate::link::{self, Greeted, Link, Target};
 use crate::router::Layout;
 use crate::session::Session;
-use crate::space::Shared;
 
 /// A connection that breaks within this time after it opened is not reopened at once. Otherwise the client would call a
 /// server that welcomes it and hangs up without a pause.
@@ -38,10 +38,10 @@ pub(crate) async fn open(
     target: Target,
     options: SessionOptions,
     session: &Arc<Session>,
-    shared: &Arc<Shared>,
+    handle: &Arc<Handle>,
     commands: mpsc::UnboundedReceiver<Command>,
 ) -> Result<Layout> {
-    let mut task = Task::new(target, options, session, shared, commands)?;
+    let mut task = Task::new(target, options, session, handle, commands)?;
     let link = task.first_attempts().await?;
     let layout = task.lane.layout();
     tokio::spawn(task.run(Some(link)));
@@ -53,10 +53,10 @@ pub(crate) fn start(
     target: Target,
     options: SessionOptions,
     session: &Arc<Session>,
-    shared: &Arc<Shared>,
+    handle: &Arc<Handle>,
     commands: mpsc::UnboundedReceiver<Command>,
 ) -> Result<()> {
-    tokio::spawn(Task::new(target, options, session, shared, commands)?.run(None));
+    tokio::spawn(Task::new(target, options, session, handle, commands)?.run(None));
     Ok(())
 }
 
@@ -84,12 +84,12 @@ impl Task {
         target: Target,
         options: SessionOptions,
         session: &Arc<Session>,
-        shared: &Arc<Shared>,
+        handle: &Arc<Handle>,
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Result<Self> {
-        let clock = Arc::clone(&shared.clock);
+        let clock = Arc::clone(&handle.clock);
         let timer = clock.timer().map_err(Error::no_timer)?;
-        let lane = GuardedLane::new(options, Arc::clone(session), Arc::downgrade(shared), clock.now());
+        let lane = GuardedLane::new(options, Arc::clone(session), Arc::downgrade(handle), clock.now());
         let session = Arc::clone(session);
         Ok(Self {
             target,

@@ -10,6 +10,7 @@ use waymaker_protocol::{Frame, Readable, SessionRequest, Welcome};
 
 use crate::clock::BootTime;
 use crate::error::{Error, Result};
+use crate::handle::Handle;
 use crate::hold::{ConnectionTie, Hold, LeaseMs, SharedInstant};
 use crate::job::{Command, Grantee};
 use crate::lane::{Event, GuardedHold, Lane, SessionOptions};
@@ -18,13 +19,12 @@ use crate::loss::{Loss, LossCallback, LossReason};
 use crate::one_or_more::OneOrMore;
 use crate::reply::Reply;
 use crate::session::Session;
-use crate::space::Shared;
 
 /// A lane with its guards. It derefs to the lane for calls that change nothing.
 pub(crate) struct GuardedLane {
     lane: Lane,
     /// Weak, because only guards and handles own it. When the last of them is dropped, the session ends.
-    shared: Weak<Shared>,
+    handle: Weak<Handle>,
     /// Guards that count as held, by number.
     guards: HashMap<u64, Guarded, BuildHasherDefault<NumberHasher>>,
     /// Local deadline of the session's lease.
@@ -62,13 +62,13 @@ impl GuardedLane {
     pub(crate) fn new(
         options: SessionOptions,
         session: Arc<Session>,
-        shared: Weak<Shared>,
+        handle: Weak<Handle>,
         now: BootTime,
     ) -> Self {
         let lane = Lane::new(options, session, now);
         let session_deadline = Arc::new(SharedInstant::new(lane.session_deadline()));
         let alive = Arc::new(SharedInstant::new(lane.alive()));
-        Self { lane, shared, guards: HashMap::default(), session_deadline, alive }
+        Self { lane, handle, guards: HashMap::default(), session_deadline, alive }
     }
 
     /// Returns the bytes to send on the current connection.
@@ -207,24 +207,24 @@ impl GuardedLane {
         on_loss: Option<LossCallback>,
         holds: OneOrMore<GuardedHold>,
     ) {
-        let Some(shared) = self.shared.upgrade() else {
+        let Some(handle) = self.handle.upgrade() else {
             // All handles and guards are gone, so no guard can be made of this grant.
             holds.iter().for_each(|hold| self.lane.give_back(hold.guard));
             return grantee.taken_back();
         };
         let locks = match holds {
-            OneOrMore::One(granted) => OneOrMore::One(self.lock(granted, on_loss, shared)),
+            OneOrMore::One(granted) => OneOrMore::One(self.lock(granted, on_loss, handle)),
             OneOrMore::More(holds) => {
                 let mut callbacks = callbacks(on_loss, holds.len()).into_iter();
-                let lock = |granted| self.lock(granted, callbacks.next(), Arc::clone(&shared));
+                let lock = |granted| self.lock(granted, callbacks.next(), Arc::clone(&handle));
                 OneOrMore::More(holds.into_iter().map(lock).collect())
             }
         };
         grantee.answer(Ok(locks));
     }
 
-    fn lock(&mut self, granted: GuardedHold, on_loss: Option<LossCallback>, shared: Arc<Shared>) -> Lock {
-        Lock { hold: self.guard(granted, on_loss), shared, armed: true, span: Span::none() }
+    fn lock(&mut self, granted: GuardedHold, on_loss: Option<LossCallback>, handle: Arc<Handle>) -> Lock {
+        Lock { hold: self.guard(granted, on_loss), handle, armed: true, span: Span::none() }
     }
 
     fn guard(&mut self, granted: GuardedHold, on_loss: Option<LossCallback>) -> Arc<Hold> {

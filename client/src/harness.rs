@@ -23,6 +23,7 @@ use crate::codec::FrameCodec;
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::guarded_lane::GuardedLane;
+use crate::handle::Handle;
 use crate::job::Command;
 use crate::lane::{Offer, SessionOptions};
 use crate::link::{self, Target};
@@ -31,7 +32,6 @@ use crate::multi_key::MultiLock;
 use crate::reply::Reply;
 use crate::semaphore::Permit;
 use crate::session::Session;
-use crate::space::Shared;
 use crate::tree::TreeLock;
 use crate::watch::Watch;
 
@@ -64,10 +64,10 @@ impl Process {
     /// # Errors
     /// [`Error::Closed`] if the client was closed.
     pub fn lane(&self, kind: NamespaceKind, namespace: &[u8]) -> Result<Harness> {
-        let (shared, commands) = Shared::new(Arc::clone(&self.clock));
-        self.session.enter(shared.member())?;
+        let (handle, commands) = Handle::new(Arc::clone(&self.clock));
+        self.session.enter(handle.member())?;
         let session = Arc::clone(&self.session);
-        let lane = GuardedLane::new(self.options, session, Arc::downgrade(&shared), self.clock.now());
+        let lane = GuardedLane::new(self.options, session, Arc::downgrade(&handle), self.clock.now());
         let target = Target {
             endpoints: Arc::default(),
             worker: ANY_WORKER,
@@ -78,7 +78,7 @@ impl Process {
             timeout: self.options.outage_max,
         };
         Ok(Harness {
-            shared: Some(shared),
+            handle: Some(handle),
             commands,
             clock: Arc::clone(&self.clock),
             lane,
@@ -95,7 +95,7 @@ impl Process {
 /// and calls replace the task.
 pub struct Harness {
     /// Handle of the client; `None` after `desert`.
-    shared: Option<Arc<Shared>>,
+    handle: Option<Arc<Handle>>,
     commands: mpsc::UnboundedReceiver<Command>,
     clock: Arc<dyn Clock>,
     lane: GuardedLane,
@@ -175,8 +175,8 @@ impl Harness {
     /// # Errors
     /// As `client.watch(key)`.
     pub fn watch(&self, key: &[u8]) -> impl Future<Output = Result<Watch>> + use<> {
-        let (shared, key) = (self.shared.clone(), key.into());
-        async move { Watch::begin(shared.ok_or(Error::Closed)?, key).await }
+        let (handle, key) = (self.handle.clone(), key.into());
+        async move { Watch::begin(handle.ok_or(Error::Closed)?, key).await }
     }
 
     /// Ends a claim, as `client.release(id, key)` does.
@@ -184,25 +184,25 @@ impl Harness {
     /// # Errors
     /// As `client.release(id, key)`.
     pub fn release(&self, id: LockId, key: &[u8]) -> impl Future<Output = Result<bool>> + use<> {
-        let (shared, key) = (self.shared.clone(), Some(key.into()));
-        async move { shared.ok_or(Error::Closed)?.release(id, key).await }
+        let (handle, key) = (self.handle.clone(), Some(key.into()));
+        async move { handle.ok_or(Error::Closed)?.release(id, key).await }
     }
 
     /// Closes the lane, as `client.close()` does for each connection.
     pub fn close(&self) -> impl Future<Output = ()> + use<> {
         let (reply, answer) = Reply::channel();
         // A lane without handles closes by itself.
-        let _ = self.shared.as_ref().map(|shared| shared.command(Command::Close { reply }));
+        let _ = self.handle.as_ref().map(|handle| handle.command(Command::Close { reply }));
         async move { drop(answer.await) }
     }
 
     fn builder<G>(&self, wanted: Wanted) -> AcquireBuilder<G> {
-        AcquireBuilder::new(self.shared.clone().ok_or(Error::Closed), wanted)
+        AcquireBuilder::new(self.handle.clone().ok_or(Error::Closed), wanted)
     }
 
     /// Drops the client's own handle; guards and futures may still have theirs.
     pub fn desert(&mut self) {
-        self.shared = None;
+        self.handle = None;
     }
 
     /// Returns whether the lane needs a connection now.

@@ -170,6 +170,7 @@ mod error;
 mod grant;
 mod guard;
 mod guarded_lane;
+mod handle;
 #[doc(hidden)]
 pub mod harness;
 mod hold;

@@ -135,7 +135,7 @@ impl Limiter {
         let bucket = self.bucket.clone();
         let throttled = self
             .space
-            .link(NamespaceKind::Limit)?
+            .handle(NamespaceKind::Limit)?
             .ask(
                 move |number, out| {
                     let throttle = wire::Throttle { bucket: bucket.wire(cost), refund };
@@ -161,7 +161,7 @@ pub(crate) async fn take_all(space: &Space, costs: Vec<Cost>, refund: bool) -> R
         cost.bucket.check()?;
     }
     let throttled = space
-        .link(NamespaceKind::Limit)?
+        .handle(NamespaceKind::Limit)?
         .ask(
             move |number, out| {
                 let mut buffer = Vec::new();

@@ -9,8 +9,9 @@ use waymaker_protocol::{LockId, NamespaceKind, Request, Response};
 
 use crate::claim::{check_len, lease_milliseconds};
 use crate::error::Result;
+use crate::handle::Handle;
 use crate::hold::Key;
-use crate::space::{Shared, Space};
+use crate::space::Space;
 
 /// Registrations that name the owner of a key, from [`Client::registry`](crate::Client::registry) or
 /// [`Client::lazy`](crate::Client::lazy).
@@ -125,7 +126,7 @@ impl Registry {
     pub async fn look_up(&self, key: impl AsRef<[u8]>) -> Result<Option<RegistrationStatus>> {
         check_len("key", key.as_ref(), 0, KEY_LEN_MAX)?;
         let key = Key::from(key.as_ref());
-        self.link()?
+        self.handle()?
             .ask(
                 move |number, out| Request::LookUp(wire::LookUp { key: &key }).encode(number, out),
                 |response| match response {
@@ -172,11 +173,11 @@ impl Registry {
             }
             _ => None,
         };
-        self.link()?.ask_all(encode, read).await
+        self.handle()?.ask_all(encode, read).await
     }
 
-    fn link(&self) -> Result<Arc<Shared>> {
-        self.space.link(self.kind)
+    fn handle(&self) -> Result<Arc<Handle>> {
+        self.space.handle(self.kind)
     }
 }
 
@@ -254,7 +255,7 @@ impl Registration {
         self.check()?;
         let (key, owner) = (self.key.clone(), self.owner.clone());
         self.registry
-            .link()?
+            .handle()?
             .ask(
                 move |number, out| {
                     Request::Unregister(wire::Unregister { key: &key, owner: &owner }).encode(number, out);
@@ -271,7 +272,7 @@ impl Registration {
         self.check()?;
         let Self { key, owner, value, type_name, .. } = self.clone();
         self.registry
-            .link()?
+            .handle()?
             .ask(
                 move |number, out| {
                     let register = wire::Register {

@@ -11,11 +11,12 @@ use crate::acquire::{AcquireBuilder, AcquireFuture};
 use crate::claim::{Wanted, WantedPermits, check_len, check_positive};
 use crate::error::Result;
 use crate::guard::guard_of_one_lock;
+use crate::handle::Handle;
 use crate::hold::Key;
 use crate::lock::Lock;
 use crate::need::Need;
 use crate::snapshot::PoolStatus;
-use crate::space::{Shared, Space};
+use crate::space::Space;
 
 /// A pool of permits, from [`Client::semaphore`](crate::Client::semaphore).
 ///
@@ -90,7 +91,7 @@ impl Semaphore {
             order: self.order,
             timestamp_us: 0,
         };
-        AcquireBuilder::new(self.link(), Wanted::Permits(wanted))
+        AcquireBuilder::new(self.handle(), Wanted::Permits(wanted))
     }
 
     /// Returns the state of the pool, with its holders and waiters.
@@ -103,7 +104,7 @@ impl Semaphore {
     pub async fn describe(&self) -> Result<PoolStatus> {
         check_len("name", &self.name, 1, KEY_LEN_MAX)?;
         let name = self.name.clone();
-        self.link()?
+        self.handle()?
             .ask(
                 move |number, out| {
                     Request::DescribePool(wire::DescribePool { name: &name }).encode(number, out);
@@ -144,7 +145,7 @@ impl Semaphore {
         check_len("reason", &self.reason, 0, REASON_LEN_MAX)?;
         let (name, order, reason) = (self.name.clone(), self.order, self.reason.clone());
         let need = (!reason.is_empty()).then_some(Need::REASON);
-        self.link()?
+        self.handle()?
             .ask_with(
                 need,
                 move |number, out| {
@@ -159,8 +160,8 @@ impl Semaphore {
             .await
     }
 
-    fn link(&self) -> Result<Arc<Shared>> {
-        self.space.link(NamespaceKind::Pool)
+    fn handle(&self) -> Result<Arc<Handle>> {
+        self.space.handle(NamespaceKind::Pool)
     }
 }
 

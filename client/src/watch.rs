@@ -7,10 +7,10 @@ use tokio::sync::watch;
 use waymaker_protocol::Readable;
 
 use crate::error::{Error, Result};
+use crate::handle::Handle;
 use crate::hold::Key;
 use crate::job::{Command, Job};
 use crate::reply::Reply;
-use crate::space::Shared;
 
 /// The state of a key: held or free.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub struct Watch {
     key: Key,
     token: u64,
     states: watch::Receiver<Option<KeyState>>,
-    shared: Arc<Shared>,
+    handle: Arc<Handle>,
 }
 
 /// A watch that the server has not confirmed yet.
@@ -117,14 +117,14 @@ impl Listener {
 }
 
 impl Watch {
-    pub(crate) async fn begin(shared: Arc<Shared>, key: Key) -> Result<Self> {
+    pub(crate) async fn begin(handle: Arc<Handle>, key: Key) -> Result<Self> {
         let (sender, states) = watch::channel(None);
         let (reply, answer) = Reply::channel();
-        let token = shared.next_token();
+        let token = handle.next_token();
         let job = WatchJob { token, key: key.clone(), listener: Some(Listener::new(sender)), reply };
         // From here on, dropping `watch` withdraws the request.
-        let watch = Self { key, token, states, shared };
-        watch.shared.submit(Job::Watch(job))?;
+        let watch = Self { key, token, states, handle };
+        watch.handle.submit(Job::Watch(job))?;
         answer.await.unwrap_or(Err(Error::Closed))?;
         Ok(watch)
     }
@@ -149,7 +149,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         // Without the connection task there is no watch to end.
-        let _ = self.shared.command(Command::Unwatch { token: self.token });
+        let _ = self.handle.command(Command::Unwatch { token: self.token });
     }
 }
 

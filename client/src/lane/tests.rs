@@ -36,12 +36,12 @@ use super::*;
 use crate::claim::{Claim, Lease};
 use crate::clock::{Clock, Timer};
 use crate::guarded_lane::GuardedLane;
+use crate::handle::Handle;
 use crate::job::AcquireJob;
 use crate::job::Command;
 use crate::lock::Lock;
 use crate::loss::LossReason;
 use crate::one_or_more::OneOrMore;
-use crate::space::Shared;
 use crate::uncertain::{Outcome, Uncertain};
 
 /// Difference between the local clock and the server's clock, which runs behind.
@@ -76,7 +76,7 @@ struct Rig {
     lane: GuardedLane,
     session: Arc<Session>,
     clock: Arc<StoppedClock>,
-    shared: Arc<Shared>,
+    handle: Arc<Handle>,
     commands: mpsc::UnboundedReceiver<Command>,
 }
 
@@ -134,19 +134,19 @@ impl Rig {
     /// Returns a lane that connected to a server with these capabilities.
     fn offering(capabilities: Option<Capabilities>) -> Self {
         let clock = Arc::new(StoppedClock(Mutex::new(at(10_000))));
-        let (shared, commands) = Shared::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        let (handle, commands) = Handle::new(Arc::clone(&clock) as Arc<dyn Clock>);
         let session = Arc::new(Session::default());
-        session.enter(shared.member()).unwrap();
+        session.enter(handle.member()).unwrap();
         let options = SessionOptions {
             lease_ms: 0,
             outage_max: Duration::from_secs(5),
             request_timeout: Duration::from_secs(5),
         };
         let now = clock.now();
-        let mut lane = GuardedLane::new(options, Arc::clone(&session), Arc::downgrade(&shared), now);
+        let mut lane = GuardedLane::new(options, Arc::clone(&session), Arc::downgrade(&handle), now);
         assert_eq!(lane.request(), Some(SessionRequest::New { lease_ms: 0 }));
         lane.handle_welcome(Welcome { capabilities, ..welcome(10_000 - SKEW_MS, false) }, now, now);
-        Self { lane, session, clock, shared, commands }
+        Self { lane, session, clock, handle, commands }
     }
 
     fn now(&self) -> BootTime {
@@ -236,7 +236,7 @@ impl Rig {
         let (reply, answer) = Reply::channel();
         let mut claim = Claim::key(b"k", false);
         claim.lease = lease;
-        let token = self.shared.next_token();
+        let token = self.handle.next_token();
         let mut job = AcquireJob {
             token,
             claim,

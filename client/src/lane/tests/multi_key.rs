@@ -119,7 +119,7 @@ fn the_loss_callback_of_a_multi_key_claim_runs_once() {
         let told = Arc::clone(&told);
         LossCallback::new(move |reason| told.lock().unwrap().push(reason))
     };
-    let token = rig.shared.next_token();
+    let token = rig.handle.next_token();
     let wait = Wait::Try;
     rig.submit(Job::Acquire(Box::new(AcquireJob {
         token,
