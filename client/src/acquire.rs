@@ -12,16 +12,19 @@ use tracing::field::{Empty, display};
 use tracing::{Instrument, Span, debug_span};
 use waymaker_protocol::{Readable, TraceParent};
 
-use crate::claim::{Claim, FenceScope, Lease, Wait, Wanted, lease_milliseconds, milliseconds};
+use crate::check::{lease_milliseconds, milliseconds};
+use crate::claim::{Claim, FenceScope, Lease, Wait, Wanted};
 use crate::clock::BootTime;
-use crate::enqueue::{Enqueued, QueuePlace, Queued};
+use crate::command::Command;
 use crate::error::{Error, Result};
+use crate::guard::Guard;
 use crate::handle::Handle;
-use crate::job::{AcquireJob, Command, Job};
+use crate::hold::Hold;
+use crate::job::{AcquireJob, Job};
 use crate::lock::Lock;
 use crate::loss::{LossCallback, LossReason};
-use crate::multi_key::MultiLock;
 use crate::one_or_more::OneOrMore;
+use crate::queue_place::QueuePlace;
 use crate::reply::Reply;
 
 /// A request to acquire. Await it to get a guard, by default a [`Lock`]:
@@ -63,32 +66,6 @@ pub struct AcquireBuilder<G = Lock> {
     /// First invalid setting; returned when the builder is awaited.
     problem: Option<Error>,
     guard: PhantomData<fn() -> G>,
-}
-
-/// Guard of a granted claim. It is sealed: other crates cannot implement it.
-pub trait Guard: Sized + sealed::Guarding {}
-
-impl<G: sealed::Guarding> Guard for G {}
-
-pub(crate) mod sealed {
-    use tracing::Span;
-
-    use crate::error::Result;
-    use crate::lock::Lock;
-    use crate::loss::LossReason;
-    use crate::one_or_more::OneOrMore;
-
-    /// A guard is made of the holds of a grant, and is lost or released as a whole.
-    pub trait Guarding {
-        #[doc(hidden)]
-        fn from_locks(locks: OneOrMore<Lock>) -> Self;
-        #[doc(hidden)]
-        fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<Self>;
-        #[doc(hidden)]
-        fn span(&self) -> Span;
-        #[doc(hidden)]
-        fn give_back(self) -> impl Future<Output = Result<()>> + Send;
-    }
 }
 
 impl<G> AcquireBuilder<G> {
@@ -218,31 +195,6 @@ impl<G> AcquireBuilder<G> {
 }
 
 impl<G: Guard> AcquireBuilder<G> {
-    /// Sends the request and returns as soon as it is granted or queued, instead of waiting for the grant.
-    ///
-    /// ```
-    /// # use waymaker_client::Enqueued;
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
-    /// let lock = match client.write("printer").enqueue().await? {
-    ///     Enqueued::Granted(lock) => lock,
-    ///     Enqueued::Queued(queued) => {
-    ///         println!("{} before us", queued.place().position);
-    ///         queued.await?
-    ///     }
-    /// };
-    /// # lock.release().await
-    /// # });
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As awaiting the builder.
-    pub async fn enqueue(self) -> Result<Enqueued<G>> {
-        let (on_queued, place) = oneshot::channel();
-        let future = AcquireFuture { state: State::Sent(self.send(Some(on_queued))?) };
-        Queued::begin(future, place).await
-    }
-
     /// Acquires, runs `work` while the claim is held, and releases.
     ///
     /// ```
@@ -298,14 +250,6 @@ impl AcquireBuilder<Lock> {
     }
 }
 
-impl AcquireBuilder<MultiLock> {
-    /// Sets the priority; a higher priority is served earlier. 0 is the same as none.
-    pub fn priority(mut self, priority: u32) -> Self {
-        self.claim.priority = Some(priority);
-        self
-    }
-}
-
 impl<G: Guard> IntoFuture for AcquireBuilder<G> {
     type Output = Result<G>;
     type IntoFuture = AcquireFuture<G>;
@@ -332,12 +276,12 @@ enum State<G> {
     Done,
 }
 
-pub(crate) struct Sent {
+struct Sent {
     /// Span from the request to the response.
     span: Span,
     handle: Arc<Handle>,
     token: u64,
-    answer: oneshot::Receiver<Result<OneOrMore<Lock>>>,
+    answer: oneshot::Receiver<Result<OneOrMore<Arc<Hold>>>>,
 }
 
 impl<G: Guard> Future for AcquireFuture<G> {
@@ -363,8 +307,14 @@ impl<G: Guard> Future for AcquireFuture<G> {
 }
 
 impl<G> AcquireBuilder<G> {
+    /// Sends the request, and returns the queue position too if the request has to wait.
+    pub(crate) fn send_for_place(self) -> Result<(AcquireFuture<G>, oneshot::Receiver<QueuePlace>)> {
+        let (on_queued, place) = oneshot::channel();
+        Ok((AcquireFuture { state: State::Sent(self.send(Some(on_queued))?) }, place))
+    }
+
     /// Sends the request. `on_queued` receives the queue position if the request has to wait.
-    pub(crate) fn send(self, on_queued: Option<oneshot::Sender<QueuePlace>>) -> Result<Sent> {
+    fn send(self, on_queued: Option<oneshot::Sender<QueuePlace>>) -> Result<Sent> {
         let Self { handle, claim, wait, renew, on_loss, problem, .. } = self;
         problem.map_or(Ok(()), Err)?;
         claim.check()?;
@@ -388,17 +338,26 @@ impl<G> AcquireBuilder<G> {
 }
 
 impl Sent {
-    fn finished<G: Guard>(&self, result: Result<OneOrMore<Lock>>) -> Result<G> {
+    fn finished<G: Guard>(self, result: Result<OneOrMore<Arc<Hold>>>) -> Result<G> {
+        let Self { span: acquiring, handle, .. } = self;
         match result {
-            Ok(mut locks) => {
-                for lock in locks.iter_mut() {
-                    self.span.record("fence", lock.fence());
-                    lock.span = debug_span!("hold", key = %Readable(lock.key()), fence = lock.fence());
-                }
+            Ok(holds) => {
+                let lock = |hold: Arc<Hold>, handle| {
+                    acquiring.record("fence", hold.fence);
+                    let span = debug_span!("hold", key = %Readable(&hold.key), fence = hold.fence);
+                    Lock::new(hold, handle, span)
+                };
+                let locks = match holds {
+                    OneOrMore::One(hold) => OneOrMore::One(lock(hold, handle)),
+                    OneOrMore::More(holds) => {
+                        let lock = |hold| lock(hold, Arc::clone(&handle));
+                        OneOrMore::More(holds.into_iter().map(lock).collect())
+                    }
+                };
                 Ok(G::from_locks(locks))
             }
             Err(error) => {
-                self.span.record("error", display(&error));
+                acquiring.record("error", display(&error));
                 Err(error)
             }
         }
@@ -408,10 +367,15 @@ impl Sent {
 impl<G> Drop for AcquireFuture<G> {
     fn drop(&mut self) {
         if let State::Sent(Sent { handle, token, answer, .. }) = &mut self.state {
-            // A grant that arrived unread is dropped with the receiver, which releases it.
             answer.close();
             // Without the connection task there is no request to withdraw.
             let _ = handle.command(Command::Abandon { token: *token });
+            // The guards of a grant that arrived unread release it.
+            if let Ok(Ok(holds)) = answer.try_recv() {
+                for hold in holds.iter() {
+                    drop(Lock::new(Arc::clone(hold), Arc::clone(handle), Span::none()));
+                }
+            }
         }
     }
 }

@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
-use crate::client::ClientBuilder;
+use crate::builder::ClientBuilder;
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 

@@ -13,17 +13,16 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
-use waymaker_protocol::next_frame;
+use waymaker_protocol::{Welcome, next_frame};
 
 use crate::backoff::{Backoff, FIRST_PAUSE};
 use crate::clock::{BootTime, Clock, Timer};
+use crate::command::Command;
 use crate::error::{Error, Result};
 use crate::guarded_lane::GuardedLane;
 use crate::handle::Handle;
-use crate::job::Command;
 use crate::lane::SessionOptions;
 use crate::link::{self, Greeted, Link, Target};
-use crate::router::Layout;
 use crate::session::Session;
 
 /// A connection that breaks within this time after it opened is not reopened at once. Otherwise the client would call a
@@ -33,19 +32,19 @@ const SHORT_LIFE: Duration = Duration::from_millis(100);
 /// sending would block both.
 const READS_IN_A_ROW_MAX: u32 = 16;
 
-/// Connects, and spawns a task that serves the connection.
+/// Connects, and spawns a task that serves the connection. Returns the server's welcome.
 pub(crate) async fn open(
     target: Target,
     options: SessionOptions,
     session: &Arc<Session>,
     handle: &Arc<Handle>,
     commands: mpsc::UnboundedReceiver<Command>,
-) -> Result<Layout> {
+) -> Result<Welcome> {
     let mut task = Task::new(target, options, session, handle, commands)?;
     let link = task.first_attempts().await?;
-    let layout = task.lane.layout();
+    let welcome = task.lane.welcome();
     tokio::spawn(task.run(Some(link)));
-    Ok(layout)
+    Ok(welcome)
 }
 
 /// Spawns a task that connects and serves the connection. Must be called in a runtime.

@@ -7,9 +7,8 @@ use std::time::Duration;
 use waymaker_protocol::message::throttle::RETRY_NEVER_NS;
 use waymaker_protocol::{CancelReason, DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Readable};
 
-use crate::codec::CodecError;
+use crate::allowance::Allowance;
 use crate::contention::Contention;
-use crate::limiter::Allowance;
 use crate::loss::LossReason;
 use crate::server_protocol::Protocol;
 use crate::tls::{Tls, TlsError};
@@ -263,17 +262,6 @@ impl From<ErrorAnswer<'_>> for Error {
             }
             (code, ErrorDetail::Text { value, field, message }) => {
                 Self::refused(code, &Readable(field).to_string(), value, Readable(message).to_string())
-            }
-        }
-    }
-}
-
-impl From<CodecError> for Error {
-    fn from(error: CodecError) -> Self {
-        match error {
-            CodecError::Io(error) => Self::disconnected(error.to_string()),
-            CodecError::Frame(error) => {
-                Self::disconnected(format!("the server sent a broken frame: {error}"))
             }
         }
     }

@@ -3,7 +3,7 @@
 use waymaker_protocol::{Granted, GrantedKeys, LockId};
 
 use crate::claim::Claim;
-use crate::hold::Key;
+use crate::key::Key;
 use crate::one_or_more::OneOrMore;
 
 /// A grant, with one hold or with several that were decided together.

@@ -1,20 +1,19 @@
-//! A lane with its guards: makes the guards of grants, moves their deadlines, and reports losses to them.
+//! A lane with the state of its guards: makes this state for each grant, moves their deadlines, and reports losses to them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tracing::Span;
 use waymaker_protocol::{Frame, Readable, SessionRequest, Welcome};
 
 use crate::clock::BootTime;
+use crate::command::Command;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::hold::{ConnectionTie, Hold, LeaseMs, SharedInstant};
-use crate::job::{Command, Grantee};
+use crate::job::Grantee;
 use crate::lane::{Event, GuardedHold, Lane, SessionOptions};
-use crate::lock::Lock;
 use crate::loss::{Loss, LossCallback, LossReason};
 use crate::one_or_more::OneOrMore;
 use crate::reply::Reply;
@@ -200,31 +199,33 @@ impl GuardedLane {
         }
     }
 
-    /// Makes the guards of a grant. If the caller has gone, the guards are dropped and send their releases.
+    /// Hands the holds of a grant over to the caller, which makes guards of them.
     fn hand_over(
         &mut self,
         mut grantee: Grantee,
         on_loss: Option<LossCallback>,
         holds: OneOrMore<GuardedHold>,
     ) {
-        let Some(handle) = self.handle.upgrade() else {
+        if self.handle.strong_count() == 0 {
             // All handles and guards are gone, so no guard can be made of this grant.
             holds.iter().for_each(|hold| self.lane.give_back(hold.guard));
             return grantee.taken_back();
-        };
-        let locks = match holds {
-            OneOrMore::One(granted) => OneOrMore::One(self.lock(granted, on_loss, handle)),
+        }
+        let holds = match holds {
+            OneOrMore::One(granted) => OneOrMore::One(self.guard(granted, on_loss)),
             OneOrMore::More(holds) => {
                 let mut callbacks = callbacks(on_loss, holds.len()).into_iter();
-                let lock = |granted| self.lock(granted, callbacks.next(), Arc::clone(&handle));
-                OneOrMore::More(holds.into_iter().map(lock).collect())
+                let guard = |granted| self.guard(granted, callbacks.next());
+                OneOrMore::More(holds.into_iter().map(guard).collect())
             }
         };
-        grantee.answer(Ok(locks));
-    }
-
-    fn lock(&mut self, granted: GuardedHold, on_loss: Option<LossCallback>, handle: Arc<Handle>) -> Lock {
-        Lock { hold: self.guard(granted, on_loss), handle, armed: true, span: Span::none() }
+        if let (Some(refused), Some(handle)) = (grantee.deliver(holds), self.handle.upgrade()) {
+            // The caller has gone. The release takes the way of a guard that is dropped.
+            for hold in refused.iter() {
+                let release = Command::Release { hold: Arc::clone(hold), reply: Reply::Nobody };
+                let _ = handle.command(release);
+            }
+        }
     }
 
     fn guard(&mut self, granted: GuardedHold, on_loss: Option<LossCallback>) -> Arc<Hold> {

@@ -7,9 +7,10 @@ use tokio::sync::mpsc;
 use waymaker_protocol::{LockId, Response};
 
 use crate::clock::Clock;
+use crate::command::Command;
 use crate::error::{Error, Result};
-use crate::hold::Key;
-use crate::job::{Ask, Command, Job};
+use crate::job::{Ask, Job};
+use crate::key::Key;
 use crate::need::Need;
 use crate::reply::Reply;
 use crate::session::Member;

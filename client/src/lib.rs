@@ -154,13 +154,17 @@
 //! runtime shuts down, the connections and renewals end, and every guard is lost.
 
 mod acquire;
+mod allowance;
 mod backoff;
 pub mod blocking;
+mod builder;
+mod check;
 mod claim;
 mod client;
 mod client_session;
 mod clock;
 mod codec;
+mod command;
 mod connection;
 mod contention;
 mod credentials;
@@ -177,6 +181,7 @@ mod hold;
 #[doc(hidden)]
 pub mod internal;
 mod job;
+mod key;
 mod lane;
 mod limiter;
 mod link;
@@ -187,6 +192,7 @@ mod need;
 mod one_or_more;
 mod operator;
 mod questions;
+mod queue_place;
 mod registry;
 mod reply;
 mod router;
@@ -201,20 +207,25 @@ mod uncertain;
 mod url;
 mod watch;
 
-pub use acquire::{AcquireBuilder, AcquireFuture, Guard};
+pub use acquire::{AcquireBuilder, AcquireFuture};
+pub use allowance::Allowance;
+pub use builder::ClientBuilder;
 pub use claim::FenceScope;
-pub use client::{Client, ClientBuilder};
+pub use client::Client;
 pub use client_session::ClientSession;
 pub use clock::{BootClock, BootTime, Clock, Timer};
 pub use contention::Contention;
 pub use credentials::{Credentials, CredentialsError};
-pub use enqueue::{Enqueued, QueuePlace, Queued};
+pub use enqueue::{Enqueued, Queued};
 pub use error::{Error, Result, Unavailable};
-pub use limiter::{Allowance, Cost, Limiter};
+pub use guard::Guard;
+pub use key::{KeyHolder, KeyState};
+pub use limiter::{Cost, Limiter};
 pub use lock::Lock;
 pub use loss::LossReason;
 pub use multi_key::MultiLock;
 pub use operator::Operator;
+pub use queue_place::QueuePlace;
 pub use registry::{Registered, Registration, RegistrationStatus, Registry};
 pub use semaphore::{Permit, Semaphore};
 pub use snapshot::{
@@ -225,7 +236,7 @@ pub use tls::{Tls, TlsError};
 pub use tree::{Tree, TreeLock, path_segments};
 pub use uncertain::{Outcome, Uncertain};
 pub use url::{DEFAULT_PORT, ServerAddress, UrlError};
-pub use watch::{KeyHolder, KeyState, Watch};
+pub use watch::Watch;
 pub use waymaker_protocol::{
     CancelReason, Capabilities, DecodeError, ErrorCode, LockId, NamespaceKind, Quoted, Readable, Readiness,
     RevokeReason, SessionId, TraceParent, TraceParentError,

@@ -7,14 +7,12 @@ use std::time::Duration;
 use tracing::Span;
 use waymaker_protocol::{ErrorCode, LockId, Readable};
 
-use crate::acquire::sealed::Guarding;
-use crate::claim::lease_milliseconds;
+use crate::check::lease_milliseconds;
+use crate::command::Command;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::hold::Hold;
-use crate::job::Command;
 use crate::loss::LossReason;
-use crate::one_or_more::OneOrMore;
 use crate::reply::Reply;
 
 /// A held lock, until it is released, dropped or lost.
@@ -43,14 +41,23 @@ use crate::reply::Reply;
 #[must_use = "dropping the guard releases the lock"]
 pub struct Lock {
     pub(crate) hold: Arc<Hold>,
-    pub(crate) handle: Arc<Handle>,
+    handle: Arc<Handle>,
     /// Whether dropping the guard sends the release.
-    pub(crate) armed: bool,
+    armed: bool,
     /// Span from the grant to the end of the guard.
-    pub(crate) span: Span,
+    span: Span,
 }
 
 impl Lock {
+    /// Returns the guard of a granted hold, with a span from the grant to the end of the guard.
+    pub(crate) fn new(hold: Arc<Hold>, handle: Arc<Handle>, span: Span) -> Self {
+        Self { hold, handle, armed: true, span }
+    }
+
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
+    }
+
     /// Returns the key.
     pub fn key(&self) -> &[u8] {
         &self.hold.key
@@ -182,24 +189,6 @@ fn lost_if_gone(error: Error) -> Error {
         Some(ErrorCode::NotFound | ErrorCode::Expired) => Error::Lost(LossReason::Expired),
         Some(ErrorCode::Cancelled) => Error::Lost(LossReason::Superseded),
         _ => error,
-    }
-}
-
-impl Guarding for Lock {
-    fn from_locks(locks: OneOrMore<Self>) -> Self {
-        locks.into_last()
-    }
-
-    fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
-        self.lost()
-    }
-
-    fn span(&self) -> Span {
-        self.span.clone()
-    }
-
-    async fn give_back(self) -> Result<()> {
-        self.release().await
     }
 }
 

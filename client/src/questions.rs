@@ -5,7 +5,7 @@ use waymaker_protocol::{LockId, Request, Response};
 
 use crate::error::Result;
 use crate::handle::Handle;
-use crate::hold::Key;
+use crate::key::Key;
 use crate::need::Need;
 use crate::snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, NamespaceStatus, PoolSummary, ReleasedClaim,

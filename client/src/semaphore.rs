@@ -8,11 +8,12 @@ use waymaker_protocol::limits::{KEY_LEN_MAX, REASON_LEN_MAX};
 use waymaker_protocol::{NamespaceKind, PoolOrder, Request, Response};
 
 use crate::acquire::{AcquireBuilder, AcquireFuture};
-use crate::claim::{Wanted, WantedPermits, check_len, check_positive};
+use crate::check::{check_len, check_positive};
+use crate::claim::{Wanted, WantedPermits};
 use crate::error::Result;
 use crate::guard::guard_of_one_lock;
 use crate::handle::Handle;
-use crate::hold::Key;
+use crate::key::Key;
 use crate::lock::Lock;
 use crate::need::Need;
 use crate::snapshot::PoolStatus;

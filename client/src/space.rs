@@ -9,16 +9,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use waymaker_protocol::limits::NAMESPACE_LEN_MAX;
-use waymaker_protocol::{NamespaceKind, Readable};
+use waymaker_protocol::{NamespaceKind, Readable, Welcome};
 
-use crate::claim::check_len;
+use crate::check::check_len;
 use crate::clock::Clock;
 use crate::connection;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::lane::SessionOptions;
 use crate::link::Target;
-use crate::router::Layout;
 use crate::session::Session;
 
 /// Owner of a session's connections. When the last client drops it, they end, except connections that a guard still
@@ -37,20 +36,20 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Opens the first connection. Must be called in the runtime in which all connections will live.
+    /// Opens the first connection, and returns the server's welcome. Must be called in the runtime in which all connections will live.
     pub(crate) async fn open(
         target: Target,
         options: SessionOptions,
         clock: Arc<dyn Clock>,
-    ) -> Result<(Arc<Self>, Layout)> {
+    ) -> Result<(Arc<Self>, Welcome)> {
         let session = Arc::new(Session::default());
         let (flat, commands) = Handle::new(Arc::clone(&clock));
         session.enter(flat.member())?;
-        let layout = connection::open(target.clone(), options, &session, &flat, commands).await?;
+        let welcome = connection::open(target.clone(), options, &session, &flat, commands).await?;
         let runtime = tokio::runtime::Handle::current();
         let others = Mutex::default();
         let space = Arc::new(Self { target, options, clock, runtime, session, flat, others });
-        Ok((space, layout))
+        Ok((space, welcome))
     }
 
     /// Returns the server's name for the namespace of this kind.

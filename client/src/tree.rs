@@ -6,11 +6,12 @@ use std::time::Duration;
 use waymaker_protocol::{ErrorCode, NamespaceKind, PathKey};
 
 use crate::acquire::AcquireBuilder;
-use crate::claim::{Lease, Wanted, WantedPath, milliseconds};
+use crate::check::milliseconds;
+use crate::claim::{Lease, Wanted, WantedPath};
 use crate::error::{Error, Result};
 use crate::guard::guard_of_one_lock;
 use crate::handle::Handle;
-use crate::hold::Key;
+use crate::key::Key;
 use crate::lane::RELEASE_AFTER_BELIEVED_MIN_MS;
 use crate::lock::Lock;
 use crate::snapshot::{HeldLock, KeyStatus, WaitingClaim};

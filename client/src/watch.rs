@@ -6,62 +6,12 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use waymaker_protocol::Readable;
 
+use crate::command::Command;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
-use crate::hold::Key;
-use crate::job::{Command, Job};
+use crate::job::{Job, Listener, WatchJob};
+use crate::key::{Key, KeyState};
 use crate::reply::Reply;
-
-/// The state of a key: held or free.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyState {
-    /// The key is held.
-    Held {
-        /// The newest fence of the key.
-        fence: u64,
-        /// Newest holder. `None` if the key was already held when the watch began; [`Client::inspect`] returns the
-        /// holder.
-        ///
-        /// [`Client::inspect`]: crate::Client::inspect
-        holder: Option<KeyHolder>,
-    },
-    /// The key is free.
-    Free {
-        /// The newest fence of the key.
-        fence: u64,
-    },
-}
-
-/// Holder of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyHolder {
-    /// Whether the key is shared with other readers.
-    pub shared: bool,
-    /// Owner; may be empty.
-    pub owner: Vec<u8>,
-}
-
-impl KeyState {
-    /// Returns whether the key is held.
-    pub fn is_held(&self) -> bool {
-        matches!(self, Self::Held { .. })
-    }
-
-    /// Returns the newest fence of the key.
-    pub fn fence(&self) -> u64 {
-        match self {
-            Self::Held { fence, .. } | Self::Free { fence } => *fence,
-        }
-    }
-
-    /// Returns whether this is the same state, and includes the holder if `other` does.
-    pub(crate) fn tells_as_much_as(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Held { fence, .. }, Self::Held { fence: newer, holder: None }) => fence == newer,
-            _ => self == other,
-        }
-    }
-}
 
 /// A watched key: reports its current state, then each change.
 ///
@@ -84,36 +34,6 @@ pub struct Watch {
     token: u64,
     states: watch::Receiver<Option<KeyState>>,
     handle: Arc<Handle>,
-}
-
-/// A watch that the server has not confirmed yet.
-pub(crate) struct WatchJob {
-    pub(crate) token: u64,
-    pub(crate) key: Key,
-    /// Destination of the states, until the lane has taken it.
-    pub(crate) listener: Option<Listener>,
-    /// Present if a caller waits for the watch to begin.
-    pub(crate) reply: Reply<()>,
-}
-
-/// Destination of the states of a watched key.
-pub(crate) struct Listener(watch::Sender<Option<KeyState>>);
-
-impl Listener {
-    pub(crate) fn new(states: watch::Sender<Option<KeyState>>) -> Self {
-        Self(states)
-    }
-
-    /// Reports this state, unless the listener knows it already.
-    pub(crate) fn tell(&self, state: KeyState) {
-        self.0.send_if_modified(|known| match known {
-            Some(known) if known.tells_as_much_as(&state) => false,
-            _ => {
-                *known = Some(state);
-                true
-            }
-        });
-    }
 }
 
 impl Watch {

@@ -14,12 +14,12 @@ use super::window::{Pending, Sequence};
 use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::deadline::Anchor;
-use crate::enqueue::QueuePlace;
 use crate::error::{Error, Result};
 use crate::grant::Grant;
 use crate::job::{AcquireJob, Job};
+use crate::key::{KeyHolder, KeyState};
 use crate::loss::LossReason;
-use crate::watch::{KeyHolder, KeyState};
+use crate::queue_place::QueuePlace;
 
 impl Lane {
     pub(super) fn handle_event(&mut self, number: u32, event: Event<'_>, now: BootTime) -> Result<()> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use waymaker_protocol::{ErrorAnswer, LockId};
 
 use super::answers::lost_by;
-use super::event::{Event, GuardId, GuardedHold};
+use super::event::{Event, GuardedHold};
 use super::holds::{Entry, LeaseEnd, Renewal, renew_at};
 use super::requests::arm_wait;
 use super::{Closing, Lane};
@@ -14,6 +14,7 @@ use crate::clock::BootTime;
 use crate::deadline::{LeaseReport, deadline, margin};
 use crate::error::Error;
 use crate::grant::{Grant, GrantedHold};
+use crate::hold::GuardId;
 use crate::job::{AcquireJob, ConfirmJob, Job};
 use crate::loss::LossReason;
 use crate::one_or_more::OneOrMore;

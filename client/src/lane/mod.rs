@@ -74,9 +74,8 @@ use crate::deadline::Anchor;
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::reply::Reply;
-use crate::router::Layout;
 use crate::session::Session;
-pub(crate) use event::{Event, GuardId, GuardedHold};
+pub(crate) use event::{Event, GuardedHold};
 pub(crate) use grants::RELEASE_AFTER_BELIEVED_MIN_MS;
 use greeting::Greeting;
 pub(crate) use greeting::Offer;
@@ -192,9 +191,9 @@ impl Lane {
         lane
     }
 
-    /// Returns the division of keys that the server last reported.
-    pub(crate) fn layout(&self) -> Layout {
-        Layout { worker_count: self.welcome.worker_count, shard_count: self.welcome.shard_count }
+    /// Returns the newest welcome of the server.
+    pub(crate) fn welcome(&self) -> Welcome {
+        self.welcome
     }
 
     /// Returns the session request for a new connection. `None` while another connection opens the session.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use waymaker_protocol::{ErrorCode, LockId};
 
-use super::event::GuardId;
 use super::holds::LeaseEnd;
 use super::timers::{TimerKey, Timers};
 use super::{Closing, Lane};
@@ -12,6 +11,7 @@ use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline};
 use crate::error::Error;
+use crate::hold::GuardId;
 use crate::job::{AcquireJob, Job};
 use crate::loss::LossReason;
 use crate::reply::Reply;

@@ -21,11 +21,14 @@ mod waiting;
 mod watching;
 
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::pin::pin;
-use std::sync::Mutex;
+use std::sync::{Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
+use tracing::Span;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
     Capabilities, ErrorAnswer, ErrorDetail, Extended, Granted, KeptAlive, Listed, ListedLock, LockId,
@@ -35,10 +38,11 @@ use waymaker_protocol::{
 use super::*;
 use crate::claim::{Claim, Lease};
 use crate::clock::{Clock, Timer};
+use crate::command::Command;
 use crate::guarded_lane::GuardedLane;
 use crate::handle::Handle;
+use crate::hold::Hold;
 use crate::job::AcquireJob;
-use crate::job::Command;
 use crate::lock::Lock;
 use crate::loss::LossReason;
 use crate::one_or_more::OneOrMore;
@@ -223,16 +227,11 @@ impl Rig {
         self.lane.handle_frame(frame, self.clock.now())
     }
 
-    fn acquire(&mut self, lease: Lease, wait: Wait) -> oneshot::Receiver<Result<OneOrMore<Lock>>> {
+    fn acquire(&mut self, lease: Lease, wait: Wait) -> Answer {
         self.acquire_with(lease, wait, |_| {})
     }
 
-    fn acquire_with(
-        &mut self,
-        lease: Lease,
-        wait: Wait,
-        change: impl FnOnce(&mut AcquireJob),
-    ) -> oneshot::Receiver<Result<OneOrMore<Lock>>> {
+    fn acquire_with(&mut self, lease: Lease, wait: Wait, change: impl FnOnce(&mut AcquireJob)) -> Answer {
         let (reply, answer) = Reply::channel();
         let mut claim = Claim::key(b"k", false);
         claim.lease = lease;
@@ -250,7 +249,7 @@ impl Rig {
         };
         change(&mut job);
         self.submit(Job::Acquire(Box::new(job)));
-        answer
+        Answer { holds: answer, handle: Arc::downgrade(&self.handle) }
     }
 
     fn submit(&mut self, job: Job) {
@@ -324,11 +323,43 @@ impl Rig {
     }
 }
 
+/// Answer to an acquire, as its caller gets it.
+struct Answer {
+    holds: oneshot::Receiver<Result<OneOrMore<Arc<Hold>>>>,
+    /// Weak, because a caller without a future keeps no connection.
+    handle: Weak<Handle>,
+}
+
+impl Answer {
+    /// Returns the guards of the granted holds, or the error; [`TryRecvError`] without an answer.
+    fn try_recv(&mut self) -> std::result::Result<Result<Vec<Lock>>, TryRecvError> {
+        let lock = |hold: &Arc<Hold>| {
+            let handle = self.handle.upgrade().expect("the lane has a handle");
+            Lock::new(Arc::clone(hold), handle, Span::none())
+        };
+        Ok(self.holds.try_recv()?.map(|holds| holds.iter().map(lock).collect()))
+    }
+}
+
+impl Deref for Answer {
+    type Target = oneshot::Receiver<Result<OneOrMore<Arc<Hold>>>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.holds
+    }
+}
+
+impl DerefMut for Answer {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.holds
+    }
+}
+
 /// Returns the guard of a claim on one key.
-fn only(answer: &mut oneshot::Receiver<Result<OneOrMore<Lock>>>) -> Lock {
-    let locks = answer.try_recv().unwrap().unwrap();
+fn only(answer: &mut Answer) -> Lock {
+    let mut locks = answer.try_recv().unwrap().unwrap();
     assert_eq!(locks.len(), 1);
-    locks.into_last()
+    locks.remove(0)
 }
 
 const OWN: Lease = Lease::Own { ms: 3_000 };

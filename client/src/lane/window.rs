@@ -26,10 +26,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use waymaker_protocol::{Capabilities, LockId};
 
 use crate::clock::BootTime;
-use crate::enqueue::QueuePlace;
 use crate::error::Error;
 use crate::job::{AcquireJob, ConfirmJob, Job};
 use crate::loss::LossReason;
+use crate::queue_place::QueuePlace;
 use crate::reply::Reply;
 
 /// Cause of an uncertain result.

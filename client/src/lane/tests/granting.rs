@@ -130,7 +130,7 @@ fn an_acquire_abandoned_during_confirmation_is_not_sent_again() {
 }
 
 /// Returns a lane that confirms a repeated grant.
-fn confirming() -> (Rig, oneshot::Receiver<Result<OneOrMore<Lock>>>) {
+fn confirming() -> (Rig, Answer) {
     let mut rig = Rig::new();
     let answer = rig.acquire_with(OWN, Wait::Try, named);
     rig.sent();

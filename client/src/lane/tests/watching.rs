@@ -4,7 +4,7 @@ use tokio::sync::watch;
 use waymaker_protocol::{Event, Watching};
 
 use super::*;
-use crate::hold::Key;
+use crate::key::Key;
 use crate::watch::{KeyHolder, KeyState, Listener, WatchJob};
 
 impl Rig {
