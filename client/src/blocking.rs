@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 
 use crate::builder::ClientBuilder;
 use crate::error::{Error, Result};
-use crate::lock::Lock;
+use crate::guards::Lock;
 
 /// Waits for a future, or for a value that becomes a future, on the calling thread.
 pub trait Block: IntoFuture + Sized {

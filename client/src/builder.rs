@@ -7,13 +7,13 @@ use std::time::Duration;
 use waymaker_protocol::limits::{ANY_WORKER, CREDENTIALS_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX};
 use waymaker_protocol::{NamespaceKind, Readable};
 
-use crate::check::{check_len, lease_milliseconds};
 use crate::client::Client;
 use crate::clock::{BootClock, Clock};
+use crate::connection::link::{Endpoint, Target};
 use crate::credentials::Credentials;
 use crate::error::Result;
 use crate::lane::SessionOptions;
-use crate::link::{Endpoint, Target};
+use crate::request::check::{check_len, lease_milliseconds};
 use crate::router::Router;
 use crate::tls::Tls;
 use crate::url::ServerAddress;

@@ -7,29 +7,25 @@ use std::time::Duration;
 use waymaker_protocol::limits::{KEY_LEN_MAX, NAMESPACE_LEN_MAX};
 use waymaker_protocol::{LockId, NamespaceKind};
 
-use crate::acquire::AcquireBuilder;
 use crate::allowance::Allowance;
-use crate::check::{check_key, check_len, lease_milliseconds};
-use crate::claim::Wanted;
 use crate::client_session::ClientSession;
-use crate::command::Command;
 use crate::error::{Error, Result};
-use crate::job::Job;
+use crate::guards::{AcquireBuilder, Lock, MultiLock, Semaphore, Tree};
+use crate::handle::Command;
 use crate::key::Key;
 use crate::limiter::{self, Cost, Limiter};
-use crate::lock::Lock;
-use crate::multi_key::MultiLock;
 use crate::operator::Operator;
 use crate::registry::Registry;
-use crate::reply::Reply;
+use crate::request::check::{check_key, check_len, lease_milliseconds};
+use crate::request::claim::Wanted;
+use crate::request::job::Job;
+use crate::request::reply::Reply;
 use crate::router::Router;
-use crate::semaphore::Semaphore;
 use crate::snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, NamespaceStatus, PoolSummary, ReleasedClaim,
     ServerStatus, Verification, WaitingClaim,
 };
 use crate::space::Space;
-use crate::tree::Tree;
 use crate::watch::Watch;
 
 /// Handle to one server; all clones share one session.

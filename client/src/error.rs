@@ -10,7 +10,6 @@ use waymaker_protocol::{CancelReason, DecodeError, ErrorAnswer, ErrorCode, Error
 use crate::allowance::Allowance;
 use crate::contention::Contention;
 use crate::loss::LossReason;
-use crate::server_protocol::Protocol;
 use crate::tls::{Tls, TlsError};
 use crate::uncertain::Uncertain;
 use crate::url::UrlError;
@@ -225,17 +224,6 @@ impl Error {
             _ => Tls::hint(&source),
         };
         Unavailable::Unreachable { address, hint, source: Arc::new(source) }.into()
-    }
-
-    /// Returns the error for a server that speaks another protocol.
-    pub(crate) fn other_protocol(address: String, protocol: Protocol) -> Self {
-        let hint = match protocol {
-            Protocol::Tls => "the address of a server with TLS begins with waymaker+tls://",
-            _ => "7420 is the default port of the binary protocol, 7421 of gRPC and 7422 of HTTP",
-        };
-        let message = format!("the server there speaks {protocol}, not the binary protocol of Waymaker");
-        let source = Arc::new(io::Error::new(io::ErrorKind::InvalidData, message));
-        Unavailable::Unreachable { address, hint, source }.into()
     }
 
     /// Returns the error for a system that has no timer for this client.

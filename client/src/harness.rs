@@ -1,7 +1,7 @@
 //! Lanes of a client without their tasks, for the simulator and the benches.
 //!
 //! Public only for `waymaker-simulator` and `waymaker-bench`, and hidden from the documentation. A [`Harness`]
-//! replaces `connection.rs`: its caller is the network and the clock, and must call in the same order as the task.
+//! replaces the task in `connection`: its caller is the network and the clock, and must call in the same order as the task.
 //! The rest is the real client: futures, guards and the lane behind them.
 
 use std::fmt;
@@ -16,23 +16,18 @@ use waymaker_protocol::{
     Frame, LockId, NamespaceKind, PoolOrder, Request, SessionRequest, Welcome, next_frame,
 };
 
-use crate::acquire::AcquireBuilder;
-use crate::claim::{Wanted, WantedKey, WantedPermits};
 use crate::clock::{BootTime, Clock};
-use crate::codec::FrameCodec;
-use crate::command::Command;
+use crate::connection::codec::FrameCodec;
+use crate::connection::guarded_lane::GuardedLane;
+use crate::connection::link::{self, Target};
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
-use crate::guarded_lane::GuardedLane;
-use crate::handle::Handle;
+use crate::guards::{AcquireBuilder, Lock, MultiLock, Permit, TreeLock};
+use crate::handle::{Command, Handle};
 use crate::lane::{Offer, SessionOptions};
-use crate::link::{self, Target};
-use crate::lock::Lock;
-use crate::multi_key::MultiLock;
-use crate::reply::Reply;
-use crate::semaphore::Permit;
+use crate::request::claim::{Wanted, WantedKey, WantedPermits};
+use crate::request::reply::Reply;
 use crate::session::Session;
-use crate::tree::TreeLock;
 use crate::watch::Watch;
 
 /// One client: the session, the clock and the options that its lanes share.

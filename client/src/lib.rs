@@ -145,7 +145,7 @@
 //!
 //! ```text
 //!  Client ----+                     one task for each connection
-//!  Client ----+--- commands --->  connection.rs  <--- bytes ---> server
+//!  Client ----+--- commands --->   connection/   <--- bytes ---> server
 //!  Lock ------+   (no runtime        owns
 //!  Acquire ---+     needed)        lane/   (no I/O, no clock: a value that is told what happened)
 //! ```
@@ -153,87 +153,65 @@
 //! Everything may be used from any thread. The tasks live in the runtime in which the client connected. If that
 //! runtime shuts down, the connections and renewals end, and every guard is lost.
 
-mod acquire;
 mod allowance;
-mod backoff;
 pub mod blocking;
 mod builder;
-mod check;
-mod claim;
 mod client;
 mod client_session;
 mod clock;
-mod codec;
-mod command;
 mod connection;
 mod contention;
 mod credentials;
 mod deadline;
-mod enqueue;
 mod error;
-mod grant;
-mod guard;
-mod guarded_lane;
+mod guards;
 mod handle;
 #[doc(hidden)]
 pub mod harness;
 mod hold;
 #[doc(hidden)]
 pub mod internal;
-mod job;
 mod key;
 mod lane;
 mod limiter;
-mod link;
-mod lock;
 mod loss;
-mod multi_key;
-mod need;
 mod one_or_more;
 mod operator;
-mod questions;
-mod queue_place;
 mod registry;
-mod reply;
+mod request;
 mod router;
-mod semaphore;
-mod server_protocol;
 mod session;
 mod snapshot;
 mod space;
 mod tls;
-mod tree;
 mod uncertain;
 mod url;
 mod watch;
 
-pub use acquire::{AcquireBuilder, AcquireFuture};
 pub use allowance::Allowance;
 pub use builder::ClientBuilder;
-pub use claim::FenceScope;
 pub use client::Client;
 pub use client_session::ClientSession;
 pub use clock::{BootClock, BootTime, Clock, Timer};
 pub use contention::Contention;
 pub use credentials::{Credentials, CredentialsError};
-pub use enqueue::{Enqueued, Queued};
 pub use error::{Error, Result, Unavailable};
-pub use guard::Guard;
+pub use guards::{
+    AcquireBuilder, AcquireFuture, Enqueued, Guard, Lock, MultiLock, Permit, Queued, Semaphore, Tree,
+    TreeLock, path_segments,
+};
 pub use key::{KeyHolder, KeyState};
 pub use limiter::{Cost, Limiter};
-pub use lock::Lock;
 pub use loss::LossReason;
-pub use multi_key::MultiLock;
 pub use operator::Operator;
-pub use queue_place::QueuePlace;
 pub use registry::{Registered, Registration, RegistrationStatus, Registry};
-pub use semaphore::{Permit, Semaphore};
+pub use request::claim::FenceScope;
+pub use request::queue_place::QueuePlace;
 pub use snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, Holder, KeyStatus, LockState, NamespaceStatus, PermitStatus,
     PoolStatus, PoolSummary, ReleasedClaim, ServerReason, ServerStatus, Verification, Waiter, WaitingClaim,
 };
 pub use tls::{Tls, TlsError};
-pub use tree::{Tree, TreeLock, path_segments};
 pub use uncertain::{Outcome, Uncertain};
 pub use url::{DEFAULT_PORT, ServerAddress, UrlError};
 pub use watch::Watch;

@@ -9,9 +9,9 @@ use waymaker_protocol::limits::{BUCKET_COUNT_MAX, KEY_LEN_MAX};
 use waymaker_protocol::{ErrorCode, Items, NamespaceKind, Request, Response};
 
 use crate::allowance::Allowance;
-use crate::check::{check_len, check_positive};
 use crate::error::{Error, Result, retry_after};
 use crate::key::Key;
+use crate::request::check::{check_len, check_positive};
 use crate::space::Space;
 
 /// A bucket of tokens, from [`Client::limiter`](crate::Client::limiter).

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use waymaker_protocol::limits::{PATH_KEY_LEN_MAX, REASON_LEN_MAX};
 use waymaker_protocol::{LockId, NamespaceKind};
 
-use crate::check::check_len;
 use crate::error::Result;
 use crate::key::Key;
+use crate::request::check::check_len;
 use crate::snapshot::{FreezeOutcome, HeldLock, ReleasedClaim, WaitingClaim};
 use crate::space::Space;
 

@@ -7,10 +7,10 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, OWNER_LEN_MAX, TYPE_LEN_MAX, VALUE_LEN_MAX};
 use waymaker_protocol::{LockId, NamespaceKind, Request, Response};
 
-use crate::check::{check_len, lease_milliseconds};
 use crate::error::Result;
 use crate::handle::Handle;
 use crate::key::Key;
+use crate::request::check::{check_len, lease_milliseconds};
 use crate::space::Space;
 
 /// Registrations that name the owner of a key, from [`Client::registry`](crate::Client::registry) or

@@ -11,9 +11,9 @@ use waymaker_protocol::limits::ANY_WORKER;
 use waymaker_protocol::slot::slot_of_key;
 
 use crate::clock::Clock;
+use crate::connection::link::Target;
 use crate::error::Result;
 use crate::lane::SessionOptions;
-use crate::link::Target;
 use crate::space::Space;
 
 /// The spaces of a client; see the module documentation.

@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_protocol::limits::NAMESPACE_LEN_MAX;
 use waymaker_protocol::{NamespaceKind, Readable, Welcome};
 
-use crate::check::check_len;
 use crate::clock::Clock;
 use crate::connection;
+use crate::connection::link::Target;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::lane::SessionOptions;
-use crate::link::Target;
+use crate::request::check::check_len;
 use crate::session::Session;
 
 /// Owner of a session's connections. When the last client drops it, they end, except connections that a guard still

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use waymaker_protocol::Readable;
 
-use crate::command::Command;
 use crate::error::{Error, Result};
-use crate::handle::Handle;
-use crate::job::{Job, Listener, WatchJob};
+use crate::handle::{Command, Handle};
 use crate::key::{Key, KeyState};
-use crate::reply::Reply;
+use crate::request::job::{Job, Listener, WatchJob};
+use crate::request::reply::Reply;
 
 /// A watched key: reports its current state, then each change.
 ///

@@ -11,15 +11,15 @@ use super::Lane;
 use super::holds::ReportedBy;
 use super::requests::arm_wait;
 use super::window::{Pending, Sequence};
-use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::deadline::Anchor;
 use crate::error::{Error, Result};
-use crate::grant::Grant;
-use crate::job::{AcquireJob, Job};
 use crate::key::{KeyHolder, KeyState};
 use crate::loss::LossReason;
-use crate::queue_place::QueuePlace;
+use crate::request::claim::Wait;
+use crate::request::grant::Grant;
+use crate::request::job::{AcquireJob, Job};
+use crate::request::queue_place::QueuePlace;
 
 impl Lane {
     pub(super) fn handle_event(&mut self, number: u32, event: Event<'_>, now: BootTime) -> Result<()> {

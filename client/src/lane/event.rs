@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::clock::BootTime;
 use crate::hold::GuardId;
-use crate::job::Grantee;
 use crate::key::Key;
 use crate::loss::{LossCallback, LossReason};
 use crate::one_or_more::OneOrMore;
+use crate::request::job::Grantee;
 
 /// A change that concerns guards.
 pub(crate) enum Event {

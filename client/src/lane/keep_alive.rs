@@ -9,8 +9,8 @@ use super::holds::{PATIENCE_MAX, Renewal, patience};
 use super::timers::TimerKey;
 use crate::clock::BootTime;
 use crate::deadline::{LeaseReport, deadline};
-use crate::job::Job;
 use crate::loss::LossReason;
+use crate::request::job::Job;
 
 impl Lane {
     pub(super) fn session_lease(&self) -> Duration {

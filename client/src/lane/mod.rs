@@ -1,8 +1,8 @@
 //! The client's state machine for one lane of a session, without I/O, guards or channels.
 //!
 //! A [`Lane`] receives inputs and decides what to do next. It never reads a clock, opens a socket or sleeps. The task
-//! in `connection.rs` does this for it; in the simulator, the run does. `guarded_lane.rs` sits between the two: it
-//! makes the guards and passes events on to them.
+//! in `connection` does this for it; in the simulator, the run does. `connection::guarded_lane` sits between the two: it
+//! makes the state of guards and passes events on to it.
 //!
 //! ```text
 //!  handles, guards --requests--> submit, release -+                    +--> out (bytes to send)
@@ -68,12 +68,12 @@ use std::time::Duration;
 
 use waymaker_protocol::{ErrorCode, Frame, Response, SessionRequest, Welcome};
 
-use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::deadline::Anchor;
 use crate::error::{Error, Result};
-use crate::job::Job;
-use crate::reply::Reply;
+use crate::request::claim::Wait;
+use crate::request::job::Job;
+use crate::request::reply::Reply;
 use crate::session::Session;
 pub(crate) use event::{Event, GuardedHold};
 pub(crate) use grants::RELEASE_AFTER_BELIEVED_MIN_MS;

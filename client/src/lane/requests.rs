@@ -7,14 +7,14 @@ use waymaker_protocol::{ErrorCode, LockId};
 use super::holds::LeaseEnd;
 use super::timers::{TimerKey, Timers};
 use super::{Closing, Lane};
-use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline};
 use crate::error::Error;
 use crate::hold::GuardId;
-use crate::job::{AcquireJob, Job};
 use crate::loss::LossReason;
-use crate::reply::Reply;
+use crate::request::claim::Wait;
+use crate::request::job::{AcquireJob, Job};
+use crate::request::reply::Reply;
 
 /// How long after the end of its wait the response to an acquire may arrive. The server measures the wait from the
 /// arrival of the request, and its response takes time too.

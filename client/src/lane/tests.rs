@@ -36,16 +36,15 @@ use waymaker_protocol::{
 };
 
 use super::*;
-use crate::claim::{Claim, Lease};
 use crate::clock::{Clock, Timer};
-use crate::command::Command;
-use crate::guarded_lane::GuardedLane;
-use crate::handle::Handle;
+use crate::connection::guarded_lane::GuardedLane;
+use crate::guards::Lock;
+use crate::handle::{Command, Handle};
 use crate::hold::Hold;
-use crate::job::AcquireJob;
-use crate::lock::Lock;
 use crate::loss::LossReason;
 use crate::one_or_more::OneOrMore;
+use crate::request::claim::{Claim, Lease};
+use crate::request::job::AcquireJob;
 use crate::uncertain::{Outcome, Uncertain};
 
 /// Difference between the local clock and the server's clock, which runs behind.

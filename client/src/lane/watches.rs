@@ -7,11 +7,11 @@ use waymaker_protocol::{ErrorCode, Watching};
 
 use super::Lane;
 use crate::error::Error;
-use crate::job::Job;
-use crate::job::{Listener, WatchJob};
 use crate::key::Key;
 use crate::key::KeyState;
-use crate::reply::Reply;
+use crate::request::job::Job;
+use crate::request::job::{Listener, WatchJob};
+use crate::request::reply::Reply;
 
 /// All watches of a connection, by token. An entry lives as long as its listener.
 #[derive(Default)]

@@ -3,9 +3,9 @@
 use waymaker_protocol::{Event, GrantedKey, GrantedKeys};
 
 use super::*;
-use crate::claim::{Wanted, WantedKey};
 use crate::key::Key;
 use crate::loss::LossCallback;
+use crate::request::claim::{Wanted, WantedKey};
 
 const KEYS: [&str; 2] = ["a", "b"];
 

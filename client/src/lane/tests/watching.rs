@@ -5,7 +5,8 @@ use waymaker_protocol::{Event, Watching};
 
 use super::*;
 use crate::key::Key;
-use crate::watch::{KeyHolder, KeyState, Listener, WatchJob};
+use crate::key::{KeyHolder, KeyState};
+use crate::request::job::{Listener, WatchJob};
 
 impl Rig {
     pub(super) fn watch(&mut self) -> (watch::Receiver<Option<KeyState>>, oneshot::Receiver<Result<()>>) {

@@ -3,6 +3,16 @@
 //! Only this task reads, writes, sleeps and looks at the clock. Commands that arrive while it writes are collected
 //! for the next write. After a read, it handles all whole frames before it writes. It is always in one of two states,
 //! each a method: `serve` while connected, `reconnect` while not.
+//!
+//! `link` is the open socket with its handshake, `codec` cuts its bytes into frames, and `server_protocol` detects a
+//! server of another protocol. `guarded_lane` is the lane with the state of its guards.
+
+mod alarm;
+pub(crate) mod backoff;
+pub(crate) mod codec;
+pub(crate) mod guarded_lane;
+pub(crate) mod link;
+pub(crate) mod server_protocol;
 
 use std::future::poll_fn;
 use std::io;
@@ -15,15 +25,15 @@ use tokio::sync::mpsc;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::{Welcome, next_frame};
 
-use crate::backoff::{Backoff, FIRST_PAUSE};
-use crate::clock::{BootTime, Clock, Timer};
-use crate::command::Command;
+use crate::clock::{BootTime, Clock};
 use crate::error::{Error, Result};
-use crate::guarded_lane::GuardedLane;
-use crate::handle::Handle;
+use crate::handle::{Command, Handle};
 use crate::lane::SessionOptions;
-use crate::link::{self, Greeted, Link, Target};
 use crate::session::Session;
+use alarm::Alarm;
+use backoff::{Backoff, FIRST_PAUSE};
+use guarded_lane::GuardedLane;
+use link::{Greeted, Link, Target};
 
 /// A connection that breaks within this time after it opened is not reopened at once. Otherwise the client would call a
 /// server that welcomes it and hangs up without a pause.
@@ -391,28 +401,5 @@ fn take_commands(
             Ok(command) => lane.handle_command(command, now),
             Err(_) => break,
         }
-    }
-}
-
-/// The only timer of the task. Setting the kernel's timer costs a system call, so the alarm only moves it earlier,
-/// never later. An early alarm finds nothing due.
-struct Alarm {
-    timer: Box<dyn Timer>,
-    armed: BootTime,
-}
-
-impl Alarm {
-    fn new(timer: Box<dyn Timer>) -> Self {
-        Self { timer, armed: BootTime::NEVER }
-    }
-
-    /// Waits until `at` or somewhat earlier. Dropping the future is safe.
-    async fn reach(&mut self, at: BootTime) {
-        if at < self.armed {
-            self.timer.arm(at);
-            self.armed = at;
-        }
-        poll_fn(|context| self.timer.poll_fired(context)).await;
-        self.armed = BootTime::NEVER;
     }
 }

@@ -9,7 +9,7 @@ use waymaker_protocol::{
     KeyItem, PathItem, PathKey, PoolOrder, Request, SessionId, TraceParent,
 };
 
-use crate::check::{check_key, check_len, check_positive, milliseconds};
+use super::check::{check_key, check_len, check_positive, milliseconds};
 use crate::clock::BootTime;
 use crate::error::Error;
 use crate::hold::WITHOUT_LEASE_MS;

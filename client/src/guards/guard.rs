@@ -2,8 +2,8 @@
 
 use tracing::Span;
 
+use super::lock::Lock;
 use crate::error::Result;
-use crate::lock::Lock;
 use crate::loss::LossReason;
 use crate::one_or_more::OneOrMore;
 use sealed::Guarding;
@@ -17,7 +17,7 @@ pub(crate) mod sealed {
     use tracing::Span;
 
     use crate::error::Result;
-    use crate::lock::Lock;
+    use crate::guards::lock::Lock;
     use crate::loss::LossReason;
     use crate::one_or_more::OneOrMore;
 
@@ -84,7 +84,7 @@ macro_rules! guard_of_one_lock {
             }
         }
 
-        impl $crate::guard::sealed::Guarding for $guard {
+        impl $crate::guards::guard::sealed::Guarding for $guard {
             fn from_locks(locks: $crate::one_or_more::OneOrMore<$crate::Lock>) -> Self {
                 Self { lock: locks.into_last() }
             }

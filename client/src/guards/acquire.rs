@@ -12,20 +12,19 @@ use tracing::field::{Empty, display};
 use tracing::{Instrument, Span, debug_span};
 use waymaker_protocol::{Readable, TraceParent};
 
-use crate::check::{lease_milliseconds, milliseconds};
-use crate::claim::{Claim, FenceScope, Lease, Wait, Wanted};
+use super::guard::Guard;
+use super::lock::Lock;
 use crate::clock::BootTime;
-use crate::command::Command;
 use crate::error::{Error, Result};
-use crate::guard::Guard;
-use crate::handle::Handle;
+use crate::handle::{Command, Handle};
 use crate::hold::Hold;
-use crate::job::{AcquireJob, Job};
-use crate::lock::Lock;
 use crate::loss::{LossCallback, LossReason};
 use crate::one_or_more::OneOrMore;
-use crate::queue_place::QueuePlace;
-use crate::reply::Reply;
+use crate::request::check::{lease_milliseconds, milliseconds};
+use crate::request::claim::{Claim, FenceScope, Lease, Wait, Wanted};
+use crate::request::job::{AcquireJob, Job};
+use crate::request::queue_place::QueuePlace;
+use crate::request::reply::Reply;
 
 /// A request to acquire. Await it to get a guard, by default a [`Lock`]:
 ///

@@ -6,11 +6,11 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
-use crate::acquire::{AcquireBuilder, AcquireFuture};
+use super::acquire::{AcquireBuilder, AcquireFuture};
+use super::guard::Guard;
+use super::lock::Lock;
 use crate::error::Result;
-use crate::guard::Guard;
-use crate::lock::Lock;
-use crate::queue_place::QueuePlace;
+use crate::request::queue_place::QueuePlace;
 
 /// Result of [`AcquireBuilder::enqueue`](crate::AcquireBuilder::enqueue).
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use waymaker_protocol::Response;
 
-use crate::need::Need;
-use crate::reply::{Awaited, Reply};
+use crate::request::need::Need;
+use crate::request::reply::{Awaited, Reply};
 
 /// A query to the server, with the conversion of its response.
 pub(crate) trait Question: Send {

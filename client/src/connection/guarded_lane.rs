@@ -8,15 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use waymaker_protocol::{Frame, Readable, SessionRequest, Welcome};
 
 use crate::clock::BootTime;
-use crate::command::Command;
 use crate::error::{Error, Result};
-use crate::handle::Handle;
+use crate::handle::{Command, Handle};
 use crate::hold::{ConnectionTie, Hold, LeaseMs, SharedInstant};
-use crate::job::Grantee;
 use crate::lane::{Event, GuardedHold, Lane, SessionOptions};
 use crate::loss::{Loss, LossCallback, LossReason};
 use crate::one_or_more::OneOrMore;
-use crate::reply::Reply;
+use crate::request::job::Grantee;
+use crate::request::reply::Reply;
 use crate::session::Session;
 
 /// A lane with its guards. It derefs to the lane for calls that change nothing.

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use tracing::Span;
 
-use crate::acquire::AcquireBuilder;
-use crate::claim::{Wanted, WantedKey};
+use super::acquire::AcquireBuilder;
+use super::guard::sealed::Guarding;
+use super::lock::Lock;
 use crate::error::{Error, Result};
-use crate::guard::sealed::Guarding;
 use crate::key::Key;
-use crate::lock::Lock;
 use crate::loss::LossReason;
 use crate::one_or_more::OneOrMore;
+use crate::request::claim::{Wanted, WantedKey};
 
 impl AcquireBuilder<MultiLock> {
     /// Adds one key, locked exclusively.

@@ -7,15 +7,15 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, REASON_LEN_MAX};
 use waymaker_protocol::{NamespaceKind, PoolOrder, Request, Response};
 
-use crate::acquire::{AcquireBuilder, AcquireFuture};
-use crate::check::{check_len, check_positive};
-use crate::claim::{Wanted, WantedPermits};
+use super::acquire::{AcquireBuilder, AcquireFuture};
+use super::guard::guard_of_one_lock;
+use super::lock::Lock;
 use crate::error::Result;
-use crate::guard::guard_of_one_lock;
 use crate::handle::Handle;
 use crate::key::Key;
-use crate::lock::Lock;
-use crate::need::Need;
+use crate::request::check::{check_len, check_positive};
+use crate::request::claim::{Wanted, WantedPermits};
+use crate::request::need::Need;
 use crate::snapshot::PoolStatus;
 use crate::space::Space;
 

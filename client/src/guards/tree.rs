@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use waymaker_protocol::{ErrorCode, NamespaceKind, PathKey};
 
-use crate::acquire::AcquireBuilder;
-use crate::check::milliseconds;
-use crate::claim::{Lease, Wanted, WantedPath};
+use super::acquire::AcquireBuilder;
+use super::guard::guard_of_one_lock;
+use super::lock::Lock;
 use crate::error::{Error, Result};
-use crate::guard::guard_of_one_lock;
 use crate::handle::Handle;
 use crate::key::Key;
 use crate::lane::RELEASE_AFTER_BELIEVED_MIN_MS;
-use crate::lock::Lock;
+use crate::request::check::milliseconds;
+use crate::request::claim::{Lease, Wanted, WantedPath};
 use crate::snapshot::{HeldLock, KeyStatus, WaitingClaim};
 use crate::space::Space;
 

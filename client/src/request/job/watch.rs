@@ -3,7 +3,7 @@
 use tokio::sync::watch;
 
 use crate::key::{Key, KeyState};
-use crate::reply::Reply;
+use crate::request::reply::Reply;
 
 /// A watch that the server has not confirmed yet.
 pub(crate) struct WatchJob {

@@ -2,7 +2,7 @@
 
 use waymaker_protocol::{Granted, GrantedKeys, LockId};
 
-use crate::claim::Claim;
+use super::claim::Claim;
 use crate::key::Key;
 use crate::one_or_more::OneOrMore;
 

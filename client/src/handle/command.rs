@@ -6,8 +6,8 @@ use std::time::Duration;
 use waymaker_protocol::SessionId;
 
 use crate::hold::Hold;
-use crate::job::Job;
-use crate::reply::Reply;
+use crate::request::job::Job;
+use crate::request::reply::Reply;
 
 /// Commands from handles and guards to the connection task.
 pub(crate) enum Command {

@@ -3,10 +3,10 @@
 use waymaker_protocol as wire;
 use waymaker_protocol::{LockId, Request, Response};
 
+use super::Handle;
 use crate::error::Result;
-use crate::handle::Handle;
 use crate::key::Key;
-use crate::need::Need;
+use crate::request::need::Need;
 use crate::snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, NamespaceStatus, PoolSummary, ReleasedClaim,
     ServerStatus, Verification, WaitingClaim,

@@ -13,7 +13,7 @@ use waymaker_protocol::{
 use crate::clock::BootTime;
 use crate::error::Error;
 use crate::key::Key;
-use crate::reply::{Awaited, Reply};
+use crate::request::reply::{Awaited, Reply};
 pub(crate) use acquire::{AcquireJob, ConfirmJob, Grantee};
 pub(crate) use question::{Ask, Question};
 pub(crate) use watch::{Listener, WatchJob};

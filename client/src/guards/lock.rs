@@ -7,13 +7,12 @@ use std::time::Duration;
 use tracing::Span;
 use waymaker_protocol::{ErrorCode, LockId, Readable};
 
-use crate::check::lease_milliseconds;
-use crate::command::Command;
 use crate::error::{Error, Result};
-use crate::handle::Handle;
+use crate::handle::{Command, Handle};
 use crate::hold::Hold;
 use crate::loss::LossReason;
-use crate::reply::Reply;
+use crate::request::check::lease_milliseconds;
+use crate::request::reply::Reply;
 
 /// A held lock, until it is released, dropped or lost.
 ///
@@ -43,7 +42,7 @@ pub struct Lock {
     pub(crate) hold: Arc<Hold>,
     handle: Arc<Handle>,
     /// Whether dropping the guard sends the release.
-    armed: bool,
+    pub(crate) armed: bool,
     /// Span from the grant to the end of the guard.
     span: Span,
 }

@@ -1,5 +1,8 @@
 //! The handle of a connection: everything outside its task uses the connection through it.
 
+mod command;
+mod questions;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,13 +10,13 @@ use tokio::sync::mpsc;
 use waymaker_protocol::{LockId, Response};
 
 use crate::clock::Clock;
-use crate::command::Command;
 use crate::error::{Error, Result};
-use crate::job::{Ask, Job};
 use crate::key::Key;
-use crate::need::Need;
-use crate::reply::Reply;
+use crate::request::job::{Ask, Job};
+use crate::request::need::Need;
+use crate::request::reply::Reply;
 use crate::session::Member;
+pub(crate) use command::Command;
 
 /// Handle of a connection, shared by the client and its guards. The connection ends when the last of them is dropped.
 pub(crate) struct Handle {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use waymaker_protocol::LockId;
 
-use crate::claim::{Claim, Lease, Wait};
 use crate::clock::BootTime;
-use crate::grant::Grant;
 use crate::hold::Hold;
 use crate::loss::LossCallback;
 use crate::one_or_more::OneOrMore;
-use crate::queue_place::QueuePlace;
-use crate::reply::Reply;
+use crate::request::claim::{Claim, Lease, Wait};
+use crate::request::grant::Grant;
+use crate::request::queue_place::QueuePlace;
+use crate::request::reply::Reply;
 
 /// Destination of the holds of a grant. The caller makes guards of them.
 pub(crate) type Grantee = Reply<OneOrMore<Arc<Hold>>>;
