@@ -1,30 +1,23 @@
-//! Building and awaiting an acquire.
+//! Building an acquire.
+
+mod future;
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tracing::field::{Empty, display};
-use tracing::{Instrument, Span, debug_span};
-use waymaker_protocol::{Readable, TraceParent};
+use tracing::Instrument;
+use waymaker_protocol::TraceParent;
 
 use super::guard::Guard;
 use super::lock::Lock;
-use crate::clock::BootTime;
 use crate::error::{Error, Result};
-use crate::handle::{Command, Handle};
-use crate::hold::Hold;
+use crate::handle::Handle;
 use crate::loss::{LossCallback, LossReason};
-use crate::one_or_more::OneOrMore;
 use crate::request::check::{lease_milliseconds, milliseconds};
-use crate::request::claim::{Claim, FenceScope, Lease, Wait, Wanted};
-use crate::request::job::{AcquireJob, Job};
-use crate::request::queue_place::QueuePlace;
-use crate::request::reply::Reply;
+use crate::request::claim::{Claim, FenceScope, Lease, Wanted};
+pub use future::AcquireFuture;
 
 /// A request to acquire. Await it to get a guard, by default a [`Lock`]:
 ///
@@ -249,136 +242,6 @@ impl AcquireBuilder<Lock> {
     }
 }
 
-impl<G: Guard> IntoFuture for AcquireBuilder<G> {
-    type Output = Result<G>;
-    type IntoFuture = AcquireFuture<G>;
-
-    fn into_future(self) -> AcquireFuture<G> {
-        AcquireFuture { state: State::New(Box::new(self)) }
-    }
-}
-
-/// Future of an acquire.
-///
-/// # Cancel safety
-///
-/// Dropping the future before it is ready withdraws the request, even without a running runtime. The client cancels
-/// the request on the server. If the grant is already on its way, the client releases it on arrival.
-#[must_use = "futures do nothing unless awaited"]
-pub struct AcquireFuture<G = Lock> {
-    state: State<G>,
-}
-
-enum State<G> {
-    New(Box<AcquireBuilder<G>>),
-    Sent(Sent),
-    Done,
-}
-
-struct Sent {
-    /// Span from the request to the response.
-    span: Span,
-    handle: Arc<Handle>,
-    token: u64,
-    answer: oneshot::Receiver<Result<OneOrMore<Arc<Hold>>>>,
-}
-
-impl<G: Guard> Future for AcquireFuture<G> {
-    type Output = Result<G>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<G>> {
-        let mut sent = match std::mem::replace(&mut self.state, State::Done) {
-            State::New(builder) => match builder.send(None) {
-                Ok(sent) => sent,
-                Err(error) => return Poll::Ready(Err(error)),
-            },
-            State::Sent(sent) => sent,
-            State::Done => panic!("polled after completion"),
-        };
-        match Pin::new(&mut sent.answer).poll(context) {
-            Poll::Pending => {
-                self.state = State::Sent(sent);
-                Poll::Pending
-            }
-            Poll::Ready(result) => Poll::Ready(sent.finished(result.unwrap_or(Err(Error::Closed)))),
-        }
-    }
-}
-
-impl<G> AcquireBuilder<G> {
-    /// Sends the request, and returns the queue position too if the request has to wait.
-    pub(crate) fn send_for_place(self) -> Result<(AcquireFuture<G>, oneshot::Receiver<QueuePlace>)> {
-        let (on_queued, place) = oneshot::channel();
-        Ok((AcquireFuture { state: State::Sent(self.send(Some(on_queued))?) }, place))
-    }
-
-    /// Sends the request. `on_queued` receives the queue position if the request has to wait.
-    fn send(self, on_queued: Option<oneshot::Sender<QueuePlace>>) -> Result<Sent> {
-        let Self { handle, claim, wait, renew, on_loss, problem, .. } = self;
-        problem.map_or(Ok(()), Err)?;
-        claim.check()?;
-        let handle = handle?;
-        let wait = match wait {
-            None => Wait::Forever,
-            Some(Duration::ZERO) => Wait::Try,
-            Some(wait) => Wait::Until(handle.clock.now().after(wait)),
-        };
-        let key = claim.hold_key().0;
-        let span = debug_span!("acquire", key = %Readable(&key), ?wait, fence = Empty, error = Empty);
-        let token = handle.next_token();
-        let (reply, answer) = Reply::channel();
-        let timer = BootTime::NEVER;
-        let late_grant_count = 0;
-        let job =
-            AcquireJob { token, claim, wait, timer, renew, late_grant_count, on_loss, on_queued, reply };
-        handle.submit(Job::Acquire(Box::new(job)))?;
-        Ok(Sent { span, handle, token, answer })
-    }
-}
-
-impl Sent {
-    fn finished<G: Guard>(self, result: Result<OneOrMore<Arc<Hold>>>) -> Result<G> {
-        let Self { span: acquiring, handle, .. } = self;
-        match result {
-            Ok(holds) => {
-                let lock = |hold: Arc<Hold>, handle| {
-                    acquiring.record("fence", hold.fence);
-                    let span = debug_span!("hold", key = %Readable(&hold.key), fence = hold.fence);
-                    Lock::new(hold, handle, span)
-                };
-                let locks = match holds {
-                    OneOrMore::One(hold) => OneOrMore::One(lock(hold, handle)),
-                    OneOrMore::More(holds) => {
-                        let lock = |hold| lock(hold, Arc::clone(&handle));
-                        OneOrMore::More(holds.into_iter().map(lock).collect())
-                    }
-                };
-                Ok(G::from_locks(locks))
-            }
-            Err(error) => {
-                acquiring.record("error", display(&error));
-                Err(error)
-            }
-        }
-    }
-}
-
-impl<G> Drop for AcquireFuture<G> {
-    fn drop(&mut self) {
-        if let State::Sent(Sent { handle, token, answer, .. }) = &mut self.state {
-            answer.close();
-            // Without the connection task there is no request to withdraw.
-            let _ = handle.command(Command::Abandon { token: *token });
-            // The guards of a grant that arrived unread release it.
-            if let Ok(Ok(holds)) = answer.try_recv() {
-                for hold in holds.iter() {
-                    drop(Lock::new(Arc::clone(hold), Arc::clone(handle), Span::none()));
-                }
-            }
-        }
-    }
-}
-
 impl<G> fmt::Debug for AcquireBuilder<G> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -387,11 +250,5 @@ impl<G> fmt::Debug for AcquireBuilder<G> {
             .field("wait", &self.wait)
             .field("renew", &self.renew)
             .finish_non_exhaustive()
-    }
-}
-
-impl<G> fmt::Debug for AcquireFuture<G> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("AcquireFuture").finish_non_exhaustive()
     }
 }
