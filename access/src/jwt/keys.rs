@@ -3,7 +3,7 @@
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Header};
 
-use super::JwtRefusal;
+use super::refusal::JwtRefusal;
 use crate::identity::JwtTrust;
 use crate::limits::{JWK_COUNT_MAX, JWKS_LEN_MAX, RSA_BITS_MAX};
 
