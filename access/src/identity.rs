@@ -1,7 +1,7 @@
 //! The identity of a client.
 
-use crate::jwt::JwtTrust;
 use crate::token::TokenId;
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 /// A verified identity with its groups.
@@ -35,4 +35,15 @@ pub enum Proof {
     User(u32),
     /// No proof: the access file has an identity for connections without credentials.
     Anonymous,
+}
+
+/// Digest of the key that verified a JSON web token, and of the settings: issuer, audience and names of claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JwtTrust([u8; 32]);
+
+impl JwtTrust {
+    /// Returns the digest of an encoded key with its settings.
+    pub(crate) fn digest(key_and_settings: &[u8]) -> Self {
+        Self(Sha256::digest(key_and_settings).into())
+    }
 }

@@ -2,8 +2,8 @@
 //!
 //! All functions are pure: they depend on bytes and on the time that the caller passes. The server reads the files and
 //! makes decisions with them; `waymaker-ctl` writes them.
-//! writes them.
 
+mod access_file_error;
 mod access_key;
 mod hex;
 mod identity;
@@ -21,11 +21,12 @@ mod token_file;
 mod token_table;
 mod who;
 
+pub use access_file_error::AccessFileError;
 pub use access_key::{AccessKeys, AccessKeysError};
-pub use identity::{Identity, Proof};
-pub use jwt::{JwksError, JwtRefusal, JwtTrust, JwtVerifier};
+pub use identity::{Identity, JwtTrust, Proof};
+pub use jwt::{JwksError, JwtRefusal, JwtVerifier};
 pub use record::{RecordProblem, TokenRecord};
-pub use rules::{AccessFileError, JwtOptions, Rules};
+pub use rules::{JwtOptions, Rules};
 pub use secret::{Secret, SecretDigest};
 pub use signature::{SignatureRefusal, SignedRequest};
 pub use timestamp::Timestamp;

@@ -1,7 +1,7 @@
 //! The quotas of the access file.
 
+use crate::access_file_error::AccessFileError;
 use crate::identity::Identity;
-use crate::rules::AccessFileError;
 use crate::who::{Groups, Member, Who};
 use serde::Deserialize;
 use waymaker_engine::{Holder, Quotas, Resource};

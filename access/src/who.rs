@@ -1,8 +1,8 @@
 //! The identities that a rule or a quota applies to.
 
+use crate::access_file_error::AccessFileError;
 use crate::identity::Identity;
 use crate::limits::IDENTITY_LEN_MAX;
-use crate::rules::AccessFileError;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Members of each group in the access file.

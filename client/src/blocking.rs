@@ -24,9 +24,9 @@ use std::thread::JoinHandle;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
-use crate::client::ClientBuilder;
+use crate::builder::ClientBuilder;
 use crate::error::{Error, Result};
-use crate::lock::Lock;
+use crate::guards::Lock;
 
 /// Waits for a future, or for a value that becomes a future, on the calling thread.
 pub trait Block: IntoFuture + Sized {

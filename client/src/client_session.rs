@@ -1,4 +1,4 @@
-//! Public view of a client's session.
+//! The session of a client as its users see it. `session` is the state behind this view.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use waymaker_protocol::{Capabilities, Holds, Request, Response, SessionId};
 
 use crate::error::Result;
 use crate::loss::LossReason;
-use crate::shared_session::SessionState;
+use crate::session::SessionState;
 use crate::snapshot::HeldLock;
 use crate::space::Space;
 
@@ -89,7 +89,7 @@ impl ClientSession {
     /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
     pub async fn holds(&self) -> Result<Vec<HeldLock>> {
         let mut holds = Vec::new();
-        for link in self.space.holding_links() {
+        for handle in self.space.holding_handles() {
             let encode = |cursor, number, out: &mut Vec<u8>| {
                 Request::Holds(Holds { cursor, count_max: 0 }).encode(number, out);
             };
@@ -99,7 +99,7 @@ impl ClientSession {
                 }
                 _ => None,
             };
-            holds.extend(link.ask_all(encode, read).await?);
+            holds.extend(handle.ask_all(encode, read).await?);
         }
         Ok(holds)
     }

@@ -7,11 +7,9 @@ use std::time::Duration;
 use waymaker_protocol::message::throttle::RETRY_NEVER_NS;
 use waymaker_protocol::{CancelReason, DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Readable};
 
-use crate::codec::CodecError;
+use crate::allowance::Allowance;
 use crate::contention::Contention;
-use crate::limiter::Allowance;
 use crate::loss::LossReason;
-use crate::spoken::Protocol;
 use crate::tls::{Tls, TlsError};
 use crate::uncertain::Uncertain;
 use crate::url::UrlError;
@@ -228,17 +226,6 @@ impl Error {
         Unavailable::Unreachable { address, hint, source: Arc::new(source) }.into()
     }
 
-    /// Returns the error for a server that speaks another protocol.
-    pub(crate) fn other_protocol(address: String, protocol: Protocol) -> Self {
-        let hint = match protocol {
-            Protocol::Tls => "the address of a server with TLS begins with waymaker+tls://",
-            _ => "7420 is the default port of the binary protocol, 7421 of gRPC and 7422 of HTTP",
-        };
-        let message = format!("the server there speaks {protocol}, not the binary protocol of Waymaker");
-        let source = Arc::new(io::Error::new(io::ErrorKind::InvalidData, message));
-        Unavailable::Unreachable { address, hint, source }.into()
-    }
-
     /// Returns the error for a system that has no timer for this client.
     pub(crate) fn no_timer(source: io::Error) -> Self {
         Unavailable::Unreachable { address: "the clock".to_owned(), hint: "", source: Arc::new(source) }
@@ -263,17 +250,6 @@ impl From<ErrorAnswer<'_>> for Error {
             }
             (code, ErrorDetail::Text { value, field, message }) => {
                 Self::refused(code, &Readable(field).to_string(), value, Readable(message).to_string())
-            }
-        }
-    }
-}
-
-impl From<CodecError> for Error {
-    fn from(error: CodecError) -> Self {
-        match error {
-            CodecError::Io(error) => Self::disconnected(error.to_string()),
-            CodecError::Frame(error) => {
-                Self::disconnected(format!("the server sent a broken frame: {error}"))
             }
         }
     }

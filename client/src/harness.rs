@@ -1,7 +1,7 @@
 //! Lanes of a client without their tasks, for the simulator and the benches.
 //!
 //! Public only for `waymaker-simulator` and `waymaker-bench`, and hidden from the documentation. A [`Harness`]
-//! replaces `connection.rs`: its caller is the network and the clock, and must call in the same order as the task.
+//! replaces the task in `connection`: its caller is the network and the clock, and must call in the same order as the task.
 //! The rest is the real client: futures, guards and the lane behind them.
 
 use std::fmt;
@@ -16,28 +16,23 @@ use waymaker_protocol::{
     Frame, LockId, NamespaceKind, PoolOrder, Request, SessionRequest, Welcome, next_frame,
 };
 
-use crate::acquire::AcquireBuilder;
-use crate::claim::{Wanted, WantedKey, WantedPermits};
 use crate::clock::{BootTime, Clock};
-use crate::codec::FrameCodec;
+use crate::connection::codec::FrameCodec;
+use crate::connection::guarded_lane::GuardedLane;
+use crate::connection::link::{self, Target};
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
-use crate::guarded_lane::GuardedLane;
-use crate::job::Command;
+use crate::guards::{AcquireBuilder, Lock, MultiLock, Permit, TreeLock};
+use crate::handle::{Command, Handle};
 use crate::lane::{Offer, SessionOptions};
-use crate::link::{self, Target};
-use crate::lock::Lock;
-use crate::multi::MultiLock;
-use crate::reply::Reply;
-use crate::semaphore::Permit;
-use crate::shared_session::SharedSession;
-use crate::space::Shared;
-use crate::tree::TreeLock;
+use crate::request::claim::{Wanted, WantedKey, WantedPermits};
+use crate::request::reply::Reply;
+use crate::session::Session;
 use crate::watch::Watch;
 
 /// One client: the session, the clock and the options that its lanes share.
 pub struct Process {
-    common: Arc<SharedSession>,
+    session: Arc<Session>,
     clock: Arc<dyn Clock>,
     options: SessionOptions,
     owner: Vec<u8>,
@@ -50,7 +45,7 @@ impl Process {
     pub fn new(clock: Arc<dyn Clock>, owner: &[u8], session_lease_ms: u32, patience: Duration) -> Self {
         let options =
             SessionOptions { lease_ms: session_lease_ms, outage_max: patience, request_timeout: patience };
-        Self { common: Arc::default(), clock, options, owner: owner.to_vec(), in_flight_max: u32::MAX }
+        Self { session: Arc::default(), clock, options, owner: owner.to_vec(), in_flight_max: u32::MAX }
     }
 
     /// Limits the requests in flight of each lane, if the server allows more.
@@ -64,10 +59,10 @@ impl Process {
     /// # Errors
     /// [`Error::Closed`] if the client was closed.
     pub fn lane(&self, kind: NamespaceKind, namespace: &[u8]) -> Result<Harness> {
-        let (shared, commands) = Shared::new(Arc::clone(&self.clock));
-        self.common.enter(shared.member())?;
-        let common = Arc::clone(&self.common);
-        let lane = GuardedLane::new(self.options, common, Arc::downgrade(&shared), self.clock.now());
+        let (handle, commands) = Handle::new(Arc::clone(&self.clock));
+        self.session.enter(handle.member())?;
+        let session = Arc::clone(&self.session);
+        let lane = GuardedLane::new(self.options, session, Arc::downgrade(&handle), self.clock.now());
         let target = Target {
             endpoints: Arc::default(),
             worker: ANY_WORKER,
@@ -78,7 +73,7 @@ impl Process {
             timeout: self.options.outage_max,
         };
         Ok(Harness {
-            shared: Some(shared),
+            handle: Some(handle),
             commands,
             clock: Arc::clone(&self.clock),
             lane,
@@ -95,7 +90,7 @@ impl Process {
 /// and calls replace the task.
 pub struct Harness {
     /// Handle of the client; `None` after `desert`.
-    shared: Option<Arc<Shared>>,
+    handle: Option<Arc<Handle>>,
     commands: mpsc::UnboundedReceiver<Command>,
     clock: Arc<dyn Clock>,
     lane: GuardedLane,
@@ -175,8 +170,8 @@ impl Harness {
     /// # Errors
     /// As `client.watch(key)`.
     pub fn watch(&self, key: &[u8]) -> impl Future<Output = Result<Watch>> + use<> {
-        let (shared, key) = (self.shared.clone(), key.into());
-        async move { Watch::begin(shared.ok_or(Error::Closed)?, key).await }
+        let (handle, key) = (self.handle.clone(), key.into());
+        async move { Watch::begin(handle.ok_or(Error::Closed)?, key).await }
     }
 
     /// Ends a claim, as `client.release(id, key)` does.
@@ -184,25 +179,25 @@ impl Harness {
     /// # Errors
     /// As `client.release(id, key)`.
     pub fn release(&self, id: LockId, key: &[u8]) -> impl Future<Output = Result<bool>> + use<> {
-        let (shared, key) = (self.shared.clone(), Some(key.into()));
-        async move { shared.ok_or(Error::Closed)?.release(id, key).await }
+        let (handle, key) = (self.handle.clone(), Some(key.into()));
+        async move { handle.ok_or(Error::Closed)?.release(id, key).await }
     }
 
     /// Closes the lane, as `client.close()` does for each connection.
     pub fn close(&self) -> impl Future<Output = ()> + use<> {
         let (reply, answer) = Reply::channel();
         // A lane without handles closes by itself.
-        let _ = self.shared.as_ref().map(|shared| shared.command(Command::Close { reply }));
+        let _ = self.handle.as_ref().map(|handle| handle.command(Command::Close { reply }));
         async move { drop(answer.await) }
     }
 
     fn builder<G>(&self, wanted: Wanted) -> AcquireBuilder<G> {
-        AcquireBuilder::new(self.shared.clone().ok_or(Error::Closed), wanted)
+        AcquireBuilder::new(self.handle.clone().ok_or(Error::Closed), wanted)
     }
 
     /// Drops the client's own handle; guards and futures may still have theirs.
     pub fn desert(&mut self) {
-        self.shared = None;
+        self.handle = None;
     }
 
     /// Returns whether the lane needs a connection now.

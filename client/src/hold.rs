@@ -6,13 +6,20 @@ use std::time::Duration;
 
 use waymaker_protocol::LockId;
 
-use crate::claim::WITHOUT_LEASE_MS;
 use crate::clock::BootTime;
-use crate::lane::GuardId;
+use crate::key::Key;
 use crate::loss::Loss;
 
-/// A key, shared by its users.
-pub(crate) type Key = Arc<[u8]>;
+/// `lease_ms` of a claim or a hold without a lease.
+pub(crate) const WITHOUT_LEASE_MS: u32 = u32::MAX;
+
+/// Identifies one guard of a hold. Older guards of the same hold have other numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GuardId {
+    pub(crate) hold: LockId,
+    /// Number of the guard, unique in the lane.
+    pub(crate) number: u64,
+}
 
 /// A granted lock. The connection task moves the deadline and records the loss; the guard reads both.
 #[derive(Debug)]

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::claim::FenceScope;
 use crate::client::Client;
 use crate::clock::{Clock, Timer};
 use crate::error::Result;
+use crate::request::claim::FenceScope;
 
-pub use crate::backoff::Backoff;
+pub use crate::connection::backoff::Backoff;
+pub use crate::connection::server_protocol::Protocol;
 pub use crate::deadline::{Anchor, LeaseReport, deadline, margin};
-pub use crate::spoken::Protocol;
 
 /// Returns the clock of this client.
 pub fn clock(client: &Client) -> Arc<dyn Clock> {

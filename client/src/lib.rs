@@ -32,7 +32,7 @@
 //! | [`client.semaphore(name, capacity)`](Client::semaphore) | a [`Permit`] of a pool |
 //! | [`client.pools(prefix)`](Client::pools) | the pools of the namespace |
 //! | [`client.limiter(name, rate, per, burst)`](Client::limiter) | tokens, or the time until they are available |
-//! | [`client.registry()`](Client::registry), [`client.lazy()`](Client::lazy) | entries that name their owner |
+//! | [`client.registry()`](Client::registry), [`client.lazy()`](Client::lazy) | registrations that name their owner |
 //! | [`client.watch(key)`](Client::watch), [`client.inspect(key)`](Client::inspect), [`client.verify(key, fence)`](Client::verify) | the state of a key |
 //! | [`client.session()`](Client::session) | the session that all claims depend on |
 //! | [`client.operator(kind)`](Client::operator) | force-release, freeze, thaw |
@@ -145,7 +145,7 @@
 //!
 //! ```text
 //!  Client ----+                     one task for each connection
-//!  Client ----+--- commands --->  connection.rs  <--- bytes ---> server
+//!  Client ----+--- commands --->   connection/   <--- bytes ---> server
 //!  Lock ------+   (no runtime        owns
 //!  Acquire ---+     needed)        lane/   (no I/O, no clock: a value that is told what happened)
 //! ```
@@ -153,78 +153,68 @@
 //! Everything may be used from any thread. The tasks live in the runtime in which the client connected. If that
 //! runtime shuts down, the connections and renewals end, and every guard is lost.
 
-mod acquire;
-mod backoff;
+mod allowance;
 pub mod blocking;
-mod claim;
+mod builder;
 mod client;
 mod client_session;
 mod clock;
-mod codec;
 mod connection;
 mod contention;
 mod credentials;
 mod deadline;
-mod enqueue;
 mod error;
-mod grant;
-mod guard;
-mod guarded_lane;
+mod guards;
+mod handle;
 #[doc(hidden)]
 pub mod harness;
 mod hold;
 #[doc(hidden)]
 pub mod internal;
-mod job;
+mod key;
 mod lane;
 mod limiter;
-mod link;
-mod lock;
 mod loss;
-mod multi;
-mod need;
 mod one_or_more;
 mod operator;
-mod questions;
 mod registry;
-mod reply;
-mod semaphore;
-mod shared_session;
+mod request;
+mod router;
+mod session;
 mod snapshot;
 mod space;
-mod spoken;
-mod spread;
 mod tls;
-mod tree;
 mod uncertain;
 mod url;
 mod watch;
 
-pub use acquire::{AcquireBuilder, AcquireFuture, Guard};
-pub use claim::FenceScope;
-pub use client::{Client, ClientBuilder};
+pub use allowance::Allowance;
+pub use builder::ClientBuilder;
+pub use client::Client;
 pub use client_session::ClientSession;
 pub use clock::{BootClock, BootTime, Clock, Timer};
 pub use contention::Contention;
 pub use credentials::{Credentials, CredentialsError};
-pub use enqueue::{Enqueued, QueuePlace, Queued};
 pub use error::{Error, Result, Unavailable};
-pub use limiter::{Allowance, Cost, Limiter};
-pub use lock::Lock;
+pub use guards::{
+    AcquireBuilder, AcquireFuture, Enqueued, Guard, Lock, MultiLock, Permit, Queued, Semaphore, Tree,
+    TreeLock, path_segments,
+};
+pub use key::{KeyHolder, KeyState};
+pub use limiter::{Cost, Limiter};
 pub use loss::LossReason;
-pub use multi::MultiLock;
 pub use operator::Operator;
-pub use registry::{Registered, Registration, Registry, RegistryEntry};
-pub use semaphore::{Permit, Semaphore};
+pub use registry::{Registered, Registration, RegistrationStatus, Registry};
+pub use request::claim::FenceScope;
+pub use request::queue_place::QueuePlace;
 pub use snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, Holder, KeyStatus, LockState, NamespaceStatus, PermitStatus,
     PoolStatus, PoolSummary, ReleasedClaim, ServerReason, ServerStatus, Verification, Waiter, WaitingClaim,
 };
 pub use tls::{Tls, TlsError};
-pub use tree::{Tree, TreeLock, path_segments};
 pub use uncertain::{Outcome, Uncertain};
 pub use url::{DEFAULT_PORT, ServerAddress, UrlError};
-pub use watch::{KeyHolder, KeyState, Watch};
+pub use watch::Watch;
 pub use waymaker_protocol::{
     CancelReason, Capabilities, DecodeError, ErrorCode, LockId, NamespaceKind, Quoted, Readable, Readiness,
     RevokeReason, SessionId, TraceParent, TraceParentError,

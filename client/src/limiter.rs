@@ -8,9 +8,10 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::{BUCKET_COUNT_MAX, KEY_LEN_MAX};
 use waymaker_protocol::{ErrorCode, Items, NamespaceKind, Request, Response};
 
-use crate::claim::{check_len, check_positive};
+use crate::allowance::Allowance;
 use crate::error::{Error, Result, retry_after};
-use crate::hold::Key;
+use crate::key::Key;
+use crate::request::check::{check_len, check_positive};
 use crate::space::Space;
 
 /// A bucket of tokens, from [`Client::limiter`](crate::Client::limiter).
@@ -56,15 +57,6 @@ struct Bucket {
 pub struct Cost {
     bucket: Bucket,
     cost: u32,
-}
-
-/// Fill level of a bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allowance {
-    /// Number of remaining tokens.
-    pub remaining: u64,
-    /// Time until the bucket is full, if no tokens are taken.
-    pub reset_after: Duration,
 }
 
 impl Limiter {
@@ -135,7 +127,7 @@ impl Limiter {
         let bucket = self.bucket.clone();
         let throttled = self
             .space
-            .link(NamespaceKind::Limit)?
+            .handle(NamespaceKind::Limit)?
             .ask(
                 move |number, out| {
                     let throttle = wire::Throttle { bucket: bucket.wire(cost), refund };
@@ -161,7 +153,7 @@ pub(crate) async fn take_all(space: &Space, costs: Vec<Cost>, refund: bool) -> R
         cost.bucket.check()?;
     }
     let throttled = space
-        .link(NamespaceKind::Limit)?
+        .handle(NamespaceKind::Limit)?
         .ask(
             move |number, out| {
                 let mut buffer = Vec::new();

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use waymaker_protocol::limits::{PATH_KEY_LEN_MAX, REASON_LEN_MAX};
 use waymaker_protocol::{LockId, NamespaceKind};
 
-use crate::claim::check_len;
 use crate::error::Result;
-use crate::hold::Key;
+use crate::key::Key;
+use crate::request::check::check_len;
 use crate::snapshot::{FreezeOutcome, HeldLock, ReleasedClaim, WaitingClaim};
 use crate::space::Space;
 
 /// An operator's commands for one of a client's namespaces, from [`Client::operator`](crate::Client::operator).
 ///
-/// The keys depend on the kind of the namespace: plain keys, names of pools, keys of entries, or path keys of a tree.
+/// The keys depend on the kind of the namespace: plain keys, names of pools, keys of registrations, or path keys of a tree.
 ///
 /// ```
 /// # use waymaker_client::NamespaceKind;
@@ -66,7 +66,7 @@ impl Operator {
     /// [`Client::list`]: crate::Client::list
     pub async fn list(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<HeldLock>> {
         check_len("prefix", prefix.as_ref(), 0, PATH_KEY_LEN_MAX)?;
-        self.space.link(self.kind)?.list(prefix.as_ref().into()).await
+        self.space.handle(self.kind)?.list(prefix.as_ref().into()).await
     }
 
     /// Returns all claims that wait for keys that begin with `prefix`, or for a path or paths below it, as
@@ -79,7 +79,7 @@ impl Operator {
     /// [`Client::list_waiting`]: crate::Client::list_waiting
     pub async fn list_waiting(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<WaitingClaim>> {
         check_len("prefix", prefix.as_ref(), 0, PATH_KEY_LEN_MAX)?;
-        self.space.link(self.kind)?.list_waiting(prefix.as_ref().into()).await
+        self.space.handle(self.kind)?.list_waiting(prefix.as_ref().into()).await
     }
 
     /// Ends the claim with this id, regardless of its owner and its key. The reason has at most 256 bytes. The holder
@@ -92,7 +92,7 @@ impl Operator {
     /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
     pub async fn force_release(&self, id: LockId, reason: impl AsRef<[u8]>) -> Result<ReleasedClaim> {
         check_len("reason", reason.as_ref(), 0, REASON_LEN_MAX)?;
-        self.space.link(self.kind)?.force_release(id, reason.as_ref().into()).await
+        self.space.handle(self.kind)?.force_release(id, reason.as_ref().into()).await
     }
 
     /// Stops new grants of all keys that begin with `prefix`, until the prefix is thawed. Holds stay held and can be
@@ -121,6 +121,6 @@ impl Operator {
     async fn set_frozen(&self, prefix: &[u8], thaw: bool) -> Result<FreezeOutcome> {
         check_len("prefix", prefix, 0, PATH_KEY_LEN_MAX)?;
         check_len("reason", &self.reason, 0, REASON_LEN_MAX)?;
-        self.space.link(self.kind)?.freeze(prefix.into(), thaw, self.reason.clone()).await
+        self.space.handle(self.kind)?.freeze(prefix.into(), thaw, self.reason.clone()).await
     }
 }

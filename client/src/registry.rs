@@ -7,10 +7,11 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, OWNER_LEN_MAX, TYPE_LEN_MAX, VALUE_LEN_MAX};
 use waymaker_protocol::{LockId, NamespaceKind, Request, Response};
 
-use crate::claim::{check_len, lease_milliseconds};
 use crate::error::Result;
-use crate::hold::Key;
-use crate::space::{Shared, Space};
+use crate::handle::Handle;
+use crate::key::Key;
+use crate::request::check::{check_len, lease_milliseconds};
+use crate::space::Space;
 
 /// Registrations that name the owner of a key, from [`Client::registry`](crate::Client::registry) or
 /// [`Client::lazy`](crate::Client::lazy).
@@ -19,7 +20,7 @@ use crate::space::{Shared, Space};
 /// again or by a heartbeat. The server does not check who claims to be the owner. Callers never wait for a key that
 /// has another owner.
 ///
-/// In a registry, an entry ends when its lease expires. A lazy entry stays until another owner takes the key, some
+/// In a registry, a registration ends when its lease expires. A lazy registration stays until another owner takes the key, some
 /// time after the lease expired.
 ///
 /// ```
@@ -27,11 +28,11 @@ use crate::space::{Shared, Space};
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
 /// use waymaker_client::Readable;
 /// let lease = Duration::from_secs(30);
-/// let printer = client.registry().entry("printer/2").owner("host-7").value("10.0.0.7:631").type_name("printer");
+/// let printer = client.registry().registration("printer/2").owner("host-7").value("10.0.0.7:631").type_name("printer");
 /// printer.register(lease).await?;
 /// printer.heartbeat(lease).await?;
-/// for entry in client.registry().list_type("printer").await? {
-///     println!("{} is at {}", Readable(&entry.key), Readable(&entry.value));
+/// for found in client.registry().list_type("printer").await? {
+///     println!("{} is at {}", Readable(&found.key), Readable(&found.value));
 /// }
 /// printer.unregister().await?;
 /// # Ok(())
@@ -43,7 +44,7 @@ pub struct Registry {
     kind: NamespaceKind,
 }
 
-/// One entry, as its owner wants it. By default the owner is the client's owner, and the value and the type are
+/// A registration, as its owner wants it. By default the owner is the client's owner, and the value and the type are
 /// empty.
 #[derive(Clone, Debug)]
 pub struct Registration {
@@ -54,25 +55,25 @@ pub struct Registration {
     type_name: Key,
 }
 
-/// Confirmation that the entry belongs to the caller.
+/// Confirmation that the registration belongs to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registered {
-    /// Id of the entry, which stays the same until the owner changes.
+    /// Id of the registration, which stays the same until the owner changes.
     pub id: LockId,
-    /// Fence of the entry, which rises by one with each new owner.
+    /// Fence of the registration, which rises by one with each new owner.
     pub fence: u64,
     /// Remaining lease; `None` if the lease has expired.
     pub remaining: Option<Duration>,
     /// Time since the lease expired; `None` if it has not expired.
     pub overdue: Option<Duration>,
-    /// Whether the entry already belonged to this owner.
+    /// Whether the registration already belonged to this owner.
     pub renewed: bool,
 }
 
-/// One entry, in its state at the time of the response.
+/// State of one registration, at the time of the server's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegistryEntry {
-    /// Id of the entry, which stays the same until the owner changes.
+pub struct RegistrationStatus {
+    /// Id of the registration, which stays the same until the owner changes.
     pub id: LockId,
     /// Fence of the owner.
     pub fence: u64,
@@ -82,9 +83,9 @@ pub struct RegistryEntry {
     pub remaining: Option<Duration>,
     /// Time since the lease expired; `None` if it has not expired. Other owners may take the key after five seconds.
     pub overdue: Option<Duration>,
-    /// Key of the entry.
+    /// Registered key.
     pub key: Vec<u8>,
-    /// Owner of the entry.
+    /// Owner of the registration.
     pub owner: Vec<u8>,
     /// Value that the owner set.
     pub value: Vec<u8>,
@@ -92,9 +93,9 @@ pub struct RegistryEntry {
     pub type_name: Vec<u8>,
 }
 
-/// Length or end of an entry's lease.
+/// Length or end of a registration's lease.
 #[derive(Clone, Copy)]
-struct EntryLease {
+struct RegistrationLease {
     ms: i64,
     absolute: bool,
 }
@@ -104,8 +105,8 @@ impl Registry {
         Self { space, kind }
     }
 
-    /// Returns a handle for the entry of this key, to register, renew or remove it.
-    pub fn entry(&self, key: impl AsRef<[u8]>) -> Registration {
+    /// Returns a handle for the registration of this key, to make, renew or remove it.
+    pub fn registration(&self, key: impl AsRef<[u8]>) -> Registration {
         Registration {
             registry: self.clone(),
             key: key.as_ref().into(),
@@ -115,17 +116,17 @@ impl Registry {
         }
     }
 
-    /// Returns the entry of this key, if there is one.
+    /// Returns the registration of this key, if there is one.
     ///
     /// # Errors
     ///
     /// [`Error::Refused`](crate::Error::Refused) for a key that is too long,
     /// [`Error::Unavailable`](crate::Error::Unavailable),
     /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
-    pub async fn look_up(&self, key: impl AsRef<[u8]>) -> Result<Option<RegistryEntry>> {
+    pub async fn look_up(&self, key: impl AsRef<[u8]>) -> Result<Option<RegistrationStatus>> {
         check_len("key", key.as_ref(), 0, KEY_LEN_MAX)?;
         let key = Key::from(key.as_ref());
-        self.link()?
+        self.handle()?
             .ask(
                 move |number, out| Request::LookUp(wire::LookUp { key: &key }).encode(number, out),
                 |response| match response {
@@ -136,27 +137,27 @@ impl Registry {
             .await
     }
 
-    /// Returns all entries, in no particular order. Reads them page by page, as [`Client::list`](crate::Client::list)
+    /// Returns all registrations, in no particular order. Reads them page by page, as [`Client::list`](crate::Client::list)
     /// does.
     ///
     /// # Errors
     ///
     /// As [`Registry::look_up`].
-    pub async fn list(&self) -> Result<Vec<RegistryEntry>> {
-        self.list_entries(None).await
+    pub async fn list(&self) -> Result<Vec<RegistrationStatus>> {
+        self.list_registrations(None).await
     }
 
-    /// Returns all entries of exactly this type.
+    /// Returns all registrations of exactly this type.
     ///
     /// # Errors
     ///
     /// As [`Registry::look_up`].
-    pub async fn list_type(&self, type_name: impl AsRef<[u8]>) -> Result<Vec<RegistryEntry>> {
+    pub async fn list_type(&self, type_name: impl AsRef<[u8]>) -> Result<Vec<RegistrationStatus>> {
         check_len("type", type_name.as_ref(), 0, TYPE_LEN_MAX)?;
-        self.list_entries(Some(type_name.as_ref().into())).await
+        self.list_registrations(Some(type_name.as_ref().into())).await
     }
 
-    async fn list_entries(&self, type_name: Option<Key>) -> Result<Vec<RegistryEntry>> {
+    async fn list_registrations(&self, type_name: Option<Key>) -> Result<Vec<RegistrationStatus>> {
         let encode = move |cursor, number, out: &mut Vec<u8>| {
             let list = wire::ListEntries {
                 cursor,
@@ -172,16 +173,16 @@ impl Registry {
             }
             _ => None,
         };
-        self.link()?.ask_all(encode, read).await
+        self.handle()?.ask_all(encode, read).await
     }
 
-    fn link(&self) -> Result<Arc<Shared>> {
-        self.space.link(self.kind)
+    fn handle(&self) -> Result<Arc<Handle>> {
+        self.space.handle(self.kind)
     }
 }
 
 impl Registration {
-    /// Sets the owner of the entry, 1 to 256 bytes.
+    /// Sets the owner of the registration, 1 to 256 bytes.
     #[must_use]
     pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Self {
         self.owner = owner.as_ref().into();
@@ -195,7 +196,7 @@ impl Registration {
         self
     }
 
-    /// Sets the type of the registered thing, at most 256 bytes. Entries can be listed by type.
+    /// Sets the type of the registered thing, at most 256 bytes. Registrations can be listed by type.
     #[must_use]
     pub fn type_name(mut self, type_name: impl AsRef<[u8]>) -> Self {
         self.type_name = type_name.as_ref().into();
@@ -213,7 +214,7 @@ impl Registration {
     /// [`Error::Unavailable`](crate::Error::Unavailable),
     /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
     pub async fn register(&self, lease: Duration) -> Result<Registered> {
-        self.send(EntryLease::lasting(lease)?, false).await
+        self.send(RegistrationLease::lasting(lease)?, false).await
     }
 
     /// Registers this owner until `end`, by the wall clock of the server.
@@ -222,29 +223,29 @@ impl Registration {
     ///
     /// As [`Registration::register`].
     pub async fn register_until(&self, end: SystemTime) -> Result<Registered> {
-        self.send(EntryLease::until(end), false).await
+        self.send(RegistrationLease::until(end), false).await
     }
 
-    /// Renews an existing entry, like [`Registration::register`].
+    /// Renews an existing registration, like [`Registration::register`].
     ///
     /// # Errors
     ///
     /// As [`Registration::register`], and [`Error::Refused`](crate::Error::Refused) with `not_found` if the key has no
-    /// entry.
+    /// registration.
     pub async fn heartbeat(&self, lease: Duration) -> Result<Registered> {
-        self.send(EntryLease::lasting(lease)?, true).await
+        self.send(RegistrationLease::lasting(lease)?, true).await
     }
 
-    /// Renews an existing entry until `end`, by the wall clock of the server.
+    /// Renews an existing registration until `end`, by the wall clock of the server.
     ///
     /// # Errors
     ///
     /// As [`Registration::heartbeat`].
     pub async fn heartbeat_until(&self, end: SystemTime) -> Result<Registered> {
-        self.send(EntryLease::until(end), true).await
+        self.send(RegistrationLease::until(end), true).await
     }
 
-    /// Removes the entry. Returns `true` if the entry belonged to another owner whose lease had expired long enough
+    /// Removes the registration. Returns `true` if the registration belonged to another owner whose lease had expired long enough
     /// ago.
     ///
     /// # Errors
@@ -254,7 +255,7 @@ impl Registration {
         self.check()?;
         let (key, owner) = (self.key.clone(), self.owner.clone());
         self.registry
-            .link()?
+            .handle()?
             .ask(
                 move |number, out| {
                     Request::Unregister(wire::Unregister { key: &key, owner: &owner }).encode(number, out);
@@ -267,11 +268,11 @@ impl Registration {
             .await
     }
 
-    async fn send(&self, lease: EntryLease, is_heartbeat: bool) -> Result<Registered> {
+    async fn send(&self, lease: RegistrationLease, is_heartbeat: bool) -> Result<Registered> {
         self.check()?;
         let Self { key, owner, value, type_name, .. } = self.clone();
         self.registry
-            .link()?
+            .handle()?
             .ask(
                 move |number, out| {
                     let register = wire::Register {
@@ -306,7 +307,7 @@ impl Registration {
     }
 }
 
-impl EntryLease {
+impl RegistrationLease {
     fn lasting(lease: Duration) -> Result<Self> {
         lease_milliseconds(lease)?;
         // A registration may last longer than a lock. A fraction of a millisecond is rounded up, as everywhere.
@@ -330,18 +331,18 @@ impl From<wire::Registered> for Registered {
     }
 }
 
-impl From<wire::Entry<'_>> for RegistryEntry {
-    fn from(entry: wire::Entry<'_>) -> Self {
+impl From<wire::Entry<'_>> for RegistrationStatus {
+    fn from(found: wire::Entry<'_>) -> Self {
         Self {
-            id: entry.id,
-            fence: entry.fence,
-            age: Duration::from_millis(entry.age_ms),
-            remaining: left(entry.remaining_ms),
-            overdue: overdue(entry.remaining_ms),
-            key: entry.key.to_vec(),
-            owner: entry.owner.to_vec(),
-            value: entry.value.to_vec(),
-            type_name: entry.type_name.to_vec(),
+            id: found.id,
+            fence: found.fence,
+            age: Duration::from_millis(found.age_ms),
+            remaining: left(found.remaining_ms),
+            overdue: overdue(found.remaining_ms),
+            key: found.key.to_vec(),
+            owner: found.owner.to_vec(),
+            value: found.value.to_vec(),
+            type_name: found.type_name.to_vec(),
         }
     }
 }

@@ -6,123 +6,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::mpsc;
 use waymaker_protocol::limits::NAMESPACE_LEN_MAX;
-use waymaker_protocol::{LockId, NamespaceKind, Readable, Response};
+use waymaker_protocol::{NamespaceKind, Readable, Welcome};
 
-use crate::claim::check_len;
 use crate::clock::Clock;
 use crate::connection;
+use crate::connection::link::Target;
 use crate::error::{Error, Result};
-use crate::hold::Key;
-use crate::job::{Ask, Command, Job};
+use crate::handle::Handle;
 use crate::lane::SessionOptions;
-use crate::link::Target;
-use crate::need::Need;
-use crate::reply::Reply;
-use crate::shared_session::{Member, SharedSession};
-use crate::spread::Layout;
-
-/// State that all handles and guards of one connection share.
-pub(crate) struct Shared {
-    commands: mpsc::UnboundedSender<Command>,
-    pub(crate) clock: Arc<dyn Clock>,
-    token_next: AtomicU64,
-}
-
-impl Shared {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> (Arc<Self>, mpsc::UnboundedReceiver<Command>) {
-        let (commands, receiver) = mpsc::unbounded_channel();
-        (Arc::new(Self { commands, clock, token_next: AtomicU64::new(0) }), receiver)
-    }
-
-    pub(crate) fn submit(&self, job: Job) -> Result<()> {
-        self.command(Command::Submit(job))
-    }
-
-    /// Ends the claim with this id, even if it belongs to another client.
-    pub(crate) async fn release(&self, id: LockId, key: Option<Key>) -> Result<bool> {
-        let (reply, answer) = Reply::channel();
-        let (take_up_number, is_own) = (None, false);
-        self.submit(Job::Release { id, key, by_guard: false, take_up_number, is_own, reply })?;
-        answer.await.unwrap_or(Err(Error::Closed))
-    }
-
-    pub(crate) fn command(&self, command: Command) -> Result<()> {
-        self.commands.send(command).map_err(|_| Error::Closed)
-    }
-
-    /// Returns the callback through which other connections of the client inform this one.
-    pub(crate) fn member(&self) -> Member {
-        // A weak sender, so that the connection ends when its last guard and handle are dropped.
-        let commands = self.commands.downgrade();
-        Member::new(move |id| {
-            commands.upgrade().is_some_and(|commands| commands.send(Command::SessionGone { id }).is_ok())
-        })
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.commands.is_closed()
-    }
-
-    pub(crate) fn next_token(&self) -> u64 {
-        self.token_next.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Sends the request that `encode` writes, and returns the value that `read` makes of the response.
-    pub(crate) async fn ask<T: Send + 'static>(
-        &self,
-        encode: impl Fn(u32, &mut Vec<u8>) + Send + 'static,
-        read: impl Fn(Response<'_>) -> Option<T> + Send + 'static,
-    ) -> Result<T> {
-        self.ask_with(None, encode, read).await
-    }
-
-    /// Like [`Shared::ask`], but refuses the request if the server lacks the required capability.
-    pub(crate) async fn ask_with<T: Send + 'static>(
-        &self,
-        need: Option<Need>,
-        encode: impl Fn(u32, &mut Vec<u8>) + Send + 'static,
-        read: impl Fn(Response<'_>) -> Option<T> + Send + 'static,
-    ) -> Result<T> {
-        let (reply, answer) = Reply::channel();
-        self.submit(Job::Ask(Box::new(Ask { need, encode, read, reply })))?;
-        answer.await.unwrap_or(Err(Error::Closed))
-    }
-
-    /// Requests page after page, each with the cursor of the previous page. A cursor of 0 marks the last page.
-    pub(crate) async fn ask_all<T: Send + 'static>(
-        &self,
-        encode: impl Fn(u64, u32, &mut Vec<u8>) + Clone + Send + 'static,
-        read: fn(Response<'_>) -> Option<(u64, Vec<T>)>,
-    ) -> Result<Vec<T>> {
-        self.ask_all_with(None, encode, read).await
-    }
-
-    /// Like [`Shared::ask_all`], but refuses the request if the server lacks the required capability.
-    pub(crate) async fn ask_all_with<T: Send + 'static>(
-        &self,
-        need: Option<Need>,
-        encode: impl Fn(u64, u32, &mut Vec<u8>) + Clone + Send + 'static,
-        read: fn(Response<'_>) -> Option<(u64, Vec<T>)>,
-    ) -> Result<Vec<T>> {
-        let mut all = Vec::new();
-        let mut cursor = 0;
-        loop {
-            let encode = encode.clone();
-            let (next, page) =
-                self.ask_with(need, move |number, out| encode(cursor, number, out), read).await?;
-            all.extend(page);
-            cursor = next;
-            if cursor == 0 {
-                return Ok(all);
-            }
-        }
-    }
-}
+use crate::request::check::check_len;
+use crate::session::Session;
 
 /// Owner of a session's connections. When the last client drops it, they end, except connections that a guard still
 /// needs.
@@ -132,28 +28,28 @@ pub(crate) struct Space {
     options: SessionOptions,
     pub(crate) clock: Arc<dyn Clock>,
     runtime: tokio::runtime::Handle,
-    pub(crate) session: Arc<SharedSession>,
+    pub(crate) session: Arc<Session>,
     /// The first connection.
-    pub(crate) flat: Arc<Shared>,
+    pub(crate) flat: Arc<Handle>,
     /// The other connections, by the number of their kind.
-    others: Mutex<BTreeMap<u8, Arc<Shared>>>,
+    others: Mutex<BTreeMap<u8, Arc<Handle>>>,
 }
 
 impl Space {
-    /// Opens the first connection. Must be called in the runtime in which all connections will live.
+    /// Opens the first connection, and returns the server's welcome. Must be called in the runtime in which all connections will live.
     pub(crate) async fn open(
         target: Target,
         options: SessionOptions,
         clock: Arc<dyn Clock>,
-    ) -> Result<(Arc<Self>, Layout)> {
-        let session = Arc::new(SharedSession::default());
-        let (flat, commands) = Shared::new(Arc::clone(&clock));
+    ) -> Result<(Arc<Self>, Welcome)> {
+        let session = Arc::new(Session::default());
+        let (flat, commands) = Handle::new(Arc::clone(&clock));
         session.enter(flat.member())?;
-        let layout = connection::open(target.clone(), options, &session, &flat, commands).await?;
+        let welcome = connection::open(target.clone(), options, &session, &flat, commands).await?;
         let runtime = tokio::runtime::Handle::current();
         let others = Mutex::default();
         let space = Arc::new(Self { target, options, clock, runtime, session, flat, others });
-        Ok((space, layout))
+        Ok((space, welcome))
     }
 
     /// Returns the server's name for the namespace of this kind.
@@ -163,42 +59,42 @@ impl Space {
 
     /// Returns the connection for this kind. A new connection opens in the background, and its requests wait
     /// meanwhile.
-    pub(crate) fn link(&self, kind: NamespaceKind) -> Result<Arc<Shared>> {
+    pub(crate) fn handle(&self, kind: NamespaceKind) -> Result<Arc<Handle>> {
         if kind == self.target.kind {
             return Ok(Arc::clone(&self.flat));
         }
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(shared) = others.get(&kind.number()) {
-            return Ok(Arc::clone(shared));
+        if let Some(handle) = others.get(&kind.number()) {
+            return Ok(Arc::clone(handle));
         }
         let namespace = self.name_of(kind);
         check_len("namespace", &namespace, 1, NAMESPACE_LEN_MAX)?;
         let target = Target { kind, namespace, ..self.target.clone() };
-        let (shared, commands) = Shared::new(Arc::clone(&self.clock));
-        self.session.enter(shared.member())?;
+        let (handle, commands) = Handle::new(Arc::clone(&self.clock));
+        self.session.enter(handle.member())?;
         let _runtime = self.runtime.enter();
-        if let Err(error) = connection::start(target, self.options, &self.session, &shared, commands) {
+        if let Err(error) = connection::start(target, self.options, &self.session, &handle, commands) {
             self.session.leave();
             return Err(error);
         }
-        others.insert(kind.number(), Arc::clone(&shared));
-        Ok(shared)
+        others.insert(kind.number(), Arc::clone(&handle));
+        Ok(handle)
     }
 
     /// Returns all open connections.
-    pub(crate) fn links(&self) -> Vec<Arc<Shared>> {
+    pub(crate) fn handles(&self) -> Vec<Arc<Handle>> {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         std::iter::once(&self.flat).chain(others.values()).map(Arc::clone).collect()
     }
 
     /// Returns the connections that may have holds. Buckets have no holders.
-    pub(crate) fn holding_links(&self) -> Vec<Arc<Shared>> {
+    pub(crate) fn holding_handles(&self) -> Vec<Arc<Handle>> {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let holding = others.iter().filter(|(kind, _)| **kind != NamespaceKind::Limit.number());
-        std::iter::once(&self.flat).chain(holding.map(|(_, link)| link)).map(Arc::clone).collect()
+        std::iter::once(&self.flat).chain(holding.map(|(_, handle)| handle)).map(Arc::clone).collect()
     }
 
-    /// Returns the client's owner, the default for claims and entries.
+    /// Returns the client's owner, the default for claims and registrations.
     pub(crate) fn owner(&self) -> &[u8] {
         &self.target.owner
     }

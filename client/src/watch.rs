@@ -7,61 +7,10 @@ use tokio::sync::watch;
 use waymaker_protocol::Readable;
 
 use crate::error::{Error, Result};
-use crate::hold::Key;
-use crate::job::{Command, Job};
-use crate::reply::Reply;
-use crate::space::Shared;
-
-/// The state of a key: held or free.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyState {
-    /// The key is held.
-    Held {
-        /// The newest fence of the key.
-        fence: u64,
-        /// Newest holder. `None` if the key was already held when the watch began; [`Client::inspect`] returns the
-        /// holder.
-        ///
-        /// [`Client::inspect`]: crate::Client::inspect
-        holder: Option<KeyHolder>,
-    },
-    /// The key is free.
-    Free {
-        /// The newest fence of the key.
-        fence: u64,
-    },
-}
-
-/// Holder of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyHolder {
-    /// Whether the key is shared with other readers.
-    pub shared: bool,
-    /// Owner; may be empty.
-    pub owner: Vec<u8>,
-}
-
-impl KeyState {
-    /// Returns whether the key is held.
-    pub fn is_held(&self) -> bool {
-        matches!(self, Self::Held { .. })
-    }
-
-    /// Returns the newest fence of the key.
-    pub fn fence(&self) -> u64 {
-        match self {
-            Self::Held { fence, .. } | Self::Free { fence } => *fence,
-        }
-    }
-
-    /// Returns whether this is the same state, and includes the holder if `other` does.
-    pub(crate) fn tells_as_much_as(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Held { fence, .. }, Self::Held { fence: newer, holder: None }) => fence == newer,
-            _ => self == other,
-        }
-    }
-}
+use crate::handle::{Command, Handle};
+use crate::key::{Key, KeyState};
+use crate::request::job::{Job, Listener, WatchJob};
+use crate::request::reply::Reply;
 
 /// A watched key: reports its current state, then each change.
 ///
@@ -83,48 +32,18 @@ pub struct Watch {
     key: Key,
     token: u64,
     states: watch::Receiver<Option<KeyState>>,
-    shared: Arc<Shared>,
-}
-
-/// A watch that the server has not confirmed yet.
-pub(crate) struct WatchJob {
-    pub(crate) token: u64,
-    pub(crate) key: Key,
-    /// Destination of the states, until the lane has taken it.
-    pub(crate) listener: Option<Listener>,
-    /// Present if a caller waits for the watch to begin.
-    pub(crate) reply: Reply<()>,
-}
-
-/// Destination of the states of a watched key.
-pub(crate) struct Listener(watch::Sender<Option<KeyState>>);
-
-impl Listener {
-    pub(crate) fn new(states: watch::Sender<Option<KeyState>>) -> Self {
-        Self(states)
-    }
-
-    /// Reports this state, unless the listener knows it already.
-    pub(crate) fn tell(&self, state: KeyState) {
-        self.0.send_if_modified(|known| match known {
-            Some(known) if known.tells_as_much_as(&state) => false,
-            _ => {
-                *known = Some(state);
-                true
-            }
-        });
-    }
+    handle: Arc<Handle>,
 }
 
 impl Watch {
-    pub(crate) async fn begin(shared: Arc<Shared>, key: Key) -> Result<Self> {
+    pub(crate) async fn begin(handle: Arc<Handle>, key: Key) -> Result<Self> {
         let (sender, states) = watch::channel(None);
         let (reply, answer) = Reply::channel();
-        let token = shared.next_token();
+        let token = handle.next_token();
         let job = WatchJob { token, key: key.clone(), listener: Some(Listener::new(sender)), reply };
         // From here on, dropping `watch` withdraws the request.
-        let watch = Self { key, token, states, shared };
-        watch.shared.submit(Job::Watch(job))?;
+        let watch = Self { key, token, states, handle };
+        watch.handle.submit(Job::Watch(job))?;
         answer.await.unwrap_or(Err(Error::Closed))?;
         Ok(watch)
     }
@@ -149,7 +68,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         // Without the connection task there is no watch to end.
-        let _ = self.shared.command(Command::Unwatch { token: self.token });
+        let _ = self.handle.command(Command::Unwatch { token: self.token });
     }
 }
 

@@ -1,9 +1,8 @@
 //! `completions`: completion scripts for shells.
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::command_line::CommandLine;
 use crate::exit::Exit;
 use crate::output::print;
 
@@ -32,16 +31,16 @@ pub(crate) struct CompletionsArguments {
     shell: Shell,
 }
 
-pub(crate) fn run(arguments: &CompletionsArguments) -> Exit {
+/// Prints the script for all commands of the command line, except hidden ones.
+pub(crate) fn run(arguments: &CompletionsArguments, all: &Command) -> Exit {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut visible(), NAME, &mut script);
+    clap_complete::generate(arguments.shell, &mut visible(all), NAME, &mut script);
     print(&String::from_utf8_lossy(&script));
     Exit::Success
 }
 
 /// Returns the command line without hidden commands, which scripts would offer.
-fn visible() -> Command {
-    let all = CommandLine::command();
+fn visible(all: &Command) -> Command {
     let subcommands = all.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).cloned();
     Command::new(NAME)
         .version(env!("CARGO_PKG_VERSION"))

@@ -43,6 +43,7 @@ mod watchdog;
 
 use std::process::ExitCode;
 
+use clap::CommandFactory;
 use command_line::{Command, CommandLine};
 use exit::Exit;
 use output::complain;
@@ -67,7 +68,7 @@ fn run(line: CommandLine) -> Exit {
         Command::Restore(arguments) => return backup::run_restore(arguments),
         Command::Tls { command } => return tls::run(command),
         Command::Tokens { command } => return tokens::run(command),
-        Command::Completions(arguments) => return completions::run(arguments),
+        Command::Completions(arguments) => return completions::run(arguments, &CommandLine::command()),
         Command::Schema(arguments) => return schema::run(arguments),
         _ => {}
     }

@@ -111,10 +111,11 @@ async fn set(connection: &Connection, arguments: &SetArguments) -> Exit {
         Err(exit) => return exit,
     };
     let name = text::bytes(&arguments.name);
-    let entry = run.client.registry().entry(name);
-    let entry = entry.value(text::bytes(&arguments.value)).type_name(text::bytes(&arguments.type_name));
+    let registration = run.client.registry().registration(name);
+    let registration =
+        registration.value(text::bytes(&arguments.value)).type_name(text::bytes(&arguments.type_name));
     let interrupted = tokio::select! {
-        registered = entry.register(arguments.ttl) => match registered {
+        registered = registration.register(arguments.ttl) => match registered {
             Ok(_) => None,
             Err(error) => {
                 run.end().await;
@@ -127,20 +128,20 @@ async fn set(connection: &Connection, arguments: &SetArguments) -> Exit {
         Some(exit) => exit,
         None => tokio::select! {
             exit = stay(arguments, &mut run.signals) => exit,
-            never = renew(&entry, name, arguments.ttl) => match never {},
+            never = renew(&registration, name, arguments.ttl) => match never {},
         },
     };
-    remove(&entry, name).await;
+    remove(&registration, name).await;
     run.end().await;
     exit
 }
 
 /// Renews the registration without end, and registers it again if it has expired. Prints a note when renewals begin to fail.
-async fn renew(entry: &Registration, name: &[u8], ttl: Duration) -> std::convert::Infallible {
+async fn renew(registration: &Registration, name: &[u8], ttl: Duration) -> std::convert::Infallible {
     let mut is_renewed = true;
     loop {
         tokio::time::sleep(ttl / BEATS_PER_LEASE).await;
-        let renewed = entry.register(ttl).await;
+        let renewed = registration.register(ttl).await;
         if let Err(error) = &renewed
             && is_renewed
         {
@@ -194,8 +195,8 @@ fn stop_warning(arguments: &SetArguments) -> String {
 }
 
 /// Removes the registration if it still exists and belongs to this owner.
-async fn remove(entry: &Registration, name: &[u8]) {
-    match entry.unregister().await {
+async fn remove(registration: &Registration, name: &[u8]) {
+    match registration.unregister().await {
         Ok(_) | Err(Error::NotOwner(_) | Error::Refused { code: ErrorCode::NotFound, .. }) => {}
         Err(error) => {
             note(&format!(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use schemars::JsonSchema;
 use serde::Serialize;
-use waymaker_client::{Client, Error, ErrorCode, RegistryEntry, Result};
+use waymaker_client::{Client, Error, ErrorCode, RegistrationStatus, Result};
 
 use crate::connection::{Connection, connect, request_about};
 use crate::exit::{self, Exit, Use};
@@ -214,12 +214,12 @@ fn registry(client: &Client, lazy: bool) -> waymaker_client::Registry {
 pub(crate) async fn list(connection: &Connection, arguments: &ListArguments) -> Result<Exit> {
     let client = connect(connection).await?;
     let registry = registry(&client, arguments.lazy);
-    let mut entries = match &arguments.type_name {
+    let mut registrations = match &arguments.type_name {
         Some(type_name) => registry.list_type(text::bytes(type_name)).await?,
         None => registry.list().await?,
     };
-    entries.sort_by(|left, right| left.key.cmp(&right.key));
-    show(|| table(&entries), entries.iter().map(object));
+    registrations.sort_by(|left, right| left.key.cmp(&right.key));
+    show(|| table(&registrations), registrations.iter().map(object));
     client.close().await?;
     Ok(Exit::Success)
 }
@@ -227,10 +227,10 @@ pub(crate) async fn list(connection: &Connection, arguments: &ListArguments) -> 
 pub(crate) async fn get(connection: &Connection, arguments: &GetArguments) -> Result<Exit> {
     let client = connect(connection).await?;
     let key = text::bytes(&arguments.key);
-    let entry = registry(&client, arguments.lazy).look_up(key).await?;
+    let registration = registry(&client, arguments.lazy).look_up(key).await?;
     client.close().await?;
-    let Some(entry) = entry else { return Ok(not_registered(key)) };
-    show(|| table(std::slice::from_ref(&entry)), [object(&entry)]);
+    let Some(registration) = registration else { return Ok(not_registered(key)) };
+    show(|| table(std::slice::from_ref(&registration)), [object(&registration)]);
     Ok(Exit::Success)
 }
 
@@ -240,8 +240,8 @@ fn not_registered(key: &[u8]) -> Exit {
 
 async fn remove(client: &Client, connection: &Connection, arguments: &RemoveArguments) -> Result<Exit> {
     let key = text::bytes(&arguments.key);
-    let entry = registry(client, arguments.lazy).entry(key).owner(connection.lasting_owner());
-    match entry.unregister().await {
+    let registration = registry(client, arguments.lazy).registration(key).owner(connection.lasting_owner());
+    match registration.unregister().await {
         Err(Error::Refused { code: ErrorCode::NotFound, .. }) => return Ok(not_registered(key)),
         removed => removed?,
     };
@@ -253,9 +253,10 @@ async fn remove(client: &Client, connection: &Connection, arguments: &RemoveArgu
 
 async fn set(client: &Client, connection: &Connection, arguments: &SetArguments) -> Result<Exit> {
     let key = text::bytes(&arguments.key);
-    let entry = registry(client, arguments.lazy).entry(key);
-    let entry = entry.value(text::bytes(&arguments.value)).type_name(text::bytes(&arguments.type_name));
-    let registered = entry.owner(connection.lasting_owner()).register(arguments.ttl).await?;
+    let registration = registry(client, arguments.lazy).registration(key);
+    let registration =
+        registration.value(text::bytes(&arguments.value)).type_name(text::bytes(&arguments.type_name));
+    let registered = registration.owner(connection.lasting_owner()).register(arguments.ttl).await?;
     let sentence = || {
         let state = if registered.renewed { "renewed" } else { "registered" };
         let (key, left) = (text::printable(key), text::time(registered.remaining));
@@ -274,38 +275,38 @@ async fn set(client: &Client, connection: &Connection, arguments: &SetArguments)
     Ok(Exit::Success)
 }
 
-fn table(entries: &[RegistryEntry]) -> String {
+fn table(registrations: &[RegistrationStatus]) -> String {
     let title = ["KEY", "TYPE", "OWNER", "FENCE", "AGE", "LEFT", "VALUE"];
-    let rows = entries.iter().map(|entry| {
+    let rows = registrations.iter().map(|registration| {
         [
-            text::printable(&entry.key),
-            text::printable(&entry.type_name),
-            text::printable(&entry.owner),
-            entry.fence.to_string(),
-            text::time(Some(entry.age)),
-            entry.overdue.map_or_else(
-                || text::time(entry.remaining),
+            text::printable(&registration.key),
+            text::printable(&registration.type_name),
+            text::printable(&registration.owner),
+            registration.fence.to_string(),
+            text::time(Some(registration.age)),
+            registration.overdue.map_or_else(
+                || text::time(registration.remaining),
                 |overdue| format!("expired {} ago", text::time(Some(overdue))),
             ),
-            text::printable(&entry.value),
+            text::printable(&registration.value),
         ]
     });
     text::table(title, rows)
 }
 
-fn object(entry: &RegistryEntry) -> RegistrationObject {
-    let (key, key_hex) = text::json(&entry.key);
-    let (owner, owner_hex) = text::json(&entry.owner);
-    let (r#type, type_hex) = text::json(&entry.type_name);
-    let (value, value_hex) = text::json(&entry.value);
+fn object(registration: &RegistrationStatus) -> RegistrationObject {
+    let (key, key_hex) = text::json(&registration.key);
+    let (owner, owner_hex) = text::json(&registration.owner);
+    let (r#type, type_hex) = text::json(&registration.type_name);
+    let (value, value_hex) = text::json(&registration.value);
     RegistrationObject {
         key,
         key_hex,
-        id: entry.id.to_string(),
-        fence: entry.fence,
-        age_ms: text::milliseconds(entry.age),
-        remaining_ms: entry.remaining.map(text::milliseconds),
-        overdue_ms: entry.overdue.map(text::milliseconds),
+        id: registration.id.to_string(),
+        fence: registration.fence,
+        age_ms: text::milliseconds(registration.age),
+        remaining_ms: registration.remaining.map(text::milliseconds),
+        overdue_ms: registration.overdue.map(text::milliseconds),
         owner,
         owner_hex,
         r#type,

@@ -2,9 +2,9 @@
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Header};
-use sha2::{Digest, Sha256};
 
-use super::JwtRefusal;
+use super::refusal::JwtRefusal;
+use crate::identity::JwtTrust;
 use crate::limits::{JWK_COUNT_MAX, JWKS_LEN_MAX, RSA_BITS_MAX};
 
 /// Maximum length of an RSA modulus as base64 without padding.
@@ -41,16 +41,6 @@ pub enum JwksError {
     NoKey,
 }
 
-/// Digest of the key that verified a token, and of the settings: issuer, audience and names of claims.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JwtTrust([u8; 32]);
-
-impl JwtTrust {
-    fn new(jwk: &Jwk, settings: &[&str]) -> Result<Self, serde_json::Error> {
-        Ok(Self(Sha256::digest(serde_json::to_vec(&(jwk, settings))?).into()))
-    }
-}
-
 /// Keys that can verify tokens.
 #[derive(Debug)]
 pub(super) struct Keys(Vec<Key>);
@@ -85,7 +75,7 @@ impl Keys {
             }
             let key = DecodingKey::from_jwk(&jwk)
                 .map_err(|error| JwksError::Key { index, reason: error.to_string() })?;
-            let trust = JwtTrust::new(&jwk, settings)?;
+            let trust = JwtTrust::digest(&serde_json::to_vec(&(&jwk, settings))?);
             keys.push(Key { id: jwk.common.key_id, algorithms, key, trust });
         }
         if keys.is_empty() { Err(JwksError::NoKey) } else { Ok(Self(keys)) }

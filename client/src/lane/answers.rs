@@ -11,15 +11,15 @@ use super::Lane;
 use super::holds::ReportedBy;
 use super::requests::arm_wait;
 use super::window::{Pending, Sequence};
-use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::deadline::Anchor;
-use crate::enqueue::QueuePlace;
 use crate::error::{Error, Result};
-use crate::grant::Grant;
-use crate::job::{AcquireJob, Job};
+use crate::key::{KeyHolder, KeyState};
 use crate::loss::LossReason;
-use crate::watch::{KeyHolder, KeyState};
+use crate::request::claim::Wait;
+use crate::request::grant::Grant;
+use crate::request::job::{AcquireJob, Job};
+use crate::request::queue_place::QueuePlace;
 
 impl Lane {
     pub(super) fn handle_event(&mut self, number: u32, event: Event<'_>, now: BootTime) -> Result<()> {
@@ -43,7 +43,7 @@ impl Lane {
             Event::TakenUp { id } => self.superseded(id, Some(number)),
             Event::Ping => Pong.encode(0, &mut self.out),
             Event::SessionExpired => {
-                self.common.gone(self.welcome.session_id);
+                self.session.gone(self.welcome.session_id);
                 self.session_gone();
                 return Err(Error::disconnected("the session expired"));
             }
@@ -64,7 +64,7 @@ impl Lane {
         {
             // The server did nothing; the request is repeated in the new session.
             self.window.put_back(sequence, pending);
-            self.common.gone(self.welcome.session_id);
+            self.session.gone(self.welcome.session_id);
             self.session_gone();
             return Err(Error::disconnected("the session expired"));
         }
@@ -76,7 +76,7 @@ impl Lane {
                 self.granted(job, grant, carried, now);
             }
             (Job::Acquire(job), Response::GrantedKeys(granted)) if !granted.keys.is_empty() => {
-                let grant = Grant::several(&job.claim, sequence.number(), &granted);
+                let grant = Grant::multi_key(&job.claim, sequence.number(), &granted);
                 self.granted(job, grant, carried, now);
             }
             (Job::Acquire(mut job), Response::Error(error)) if is_wait_for_nobody(&job, &error) => {

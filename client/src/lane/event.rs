@@ -2,21 +2,12 @@
 
 use std::time::Duration;
 
-use waymaker_protocol::LockId;
-
 use crate::clock::BootTime;
-use crate::hold::Key;
-use crate::job::Grantee;
+use crate::hold::GuardId;
+use crate::key::Key;
 use crate::loss::{LossCallback, LossReason};
 use crate::one_or_more::OneOrMore;
-
-/// Identifies one guard of a hold. Older guards of the same hold have other numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GuardId {
-    pub(crate) hold: LockId,
-    /// Number of the guard, unique in the lane.
-    pub(crate) number: u64,
-}
+use crate::request::job::Grantee;
 
 /// A change that concerns guards.
 pub(crate) enum Event {

@@ -5,18 +5,19 @@ use std::time::Duration;
 use waymaker_protocol::{ErrorAnswer, LockId};
 
 use super::answers::lost_by;
-use super::event::{Event, GuardId, GuardedHold};
+use super::event::{Event, GuardedHold};
 use super::holds::{Entry, LeaseEnd, Renewal, renew_at};
 use super::requests::arm_wait;
 use super::{Closing, Lane};
-use crate::claim::Lease;
 use crate::clock::BootTime;
 use crate::deadline::{LeaseReport, deadline, margin};
 use crate::error::Error;
-use crate::grant::{Grant, GrantedHold};
-use crate::job::{AcquireJob, ConfirmJob, Job};
+use crate::hold::GuardId;
 use crate::loss::LossReason;
 use crate::one_or_more::OneOrMore;
+use crate::request::claim::Lease;
+use crate::request::grant::{Grant, GrantedHold};
+use crate::request::job::{AcquireJob, ConfirmJob, Job};
 
 /// A shorter grace than this, in milliseconds, is ignored for the local deadline: no keep-alive could be frequent
 /// enough.

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use waymaker_protocol::LockId;
 
-use super::event::{Event, GuardId};
+use super::event::Event;
 use super::timers::{TimerKey, Timers};
 use super::window::Sequence;
 use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline, margin, nanos};
+use crate::hold::GuardId;
 use crate::loss::LossReason;
 
 /// Minimum silence before an unanswered renewal casts doubt on the connection. A lower limit would cut connections to

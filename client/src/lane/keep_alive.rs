@@ -9,8 +9,8 @@ use super::holds::{PATIENCE_MAX, Renewal, patience};
 use super::timers::TimerKey;
 use crate::clock::BootTime;
 use crate::deadline::{LeaseReport, deadline};
-use crate::job::Job;
 use crate::loss::LossReason;
+use crate::request::job::Job;
 
 impl Lane {
     pub(super) fn session_lease(&self) -> Duration {
@@ -32,7 +32,7 @@ impl Lane {
         let deadline = deadline(self.anchor, report, now).max(self.holds.session_deadline);
         self.holds.session_deadline = deadline;
         self.set_deadline_timer(deadline);
-        self.common.kept(self.welcome.session_id, deadline);
+        self.session.kept(self.welcome.session_id, deadline);
     }
 
     fn set_deadline_timer(&mut self, at: BootTime) {
@@ -48,7 +48,7 @@ impl Lane {
             }
         }
         // Other connections may keep the session for longer, so look at the shared deadline.
-        let look_again = self.common.look(now);
+        let look_again = self.session.look(now);
         self.set_deadline_timer(look_again);
     }
 

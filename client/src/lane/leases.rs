@@ -10,8 +10,8 @@ use super::event::Event;
 use super::holds::{LeaseEnd, Renewal, ReportedBy, patience, retry_delay};
 use crate::clock::BootTime;
 use crate::deadline::LeaseReport;
-use crate::job::Job;
 use crate::loss::LossReason;
+use crate::request::job::Job;
 
 impl Lane {
     /// Applies the response to an extend. `carried` says that the server may have decided it before the connection

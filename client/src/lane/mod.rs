@@ -1,8 +1,8 @@
 //! The client's state machine for one lane of a session, without I/O, guards or channels.
 //!
 //! A [`Lane`] receives inputs and decides what to do next. It never reads a clock, opens a socket or sleeps. The task
-//! in `connection.rs` does this for it; in the simulator, the run does. `guarded_lane.rs` sits between the two: it
-//! makes the guards and passes events on to them.
+//! in `connection` does this for it; in the simulator, the run does. `connection::guarded_lane` sits between the two: it
+//! makes the state of guards and passes events on to it.
 //!
 //! ```text
 //!  handles, guards --requests--> submit, release -+                    +--> out (bytes to send)
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A client has one lane for each of its connections. All lanes of a client share one session, through a
-//! [`SharedSession`].
+//! [`Session`].
 //!
 //! This file defines the lane and its inputs. The reactions are in `requests`, `answers`, `grants`, `leases`,
 //! `keep_alive`, `greeting`, `outage` and `reconcile`. They build on parts that are independent of each other:
@@ -68,15 +68,14 @@ use std::time::Duration;
 
 use waymaker_protocol::{ErrorCode, Frame, Response, SessionRequest, Welcome};
 
-use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::deadline::Anchor;
 use crate::error::{Error, Result};
-use crate::job::Job;
-use crate::reply::Reply;
-use crate::shared_session::SharedSession;
-use crate::spread::Layout;
-pub(crate) use event::{Event, GuardId, GuardedHold};
+use crate::request::claim::Wait;
+use crate::request::job::Job;
+use crate::request::reply::Reply;
+use crate::session::Session;
+pub(crate) use event::{Event, GuardedHold};
 pub(crate) use grants::RELEASE_AFTER_BELIEVED_MIN_MS;
 use greeting::Greeting;
 pub(crate) use greeting::Offer;
@@ -102,7 +101,7 @@ pub(crate) struct SessionOptions {
 pub(crate) struct Lane {
     options: SessionOptions,
     /// State of the session that all connections of the client share.
-    common: Arc<SharedSession>,
+    session: Arc<Session>,
     welcome: Welcome,
     /// Whether there is no lane to resume: the session ended on the server, or none was opened yet.
     gone: bool,
@@ -157,10 +156,10 @@ enum Closing {
 impl Lane {
     /// Creates a lane without a connection. It wants a connection, and callers wait for it as at the beginning of an
     /// outage.
-    pub(crate) fn new(options: SessionOptions, common: Arc<SharedSession>, now: BootTime) -> Self {
-        let mut session = Self {
+    pub(crate) fn new(options: SessionOptions, session: Arc<Session>, now: BootTime) -> Self {
+        let mut lane = Self {
             options,
-            common,
+            session,
             welcome: Welcome::default(),
             gone: true,
             requested: None,
@@ -188,19 +187,19 @@ impl Lane {
             left: false,
             out: Vec::new(),
         };
-        session.begin_outage(now);
-        session
+        lane.begin_outage(now);
+        lane
     }
 
-    /// Returns the division of keys that the server last reported.
-    pub(crate) fn layout(&self) -> Layout {
-        Layout { worker_count: self.welcome.worker_count, shard_count: self.welcome.shard_count }
+    /// Returns the newest welcome of the server.
+    pub(crate) fn welcome(&self) -> Welcome {
+        self.welcome
     }
 
     /// Returns the session request for a new connection. `None` while another connection opens the session.
     pub(crate) fn request(&mut self) -> Option<SessionRequest> {
         let lane = (!self.gone).then_some((self.welcome.session_id, self.welcome.lane));
-        self.requested = self.common.request(lane, self.options.lease_ms);
+        self.requested = self.session.request(lane, self.options.lease_ms);
         self.requested
     }
 
@@ -247,7 +246,7 @@ impl Lane {
     /// Returns whether another connection has renewed the session since this one could, so that the session does not
     /// end soon.
     fn is_kept_by_others(&self, now: BootTime) -> bool {
-        let deadline = self.common.deadline();
+        let deadline = self.session.deadline();
         !self.gone && now < deadline && self.holds.session_deadline < deadline
     }
 
@@ -397,7 +396,7 @@ impl Lane {
     pub(crate) fn withdraw_request(&mut self) -> Option<SessionRequest> {
         let requested = self.requested.take();
         if let Some(SessionRequest::New { .. }) = requested {
-            self.common.not_opened();
+            self.session.not_opened();
         }
         requested
     }
@@ -409,7 +408,7 @@ impl Lane {
         if let Some(SessionRequest::Resume { id, .. } | SessionRequest::Join { id }) = requested
             && error.code() == Some(ErrorCode::SessionGone)
         {
-            self.common.gone(id);
+            self.session.gone(id);
             self.session_gone();
             return true;
         }
@@ -442,8 +441,8 @@ impl Lane {
         self.gone = false;
         self.connected = true;
         self.last_received = now;
-        self.common.opened(welcome.session_id, self.session_lease());
-        self.common.served_by(welcome.version, welcome.capabilities);
+        self.session.opened(welcome.session_id, self.session_lease());
+        self.session.served_by(welcome.version, welcome.capabilities);
         self.window.offered = welcome.capabilities.unwrap_or_default();
         // Stamps of another server, or from before a restart, cannot be compared with later stamps.
         self.anchor = Anchor { sent, stamp_ms: welcome.stamp_ms };
@@ -485,7 +484,7 @@ impl Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         if !self.left {
-            self.common.leave();
+            self.session.leave();
         }
     }
 }

@@ -6,11 +6,11 @@ use waymaker_protocol::ErrorCode;
 
 use super::requests::{ANSWER_PATIENCE, arm_wait};
 use super::{Closing, Lane};
-use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::error::{Error, Unavailable};
-use crate::job::Job;
-use crate::reply::Awaited;
+use crate::request::claim::Wait;
+use crate::request::job::Job;
+use crate::request::reply::Awaited;
 
 /// Cause of an uncertain result while the connection still stands.
 const SILENCE: &str = "the server did not respond in time";

@@ -19,9 +19,9 @@ use waymaker_protocol::{Capabilities, Listed, LockId};
 
 use super::{Closing, Lane};
 use crate::clock::BootTime;
-use crate::grant::Grant;
-use crate::job::Job;
-use crate::reply::Reply;
+use crate::request::grant::Grant;
+use crate::request::job::Job;
+use crate::request::reply::Reply;
 
 /// Progress of the comparison.
 #[derive(Default)]

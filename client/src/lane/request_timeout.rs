@@ -6,7 +6,7 @@
 use super::{Closing, Lane};
 use crate::clock::BootTime;
 use crate::lane::timers::TimerKey;
-use crate::reply::Awaited;
+use crate::request::reply::Awaited;
 
 impl Lane {
     /// Starts the time limit of a caller. The limit holds in every state of the connection.

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use waymaker_protocol::{ErrorCode, LockId};
 
-use super::event::GuardId;
 use super::holds::LeaseEnd;
 use super::timers::{TimerKey, Timers};
 use super::{Closing, Lane};
-use crate::claim::Wait;
 use crate::clock::BootTime;
 use crate::deadline::{Anchor, LeaseReport, deadline};
 use crate::error::Error;
-use crate::job::{AcquireJob, Job};
+use crate::hold::GuardId;
 use crate::loss::LossReason;
-use crate::reply::Reply;
+use crate::request::claim::Wait;
+use crate::request::job::{AcquireJob, Job};
+use crate::request::reply::Reply;
 
 /// How long after the end of its wait the response to an acquire may arrive. The server measures the wait from the
 /// arrival of the request, and its response takes time too.
@@ -170,7 +170,7 @@ impl Lane {
 
     /// Removes this connection from the session, once. Returns `true` if no other connection is left.
     pub(super) fn leave(&mut self) -> bool {
-        !std::mem::replace(&mut self.left, true) && self.common.leave()
+        !std::mem::replace(&mut self.left, true) && self.session.leave()
     }
 
     pub(super) fn finish(&mut self) {

@@ -6,13 +6,13 @@ mod granting;
 mod greeting;
 mod keeping_alive;
 mod losing;
+mod multi_key;
 mod needing;
 mod reconciling;
 mod reconnecting;
 mod renewing;
 mod request_timeout;
 mod sessions;
-mod several_keys;
 mod superseding;
 mod taken_up;
 mod unauthorized;
@@ -21,11 +21,14 @@ mod waiting;
 mod watching;
 
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::pin::pin;
-use std::sync::Mutex;
+use std::sync::{Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
+use tracing::Span;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
     Capabilities, ErrorAnswer, ErrorDetail, Extended, Granted, KeptAlive, Listed, ListedLock, LockId,
@@ -33,15 +36,15 @@ use waymaker_protocol::{
 };
 
 use super::*;
-use crate::claim::{Claim, Lease};
 use crate::clock::{Clock, Timer};
-use crate::guarded_lane::GuardedLane;
-use crate::job::AcquireJob;
-use crate::job::Command;
-use crate::lock::Lock;
+use crate::connection::guarded_lane::GuardedLane;
+use crate::guards::Lock;
+use crate::handle::{Command, Handle};
+use crate::hold::Hold;
 use crate::loss::LossReason;
 use crate::one_or_more::OneOrMore;
-use crate::space::Shared;
+use crate::request::claim::{Claim, Lease};
+use crate::request::job::AcquireJob;
 use crate::uncertain::{Outcome, Uncertain};
 
 /// Difference between the local clock and the server's clock, which runs behind.
@@ -74,9 +77,9 @@ impl Clock for StoppedClock {
 /// A lane, its clock, and the channel through which guards speak to it.
 struct Rig {
     lane: GuardedLane,
-    common: Arc<SharedSession>,
+    session: Arc<Session>,
     clock: Arc<StoppedClock>,
-    shared: Arc<Shared>,
+    handle: Arc<Handle>,
     commands: mpsc::UnboundedReceiver<Command>,
 }
 
@@ -134,19 +137,19 @@ impl Rig {
     /// Returns a lane that connected to a server with these capabilities.
     fn offering(capabilities: Option<Capabilities>) -> Self {
         let clock = Arc::new(StoppedClock(Mutex::new(at(10_000))));
-        let (shared, commands) = Shared::new(Arc::clone(&clock) as Arc<dyn Clock>);
-        let common = Arc::new(SharedSession::default());
-        common.enter(shared.member()).unwrap();
+        let (handle, commands) = Handle::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        let session = Arc::new(Session::default());
+        session.enter(handle.member()).unwrap();
         let options = SessionOptions {
             lease_ms: 0,
             outage_max: Duration::from_secs(5),
             request_timeout: Duration::from_secs(5),
         };
         let now = clock.now();
-        let mut lane = GuardedLane::new(options, Arc::clone(&common), Arc::downgrade(&shared), now);
+        let mut lane = GuardedLane::new(options, Arc::clone(&session), Arc::downgrade(&handle), now);
         assert_eq!(lane.request(), Some(SessionRequest::New { lease_ms: 0 }));
         lane.handle_welcome(Welcome { capabilities, ..welcome(10_000 - SKEW_MS, false) }, now, now);
-        Self { lane, common, clock, shared, commands }
+        Self { lane, session, clock, handle, commands }
     }
 
     fn now(&self) -> BootTime {
@@ -223,20 +226,15 @@ impl Rig {
         self.lane.handle_frame(frame, self.clock.now())
     }
 
-    fn acquire(&mut self, lease: Lease, wait: Wait) -> oneshot::Receiver<Result<OneOrMore<Lock>>> {
+    fn acquire(&mut self, lease: Lease, wait: Wait) -> Answer {
         self.acquire_with(lease, wait, |_| {})
     }
 
-    fn acquire_with(
-        &mut self,
-        lease: Lease,
-        wait: Wait,
-        change: impl FnOnce(&mut AcquireJob),
-    ) -> oneshot::Receiver<Result<OneOrMore<Lock>>> {
+    fn acquire_with(&mut self, lease: Lease, wait: Wait, change: impl FnOnce(&mut AcquireJob)) -> Answer {
         let (reply, answer) = Reply::channel();
         let mut claim = Claim::key(b"k", false);
         claim.lease = lease;
-        let token = self.shared.next_token();
+        let token = self.handle.next_token();
         let mut job = AcquireJob {
             token,
             claim,
@@ -250,7 +248,7 @@ impl Rig {
         };
         change(&mut job);
         self.submit(Job::Acquire(Box::new(job)));
-        answer
+        Answer { holds: answer, handle: Arc::downgrade(&self.handle) }
     }
 
     fn submit(&mut self, job: Job) {
@@ -324,11 +322,43 @@ impl Rig {
     }
 }
 
+/// Answer to an acquire, as its caller gets it.
+struct Answer {
+    holds: oneshot::Receiver<Result<OneOrMore<Arc<Hold>>>>,
+    /// Weak, because a caller without a future keeps no connection.
+    handle: Weak<Handle>,
+}
+
+impl Answer {
+    /// Returns the guards of the granted holds, or the error; [`TryRecvError`] without an answer.
+    fn try_recv(&mut self) -> std::result::Result<Result<Vec<Lock>>, TryRecvError> {
+        let lock = |hold: &Arc<Hold>| {
+            let handle = self.handle.upgrade().expect("the lane has a handle");
+            Lock::new(Arc::clone(hold), handle, Span::none())
+        };
+        Ok(self.holds.try_recv()?.map(|holds| holds.iter().map(lock).collect()))
+    }
+}
+
+impl Deref for Answer {
+    type Target = oneshot::Receiver<Result<OneOrMore<Arc<Hold>>>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.holds
+    }
+}
+
+impl DerefMut for Answer {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.holds
+    }
+}
+
 /// Returns the guard of a claim on one key.
-fn only(answer: &mut oneshot::Receiver<Result<OneOrMore<Lock>>>) -> Lock {
-    let locks = answer.try_recv().unwrap().unwrap();
+fn only(answer: &mut Answer) -> Lock {
+    let mut locks = answer.try_recv().unwrap().unwrap();
     assert_eq!(locks.len(), 1);
-    locks.into_last()
+    locks.remove(0)
 }
 
 const OWN: Lease = Lease::Own { ms: 3_000 };

@@ -7,10 +7,11 @@ use waymaker_protocol::{ErrorCode, Watching};
 
 use super::Lane;
 use crate::error::Error;
-use crate::hold::Key;
-use crate::job::Job;
-use crate::reply::Reply;
-use crate::watch::{KeyState, Listener, WatchJob};
+use crate::key::Key;
+use crate::key::KeyState;
+use crate::request::job::Job;
+use crate::request::job::{Listener, WatchJob};
+use crate::request::reply::Reply;
 
 /// All watches of a connection, by token. An entry lives as long as its listener.
 #[derive(Default)]

@@ -26,11 +26,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use waymaker_protocol::{Capabilities, LockId};
 
 use crate::clock::BootTime;
-use crate::enqueue::QueuePlace;
 use crate::error::Error;
-use crate::job::{AcquireJob, ConfirmJob, Job};
 use crate::loss::LossReason;
-use crate::reply::Reply;
+use crate::request::job::{AcquireJob, ConfirmJob, Job};
+use crate::request::queue_place::QueuePlace;
+use crate::request::reply::Reply;
 
 /// Cause of an uncertain result.
 const OLDER_SERVER: &str = "the server that got the request was replaced by an older one";
@@ -365,7 +365,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claim::{Claim, Wait};
+    use crate::request::claim::{Claim, Wait};
     use waymaker_protocol::next_frame;
 
     const NOW: BootTime = BootTime::from_nanos(0);

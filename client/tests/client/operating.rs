@@ -104,26 +104,26 @@ async fn only_the_owner_can_renew_change_or_remove_a_registration() {
     let client = connect(&server, "host-1").await;
     let registry = client.registry();
     let minute = Duration::from_secs(60);
-    let entry = registry.entry("printer").value("10.0.0.7").type_name("device");
-    let registered = entry.register(minute).await.unwrap();
+    let registration = registry.registration("printer").value("10.0.0.7").type_name("device");
+    let registered = registration.register(minute).await.unwrap();
     assert!(!registered.renewed && registered.remaining.unwrap() <= minute);
-    let stranger = registry.entry("printer").owner("host-2");
+    let stranger = registry.registration("printer").owner("host-2");
     let error = stranger.register(minute).await.unwrap_err();
     assert_eq!(error.contention().unwrap().owner, b"host-1", "{error}");
-    let again = entry.clone().value("10.0.0.8").heartbeat(HOUR).await.unwrap();
+    let again = registration.clone().value("10.0.0.8").heartbeat(HOUR).await.unwrap();
     assert!(again.renewed && again.remaining.unwrap() > minute);
     assert_eq!((again.id, again.fence), (registered.id, 1));
-    registry.entry("other").register(minute).await.unwrap();
+    registry.registration("other").register(minute).await.unwrap();
     let found = registry.look_up("printer").await.unwrap().unwrap();
     assert_eq!((&found.owner[..], &found.value[..]), (&b"host-1"[..], &b"10.0.0.8"[..]));
     assert_eq!(registry.list_type("device").await.unwrap().len(), 1);
     assert_eq!(registry.list().await.unwrap().len(), 2);
     assert!(matches!(stranger.unregister().await, Err(Error::NotOwner(_))));
-    assert!(!entry.unregister().await.unwrap());
+    assert!(!registration.unregister().await.unwrap());
     assert_eq!(registry.look_up("printer").await.unwrap(), None);
-    assert_eq!(entry.heartbeat(minute).await.unwrap_err().code(), Some(ErrorCode::NotFound));
+    assert_eq!(registration.heartbeat(minute).await.unwrap_err().code(), Some(ErrorCode::NotFound));
     let nameless = connect(&server, "").await;
-    let error = nameless.registry().entry("k").register(minute).await.unwrap_err();
+    let error = nameless.registry().registration("k").register(minute).await.unwrap_err();
     assert_eq!(error.to_string(), "bad_input: owner: must not be empty");
 }
 
@@ -131,9 +131,9 @@ async fn only_the_owner_can_renew_change_or_remove_a_registration() {
 async fn a_lazy_registration_stays_after_it_has_expired() {
     let server = server!();
     let client = connect(&server, "me").await;
-    let entry = client.lazy().entry("k");
+    let registration = client.lazy().registration("k");
     let past = SystemTime::now() - HOUR;
-    let registered = entry.register_until(past).await.unwrap();
+    let registered = registration.register_until(past).await.unwrap();
     assert_eq!(registered.remaining, None);
     // The wall clock may be adjusted meanwhile.
     let almost = HOUR - Duration::from_secs(60);
@@ -142,7 +142,7 @@ async fn a_lazy_registration_stays_after_it_has_expired() {
     assert_eq!((found.remaining, &found.owner[..]), (None, &b"me"[..]));
     assert!(found.overdue.unwrap() >= almost);
     let until = SystemTime::now() + HOUR;
-    let revived = entry.heartbeat_until(until).await.unwrap();
+    let revived = registration.heartbeat_until(until).await.unwrap();
     assert!(revived.remaining.unwrap() <= HOUR && revived.overdue.is_none());
     assert_eq!(client.registry().look_up("k").await.unwrap(), None, "another namespace");
 }

@@ -37,9 +37,9 @@ async fn a_duplicated_request_of_any_kind_takes_effect_once() {
         permits.release().await.unwrap();
         let allowance = client.limiter("b", 1, HOUR, 100).take(1).await.unwrap();
         assert_eq!(allowance.remaining, 100 - fence);
-        let entry = client.registry().entry("printer").owner("me");
-        assert_eq!(entry.register(HOUR).await.unwrap().fence, fence);
-        entry.unregister().await.unwrap();
+        let registration = client.registry().registration("printer").owner("me");
+        assert_eq!(registration.register(HOUR).await.unwrap().fence, fence);
+        registration.unregister().await.unwrap();
     }
     assert_eq!(client.session().id(), session);
     assert_nothing_is_left(&other).await;

@@ -136,8 +136,9 @@ fn registrations_are_listed_by_key_with_type_and_value() {
     runtime.block_on(async {
         let client = waymaker_client::Client::connect(server.url()).await.unwrap();
         for (key, type_name) in [("web/2", "presence"), ("db", "lock"), ("web/1", "presence")] {
-            let entry = client.registry().entry(key).owner("me").value("10.0.0.7").type_name(type_name);
-            entry.register(std::time::Duration::from_secs(60)).await.unwrap();
+            let registration =
+                client.registry().registration(key).owner("me").value("10.0.0.7").type_name(type_name);
+            registration.register(std::time::Duration::from_secs(60)).await.unwrap();
         }
         client.close().await.unwrap();
     });
@@ -149,9 +150,9 @@ fn registrations_are_listed_by_key_with_type_and_value() {
     assert_eq!(first_cells(&["registry", "list", "--type", "presence"]), ["KEY", "web/1", "web/2"]);
     assert_eq!(first_cells(&["registry", "list", "--lazy"]), ["KEY"]);
     let line = stdout(&run(&server, &["registry", "list", "--type", "lock", "--json"]));
-    let entry: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let registration: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(
-        (&entry["key"], &entry["owner"], &entry["value"]),
+        (&registration["key"], &registration["owner"], &registration["value"]),
         (&"db".into(), &"me".into(), &"10.0.0.7".into())
     );
 }
@@ -427,14 +428,14 @@ fn a_registration_is_set_once_and_read_back() {
         "the owner is not the process: {}",
         stdout(&second)
     );
-    let entry = stdout(&run(&server, &["registry", "get", "k", "--json"]));
-    let entry: serde_json::Value = serde_json::from_str(&entry).unwrap();
-    assert_eq!((&entry["value"], &entry["type"]), (&"v".into(), &"".into()));
-    assert!(entry["remaining_ms"].as_u64().unwrap() <= 300_000);
+    let registration = stdout(&run(&server, &["registry", "get", "k", "--json"]));
+    let registration: serde_json::Value = serde_json::from_str(&registration).unwrap();
+    assert_eq!((&registration["value"], &registration["type"]), (&"v".into(), &"".into()));
+    assert!(registration["remaining_ms"].as_u64().unwrap() <= 300_000);
     let third: serde_json::Value = serde_json::from_str(&stdout(&set(&["--ttl", "1h", "--json"]))).unwrap();
     let left = third["remaining_ms"].as_u64().unwrap();
     assert!((3_000_000..=3_600_000).contains(&left), "{left}");
-    assert_eq!((&third["renewed"], &third["id"]), (&true.into(), &entry["id"]));
+    assert_eq!((&third["renewed"], &third["id"]), (&true.into(), &registration["id"]));
     assert_eq!(set(&["--owner", "another"]).status.code(), Some(120));
     assert_eq!(run(&server, &["registry", "get", "k", "--lazy"]).status.code(), Some(118));
     assert_eq!(set(&["--lazy", "--owner", "another"]).status.code(), Some(0));
@@ -494,8 +495,9 @@ fn locks_of_dynamodb_clients_are_listed_and_taken_like_others() {
     };
     assert!(table.acquire("k", "go"));
     assert!(stdout(&registry(&["list"])).contains("go"), "{}", stdout(&registry(&["list"])));
-    let entry: serde_json::Value = serde_json::from_str(&stdout(&registry(&["get", "k", "--json"]))).unwrap();
-    assert_eq!((&entry["owner"], &entry["type"]), (&"go".into(), &"dynamodb-row".into()));
+    let registration: serde_json::Value =
+        serde_json::from_str(&stdout(&registry(&["get", "k", "--json"]))).unwrap();
+    assert_eq!((&registration["owner"], &registration["type"]), (&"go".into(), &"dynamodb-row".into()));
     let set = ["set", "k", "--value", "v", "--owner", "ctl"];
     assert_eq!(registry(&set).status.code(), Some(120));
     assert_eq!(registry(&["remove", "k", "--owner", "go"]).status.code(), Some(0));

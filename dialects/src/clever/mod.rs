@@ -67,7 +67,7 @@ pub use error::{Error, KeyError, Result, Unavailable};
 pub use heartbeats::BackgroundHeartbeats;
 pub use input::{AcquireAnyLockInput, AcquireLockInput, HeartbeatLockInput};
 
-use waymaker_client::{Client, Registered, Registration, RegistryEntry};
+use waymaker_client::{Client, Registered, Registration, RegistrationStatus};
 
 use input::Lease;
 
@@ -127,11 +127,11 @@ impl Locker {
     /// [`Error::System`] for other errors.
     pub async fn acquire_lock(&self, input: AcquireLockInput) -> Result<Lock> {
         let lease = Lease::new(input.lease_end, input.lease_duration)?;
-        let entry = self.entry(&input.key, &input.owner)?;
+        let registration = self.registration(&input.key, &input.owner)?;
         let asked = SystemTime::now();
         let registered = match lease {
-            Lease::Until(end) => entry.register_until(end).await,
-            Lease::Lasting(lease) => entry.register(lease).await,
+            Lease::Until(end) => registration.register_until(end).await,
+            Lease::Lasting(lease) => registration.register(lease).await,
         };
         Ok(Lock::granted(input.key, input.owner, lease, asked, registered?))
     }
@@ -175,11 +175,11 @@ impl Locker {
     pub async fn heartbeat_lock(&self, input: HeartbeatLockInput) -> Result<Lock> {
         let lease = Lease::new(input.lease_end, input.lease_duration)?;
         let Lock { key, owner, .. } = input.original_lock;
-        let entry = self.entry(&key, &owner)?;
+        let registration = self.registration(&key, &owner)?;
         let asked = SystemTime::now();
         let registered = match lease {
-            Lease::Until(end) => entry.heartbeat_until(end).await,
-            Lease::Lasting(lease) => entry.heartbeat(lease).await,
+            Lease::Until(end) => registration.heartbeat_until(end).await,
+            Lease::Lasting(lease) => registration.heartbeat(lease).await,
         };
         Ok(Lock::granted(key, owner, lease, asked, registered?))
     }
@@ -207,7 +207,7 @@ impl Locker {
     /// [`Error::Unavailable`] if another owner has the lock, so the caller no longer has it. After any other error the caller
     /// may still have the lock.
     pub async fn release_lock(&self, lock: &Lock) -> Result<()> {
-        match self.entry(&lock.key, &lock.owner)?.unregister().await.map_err(Error::from) {
+        match self.registration(&lock.key, &lock.owner)?.unregister().await.map_err(Error::from) {
             Ok(_) | Err(Error::Unavailable(Unavailable::Gone)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -223,7 +223,7 @@ impl Locker {
         input::required("key", key)?;
         let asked = SystemTime::now();
         let found = self.client.lazy().look_up(key).await?;
-        Ok(found.map(|entry| Lock::found(&entry, asked)))
+        Ok(found.map(|registration| Lock::found(&registration, asked)))
     }
 
     /// Closes the connection and waits until it is closed. Locks stay until their leases expire.
@@ -235,10 +235,10 @@ impl Locker {
         Ok(self.client.close().await?)
     }
 
-    fn entry(&self, key: &str, owner: &str) -> Result<Registration> {
+    fn registration(&self, key: &str, owner: &str) -> Result<Registration> {
         input::required("key", key)?;
         input::required("owner", owner)?;
-        Ok(self.client.lazy().entry(key).owner(owner))
+        Ok(self.client.lazy().registration(key).owner(owner))
     }
 }
 
@@ -252,11 +252,17 @@ impl Lock {
         Self::of(key, owner, leased_until, asked, registered.fence)
     }
 
-    fn found(entry: &RegistryEntry, asked: SystemTime) -> Self {
+    fn found(registration: &RegistrationStatus, asked: SystemTime) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let leased_until = leased_until(asked, entry.remaining, entry.overdue);
-        let created_at = earlier(asked, entry.age);
-        Self::of(text(&entry.key), text(&entry.owner), leased_until, created_at, entry.fence)
+        let leased_until = leased_until(asked, registration.remaining, registration.overdue);
+        let created_at = earlier(asked, registration.age);
+        Self::of(
+            text(&registration.key),
+            text(&registration.owner),
+            leased_until,
+            created_at,
+            registration.fence,
+        )
     }
 
     fn of(key: String, owner: String, leased_until: SystemTime, created_at: SystemTime, fence: u64) -> Self {

@@ -24,6 +24,7 @@ mod keys;
 mod last_words;
 mod late_grants;
 mod lease_words;
+mod multi_key;
 mod namespaces;
 mod numbers;
 mod operators;
@@ -39,7 +40,6 @@ mod scenarios;
 #[cfg(test)]
 mod scene;
 mod sessions;
-mod several;
 mod stalls;
 mod stopping;
 mod sure;
@@ -168,7 +168,7 @@ pub struct Violation {
 /// page          An item that is held during a whole walk is in exactly one page of LIST, HOLDS or LIST_ENTRIES (walks). A pool
 ///               whose capacity was set is in exactly one page of LIST_POOLS (pool_pages).
 /// busy          The server refuses an acquire without a wait only if a conflicting claim was possible (contention).
-/// all-or-none   A multi-key claim gets all of its keys or none (several).
+/// all-or-none   A multi-key claim gets all of its keys or none (multi_key).
 /// capacity      The permits held never exceed the capacity of the pool (pools).
 /// rate          No bucket grants more tokens than its rate allows, or refuses tokens that it must have (buckets).
 /// listener      A stream of a front end gets the end of its hold and of its lane; no hold remains that no stream knows

@@ -46,11 +46,11 @@ fn a_client_without_handles_sends_goodbye() {
 #[test]
 fn only_the_last_connection_of_a_client_sends_goodbye() {
     let mut rig = Rig::new();
-    rig.common.enter(rig.shared.member()).unwrap();
+    rig.session.enter(rig.handle.member()).unwrap();
     rig.lane.handle_command(Command::Close { reply: Reply::Nobody }, at(10_000));
     rig.sends(&[]);
     assert!(rig.lane.is_finished());
-    assert!(rig.common.leave(), "this was the last one");
+    assert!(rig.session.leave(), "this was the last one");
 }
 
 /// The server may still keep the hold.

@@ -130,7 +130,7 @@ fn an_acquire_abandoned_during_confirmation_is_not_sent_again() {
 }
 
 /// Returns a lane that confirms a repeated grant.
-fn confirming() -> (Rig, oneshot::Receiver<Result<OneOrMore<Lock>>>) {
+fn confirming() -> (Rig, Answer) {
     let mut rig = Rig::new();
     let answer = rig.acquire_with(OWN, Wait::Try, named);
     rig.sent();
@@ -189,7 +189,7 @@ fn a_grant_after_the_last_handle_is_dropped_is_released() {
     let _answer = rig.acquire(OWN, Wait::Try);
     rig.sends(&[(1, "acquire k wait 0")]);
     // Without this, the lane has no guards and no handles.
-    (rig.shared, _) = Shared::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
+    (rig.handle, _) = Handle::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
     let granted = rig.granted(9, 3_000, false);
     rig.receive(1, &granted);
     rig.sends(&[(2, "release 9")]);

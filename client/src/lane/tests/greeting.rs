@@ -30,14 +30,14 @@ fn an_older_server_gets_the_same_session_request_in_a_version_1_hello() {
 #[test]
 fn another_connection_may_open_the_session_after_a_refused_hello() {
     let mut rig = Rig::new();
-    let id = rig.common.state().id.expect("it is open");
-    rig.common.gone(id);
+    let id = rig.session.state().id.expect("it is open");
+    rig.session.gone(id);
     rig.lose_connection();
     rig.lane.handle_command(Command::SessionGone { id }, rig.now());
     assert!(matches!(rig.lane.request(), Some(SessionRequest::New { .. })));
-    assert_eq!(rig.common.request(None, 0), None, "this connection opens it");
+    assert_eq!(rig.session.request(None, 0), None, "this connection opens it");
     assert!(rig.lane.handle_hello_refused(0, &refused_flags()));
-    assert!(matches!(rig.common.request(None, 0), Some(SessionRequest::New { .. })));
+    assert!(matches!(rig.session.request(None, 0), Some(SessionRequest::New { .. })));
 }
 
 #[test]

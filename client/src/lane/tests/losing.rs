@@ -3,7 +3,7 @@
 use waymaker_protocol::{Event, Released, RevokeReason};
 
 use super::*;
-use crate::hold::Key;
+use crate::key::Key;
 use crate::loss::LossCallback;
 
 #[test]

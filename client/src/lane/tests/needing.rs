@@ -3,8 +3,8 @@
 use waymaker_protocol::{Freeze, Frozen};
 
 use super::*;
-use crate::job::Ask;
-use crate::need::Need;
+use crate::request::job::Ask;
+use crate::request::need::Need;
 
 const REASON: Option<Capabilities> = Some(Capabilities::REASON);
 

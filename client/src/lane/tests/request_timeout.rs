@@ -3,7 +3,7 @@
 use waymaker_protocol::{Contention, ErrorDetail, Inspect, Released};
 
 use super::*;
-use crate::job::Ask;
+use crate::request::job::Ask;
 
 impl Rig {
     /// Returns a lane whose callers wait two seconds for a response.

@@ -40,7 +40,7 @@ fn the_client_reconnects_to_release_while_another_connection_keeps_the_session()
         drop(lock);
         rig.take_commands();
         if kept_by_another {
-            rig.common.kept(SessionId { place: 1, secret: 2 }, at(30_000));
+            rig.session.kept(SessionId { place: 1, secret: 2 }, at(30_000));
         }
         rig.advance_to(15_000);
         assert_eq!(rig.lane.wants_connection(rig.now()), kept_by_another);
@@ -59,12 +59,12 @@ fn the_client_reconnects_to_release_while_another_connection_keeps_the_session()
 fn a_session_that_ends_on_one_connection_ends_on_all() {
     let mut rig = Rig::new();
     let lock = rig.lock_with(Lease::Session, 1, 8, 10_000, |_| {});
-    rig.common.gone(SessionId { place: 1, secret: 2 });
+    rig.session.gone(SessionId { place: 1, secret: 2 });
     rig.sent();
     assert_eq!(lock.loss_reason(), Some(LossReason::SessionExpired));
     assert_eq!(rig.lane.doubt(), Some("the session expired"));
     rig.lose_connection();
     let other = SessionId { place: 4, secret: 4 };
-    rig.common.opened(other, Duration::from_secs(10));
+    rig.session.opened(other, Duration::from_secs(10));
     assert_eq!(rig.lane.request(), Some(SessionRequest::Join { id: other }));
 }

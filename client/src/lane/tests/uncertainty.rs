@@ -21,7 +21,7 @@ fn an_uncertain_outcome_is_resolved_after_a_reconnect() {
     rig.sent();
     rig.lose_connection();
     rig.advance_to(15_000);
-    let [granted, refused] = [&mut granted, &mut refused].map(uncertain);
+    let [granted, refused] = [&mut granted, &mut refused].map(|answer| uncertain(answer));
     let released = uncertain(&mut released);
     // A caller may still query the outcome, so the lane repeats the requests.
     assert!(rig.lane.wants_connection(rig.now()));

@@ -4,8 +4,9 @@ use tokio::sync::watch;
 use waymaker_protocol::{Event, Watching};
 
 use super::*;
-use crate::hold::Key;
-use crate::watch::{KeyHolder, KeyState, Listener, WatchJob};
+use crate::key::Key;
+use crate::key::{KeyHolder, KeyState};
+use crate::request::job::{Listener, WatchJob};
 
 impl Rig {
     pub(super) fn watch(&mut self) -> (watch::Receiver<Option<KeyState>>, oneshot::Receiver<Result<()>>) {

@@ -4,10 +4,10 @@ mod connecting;
 mod fake;
 mod guards;
 mod leases;
+mod multi_key;
 mod queueing;
 mod rebinding;
 mod request_ids;
-mod several_keys;
 mod tokens;
 
 use std::time::Duration;

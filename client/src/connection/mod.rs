@@ -3,6 +3,16 @@
 //! Only this task reads, writes, sleeps and looks at the clock. Commands that arrive while it writes are collected
 //! for the next write. After a read, it handles all whole frames before it writes. It is always in one of two states,
 //! each a method: `serve` while connected, `reconnect` while not.
+//!
+//! `link` is the open socket with its handshake, `codec` cuts its bytes into frames, and `server_protocol` detects a
+//! server of another protocol. `guarded_lane` is the lane with the state of its guards.
+
+mod alarm;
+pub(crate) mod backoff;
+pub(crate) mod codec;
+pub(crate) mod guarded_lane;
+pub(crate) mod link;
+pub(crate) mod server_protocol;
 
 use std::future::poll_fn;
 use std::io;
@@ -13,18 +23,17 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
-use waymaker_protocol::next_frame;
+use waymaker_protocol::{Welcome, next_frame};
 
-use crate::backoff::{Backoff, FIRST_PAUSE};
-use crate::clock::{BootTime, Clock, Timer};
+use crate::clock::{BootTime, Clock};
 use crate::error::{Error, Result};
-use crate::guarded_lane::GuardedLane;
-use crate::job::Command;
+use crate::handle::{Command, Handle};
 use crate::lane::SessionOptions;
-use crate::link::{self, Greeted, Link, Target};
-use crate::shared_session::SharedSession;
-use crate::space::Shared;
-use crate::spread::Layout;
+use crate::session::Session;
+use alarm::Alarm;
+use backoff::{Backoff, FIRST_PAUSE};
+use guarded_lane::GuardedLane;
+use link::{Greeted, Link, Target};
 
 /// A connection that breaks within this time after it opened is not reopened at once. Otherwise the client would call a
 /// server that welcomes it and hangs up without a pause.
@@ -33,30 +42,30 @@ const SHORT_LIFE: Duration = Duration::from_millis(100);
 /// sending would block both.
 const READS_IN_A_ROW_MAX: u32 = 16;
 
-/// Connects, and spawns a task that serves the connection.
+/// Connects, and spawns a task that serves the connection. Returns the server's welcome.
 pub(crate) async fn open(
     target: Target,
     options: SessionOptions,
-    common: &Arc<SharedSession>,
-    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    handle: &Arc<Handle>,
     commands: mpsc::UnboundedReceiver<Command>,
-) -> Result<Layout> {
-    let mut task = Task::new(target, options, common, shared, commands)?;
+) -> Result<Welcome> {
+    let mut task = Task::new(target, options, session, handle, commands)?;
     let link = task.first_attempts().await?;
-    let layout = task.lane.layout();
+    let welcome = task.lane.welcome();
     tokio::spawn(task.run(Some(link)));
-    Ok(layout)
+    Ok(welcome)
 }
 
 /// Spawns a task that connects and serves the connection. Must be called in a runtime.
 pub(crate) fn start(
     target: Target,
     options: SessionOptions,
-    common: &Arc<SharedSession>,
-    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    handle: &Arc<Handle>,
     commands: mpsc::UnboundedReceiver<Command>,
 ) -> Result<()> {
-    tokio::spawn(Task::new(target, options, common, shared, commands)?.run(None));
+    tokio::spawn(Task::new(target, options, session, handle, commands)?.run(None));
     Ok(())
 }
 
@@ -66,7 +75,7 @@ fn no_answer() -> io::Error {
 
 struct Task {
     target: Target,
-    common: Arc<SharedSession>,
+    session: Arc<Session>,
     clock: Arc<dyn Clock>,
     alarm: Alarm,
     commands: mpsc::UnboundedReceiver<Command>,
@@ -83,17 +92,17 @@ impl Task {
     fn new(
         target: Target,
         options: SessionOptions,
-        common: &Arc<SharedSession>,
-        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        handle: &Arc<Handle>,
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Result<Self> {
-        let clock = Arc::clone(&shared.clock);
+        let clock = Arc::clone(&handle.clock);
         let timer = clock.timer().map_err(Error::no_timer)?;
-        let lane = GuardedLane::new(options, Arc::clone(common), Arc::downgrade(shared), clock.now());
-        let common = Arc::clone(common);
+        let lane = GuardedLane::new(options, Arc::clone(session), Arc::downgrade(handle), clock.now());
+        let session = Arc::clone(session);
         Ok(Self {
             target,
-            common,
+            session,
             clock,
             alarm: Alarm::new(timer),
             commands,
@@ -242,10 +251,10 @@ impl Task {
     /// Tries every endpoint once.
     async fn first_attempts(&mut self) -> Result<Link> {
         for _ in 1..self.target.endpoints.len() {
-            let endpoint = self.common.endpoint();
+            let endpoint = self.session.endpoint();
             let link = self.attempt().await;
             // If the endpoint is unchanged, a server is reachable there and rejects this client.
-            if link.is_ok() || self.common.endpoint() == endpoint {
+            if link.is_ok() || self.session.endpoint() == endpoint {
                 return link;
             }
             self.lane.handle_attempt_failed(link.err().expect("just looked"));
@@ -256,7 +265,7 @@ impl Task {
     /// Makes one attempt at the current endpoint. If there is no server, all connections of the client move to the
     /// next endpoint.
     async fn attempt(&mut self) -> Result<Link> {
-        let endpoint = self.common.endpoint();
+        let endpoint = self.session.endpoint();
         let index = endpoint % self.target.endpoints.len();
         let give_up = self.clock.now().after(self.target.timeout / self.target.endpoints.len() as u32);
         let link = loop {
@@ -266,7 +275,7 @@ impl Task {
             }
         };
         if let Err(Error::Unavailable(_) | Error::Protocol(_)) = &link {
-            self.common.leave_endpoint(endpoint);
+            self.session.leave_endpoint(endpoint);
         }
         link
     }
@@ -392,28 +401,5 @@ fn take_commands(
             Ok(command) => lane.handle_command(command, now),
             Err(_) => break,
         }
-    }
-}
-
-/// The only timer of the task. Setting the kernel's timer costs a system call, so the alarm only moves it earlier,
-/// never later. An early alarm finds nothing due.
-struct Alarm {
-    timer: Box<dyn Timer>,
-    armed: BootTime,
-}
-
-impl Alarm {
-    fn new(timer: Box<dyn Timer>) -> Self {
-        Self { timer, armed: BootTime::NEVER }
-    }
-
-    /// Waits until `at` or somewhat earlier. Dropping the future is safe.
-    async fn reach(&mut self, at: BootTime) {
-        if at < self.armed {
-            self.timer.arm(at);
-            self.armed = at;
-        }
-        poll_fn(|context| self.timer.poll_fired(context)).await;
-        self.armed = BootTime::NEVER;
     }
 }

@@ -3,14 +3,14 @@
 use waymaker_protocol::{Event, GrantedKey, GrantedKeys};
 
 use super::*;
-use crate::claim::{Wanted, WantedKey};
-use crate::hold::Key;
+use crate::key::Key;
 use crate::loss::LossCallback;
+use crate::request::claim::{Wanted, WantedKey};
 
 const KEYS: [&str; 2] = ["a", "b"];
 
 impl Rig {
-    fn acquire_keys(&mut self) -> oneshot::Receiver<Result<OneOrMore<Lock>>> {
+    fn acquire_keys(&mut self) -> Answer {
         self.acquire_with(OWN, Wait::Forever, |job| {
             let keys = KEYS.map(|key| WantedKey { key: key.as_bytes().into(), shared: false });
             job.claim.wanted = Wanted::Keys(keys.into());
@@ -38,7 +38,7 @@ fn the_locks_of_a_multi_key_claim_are_renewed_and_released_independently() {
     rig.sent();
     let granted = rig.granted_keys();
     rig.receive(1, &granted);
-    let mut locks = answer.try_recv().unwrap().unwrap().into_vec();
+    let mut locks = answer.try_recv().unwrap().unwrap();
     assert_eq!(
         locks.iter().map(|lock| (lock.key(), lock.fence())).collect::<Vec<_>>(),
         [(&b"a"[..], 8), (b"b", 9)]
@@ -53,7 +53,7 @@ fn the_locks_of_a_multi_key_claim_are_renewed_and_released_independently() {
 
 /// Returns a lane that confirms the second key of a grant from before the connection. The first key is confirmed
 /// already.
-fn confirming_the_second() -> (Rig, oneshot::Receiver<Result<OneOrMore<Lock>>>) {
+fn confirming_the_second() -> (Rig, Answer) {
     let mut rig = Rig::new();
     let answer = rig.acquire_keys();
     rig.sent();
@@ -112,26 +112,15 @@ fn confirmation_restarts_at_a_confirmed_key_whose_lease_changes() {
 fn the_loss_callback_of_a_multi_key_claim_runs_once() {
     let mut rig = Rig::new();
     let told = Arc::new(Mutex::new(Vec::new()));
-    let (reply, mut answer) = Reply::channel();
-    let mut claim = Claim::key(b"a", false);
-    claim.wanted = Wanted::Keys(vec![WantedKey { key: Key::from(&b"a"[..]), shared: false }]);
     let on_loss = {
         let told = Arc::clone(&told);
         LossCallback::new(move |reason| told.lock().unwrap().push(reason))
     };
-    let token = rig.shared.next_token();
-    let wait = Wait::Try;
-    rig.submit(Job::Acquire(Box::new(AcquireJob {
-        token,
-        claim,
-        wait,
-        timer: BootTime::NEVER,
-        renew: false,
-        late_grant_count: 0,
-        on_loss: Some(on_loss),
-        on_queued: None,
-        reply,
-    })));
+    let mut answer = rig.acquire_with(Lease::Own { ms: 0 }, Wait::Try, |job| {
+        job.claim.wanted = Wanted::Keys(vec![WantedKey { key: Key::from(&b"a"[..]), shared: false }]);
+        job.renew = false;
+        job.on_loss = Some(on_loss);
+    });
     rig.sent();
     let granted = rig.granted_keys();
     rig.receive(1, &granted);

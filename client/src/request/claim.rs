@@ -1,7 +1,5 @@
 //! Claims: everything that one acquire requests.
 
-use std::time::Duration;
-
 use waymaker_protocol::limits::{
     FRAME_LEN_MAX, ITEM_COUNT_MAX, KEY_LEN_MAX, KEYS_BYTES_MAX, METADATA_LEN_MAX, OWNER_LEN_MAX,
     REQUEST_ID_LEN_MAX, WAIT_FOREVER_MS,
@@ -11,9 +9,11 @@ use waymaker_protocol::{
     KeyItem, PathItem, PathKey, PoolOrder, Request, SessionId, TraceParent,
 };
 
+use super::check::{check_key, check_len, check_positive, milliseconds};
 use crate::clock::BootTime;
 use crate::error::Error;
-use crate::hold::Key;
+use crate::hold::WITHOUT_LEASE_MS;
+use crate::key::Key;
 
 /// How durable the fence counter of a key must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +49,6 @@ pub(crate) enum Lease {
     Without,
 }
 
-/// `lease_ms` of a claim without lease.
-pub(crate) const WITHOUT_LEASE_MS: u32 = u32::MAX;
 /// Maximum length of a request in bytes, without its items and options.
 const FRAME_REST_LEN: usize = 64;
 /// Length of an item in bytes, without its key or path.
@@ -350,56 +348,9 @@ fn check_items<'a>(
     Ok(())
 }
 
-/// Rejects 0.
-pub(crate) fn check_positive(field: &'static str, value: u64) -> Result<(), Error> {
-    match value {
-        0 => Err(Error::refused(ErrorCode::BadInput, field, 1, "must not be 0")),
-        _ => Ok(()),
-    }
-}
-
-/// Converts a duration to whole milliseconds, rounded up so that a positive duration never becomes 0.
-pub(crate) fn milliseconds(duration: Duration) -> u32 {
-    u32::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
-}
-
-/// Converts a lease to milliseconds. Rejects 0, which would silently select the server's default.
-pub(crate) fn lease_milliseconds(lease: Duration) -> Result<u32, Error> {
-    match milliseconds(lease) {
-        0 => Err(Error::refused(
-            ErrorCode::BadInput,
-            "lease",
-            0,
-            "the lease is zero; it must be at least 1 ms",
-        )),
-        ms => Ok(ms),
-    }
-}
-
-pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
-    check_len("key", key, 1, KEY_LEN_MAX)
-}
-
-pub(crate) fn check_len(field: &'static str, bytes: &[u8], min: usize, max: usize) -> Result<(), Error> {
-    let problem = match bytes.len() {
-        len if len < min => "must not be empty".to_owned(),
-        len if len > max => format!("{len} bytes; the maximum is {max}"),
-        _ => return Ok(()),
-    };
-    Err(Error::refused(ErrorCode::BadInput, field, max as u64, problem))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_round_up_to_whole_milliseconds() {
-        assert_eq!(milliseconds(Duration::ZERO), 0);
-        assert_eq!(milliseconds(Duration::from_nanos(1)), 1);
-        assert_eq!(milliseconds(Duration::from_micros(1_001)), 2);
-        assert_eq!(milliseconds(Duration::MAX), u32::MAX);
-    }
 
     #[test]
     fn fields_above_their_limit_are_rejected_before_sending() {

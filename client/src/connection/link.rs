@@ -17,12 +17,12 @@ use waymaker_protocol::{
 };
 use zeroize::Zeroizing;
 
+use super::codec::{CodecError, FrameCodec};
+use super::server_protocol::Protocol;
 use crate::clock::{BootTime, Clock};
-use crate::codec::{CodecError, FrameCodec};
 use crate::credentials::Credentials;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Unavailable};
 use crate::lane::Offer;
-use crate::spoken::Protocol;
 use crate::tls::Connector;
 use crate::url::ServerAddress;
 
@@ -78,7 +78,7 @@ impl LinkReader {
     /// Returns the error for a server whose first bytes are not a frame.
     fn other_protocol(&self, endpoint: &Endpoint) -> Error {
         match Protocol::of(&self.buffer) {
-            Some(protocol) => Error::other_protocol(endpoint.address.to_string(), protocol),
+            Some(protocol) => other_protocol(endpoint.address.to_string(), protocol),
             None => Error::Protocol(DecodeError::BadMagic),
         }
     }
@@ -216,6 +216,17 @@ fn refusal(error: Error) -> Error {
         }
         error => error,
     }
+}
+
+/// Returns the error for a server that speaks another protocol.
+fn other_protocol(address: String, protocol: Protocol) -> Error {
+    let hint = match protocol {
+        Protocol::Tls => "the address of a server with TLS begins with waymaker+tls://",
+        _ => "7420 is the default port of the binary protocol, 7421 of gRPC and 7422 of HTTP",
+    };
+    let message = format!("the server there speaks {protocol}, not the binary protocol of Waymaker");
+    let source = Arc::new(io::Error::new(io::ErrorKind::InvalidData, message));
+    Unavailable::Unreachable { address, hint, source }.into()
 }
 
 async fn connect(endpoint: &Endpoint) -> io::Result<Link> {

@@ -1,4 +1,56 @@
-//! Common methods of the guards that wrap a single [`Lock`](crate::Lock).
+//! The trait of all guards, and the common methods of guards that wrap a single [`Lock`].
+
+use tracing::Span;
+
+use super::lock::Lock;
+use crate::error::Result;
+use crate::loss::LossReason;
+use crate::one_or_more::OneOrMore;
+use sealed::Guarding;
+
+/// Guard of a granted claim. It is sealed: other crates cannot implement it.
+pub trait Guard: Sized + sealed::Guarding {}
+
+impl<G: sealed::Guarding> Guard for G {}
+
+pub(crate) mod sealed {
+    use tracing::Span;
+
+    use crate::error::Result;
+    use crate::guards::lock::Lock;
+    use crate::loss::LossReason;
+    use crate::one_or_more::OneOrMore;
+
+    /// A guard is made of the holds of a grant, and is lost or released as a whole.
+    pub trait Guarding {
+        #[doc(hidden)]
+        fn from_locks(locks: OneOrMore<Lock>) -> Self;
+        #[doc(hidden)]
+        fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<Self>;
+        #[doc(hidden)]
+        fn span(&self) -> Span;
+        #[doc(hidden)]
+        fn give_back(self) -> impl Future<Output = Result<()>> + Send;
+    }
+}
+
+impl Guarding for Lock {
+    fn from_locks(locks: OneOrMore<Self>) -> Self {
+        locks.into_last()
+    }
+
+    fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
+        self.lost()
+    }
+
+    fn span(&self) -> Span {
+        Lock::span(self).clone()
+    }
+
+    async fn give_back(self) -> Result<()> {
+        self.release().await
+    }
+}
 
 /// Implements the methods of a guard for a `struct { lock: Lock }`, by forwarding them to its lock.
 macro_rules! guard_of_one_lock {
@@ -32,9 +84,9 @@ macro_rules! guard_of_one_lock {
             }
         }
 
-        impl $crate::acquire::sealed::Guarding for $guard {
+        impl $crate::guards::guard::sealed::Guarding for $guard {
             fn from_locks(locks: $crate::one_or_more::OneOrMore<$crate::Lock>) -> Self {
-                Self { lock: $crate::Lock::from_locks(locks) }
+                Self { lock: locks.into_last() }
             }
 
             fn loss(&self) -> impl Future<Output = $crate::LossReason> + Send + 'static + use<> {
@@ -42,7 +94,7 @@ macro_rules! guard_of_one_lock {
             }
 
             fn span(&self) -> ::tracing::Span {
-                self.lock.span()
+                self.lock.span().clone()
             }
 
             async fn give_back(self) -> $crate::Result<()> {

@@ -1,28 +1,23 @@
-//! Building and awaiting an acquire.
+//! Building an acquire.
+
+mod future;
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tracing::field::{Empty, display};
-use tracing::{Instrument, Span, debug_span};
-use waymaker_protocol::{Readable, TraceParent};
+use tracing::Instrument;
+use waymaker_protocol::TraceParent;
 
-use crate::claim::{Claim, FenceScope, Lease, Wait, Wanted, lease_milliseconds, milliseconds};
-use crate::clock::BootTime;
-use crate::enqueue::{Enqueued, QueuePlace, Queued};
+use super::guard::Guard;
+use super::lock::Lock;
 use crate::error::{Error, Result};
-use crate::job::{AcquireJob, Command, Job};
-use crate::lock::Lock;
+use crate::handle::Handle;
 use crate::loss::{LossCallback, LossReason};
-use crate::multi::MultiLock;
-use crate::one_or_more::OneOrMore;
-use crate::reply::Reply;
-use crate::space::Shared;
+use crate::request::check::{lease_milliseconds, milliseconds};
+use crate::request::claim::{Claim, FenceScope, Lease, Wanted};
+pub use future::AcquireFuture;
 
 /// A request to acquire. Await it to get a guard, by default a [`Lock`]:
 ///
@@ -54,7 +49,7 @@ use crate::space::Shared;
 #[must_use = "the request is sent only when it is awaited"]
 pub struct AcquireBuilder<G = Lock> {
     /// Connection for the request, or the error of opening it.
-    shared: Result<Arc<Shared>>,
+    handle: Result<Arc<Handle>>,
     pub(crate) claim: Claim,
     /// `None` waits without limit.
     wait: Option<Duration>,
@@ -65,36 +60,10 @@ pub struct AcquireBuilder<G = Lock> {
     guard: PhantomData<fn() -> G>,
 }
 
-/// Guard of a granted claim. It is sealed: other crates cannot implement it.
-pub trait Guard: Sized + sealed::Guarding {}
-
-impl<G: sealed::Guarding> Guard for G {}
-
-pub(crate) mod sealed {
-    use tracing::Span;
-
-    use crate::error::Result;
-    use crate::lock::Lock;
-    use crate::loss::LossReason;
-    use crate::one_or_more::OneOrMore;
-
-    /// A guard is made of the holds of a grant, and is lost or released as a whole.
-    pub trait Guarding {
-        #[doc(hidden)]
-        fn from_locks(locks: OneOrMore<Lock>) -> Self;
-        #[doc(hidden)]
-        fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<Self>;
-        #[doc(hidden)]
-        fn span(&self) -> Span;
-        #[doc(hidden)]
-        fn give_back(self) -> impl Future<Output = Result<()>> + Send;
-    }
-}
-
 impl<G> AcquireBuilder<G> {
-    pub(crate) fn new(shared: Result<Arc<Shared>>, wanted: Wanted) -> Self {
+    pub(crate) fn new(handle: Result<Arc<Handle>>, wanted: Wanted) -> Self {
         let claim = Claim::new(wanted);
-        Self { shared, claim, wait: None, renew: true, on_loss: None, problem: None, guard: PhantomData }
+        Self { handle, claim, wait: None, renew: true, on_loss: None, problem: None, guard: PhantomData }
     }
 
     /// Stores the first invalid setting.
@@ -218,31 +187,6 @@ impl<G> AcquireBuilder<G> {
 }
 
 impl<G: Guard> AcquireBuilder<G> {
-    /// Sends the request and returns as soon as it is granted or queued, instead of waiting for the grant.
-    ///
-    /// ```
-    /// # use waymaker_client::Enqueued;
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
-    /// let lock = match client.write("printer").enqueue().await? {
-    ///     Enqueued::Granted(lock) => lock,
-    ///     Enqueued::Queued(queued) => {
-    ///         println!("{} before us", queued.place().position);
-    ///         queued.await?
-    ///     }
-    /// };
-    /// # lock.release().await
-    /// # });
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As awaiting the builder.
-    pub async fn enqueue(self) -> Result<Enqueued<G>> {
-        let (on_queued, place) = oneshot::channel();
-        let future = AcquireFuture { state: State::Sent(self.send(Some(on_queued))?) };
-        Queued::begin(future, place).await
-    }
-
     /// Acquires, runs `work` while the claim is held, and releases.
     ///
     /// ```
@@ -298,124 +242,6 @@ impl AcquireBuilder<Lock> {
     }
 }
 
-impl AcquireBuilder<MultiLock> {
-    /// Sets the priority; a higher priority is served earlier. 0 is the same as none.
-    pub fn priority(mut self, priority: u32) -> Self {
-        self.claim.priority = Some(priority);
-        self
-    }
-}
-
-impl<G: Guard> IntoFuture for AcquireBuilder<G> {
-    type Output = Result<G>;
-    type IntoFuture = AcquireFuture<G>;
-
-    fn into_future(self) -> AcquireFuture<G> {
-        AcquireFuture { state: State::New(Box::new(self)) }
-    }
-}
-
-/// Future of an acquire.
-///
-/// # Cancel safety
-///
-/// Dropping the future before it is ready withdraws the request, even without a running runtime. The client cancels
-/// the request on the server. If the grant is already on its way, the client releases it on arrival.
-#[must_use = "futures do nothing unless awaited"]
-pub struct AcquireFuture<G = Lock> {
-    state: State<G>,
-}
-
-enum State<G> {
-    New(Box<AcquireBuilder<G>>),
-    Sent(Sent),
-    Done,
-}
-
-pub(crate) struct Sent {
-    /// Span from the request to the response.
-    span: Span,
-    shared: Arc<Shared>,
-    token: u64,
-    answer: oneshot::Receiver<Result<OneOrMore<Lock>>>,
-}
-
-impl<G: Guard> Future for AcquireFuture<G> {
-    type Output = Result<G>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<G>> {
-        let mut sent = match std::mem::replace(&mut self.state, State::Done) {
-            State::New(builder) => match builder.send(None) {
-                Ok(sent) => sent,
-                Err(error) => return Poll::Ready(Err(error)),
-            },
-            State::Sent(sent) => sent,
-            State::Done => panic!("polled after completion"),
-        };
-        match Pin::new(&mut sent.answer).poll(context) {
-            Poll::Pending => {
-                self.state = State::Sent(sent);
-                Poll::Pending
-            }
-            Poll::Ready(result) => Poll::Ready(sent.finished(result.unwrap_or(Err(Error::Closed)))),
-        }
-    }
-}
-
-impl<G> AcquireBuilder<G> {
-    /// Sends the request. `on_queued` receives the queue position if the request has to wait.
-    pub(crate) fn send(self, on_queued: Option<oneshot::Sender<QueuePlace>>) -> Result<Sent> {
-        let Self { shared, claim, wait, renew, on_loss, problem, .. } = self;
-        problem.map_or(Ok(()), Err)?;
-        claim.check()?;
-        let shared = shared?;
-        let wait = match wait {
-            None => Wait::Forever,
-            Some(Duration::ZERO) => Wait::Try,
-            Some(wait) => Wait::Until(shared.clock.now().after(wait)),
-        };
-        let key = claim.hold_key().0;
-        let span = debug_span!("acquire", key = %Readable(&key), ?wait, fence = Empty, error = Empty);
-        let token = shared.next_token();
-        let (reply, answer) = Reply::channel();
-        let timer = BootTime::NEVER;
-        let late_grant_count = 0;
-        let job =
-            AcquireJob { token, claim, wait, timer, renew, late_grant_count, on_loss, on_queued, reply };
-        shared.submit(Job::Acquire(Box::new(job)))?;
-        Ok(Sent { span, shared, token, answer })
-    }
-}
-
-impl Sent {
-    fn finished<G: Guard>(&self, result: Result<OneOrMore<Lock>>) -> Result<G> {
-        match result {
-            Ok(mut locks) => {
-                for lock in locks.iter_mut() {
-                    self.span.record("fence", lock.fence());
-                    lock.span = debug_span!("hold", key = %Readable(lock.key()), fence = lock.fence());
-                }
-                Ok(G::from_locks(locks))
-            }
-            Err(error) => {
-                self.span.record("error", display(&error));
-                Err(error)
-            }
-        }
-    }
-}
-
-impl<G> Drop for AcquireFuture<G> {
-    fn drop(&mut self) {
-        if let State::Sent(Sent { shared, token, answer, .. }) = &mut self.state {
-            // A grant that arrived unread is dropped with the receiver, which releases it.
-            answer.close();
-            // Without the connection task there is no request to withdraw.
-            let _ = shared.command(Command::Abandon { token: *token });
-        }
-    }
-}
-
 impl<G> fmt::Debug for AcquireBuilder<G> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -424,11 +250,5 @@ impl<G> fmt::Debug for AcquireBuilder<G> {
             .field("wait", &self.wait)
             .field("renew", &self.renew)
             .finish_non_exhaustive()
-    }
-}
-
-impl<G> fmt::Debug for AcquireFuture<G> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("AcquireFuture").finish_non_exhaustive()
     }
 }

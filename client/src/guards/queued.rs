@@ -5,11 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
-use waymaker_protocol::LockId;
 
-use crate::acquire::{AcquireFuture, Guard};
+use super::acquire::{AcquireBuilder, AcquireFuture};
+use super::guard::Guard;
+use super::lock::Lock;
 use crate::error::Result;
-use crate::lock::Lock;
+use crate::request::queue_place::QueuePlace;
 
 /// Result of [`AcquireBuilder::enqueue`](crate::AcquireBuilder::enqueue).
 #[derive(Debug)]
@@ -30,20 +31,34 @@ pub struct Queued<G = Lock> {
     future: AcquireFuture<G>,
 }
 
-/// Queue position of a claim at the time when it was queued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueuePlace {
-    /// Id of the claim, which its hold keeps. The holds of a multi-key claim get ids of their own instead.
-    pub id: LockId,
-    /// Number of claims before this one.
-    pub position: u32,
-    /// Ticket, which rises with each queued claim of the same shard. Claims of equal priority are served in this
-    /// order.
-    pub ticket: u64,
+impl<G: Guard> AcquireBuilder<G> {
+    /// Sends the request and returns as soon as it is granted or queued, instead of waiting for the grant.
+    ///
+    /// ```
+    /// # use waymaker_client::Enqueued;
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
+    /// let lock = match client.write("printer").enqueue().await? {
+    ///     Enqueued::Granted(lock) => lock,
+    ///     Enqueued::Queued(queued) => {
+    ///         println!("{} before us", queued.place().position);
+    ///         queued.await?
+    ///     }
+    /// };
+    /// # lock.release().await
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As awaiting the builder.
+    pub async fn enqueue(self) -> Result<Enqueued<G>> {
+        let (future, place) = self.send_for_place()?;
+        Queued::begin(future, place).await
+    }
 }
 
 impl<G: Guard> Queued<G> {
-    pub(crate) async fn begin(
+    async fn begin(
         mut future: AcquireFuture<G>,
         place: oneshot::Receiver<QueuePlace>,
     ) -> Result<Enqueued<G>> {

@@ -1,30 +1,28 @@
-//! A lane with its guards: makes the guards of grants, moves their deadlines, and reports losses to them.
+//! A lane with the state of its guards: makes this state for each grant, moves their deadlines, and reports losses to them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tracing::Span;
 use waymaker_protocol::{Frame, Readable, SessionRequest, Welcome};
 
 use crate::clock::BootTime;
 use crate::error::{Error, Result};
+use crate::handle::{Command, Handle};
 use crate::hold::{ConnectionTie, Hold, LeaseMs, SharedInstant};
-use crate::job::{Command, Grantee};
 use crate::lane::{Event, GuardedHold, Lane, SessionOptions};
-use crate::lock::Lock;
 use crate::loss::{Loss, LossCallback, LossReason};
 use crate::one_or_more::OneOrMore;
-use crate::reply::Reply;
-use crate::shared_session::SharedSession;
-use crate::space::Shared;
+use crate::request::job::Grantee;
+use crate::request::reply::Reply;
+use crate::session::Session;
 
 /// A lane with its guards. It derefs to the lane for calls that change nothing.
 pub(crate) struct GuardedLane {
     lane: Lane,
     /// Weak, because only guards and handles own it. When the last of them is dropped, the session ends.
-    shared: Weak<Shared>,
+    handle: Weak<Handle>,
     /// Guards that count as held, by number.
     guards: HashMap<u64, Guarded, BuildHasherDefault<NumberHasher>>,
     /// Local deadline of the session's lease.
@@ -61,14 +59,14 @@ impl GuardedLane {
     /// Creates a lane with its guards, like [`Lane::new`].
     pub(crate) fn new(
         options: SessionOptions,
-        common: Arc<SharedSession>,
-        shared: Weak<Shared>,
+        session: Arc<Session>,
+        handle: Weak<Handle>,
         now: BootTime,
     ) -> Self {
-        let lane = Lane::new(options, common, now);
+        let lane = Lane::new(options, session, now);
         let session_deadline = Arc::new(SharedInstant::new(lane.session_deadline()));
         let alive = Arc::new(SharedInstant::new(lane.alive()));
-        Self { lane, shared, guards: HashMap::default(), session_deadline, alive }
+        Self { lane, handle, guards: HashMap::default(), session_deadline, alive }
     }
 
     /// Returns the bytes to send on the current connection.
@@ -200,31 +198,34 @@ impl GuardedLane {
         }
     }
 
-    /// Makes the guards of a grant. If the caller has gone, the guards are dropped and send their releases.
+    /// Hands the holds of a grant over to the caller, which makes guards of them.
     fn hand_over(
         &mut self,
         mut grantee: Grantee,
         on_loss: Option<LossCallback>,
         holds: OneOrMore<GuardedHold>,
     ) {
-        let Some(shared) = self.shared.upgrade() else {
+        if self.handle.strong_count() == 0 {
             // All handles and guards are gone, so no guard can be made of this grant.
             holds.iter().for_each(|hold| self.lane.give_back(hold.guard));
             return grantee.taken_back();
-        };
-        let locks = match holds {
-            OneOrMore::One(granted) => OneOrMore::One(self.lock(granted, on_loss, shared)),
+        }
+        let holds = match holds {
+            OneOrMore::One(granted) => OneOrMore::One(self.guard(granted, on_loss)),
             OneOrMore::More(holds) => {
                 let mut callbacks = callbacks(on_loss, holds.len()).into_iter();
-                let lock = |granted| self.lock(granted, callbacks.next(), Arc::clone(&shared));
-                OneOrMore::More(holds.into_iter().map(lock).collect())
+                let guard = |granted| self.guard(granted, callbacks.next());
+                OneOrMore::More(holds.into_iter().map(guard).collect())
             }
         };
-        grantee.answer(Ok(locks));
-    }
-
-    fn lock(&mut self, granted: GuardedHold, on_loss: Option<LossCallback>, shared: Arc<Shared>) -> Lock {
-        Lock { hold: self.guard(granted, on_loss), shared, armed: true, span: Span::none() }
+        if let (Some(refused), Some(handle)) = (grantee.deliver(holds), self.handle.upgrade()) {
+            // The caller has gone. The release takes the way of a guard that is dropped. If the last handle has gone
+            // meanwhile too, the lane closes and releases all holds.
+            for hold in refused.iter() {
+                let release = Command::Release { hold: Arc::clone(hold), reply: Reply::Nobody };
+                let _ = handle.command(release);
+            }
+        }
     }
 
     fn guard(&mut self, granted: GuardedHold, on_loss: Option<LossCallback>) -> Arc<Hold> {

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use tracing::Span;
 
-use crate::acquire::AcquireBuilder;
-use crate::acquire::sealed::Guarding;
-use crate::claim::{Wanted, WantedKey};
+use super::acquire::AcquireBuilder;
+use super::guard::sealed::Guarding;
+use super::lock::Lock;
 use crate::error::{Error, Result};
-use crate::hold::Key;
-use crate::lock::Lock;
+use crate::key::Key;
 use crate::loss::LossReason;
 use crate::one_or_more::OneOrMore;
+use crate::request::claim::{Wanted, WantedKey};
 
 impl AcquireBuilder<MultiLock> {
     /// Adds one key, locked exclusively.
@@ -25,6 +25,12 @@ impl AcquireBuilder<MultiLock> {
     /// Adds one key, shared with other readers.
     pub fn read(self, key: impl AsRef<[u8]>) -> Self {
         self.with([key], true)
+    }
+
+    /// Sets the priority; a higher priority is served earlier. 0 is the same as none.
+    pub fn priority(mut self, priority: u32) -> Self {
+        self.claim.priority = Some(priority);
+        self
     }
 
     /// Adds keys, all exclusive or all shared. A key that is named twice counts once, and exclusively if one of the

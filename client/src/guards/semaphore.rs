@@ -7,15 +7,17 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, REASON_LEN_MAX};
 use waymaker_protocol::{NamespaceKind, PoolOrder, Request, Response};
 
-use crate::acquire::{AcquireBuilder, AcquireFuture};
-use crate::claim::{Wanted, WantedPermits, check_len, check_positive};
+use super::acquire::{AcquireBuilder, AcquireFuture};
+use super::guard::guard_of_one_lock;
+use super::lock::Lock;
 use crate::error::Result;
-use crate::guard::guard_of_one_lock;
-use crate::hold::Key;
-use crate::lock::Lock;
-use crate::need::Need;
+use crate::handle::Handle;
+use crate::key::Key;
+use crate::request::check::{check_len, check_positive};
+use crate::request::claim::{Wanted, WantedPermits};
+use crate::request::need::Need;
 use crate::snapshot::PoolStatus;
-use crate::space::{Shared, Space};
+use crate::space::Space;
 
 /// A pool of permits, from [`Client::semaphore`](crate::Client::semaphore).
 ///
@@ -90,7 +92,7 @@ impl Semaphore {
             order: self.order,
             timestamp_us: 0,
         };
-        AcquireBuilder::new(self.link(), Wanted::Permits(wanted))
+        AcquireBuilder::new(self.handle(), Wanted::Permits(wanted))
     }
 
     /// Returns the state of the pool, with its holders and waiters.
@@ -103,7 +105,7 @@ impl Semaphore {
     pub async fn describe(&self) -> Result<PoolStatus> {
         check_len("name", &self.name, 1, KEY_LEN_MAX)?;
         let name = self.name.clone();
-        self.link()?
+        self.handle()?
             .ask(
                 move |number, out| {
                     Request::DescribePool(wire::DescribePool { name: &name }).encode(number, out);
@@ -144,7 +146,7 @@ impl Semaphore {
         check_len("reason", &self.reason, 0, REASON_LEN_MAX)?;
         let (name, order, reason) = (self.name.clone(), self.order, self.reason.clone());
         let need = (!reason.is_empty()).then_some(Need::REASON);
-        self.link()?
+        self.handle()?
             .ask_with(
                 need,
                 move |number, out| {
@@ -159,8 +161,8 @@ impl Semaphore {
             .await
     }
 
-    fn link(&self) -> Result<Arc<Shared>> {
-        self.space.link(NamespaceKind::Pool)
+    fn handle(&self) -> Result<Arc<Handle>> {
+        self.space.handle(NamespaceKind::Pool)
     }
 }
 

@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use waymaker_protocol::{ErrorCode, NamespaceKind, PathKey};
 
-use crate::acquire::AcquireBuilder;
-use crate::claim::{Lease, Wanted, WantedPath, milliseconds};
+use super::acquire::AcquireBuilder;
+use super::guard::guard_of_one_lock;
+use super::lock::Lock;
 use crate::error::{Error, Result};
-use crate::guard::guard_of_one_lock;
-use crate::hold::Key;
+use crate::handle::Handle;
+use crate::key::Key;
 use crate::lane::RELEASE_AFTER_BELIEVED_MIN_MS;
-use crate::lock::Lock;
+use crate::request::check::milliseconds;
+use crate::request::claim::{Lease, Wanted, WantedPath};
 use crate::snapshot::{HeldLock, KeyStatus, WaitingClaim};
-use crate::space::{Shared, Space};
+use crate::space::Space;
 
 /// Locks on the paths of a tree, from [`Client::tree`](crate::Client::tree).
 ///
@@ -58,7 +60,7 @@ impl Tree {
     /// [`Error::Closed`].
     pub async fn inspect(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<KeyStatus> {
         let path = path_key(path)?;
-        self.link()?.inspect(path).await
+        self.handle()?.inspect(path).await
     }
 
     /// Returns all locks held on paths at or below this path, by their path keys; see [`path_segments`].
@@ -68,7 +70,7 @@ impl Tree {
     /// As [`Tree::inspect`].
     pub async fn list(&self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Vec<HeldLock>> {
         let path = path_key(path)?;
-        self.link()?.list(path).await
+        self.handle()?.list(path).await
     }
 
     /// Returns all claims that wait for paths at or below this path, by their path keys; see [`path_segments`].
@@ -82,15 +84,15 @@ impl Tree {
         path: impl IntoIterator<Item = impl AsRef<[u8]>>,
     ) -> Result<Vec<WaitingClaim>> {
         let path = path_key(path)?;
-        self.link()?.list_waiting(path).await
+        self.handle()?.list_waiting(path).await
     }
 
     fn builder(&self) -> AcquireBuilder<TreeLock> {
-        AcquireBuilder::new(self.link(), Wanted::Paths(Vec::new()))
+        AcquireBuilder::new(self.handle(), Wanted::Paths(Vec::new()))
     }
 
-    fn link(&self) -> Result<Arc<Shared>> {
-        self.space.link(NamespaceKind::Tree)
+    fn handle(&self) -> Result<Arc<Handle>> {
+        self.space.handle(NamespaceKind::Tree)
     }
 }
 

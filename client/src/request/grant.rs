@@ -2,8 +2,8 @@
 
 use waymaker_protocol::{Granted, GrantedKeys, LockId};
 
-use crate::claim::Claim;
-use crate::hold::Key;
+use super::claim::Claim;
+use crate::key::Key;
 use crate::one_or_more::OneOrMore;
 
 /// A grant, with one hold or with several that were decided together.
@@ -42,7 +42,7 @@ impl Grant {
     }
 
     /// Returns the grant of a multi-key claim.
-    pub(crate) fn several(claim: &Claim, number: u32, granted: &GrantedKeys<'_>) -> Self {
+    pub(crate) fn multi_key(claim: &Claim, number: u32, granted: &GrantedKeys<'_>) -> Self {
         let stamp_ms = granted.stamp_ms;
         let hold = |key: &waymaker_protocol::GrantedKey<'_>| GrantedHold {
             id: key.id,

@@ -4,6 +4,8 @@ use bytes::BytesMut;
 use tokio_util::codec::Decoder;
 use waymaker_protocol::{FrameError, next_frame};
 
+use crate::error::Error;
+
 /// Finds whole frames in the bytes read so far. It returns the bytes of a frame without copying them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameCodec {
@@ -28,6 +30,17 @@ impl Decoder for FrameCodec {
     fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<BytesMut>, CodecError> {
         let len = next_frame(buffer, self.frame_len_max)?.map(waymaker_protocol::Frame::len);
         Ok(len.map(|len| buffer.split_to(len)))
+    }
+}
+
+impl From<CodecError> for Error {
+    fn from(error: CodecError) -> Self {
+        match error {
+            CodecError::Io(error) => Self::disconnected(error.to_string()),
+            CodecError::Frame(error) => {
+                Self::disconnected(format!("the server sent a broken frame: {error}"))
+            }
+        }
     }
 }
 

@@ -3,16 +3,16 @@
 use waymaker_protocol as wire;
 use waymaker_protocol::{LockId, Request, Response};
 
+use super::Handle;
 use crate::error::Result;
-use crate::hold::Key;
-use crate::need::Need;
+use crate::key::Key;
+use crate::request::need::Need;
 use crate::snapshot::{
     ClaimStatus, FreezeOutcome, HeldLock, KeyStatus, NamespaceStatus, PoolSummary, ReleasedClaim,
     ServerStatus, Verification, WaitingClaim,
 };
-use crate::space::Shared;
 
-impl Shared {
+impl Handle {
     pub(crate) async fn inspect(&self, key: Key) -> Result<KeyStatus> {
         let encode = move |number, out: &mut Vec<u8>| {
             Request::Inspect(wire::Inspect { key: &key }).encode(number, out);

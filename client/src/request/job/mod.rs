@@ -1,46 +1,22 @@
 //! Requests, each with the destination of its response.
 
-use std::sync::Arc;
+mod acquire;
+mod question;
+mod watch;
+
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use waymaker_protocol::{
-    Cancel, Capabilities, Extend, Goodbye, Holds, KeepAlive, LockId, Release, Request, Response, SessionId,
-    Status, Unwatch, Watch,
+    Cancel, Capabilities, Extend, Goodbye, Holds, KeepAlive, LockId, Release, Request, Status, Unwatch, Watch,
 };
 
-use crate::claim::{Claim, Lease, Wait};
 use crate::clock::BootTime;
-use crate::enqueue::QueuePlace;
 use crate::error::Error;
-use crate::grant::Grant;
-use crate::hold::{Hold, Key};
-use crate::lock::Lock;
-use crate::loss::LossCallback;
-use crate::need::Need;
-use crate::one_or_more::OneOrMore;
-use crate::reply::{Awaited, Reply};
-use crate::watch::WatchJob;
-
-/// Commands from handles and guards to the connection task.
-pub(crate) enum Command {
-    /// Send this job and answer its caller.
-    Submit(Job),
-    /// The future of this acquire was dropped.
-    Abandon { token: u64 },
-    /// The guard of this hold releases it.
-    Release { hold: Arc<Hold>, reply: Reply<bool> },
-    /// The guard of this hold moves the end of its lease.
-    Extend { hold: Arc<Hold>, lease_ms: u32, reply: Reply<Duration> },
-    /// The guard of this hold was forgotten: keep the hold, without a guard.
-    Forget { hold: Arc<Hold> },
-    /// The watch with this token was dropped.
-    Unwatch { token: u64 },
-    /// Another connection of the client has learned that this session has ended.
-    SessionGone { id: SessionId },
-    /// Release all guarded holds, leave the session, then reply.
-    Close { reply: Reply<()> },
-}
+use crate::key::Key;
+use crate::request::reply::{Awaited, Reply};
+pub(crate) use acquire::{AcquireJob, ConfirmJob, Grantee};
+pub(crate) use question::{Ask, Question};
+pub(crate) use watch::{Listener, WatchJob};
 
 /// One request. It can be encoded again at any time, under the same number.
 pub(crate) enum Job {
@@ -96,114 +72,6 @@ pub(crate) enum Job {
     Ask(Box<dyn Question>),
     KeepAlive,
     Goodbye,
-}
-
-/// Destination of the guards of a grant.
-pub(crate) type Grantee = Reply<OneOrMore<Lock>>;
-
-/// An acquire with everything that its grant needs.
-pub(crate) struct AcquireJob {
-    /// Rises with each acquire of the client. It orders the acquires, and it identifies an abandoned acquire.
-    pub(crate) token: u64,
-    pub(crate) claim: Claim,
-    pub(crate) wait: Wait,
-    /// Time that the timer of this acquire is set to.
-    pub(crate) timer: BootTime,
-    pub(crate) renew: bool,
-    /// Number of grants whose lease had expired when they arrived.
-    pub(crate) late_grant_count: u32,
-    pub(crate) on_loss: Option<LossCallback>,
-    /// Receives the queue position if the acquire has to wait.
-    pub(crate) on_queued: Option<oneshot::Sender<QueuePlace>>,
-    /// Destination of the grant. If the caller has gone, the grant is released at once.
-    pub(crate) reply: Grantee,
-}
-
-/// A grant whose holds are confirmed one after the other. If one of them has ended, the others are released and the
-/// acquire is repeated.
-pub(crate) struct ConfirmJob {
-    pub(crate) grant: Grant,
-    /// Index of the hold that is being confirmed.
-    pub(crate) index: usize,
-    /// Whether a newer acquire has taken up the holds, so that the answer delivers and releases nothing.
-    pub(crate) is_superseded: bool,
-    /// Whether the end of a lease has moved since the request, so that the session must ask again.
-    pub(crate) is_stale: bool,
-    /// Hold of the grant whose end the server has reported. The response may have been decided before that.
-    pub(crate) ended: Option<LockId>,
-    pub(crate) acquire: Box<AcquireJob>,
-}
-
-impl ConfirmJob {
-    pub(crate) fn new(grant: Grant, acquire: Box<AcquireJob>) -> Self {
-        Self { grant, index: 0, is_superseded: false, is_stale: false, ended: None, acquire }
-    }
-
-    pub(crate) fn id(&self) -> LockId {
-        self.grant.holds[self.index].id
-    }
-}
-
-/// A query to the server, with the conversion of its response.
-pub(crate) trait Question: Send {
-    /// Returns the capability without which the query must not be sent.
-    fn need(&self) -> Option<Need>;
-    fn encode(&self, number: u32, out: &mut Vec<u8>);
-    /// Passes the response on to the caller. Returns whether the response fits this query.
-    fn answer(&mut self, response: Response<'_>) -> bool;
-    fn reply(&mut self) -> &mut dyn Awaited;
-    fn is_awaited(&self) -> bool;
-}
-
-/// A query that consists of two functions.
-pub(crate) struct Ask<E, R, T> {
-    pub(crate) need: Option<Need>,
-    pub(crate) encode: E,
-    /// Converts the response; `None` if the response does not fit the query.
-    pub(crate) read: R,
-    pub(crate) reply: Reply<T>,
-}
-
-impl<E, R, T> Question for Ask<E, R, T>
-where
-    E: Fn(u32, &mut Vec<u8>) + Send,
-    R: Fn(Response<'_>) -> Option<T> + Send,
-    T: Send,
-{
-    fn need(&self) -> Option<Need> {
-        self.need
-    }
-
-    fn encode(&self, number: u32, out: &mut Vec<u8>) {
-        (self.encode)(number, out);
-    }
-
-    fn answer(&mut self, response: Response<'_>) -> bool {
-        let read = (self.read)(response);
-        let matches = read.is_some();
-        if let Some(value) = read {
-            self.reply.answer(Ok(value));
-        }
-        matches
-    }
-
-    fn reply(&mut self) -> &mut dyn Awaited {
-        &mut self.reply
-    }
-
-    fn is_awaited(&self) -> bool {
-        self.reply.is_awaited()
-    }
-}
-
-impl AcquireJob {
-    /// Returns the lease in milliseconds if the hold is renewed with extends of its own.
-    pub(crate) fn renews_itself(&self) -> Option<u32> {
-        match self.claim.lease {
-            Lease::Own { ms } if self.renew => Some(ms),
-            _ => None,
-        }
-    }
 }
 
 impl Job {

@@ -7,15 +7,12 @@ use std::time::Duration;
 use tracing::Span;
 use waymaker_protocol::{ErrorCode, LockId, Readable};
 
-use crate::acquire::sealed::Guarding;
-use crate::claim::lease_milliseconds;
 use crate::error::{Error, Result};
+use crate::handle::{Command, Handle};
 use crate::hold::Hold;
-use crate::job::Command;
 use crate::loss::LossReason;
-use crate::one_or_more::OneOrMore;
-use crate::reply::Reply;
-use crate::space::Shared;
+use crate::request::check::lease_milliseconds;
+use crate::request::reply::Reply;
 
 /// A held lock, until it is released, dropped or lost.
 ///
@@ -43,14 +40,23 @@ use crate::space::Shared;
 #[must_use = "dropping the guard releases the lock"]
 pub struct Lock {
     pub(crate) hold: Arc<Hold>,
-    pub(crate) shared: Arc<Shared>,
+    handle: Arc<Handle>,
     /// Whether dropping the guard sends the release.
     pub(crate) armed: bool,
     /// Span from the grant to the end of the guard.
-    pub(crate) span: Span,
+    span: Span,
 }
 
 impl Lock {
+    /// Returns the guard of a granted hold, with a span from the grant to the end of the guard.
+    pub(crate) fn new(hold: Arc<Hold>, handle: Arc<Handle>, span: Span) -> Self {
+        Self { hold, handle, armed: true, span }
+    }
+
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
+    }
+
     /// Returns the key.
     pub fn key(&self) -> &[u8] {
         &self.hold.key
@@ -94,14 +100,14 @@ impl Lock {
     pub fn remaining(&self) -> Duration {
         match self.hold.loss.reason() {
             Some(_) => Duration::ZERO,
-            None => self.hold.deadline().since(self.shared.clock.now()),
+            None => self.hold.deadline().since(self.handle.clock.now()),
         }
     }
 
     /// Returns why the lock is lost, or `None` while it is held.
     pub fn loss_reason(&self) -> Option<LossReason> {
         self.hold.loss.reason().or_else(|| {
-            (self.shared.clock.now() >= self.hold.deadline()).then_some(LossReason::LocalDeadline)
+            (self.handle.clock.now() >= self.hold.deadline()).then_some(LossReason::LocalDeadline)
         })
     }
 
@@ -130,7 +136,7 @@ impl Lock {
         }
         let (reply, answer) = Reply::channel();
         let lease_ms = lease_milliseconds(lease)?;
-        self.shared.command(Command::Extend { hold: Arc::clone(&self.hold), lease_ms, reply })?;
+        self.handle.command(Command::Extend { hold: Arc::clone(&self.hold), lease_ms, reply })?;
         match answer.await.unwrap_or(Err(Error::Closed)) {
             Err(error) => Err(self.hold.loss.reason().map_or_else(|| lost_if_gone(error), Error::Lost)),
             answer => answer,
@@ -157,7 +163,7 @@ impl Lock {
             return Err(Error::Lost(reason));
         }
         let (reply, answer) = Reply::channel();
-        self.shared.command(Command::Release { hold: Arc::clone(&self.hold), reply })?;
+        self.handle.command(Command::Release { hold: Arc::clone(&self.hold), reply })?;
         let answer = answer.await.unwrap_or(Err(Error::Closed));
         match (lost, answer) {
             // The server may have kept the hold beyond the local deadline, so the release was still useful.
@@ -172,7 +178,7 @@ impl Lock {
     pub fn forget(mut self) -> LockId {
         self.armed = false;
         // A closed client no longer has the hold; ignore the error.
-        let _ = self.shared.command(Command::Forget { hold: Arc::clone(&self.hold) });
+        let _ = self.handle.command(Command::Forget { hold: Arc::clone(&self.hold) });
         self.hold.id()
     }
 }
@@ -185,30 +191,12 @@ fn lost_if_gone(error: Error) -> Error {
     }
 }
 
-impl Guarding for Lock {
-    fn from_locks(locks: OneOrMore<Self>) -> Self {
-        locks.into_last()
-    }
-
-    fn loss(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
-        self.lost()
-    }
-
-    fn span(&self) -> Span {
-        self.span.clone()
-    }
-
-    async fn give_back(self) -> Result<()> {
-        self.release().await
-    }
-}
-
 impl Drop for Lock {
     fn drop(&mut self) {
         if self.armed {
             // Without the connection task the release cannot be sent; the hold then ends with its lease.
             let release = Command::Release { hold: Arc::clone(&self.hold), reply: Reply::Nobody };
-            let _ = self.shared.command(release);
+            let _ = self.handle.command(release);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The session that all connections of a client share.
+//! The session that all connections of a client share, as the connections see it: they open, join, keep and leave it.
+//! [`ClientSession`](crate::ClientSession) is the view of its users.
 //!
 //! The first connection that finds no session opens one; the others join it. A connection that reconnects resumes its
 //! lane of the session. A connection that learns of the session's end informs the others. The last connection to
@@ -16,7 +17,7 @@ use crate::loss::{Loss, LossReason};
 
 /// The session of a client; see the module documentation.
 #[derive(Debug, Default)]
-pub(crate) struct SharedSession {
+pub(crate) struct Session {
     state: Mutex<State>,
 }
 
@@ -81,7 +82,7 @@ impl fmt::Debug for Member {
     }
 }
 
-impl SharedSession {
+impl Session {
     /// Adds a connection, which must later call `leave`.
     pub(crate) fn enter(&self, member: Member) -> Result<()> {
         let mut state = self.lock();
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     fn one_connection_opens_the_session_and_the_others_join_or_resume() {
-        let session = SharedSession::default();
+        let session = Session::default();
         assert_eq!(session.request(None, 5), Some(SessionRequest::New { lease_ms: 5 }));
         assert_eq!(session.request(None, 5), None);
         session.not_opened();
@@ -246,7 +247,7 @@ mod tests {
 
     #[test]
     fn only_the_end_of_the_current_session_is_reported() {
-        let session = SharedSession::default();
+        let session = Session::default();
         let (sender, told) = mpsc::channel();
         session.enter(Member::new(move |id| sender.send(id).is_ok())).unwrap();
         session.opened(FIRST, LEASE);
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_session_lasts_as_long_as_any_connection_keeps_it() {
-        let session = SharedSession::default();
+        let session = Session::default();
         let at = |seconds: u64| BootTime::from_nanos(seconds * 1_000_000_000);
         session.opened(FIRST, LEASE);
         session.kept(FIRST, at(20));
@@ -277,7 +278,7 @@ mod tests {
 
     #[test]
     fn the_last_connection_sends_goodbye_and_a_closed_client_admits_none() {
-        let session = SharedSession::default();
+        let session = Session::default();
         for _ in 0..2 {
             session.enter(Member::new(|_| true)).unwrap();
         }

@@ -11,28 +11,22 @@ use waymaker_protocol::limits::ANY_WORKER;
 use waymaker_protocol::slot::slot_of_key;
 
 use crate::clock::Clock;
+use crate::connection::link::Target;
 use crate::error::Result;
 use crate::lane::SessionOptions;
-use crate::link::Target;
 use crate::space::Space;
 
 /// The spaces of a client; see the module documentation.
 #[derive(Debug)]
-pub(crate) struct Spread {
+pub(crate) struct Router {
     /// At least one space; if there are several, they are ordered by worker number.
     spaces: Vec<Arc<Space>>,
+    /// Number of shards at the time of the first welcome. It is only a hint: a restarted server may divide keys
+    /// differently.
     shard_count: u16,
 }
 
-/// The server's division of keys at the time of the welcome. It is only a hint: a restarted server may divide them
-/// differently.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
-    pub(crate) worker_count: u16,
-    pub(crate) shard_count: u16,
-}
-
-impl Spread {
+impl Router {
     /// Connects to the server, or to each of its workers if `per_worker` is set.
     pub(crate) async fn open(
         target: Target,
@@ -41,14 +35,14 @@ impl Spread {
         per_worker: bool,
     ) -> Result<Self> {
         let open = |worker| Space::open(Target { worker, ..target.clone() }, options, Arc::clone(&clock));
-        let (first, layout) = open(if per_worker { 0 } else { ANY_WORKER }).await?;
+        let (first, welcome) = open(if per_worker { 0 } else { ANY_WORKER }).await?;
         let mut spaces = vec![first];
         if per_worker {
-            for worker in 1..layout.worker_count {
+            for worker in 1..welcome.worker_count {
                 spaces.push(open(worker).await?.0);
             }
         }
-        Ok(Self { spaces, shard_count: layout.shard_count.max(1) })
+        Ok(Self { spaces, shard_count: welcome.shard_count.max(1) })
     }
 
     /// Returns the first space, for requests that no worker owns.

@@ -59,6 +59,14 @@ impl<T> Reply<T> {
         }
     }
 
+    /// Delivers a value that must not be lost. Returns the value if no caller accepts it.
+    pub(crate) fn deliver(self, value: T) -> Option<T> {
+        match self {
+            Self::Caller { sender, .. } => sender.send(Ok(value)).err().and_then(Result::ok),
+            Self::Nobody | Self::Uncertain(_) => Some(value),
+        }
+    }
+
     /// Notes that the server served the request and the lane reverted it, because no caller is left.
     pub(crate) fn taken_back(&mut self) {
         if let Self::Uncertain(resolver) = std::mem::replace(self, Self::Nobody) {

@@ -1,0 +1,30 @@
+//! Commands to the task of a connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use waymaker_protocol::SessionId;
+
+use crate::hold::Hold;
+use crate::request::job::Job;
+use crate::request::reply::Reply;
+
+/// Commands from handles and guards to the connection task.
+pub(crate) enum Command {
+    /// Send this job and answer its caller.
+    Submit(Job),
+    /// The future of this acquire was dropped.
+    Abandon { token: u64 },
+    /// The guard of this hold releases it.
+    Release { hold: Arc<Hold>, reply: Reply<bool> },
+    /// The guard of this hold moves the end of its lease.
+    Extend { hold: Arc<Hold>, lease_ms: u32, reply: Reply<Duration> },
+    /// The guard of this hold was forgotten: keep the hold, without a guard.
+    Forget { hold: Arc<Hold> },
+    /// The watch with this token was dropped.
+    Unwatch { token: u64 },
+    /// Another connection of the client has learned that this session has ended.
+    SessionGone { id: SessionId },
+    /// Release all guarded holds, leave the session, then reply.
+    Close { reply: Reply<()> },
+}

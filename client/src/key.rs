@@ -1,0 +1,57 @@
+//! A key and its state: held or free.
+
+use std::sync::Arc;
+
+/// A key, shared by its users.
+pub(crate) type Key = Arc<[u8]>;
+
+/// The state of a key: held or free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyState {
+    /// The key is held.
+    Held {
+        /// The newest fence of the key.
+        fence: u64,
+        /// Newest holder. `None` if the key was already held when the watch began; [`Client::inspect`] returns the
+        /// holder.
+        ///
+        /// [`Client::inspect`]: crate::Client::inspect
+        holder: Option<KeyHolder>,
+    },
+    /// The key is free.
+    Free {
+        /// The newest fence of the key.
+        fence: u64,
+    },
+}
+
+/// Holder of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyHolder {
+    /// Whether the key is shared with other readers.
+    pub shared: bool,
+    /// Owner; may be empty.
+    pub owner: Vec<u8>,
+}
+
+impl KeyState {
+    /// Returns whether the key is held.
+    pub fn is_held(&self) -> bool {
+        matches!(self, Self::Held { .. })
+    }
+
+    /// Returns the newest fence of the key.
+    pub fn fence(&self) -> u64 {
+        match self {
+            Self::Held { fence, .. } | Self::Free { fence } => *fence,
+        }
+    }
+
+    /// Returns whether this is the same state, and includes the holder if `other` does.
+    pub(crate) fn tells_as_much_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Held { fence, .. }, Self::Held { fence: newer, holder: None }) => fence == newer,
+            _ => self == other,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Acquires, and grants that are confirmed before their callers get them.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use waymaker_protocol::LockId;
+
+use crate::clock::BootTime;
+use crate::hold::Hold;
+use crate::loss::LossCallback;
+use crate::one_or_more::OneOrMore;
+use crate::request::claim::{Claim, Lease, Wait};
+use crate::request::grant::Grant;
+use crate::request::queue_place::QueuePlace;
+use crate::request::reply::Reply;
+
+/// Destination of the holds of a grant. The caller makes guards of them.
+pub(crate) type Grantee = Reply<OneOrMore<Arc<Hold>>>;
+
+/// An acquire with everything that its grant needs.
+pub(crate) struct AcquireJob {
+    /// Rises with each acquire of the client. It orders the acquires, and it identifies an abandoned acquire.
+    pub(crate) token: u64,
+    pub(crate) claim: Claim,
+    pub(crate) wait: Wait,
+    /// Time that the timer of this acquire is set to.
+    pub(crate) timer: BootTime,
+    pub(crate) renew: bool,
+    /// Number of grants whose lease had expired when they arrived.
+    pub(crate) late_grant_count: u32,
+    pub(crate) on_loss: Option<LossCallback>,
+    /// Receives the queue position if the acquire has to wait.
+    pub(crate) on_queued: Option<oneshot::Sender<QueuePlace>>,
+    /// Destination of the grant. If the caller has gone, the grant is released at once.
+    pub(crate) reply: Grantee,
+}
+
+/// A grant whose holds are confirmed one after the other. If one of them has ended, the others are released and the
+/// acquire is repeated.
+pub(crate) struct ConfirmJob {
+    pub(crate) grant: Grant,
+    /// Index of the hold that is being confirmed.
+    pub(crate) index: usize,
+    /// Whether a newer acquire has taken up the holds, so that the answer delivers and releases nothing.
+    pub(crate) is_superseded: bool,
+    /// Whether the end of a lease has moved since the request, so that the session must ask again.
+    pub(crate) is_stale: bool,
+    /// Hold of the grant whose end the server has reported. The response may have been decided before that.
+    pub(crate) ended: Option<LockId>,
+    pub(crate) acquire: Box<AcquireJob>,
+}
+
+impl ConfirmJob {
+    pub(crate) fn new(grant: Grant, acquire: Box<AcquireJob>) -> Self {
+        Self { grant, index: 0, is_superseded: false, is_stale: false, ended: None, acquire }
+    }
+
+    pub(crate) fn id(&self) -> LockId {
+        self.grant.holds[self.index].id
+    }
+}
+
+impl AcquireJob {
+    /// Returns the lease in milliseconds if the hold is renewed with extends of its own.
+    pub(crate) fn renews_itself(&self) -> Option<u32> {
+        match self.claim.lease {
+            Lease::Own { ms } if self.renew => Some(ms),
+            _ => None,
+        }
+    }
+}

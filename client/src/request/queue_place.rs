@@ -1,0 +1,15 @@
+//! Queue positions of claims.
+
+use waymaker_protocol::LockId;
+
+/// Queue position of a claim at the time when it was queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePlace {
+    /// Id of the claim, which its hold keeps. The holds of a multi-key claim get ids of their own instead.
+    pub id: LockId,
+    /// Number of claims before this one.
+    pub position: u32,
+    /// Ticket, which rises with each queued claim of the same shard. Claims of equal priority are served in this
+    /// order.
+    pub ticket: u64,
+}
