@@ -73,7 +73,7 @@ impl ClusterSettings {
 
 /// Result of a transaction or a probe, as the thread that sent it receives it. A probe is a transaction
 /// without steps.
-pub(crate) type Heard = Result<Vec<Reply>, ClusterError>;
+pub(crate) type TransactionResult = Result<Vec<Reply>, ClusterError>;
 
 /// A step, with the name of the namespace of its counter.
 pub(crate) type NamedStep = (Box<[u8]>, Step);
@@ -91,7 +91,7 @@ pub(crate) struct SimulatedCluster {
     /// Transactions on their way to the cluster.
     unapplied: BTreeMap<u64, Vec<NamedStep>>,
     /// Results on their way back.
-    heard: BTreeMap<u64, Heard>,
+    heard: BTreeMap<u64, TransactionResult>,
     /// Until this time the cluster does not answer, or its members reject the user.
     down_until_us: u64,
     is_stranger: bool,
@@ -113,13 +113,13 @@ impl SimulatedCluster {
     }
 
     /// Takes the result of a transaction.
-    pub(crate) fn hear(&mut self, transaction: u64) -> Option<Heard> {
+    pub(crate) fn hear(&mut self, transaction: u64) -> Option<TransactionResult> {
         self.heard.remove(&transaction)
     }
 
     /// Applies a transaction as servers encode it. A transaction without steps is a probe and changes
     /// nothing.
-    fn apply(&mut self, steps: &[NamedStep]) -> Heard {
+    fn apply(&mut self, steps: &[NamedStep]) -> TransactionResult {
         if steps.is_empty() {
             return Ok(Vec::new());
         }

@@ -62,7 +62,7 @@ pub(crate) struct Pipe {
 
 /// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum ReadResult {
     Bytes(Vec<u8>),
     Nothing,
     End,
@@ -120,9 +120,9 @@ impl Pipe {
     }
 
     /// Reads at most `len_max` of the bytes that have arrived.
-    pub(crate) fn read(&mut self, len_max: usize) -> Found {
+    pub(crate) fn read(&mut self, len_max: usize) -> ReadResult {
         let Some((mut newest_us, mut bytes)) = self.arrived.pop_front() else {
-            return if self.is_at_end() { Found::End } else { Found::Nothing };
+            return if self.is_at_end() { ReadResult::End } else { ReadResult::Nothing };
         };
         while bytes.len() < len_max
             && let Some((at_us, more)) = self.arrived.pop_front()
@@ -135,7 +135,7 @@ impl Pipe {
             self.arrived.push_front((newest_us, rest));
         }
         self.len -= bytes.len();
-        Found::Bytes(bytes)
+        ReadResult::Bytes(bytes)
     }
 
     fn arrive(&mut self, now_us: u64) {
@@ -304,9 +304,9 @@ mod tests {
         pipe.flight.extend([(1_000, vec![1; 3]), (2_000, vec![2; 3]), (3_000, vec![3; 3])]);
         [1_000, 2_000, 3_000].into_iter().for_each(|at_us| pipe.arrive(at_us));
         assert_eq!(pipe.unread_since_us(), Some(1_000));
-        assert_eq!(pipe.read(5), Found::Bytes(vec![1, 1, 1, 2, 2]));
+        assert_eq!(pipe.read(5), ReadResult::Bytes(vec![1, 1, 1, 2, 2]));
         assert_eq!(pipe.unread_since_us(), Some(2_000));
-        assert_eq!(pipe.read(5), Found::Bytes(vec![2, 3, 3, 3]));
+        assert_eq!(pipe.read(5), ReadResult::Bytes(vec![2, 3, 3, 3]));
         assert_eq!(pipe.unread_since_us(), None);
     }
 }

@@ -72,7 +72,7 @@ pub(crate) struct Listing {
 
 /// Request that takes tokens from buckets, or returns them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taking {
+pub(crate) struct Withdrawal {
     /// The bucket and the cost.
     pub(crate) first: (Key, u32),
     /// The second bucket and its cost, if one request asks for two buckets.
@@ -80,7 +80,7 @@ pub(crate) struct Taking {
     pub(crate) refund: bool,
 }
 
-impl Taking {
+impl Withdrawal {
     pub(crate) fn parts(&self) -> impl Iterator<Item = (Key, u32)> {
         std::iter::once(self.first).chain(self.second)
     }
@@ -88,7 +88,7 @@ impl Taking {
 
 /// Request that sets a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Registering {
+pub(crate) struct Registration {
     pub(crate) key: Key,
     /// Length of the lease, or its end in milliseconds since 1970 if `absolute` is set.
     pub(crate) lease_ms: i64,
@@ -98,7 +98,7 @@ pub(crate) struct Registering {
     pub(crate) heartbeat: bool,
 }
 
-impl Registering {
+impl Registration {
     /// Returns the remaining lease at `server_ms` if the entry is registered at that time.
     pub(crate) fn remaining_ms(&self, server_ms: u64) -> i64 {
         let now_ms = (unix_us(server_ms) / 1000) as i64;
@@ -118,7 +118,7 @@ pub(crate) fn type_of(value: u32) -> &'static [u8] {
 
 /// Request for one page of a walk over registrations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EntryListing {
+pub(crate) struct RegistrationListing {
     /// Number of the walk, as for other lists.
     pub(crate) walk: u32,
     pub(crate) kind: NamespaceKind,
@@ -191,8 +191,8 @@ pub(crate) enum Operation {
         pool: Key,
         capacity: u64,
     },
-    Take(Taking),
-    Register(Registering),
+    Take(Withdrawal),
+    Register(Registration),
     Unregister {
         key: Key,
     },
@@ -200,7 +200,7 @@ pub(crate) enum Operation {
         key: Key,
     },
     /// Lists the registrations of the namespace, page by page.
-    ListEntries(EntryListing),
+    ListEntries(RegistrationListing),
     Namespaces {
         cursor: u64,
         count_max: u16,
@@ -350,20 +350,20 @@ impl Operation {
                 })
                 .encode(number, out);
             }
-            Self::Take(taking) => encode_taking(&taking, number, settings, out),
-            Self::Register(registering) => {
-                let value = registering.value.to_string();
+            Self::Take(withdrawal) => encode_withdrawal(&withdrawal, number, settings, out),
+            Self::Register(registration) => {
+                let value = registration.value.to_string();
                 let register = wire::Register {
-                    lease_ms: registering.lease_ms,
-                    absolute: registering.absolute,
+                    lease_ms: registration.lease_ms,
+                    absolute: registration.absolute,
                     ephemeral: false,
-                    key: &name(registering.key),
+                    key: &name(registration.key),
                     owner,
                     value: value.as_bytes(),
-                    type_name: type_of(registering.value),
+                    type_name: type_of(registration.value),
                     traceparent: None,
                 };
-                if registering.heartbeat {
+                if registration.heartbeat {
                     Request::Heartbeat(wire::Heartbeat(register)).encode(number, out);
                 } else {
                     Request::Register(register).encode(number, out);
@@ -372,7 +372,7 @@ impl Operation {
             Self::Unregister { key } => {
                 Request::Unregister(wire::Unregister { key: &name(key), owner }).encode(number, out);
             }
-            Self::ListEntries(EntryListing { cursor, count_max, like, .. }) => {
+            Self::ListEntries(RegistrationListing { cursor, count_max, like, .. }) => {
                 let type_name = like.map(type_of).unwrap_or_default();
                 let any_type = like.is_none();
                 Request::ListEntries(wire::ListEntries { cursor, count_max, any_type, type_name })
@@ -479,9 +479,9 @@ fn encode_acquire(acquire: &Acquire, number: u32, settings: &Settings, out: &mut
     request.encode(number, out);
 }
 
-fn encode_taking(taking: &Taking, number: u32, settings: &Settings, out: &mut Vec<u8>) {
+fn encode_withdrawal(withdrawal: &Withdrawal, number: u32, settings: &Settings, out: &mut Vec<u8>) {
     let parts: Vec<_> =
-        taking.parts().map(|(key, cost)| (settings.rule_of(key), settings.name_of(key), cost)).collect();
+        withdrawal.parts().map(|(key, cost)| (settings.rule_of(key), settings.name_of(key), cost)).collect();
     let mut buckets = parts.iter().map(|(rule, name, cost)| wire::Bucket {
         rate: rule.rate,
         burst: rule.burst,
@@ -489,11 +489,11 @@ fn encode_taking(taking: &Taking, number: u32, settings: &Settings, out: &mut Ve
         period_ns: rule.period_ns,
         name,
     });
-    if taking.second.is_some() {
+    if withdrawal.second.is_some() {
         let mut buffer = Vec::new();
         let buckets = Items::new(buckets, &mut buffer).unwrap_or_default();
-        Request::ThrottleAll(wire::ThrottleAll { buckets, refund: taking.refund }).encode(number, out);
+        Request::ThrottleAll(wire::ThrottleAll { buckets, refund: withdrawal.refund }).encode(number, out);
     } else if let Some(bucket) = buckets.next() {
-        Request::Throttle(wire::Throttle { bucket, refund: taking.refund }).encode(number, out);
+        Request::Throttle(wire::Throttle { bucket, refund: withdrawal.refund }).encode(number, out);
     }
 }

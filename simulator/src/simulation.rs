@@ -299,7 +299,7 @@ impl Simulation {
         self.clients.iter_mut().for_each(|client| client.say_farewell(&mut self.world));
         self.real.say_farewell(&mut self.world);
         let empty = |simulation: &Self| {
-            let may_be_left = simulation.world.settings.mix.lazy_entry_count();
+            let may_be_left = simulation.world.settings.mix.lazy_registration_count();
             let claims_are_gone =
                 simulation.server.claim_count().is_some_and(|count| u64::from(count) <= may_be_left);
             claims_are_gone
@@ -307,7 +307,7 @@ impl Simulation {
                 && simulation.server.left_in_accounts(may_be_left).is_empty()
         };
         if !self.go_on(EMPTY_WITHIN_MS, empty) {
-            let left = self.server.left_in_accounts(self.world.settings.mix.lazy_entry_count());
+            let left = self.server.left_in_accounts(self.world.settings.mix.lazy_registration_count());
             if !left.is_empty() {
                 return self.world.auditor.accuse("quota", || {
                     format!("accounts count {left:?} after all clients have disconnected")

@@ -2,8 +2,10 @@
 //! not allow. They use a namespace of their own.
 
 use crate::auditor::Times;
-use crate::identities::{CLOSED_NAMESPACE, Identities, TENANT_KEYS, TENANT_NAMESPACE, UNUSED_KEY, Who};
-use crate::network::Found;
+use crate::identities::{
+    CLOSED_NAMESPACE, Identities, TENANT_KEYS, TENANT_NAMESPACE, TenantIdentity, UNUSED_KEY,
+};
+use crate::network::ReadResult;
 use crate::operation::scope_number;
 use crate::random::Random;
 use crate::world::{Event, World};
@@ -22,14 +24,21 @@ pub(crate) const FIRST_TENANT: usize = 1 << 21;
 pub(crate) const SHARED_OWNER: &[u8] = b"tenant";
 
 /// The identities of all tenants of a run.
-const TENANTS: [Who; 6] = [Who::Alice, Who::Alice, Who::Bob, Who::Bob, Who::Operator, Who::Stranger];
+const TENANTS: [TenantIdentity; 6] = [
+    TenantIdentity::Alice,
+    TenantIdentity::Alice,
+    TenantIdentity::Bob,
+    TenantIdentity::Bob,
+    TenantIdentity::Operator,
+    TenantIdentity::Stranger,
+];
 /// Time for which a tenant waits for its responses.
 const PATIENCE_US: u64 = 3_000_000;
 /// Number of holds and sessions that tenants remember.
 const REMEMBERED_COUNT_MAX: usize = 24;
 
 /// Returns the identity of a client on the network; `None` if the client is no tenant.
-pub(crate) fn who_of(client: usize) -> Option<Who> {
+pub(crate) fn tenant_identity_of(client: usize) -> Option<TenantIdentity> {
     TENANTS.get(client.checked_sub(FIRST_TENANT)?).copied()
 }
 
@@ -76,15 +85,15 @@ struct Shared {
     random: Random,
     identities: Identities,
     /// Ids of holds, each with the identity that was granted it.
-    ids: Vec<(LockId, Who)>,
+    ids: Vec<(LockId, TenantIdentity)>,
     /// Sessions, each with the identity that began it.
-    sessions: Vec<(SessionId, Who)>,
+    sessions: Vec<(SessionId, TenantIdentity)>,
 }
 
 #[derive(Debug)]
 struct Tenant {
     index: usize,
-    who: Who,
+    who: TenantIdentity,
     link: Option<Link>,
     /// The session and lane to resume, with the requests of that lane that have no response.
     left: Option<(SessionId, u16, BTreeMap<u32, Pending>)>,
@@ -180,7 +189,7 @@ impl Tenant {
         let thread = random.below(world.settings.worker_count as u64) as usize;
         let connection = world.connect(FIRST_TENANT + self.index, thread, false);
         world.auditor.open_to_visitor(FIRST_TENANT + self.index);
-        let is_closed = random.once_in(12) && self.who != Who::Operator;
+        let is_closed = random.once_in(12) && self.who != TenantIdentity::Operator;
         let mut pending = BTreeMap::new();
         let session = match (random.below(10), random.pick(&shared.sessions), self.left.take()) {
             // Another identity, or another tenant of the same identity, takes over a session.
@@ -250,17 +259,17 @@ impl Tenant {
         while let Some(link) = &mut self.link {
             let known = &mut world.network.connections[link.connection];
             match known.to_client.read(usize::MAX) {
-                Found::Bytes(bytes) => {
+                ReadResult::Bytes(bytes) => {
                     if std::mem::take(&mut known.to_client.wants_room) {
                         world.after(1, Event::ArriveAtServer(link.connection));
                     }
                     link.input.extend_from_slice(&bytes);
                 }
-                Found::Nothing => {
+                ReadResult::Nothing => {
                     is_over = known.client_noticed;
                     break;
                 }
-                Found::End => {
+                ReadResult::End => {
                     is_over = true;
                     break;
                 }
@@ -356,10 +365,13 @@ impl Tenant {
                     .encode(number, out);
             }),
             // The operator may freeze and remove what others use.
-            (18, _) if self.who != Who::Operator => self.ask(world, Tenancy::Freeze, |number, out| {
-                Request::Freeze(Freeze { prefix: b"", thaw: false, ..Freeze::default() }).encode(number, out);
-            }),
-            (19, _) if self.who != Who::Operator && shared.random.once_in(2) => {
+            (18, _) if self.who != TenantIdentity::Operator => {
+                self.ask(world, Tenancy::Freeze, |number, out| {
+                    Request::Freeze(Freeze { prefix: b"", thaw: false, ..Freeze::default() })
+                        .encode(number, out);
+                })
+            }
+            (19, _) if self.who != TenantIdentity::Operator && shared.random.once_in(2) => {
                 self.ask(world, Tenancy::RemoveNamespace, |number, out| {
                     Request::RemoveNamespace(RemoveNamespace { name: TENANT_NAMESPACE }).encode(number, out);
                 });
@@ -378,13 +390,13 @@ impl Tenant {
         let key = random.pick(&TENANT_KEYS).unwrap_or(UNUSED_KEY);
         // Most requests are within the rights of the identity.
         let own: &[&[u8]] = match self.who {
-            Who::Alice => &TENANT_KEYS[..2],
-            Who::Bob => &TENANT_KEYS[2..4],
+            TenantIdentity::Alice => &TENANT_KEYS[..2],
+            TenantIdentity::Bob => &TENANT_KEYS[2..4],
             _ => &TENANT_KEYS[..6],
         };
         let common = &TENANT_KEYS[4..6];
         let key = match random.below(4) {
-            0 if self.who != Who::Operator => key,
+            0 if self.who != TenantIdentity::Operator => key,
             1 => random.pick(common).unwrap_or(key),
             _ => random.pick(own).unwrap_or(key),
         };

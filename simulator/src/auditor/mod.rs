@@ -53,17 +53,17 @@ mod watchers;
 mod watches;
 mod welcomes;
 
-use crate::operation::{EntryListing, Key, Listing, Operation, Registering};
+use crate::operation::{Key, Listing, Operation, Registration, RegistrationListing};
 use crate::workload::Settings;
 use buckets::Buckets;
 use chatter::Chatter;
-use counted::{Counted, CountedBefore};
+use counted::{ClusterFences, EarlierCount};
 use crowd::Crowds;
 use duties::{Duties, Duty, Word};
-use entries::Entries;
+use entries::Registrations;
 pub(crate) use guards::GuardView;
 use guards::Guards;
-use heard::Heard;
+use heard::Readers;
 use holds::{Hold, Tampering};
 use keys::KeyHistory;
 use namespaces::Namespaces;
@@ -77,12 +77,12 @@ use rights::Tenancies;
 use sessions::Session;
 use stalls::Stalls;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use sure::SureHolds;
-use uncalled::Uncalled;
+use sure::Reliances;
+use uncalled::AbandonedAcquires;
 use visits::Visits;
-pub(crate) use visits::{Place, ToldFences};
+pub(crate) use visits::{KnownFences, Place};
 use walks::Walk;
-pub(crate) use watchers::WatchedState;
+pub(crate) use watchers::WatchState;
 use watches::Watches;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{LockId, Response, SessionId, next_frame};
@@ -201,7 +201,7 @@ pub(crate) struct Auditor {
     settings: Settings,
     connections: Vec<Listener>,
     lanes: Vec<LaneRecord>,
-    requests: Vec<Asked>,
+    requests: Vec<RequestRecord>,
     sessions: BTreeMap<SessionId, Session>,
     holds: BTreeMap<LockId, Hold>,
     /// Claims that are known to wait, each with its acquire.
@@ -213,14 +213,14 @@ pub(crate) struct Auditor {
     tampered: BTreeMap<LockId, Tampering>,
     crowds: Crowds,
     keys: BTreeMap<Key, KeyHistory>,
-    sure: SureHolds,
+    reliances: Reliances,
     guards: Guards,
-    heard: Heard,
+    readers: Readers,
     chatter: Chatter,
-    uncalled: Uncalled,
+    abandoned: AbandonedAcquires,
     pools: PoolRecords,
     buckets: Buckets,
-    entries: Entries,
+    registrations: Registrations,
     operators: OperatorRecords,
     namespaces: Namespaces,
     watches: Watches,
@@ -235,7 +235,7 @@ pub(crate) struct Auditor {
     ended_sessions: VecDeque<(SessionId, u64)>,
     stalls: Stalls,
     restarts: Restarts,
-    counted: Counted,
+    cluster_fences: ClusterFences,
     visits: Visits,
     tenancies: Tenancies,
     /// Time of the order to stop the server.
@@ -329,7 +329,7 @@ struct Loss {
 
 /// One request.
 #[derive(Debug)]
-struct Asked {
+struct RequestRecord {
     lane: usize,
     /// Connection on which the request was last sent.
     connection: usize,
@@ -344,7 +344,7 @@ struct Asked {
     /// Newest known fence of each key of an acquire when the acquire was first sent.
     fences_before: Vec<(Key, u64)>,
     /// State of the keys that a cluster counts when the acquire was first sent.
-    counted_before: Vec<CountedBefore>,
+    counted_before: Vec<EarlierCount>,
     /// Number of times that the request was sent.
     sent_count: u32,
     /// Whether at least one copy of the request asked not to wait.
@@ -385,14 +385,14 @@ impl Auditor {
             tampered: BTreeMap::new(),
             crowds: Crowds::default(),
             keys: BTreeMap::new(),
-            sure: SureHolds::default(),
+            reliances: Reliances::default(),
             guards: Guards::default(),
-            heard: Heard::default(),
+            readers: Readers::default(),
             chatter: Chatter::default(),
-            uncalled: Uncalled::default(),
+            abandoned: AbandonedAcquires::default(),
             pools: PoolRecords::default(),
             buckets: Buckets::default(),
-            entries: Entries::default(),
+            registrations: Registrations::default(),
             operators: OperatorRecords::default(),
             namespaces: Namespaces::default(),
             watches: Watches::default(),
@@ -403,7 +403,7 @@ impl Auditor {
             ended_sessions: VecDeque::new(),
             stalls: Stalls::default(),
             restarts: Restarts::default(),
-            counted: Counted::default(),
+            cluster_fences: ClusterFences::default(),
             visits: Visits::default(),
             tenancies: Tenancies::default(),
             stopping_ms: None,
@@ -525,8 +525,8 @@ impl Auditor {
         if let Operation::Acquire(acquire) = operation {
             self.note_same_request_id(request, &acquire);
         }
-        if let Operation::Take(taking) = operation {
-            self.note_taking_sent(request, &taking);
+        if let Operation::Take(withdrawal) = operation {
+            self.note_withdrawal_sent(request, &withdrawal);
         }
         if let Operation::Watch { .. } = operation {
             self.connections[connection].asked_watches.insert(number);
@@ -544,7 +544,7 @@ impl Auditor {
             | Operation::Watch { key }
             | Operation::Verify { key, .. }
             | Operation::LookUp { key }
-            | Operation::Register(Registering { key, .. }) => self.newest_fence(key),
+            | Operation::Register(Registration { key, .. }) => self.newest_fence(key),
             _ => 0,
         };
         let fences_before = match operation {
@@ -557,7 +557,7 @@ impl Auditor {
             Operation::Acquire(acquire) => self.counted_before(&acquire),
             _ => Vec::new(),
         };
-        self.requests.push(Asked {
+        self.requests.push(RequestRecord {
             lane,
             connection,
             number,
@@ -608,14 +608,14 @@ impl Auditor {
             Operation::SetCapacity { pool, capacity } => {
                 self.pools.note_set(pool, request, capacity, now_ms);
             }
-            Operation::Take(taking) => self.note_taking(request, &taking, now_ms),
-            Operation::Register(registering) => self.note_registering(lane, &registering, now_ms),
+            Operation::Take(withdrawal) => self.note_withdrawal(request, &withdrawal, now_ms),
+            Operation::Register(registration) => self.note_registering(lane, &registration, now_ms),
             Operation::Unregister { key } => self.note_unregistering(request, key, now_ms),
             Operation::Freeze { .. } => self.note_if_freeze(request, &operation, now_ms),
             Operation::ForceRelease { id } => self.note_forced(id, now_ms),
             Operation::Holds { cursor: 0 } => self.lanes[lane].holds_walk = Walk::new(now_ms),
             Operation::List(Listing { cursor: 0, walk, .. })
-            | Operation::ListEntries(EntryListing { cursor: 0, walk, .. }) => {
+            | Operation::ListEntries(RegistrationListing { cursor: 0, walk, .. }) => {
                 self.walks.insert((self.lanes[lane].client, walk), Walk::new(now_ms));
             }
             Operation::ListPools(Listing { cursor: 0, walk, .. }) => {
@@ -629,7 +629,7 @@ impl Auditor {
     /// Returns the newest known fence of a key, of grants and of registrations.
     pub(crate) fn newest_fence(&self, key: Key) -> u64 {
         let granted = self.keys.get(&key).map_or(0, KeyHistory::newest_said);
-        granted.max(self.newest_entry_fence(key))
+        granted.max(self.newest_registration_fence(key))
     }
 
     /// Records that the first `count` bytes of a connection have arrived at the server.
@@ -752,7 +752,8 @@ impl Auditor {
         let limit_us = limit_ms.saturating_sub(self.settings.start_ms).saturating_mul(1000);
         let until_us = until_us.min(limit_us);
         let until_us = if hold.others_may_end { 0 } else { until_us };
-        if let Some(other) = self.sure.believe(hold.key, id, (hold.form, hold.shared), until_us, now_us) {
+        if let Some(other) = self.reliances.believe(hold.key, id, (hold.form, hold.shared), until_us, now_us)
+        {
             let key = hold.key;
             self.accuse("exclusion", || {
                 format!(
@@ -764,7 +765,7 @@ impl Auditor {
 
     /// Records that no client relies on a hold any more.
     pub(crate) fn doubts(&mut self, id: LockId) {
-        self.sure.doubt(id);
+        self.reliances.doubt(id);
     }
 
     /// Records that some worker stands still for `for_us` from now on.

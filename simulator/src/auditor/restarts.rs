@@ -203,7 +203,7 @@ impl Auditor {
                 is_local(id) && !released.was_waiting
             }
             (Operation::SetCapacity { .. }, Response::CapacitySet(_)) => true,
-            (Operation::Register(registering), Response::Registered(_)) => !registering.heartbeat,
+            (Operation::Register(registration), Response::Registered(_)) => !registration.heartbeat,
             _ => false,
         }
     }
@@ -396,7 +396,7 @@ impl Auditor {
         if !is_durable {
             hold.may_end_ms = hold.may_end_ms.min(now_ms);
             hold.others_may_end = true;
-            self.sure.doubt(id);
+            self.reliances.doubt(id);
         }
         // The record that moved the hold to its current request may be lost.
         hold.may_have_moved |= ending == Ending::Damage && (hold.settled_ms > 0 || hold.was_repeated);
@@ -517,7 +517,7 @@ impl Auditor {
         self.restarts.booted_ms = booted_ms;
         let Some(end) = self.restarts.end.take() else { return };
         if end.ending != Ending::Clean {
-            self.heard.forget_ends();
+            self.readers.forget_ends();
         }
         for (id, hold) in &mut self.holds {
             let full = |lease_ms: u32| now_ms + u64::from(lease_ms);
@@ -564,7 +564,7 @@ impl Auditor {
         asked.is_granted = false;
         asked.is_cancelled = false;
         match operation {
-            Operation::Register(registering) => self.note_registering_anew(registering),
+            Operation::Register(registration) => self.note_registering_anew(registration),
             Operation::Unregister { key } => self.note_unregistering_anew(request, *key),
             Operation::SetCapacity { .. } => self.pools.note_set_anew(request),
             Operation::Extend { own: true, id, .. } if self.is_of_another_client(request, *id) => {}
@@ -573,9 +573,9 @@ impl Auditor {
                 self.note_may_move(request, *id, *lease_ms, self.requests[request].sent_ms);
             }
             // A request that was sent while no server ran is already recorded.
-            Operation::Take(taking) if !self.is_taking_noted(request, taking) => {
+            Operation::Take(withdrawal) if !self.is_withdrawal_noted(request, withdrawal) => {
                 let sent_ms = self.requests[request].sent_ms;
-                self.note_taking(request, taking, sent_ms);
+                self.note_withdrawal(request, withdrawal, sent_ms);
             }
             _ => {}
         }

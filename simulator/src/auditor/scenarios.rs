@@ -6,7 +6,7 @@ use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_busy
 use super::{Auditor, Ending};
 use crate::form::{Form, Permits};
 use crate::mix::kind_of;
-use crate::operation::{Acquire, Key, Listing, Operation, Taking};
+use crate::operation::{Acquire, Key, Listing, Operation, Withdrawal};
 use waymaker_engine::Scope;
 use waymaker_protocol::{
     CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Frozen, Granted, Listed, ListedPool,
@@ -138,7 +138,7 @@ fn tokens_across_a_restart(second_sent_ms: u64) -> Auditor {
     let bucket = (0..Key::MAX).find(|key| crate::mix::kind_of(*key) == NamespaceKind::Limit);
     let bucket = bucket.expect("some keys are buckets");
     let burst = auditor.settings.rule_of(bucket).burst;
-    let take = |cost| Operation::Take(Taking { first: (bucket, cost), second: None, refund: false });
+    let take = |cost| Operation::Take(Withdrawal { first: (bucket, cost), second: None, refund: false });
     let rule = auditor.settings.rule_of(bucket);
     let reset_after_ns = rule.period_ns.div_ceil(u64::from(rule.rate)) * u64::from(burst);
     let allowed = Response::Throttled(Throttled { allowed: true, reset_after_ns, ..Throttled::default() });

@@ -20,7 +20,7 @@ mod speaking;
 
 use crate::operation::Key;
 use crate::world::{Event, World};
-use belief::{Anchor, Held};
+use belief::{Anchor, HoldView};
 use lane::Lane;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use waymaker_protocol::{LockId, NamespaceKind, SessionId};
@@ -63,7 +63,7 @@ pub(crate) struct Client {
     session_lease_ms: u32,
     session: Option<SessionView>,
     lanes: Vec<Lane>,
-    holds: BTreeMap<LockId, Held>,
+    holds: BTreeMap<LockId, HoldView>,
     anchor: Option<Anchor>,
     /// Id of the server that the known stamps come from.
     server_id: Option<u64>,

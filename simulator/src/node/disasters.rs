@@ -385,8 +385,8 @@ impl Server {
 
     /// Damages a file of the log, if the seed chooses to.
     fn damage_disk(&mut self, world: &mut World, durability: Durability) {
-        let has_entries = world.settings.mix.has_entries();
-        if world.calm || has_entries || !world.random.percent(durability.damage_percent) {
+        let has_registrations = world.settings.mix.has_registrations();
+        if world.calm || has_registrations || !world.random.percent(durability.damage_percent) {
             return;
         }
         let state = self.disk.as_ref().map(SimulatedDisk::state);

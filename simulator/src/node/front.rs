@@ -6,7 +6,7 @@
 //! turns, and the order of turns. A CANCEL stands for the reset of a gRPC stream: the request loses its
 //! listener, and neither the CANCEL nor the request is answered.
 
-use super::io::{Arrival, Registered, VirtualStopwatch, read, register, write};
+use super::io::{Arrival, LaneTable, VirtualStopwatch, read, register, write};
 use super::tasks::{Errands, Tasks};
 use super::thread::client_of;
 use crate::world::{Event as Happening, World};
@@ -54,9 +54,9 @@ enum Purpose {
 
 /// Connections whose streams were woken.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Woken(Arc<Mutex<Vec<usize>>>);
+pub(super) struct WakeList(Arc<Mutex<Vec<usize>>>);
 
-impl Woken {
+impl WakeList {
     pub(super) fn take(&self) -> Vec<usize> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -67,7 +67,7 @@ impl Woken {
 struct StreamWake {
     is_woken: AtomicBool,
     connection: usize,
-    woken: Woken,
+    woken: WakeList,
 }
 
 impl Wake for StreamWake {
@@ -122,7 +122,7 @@ pub(super) struct Front {
     strangers_until_us: u64,
     turn: FrontTurn<VirtualStopwatch>,
     turns: StreamTurns,
-    woken: Woken,
+    woken: WakeList,
     /// True if the connection ends once its output is written.
     is_closing: bool,
 }
@@ -140,7 +140,7 @@ pub(super) struct Hands<'a> {
     pub(super) worker: &'a mut Worker,
     pub(super) barrier: &'a mut ReadBarrier,
     pub(super) tasks: &'a mut Tasks,
-    pub(super) registered: &'a mut Registered,
+    pub(super) registered: &'a mut LaneTable,
     pub(super) errands: &'a mut Errands,
     pub(super) is_readable: &'a mut bool,
     pub(super) others: Others,
@@ -153,7 +153,7 @@ struct Work<'a, 'b> {
 }
 
 impl Front {
-    pub(super) fn new(connection: usize, woken: &Woken) -> Self {
+    pub(super) fn new(connection: usize, woken: &WakeList) -> Self {
         Self {
             connection,
             hello: None,

@@ -38,7 +38,7 @@ const ERRAND_MAX_US: u64 = 20_000;
 pub(super) const OPTIONS: OpenOptions =
     OpenOptions { segment_len: SEGMENT_LEN_MIN, log_id: 0x1d, accept_damage: false };
 
-type Failed = Box<dyn std::error::Error>;
+type BoxedError = Box<dyn std::error::Error>;
 
 /// The way in which the log of one start of the server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl SimulatedLog {
         disk: &SimulatedDisk,
         (boot, accept_damage): (u64, bool),
         shard_count: usize,
-    ) -> Result<ReadLog, Failed> {
+    ) -> Result<ReadLog, BoxedError> {
         let storage = Arc::new(disk.clone());
         let options = OpenOptions { accept_damage, ..OPTIONS };
         let boot_id = u128::from(boot).to_le_bytes();

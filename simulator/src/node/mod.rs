@@ -421,7 +421,7 @@ impl Server {
         let mut turn = self.node.0.shards[usize::from(self.node.0.shard_of_key(place))].enter()?;
         let ticket = Ticket::default();
         let lane = turn.shard.lane(ticket.lane, &Arc::from([]), 0);
-        let mut seen = Seen::default();
+        let mut seen = InspectionAnswer::default();
         let caller = Caller { lane, ticket, namespace: number };
         if kind == NamespaceKind::Pool {
             turn.shard.describe_pool(&caller, &name, &mut seen);
@@ -465,9 +465,9 @@ fn leave<S, B>(turn: Turn<'_, S, B>) {
 
 /// Receives the response to an inspection.
 #[derive(Default)]
-struct Seen(Option<Answer>);
+struct InspectionAnswer(Option<Answer>);
 
-impl Effects for Seen {
+impl Effects for InspectionAnswer {
     fn answer(&mut self, _: Ticket, answer: Answer) {
         self.0 = Some(answer);
     }

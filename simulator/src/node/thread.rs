@@ -1,11 +1,11 @@
 //! One worker and the tasks of its thread, which run one at a time.
 
-use super::front::{Front, Hands, Woken};
-use super::io::{Io, Registered, VirtualStopwatch, register, unregister, write};
+use super::front::{Front, Hands, WakeList};
+use super::io::{Io, LaneTable, VirtualStopwatch, register, unregister, write};
 use super::tasks::{EVENTS_PER_POLL, Errands, Task, Tasks};
 use super::unserved::Allowance;
 use crate::identities::evidence_of_others;
-use crate::tenants::who_of;
+use crate::tenants::tenant_identity_of;
 use crate::world::{Event, World};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -54,14 +54,14 @@ pub(crate) struct Thread {
     gave_way: VecDeque<usize>,
     tasks: Tasks,
     intake: VecDeque<Intake>,
-    pub(super) connections: BTreeMap<usize, Served>,
-    pub(super) registered: Registered,
-    woken: Woken,
+    pub(super) connections: BTreeMap<usize, ServedConnection>,
+    pub(super) registered: LaneTable,
+    woken: WakeList,
 }
 
 /// A connection that is served here.
 #[derive(Debug)]
-pub(super) struct Served {
+pub(super) struct ServedConnection {
     pub(super) inner: Inner,
     pub(super) allowance: Allowance,
     /// True if the operating system has named the socket, and no read has found it empty since.
@@ -89,8 +89,8 @@ impl Thread {
             tasks: Tasks::new(index),
             intake: VecDeque::new(),
             connections: BTreeMap::new(),
-            registered: Registered::new(),
-            woken: Woken::default(),
+            registered: LaneTable::new(),
+            woken: WakeList::default(),
         }
     }
 
@@ -272,7 +272,8 @@ impl Thread {
             Inner::Binary(inner)
         };
         let (is_readable, is_known, is_queued) = (false, false, false);
-        self.connections.insert(connection, Served { inner, allowance, is_readable, is_known, is_queued });
+        self.connections
+            .insert(connection, ServedConnection { inner, allowance, is_readable, is_known, is_queued });
         self.barrier.note_newcomer();
         self.tasks.make_ready(world, Task::Connection(connection));
     }
@@ -289,7 +290,7 @@ impl Thread {
                 tasks.note_io(world, connection);
             }
         }
-        let Some(Served { inner, allowance, is_readable, is_queued: false, .. }) =
+        let Some(ServedConnection { inner, allowance, is_readable, is_queued: false, .. }) =
             connections.get_mut(&connection)
         else {
             return;
@@ -422,7 +423,7 @@ impl Thread {
 
     /// Ends a connection on this worker.
     fn finish(&mut self, world: &mut World, connection: usize, end: End, errands: &mut Errands) {
-        let Some(Served { inner, .. }) = self.connections.remove(&connection) else { return };
+        let Some(ServedConnection { inner, .. }) = self.connections.remove(&connection) else { return };
         self.tasks.forget(Task::Connection(connection));
         let now = world.server_time().into();
         let Self { worker, barrier, tasks, registered, .. } = self;
@@ -520,7 +521,7 @@ pub(super) fn client_of(world: &World, connection: usize) -> Client {
         return Client::default();
     }
     let client = world.network.connections[connection].client;
-    let evidence = match who_of(client) {
+    let evidence = match tenant_identity_of(client) {
         Some(tenant) => tenant.evidence(),
         None => evidence_of_others(world.colleagues.contains(&client)),
     };

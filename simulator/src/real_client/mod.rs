@@ -16,7 +16,7 @@ mod lane;
 mod plan;
 mod silence;
 
-use crate::auditor::{GuardView, WatchedState};
+use crate::auditor::{GuardView, WatchState};
 use crate::operation::{Acquire, Key};
 use crate::world::{Event, World};
 use asked::Names;
@@ -48,7 +48,7 @@ const KEPT_LEASE_MIN_MS: u32 = 200;
 const LOOK_US: u64 = 500_000;
 
 /// A future that a caller polls.
-type Awaited<T> = Pin<Box<dyn Future<Output = T>>>;
+type CallerFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// The real clients of a run.
 #[derive(Debug)]
@@ -78,8 +78,8 @@ enum Phase {
 }
 
 /// One acquire that a caller awaits.
-struct Asking {
-    future: Awaited<waymaker_client::Result<Vec<Lock>>>,
+struct PendingAcquire {
+    future: CallerFuture<waymaker_client::Result<Vec<Lock>>>,
     terms: Terms,
     call: Call,
     losses: Losses,
@@ -89,16 +89,16 @@ struct Asking {
 }
 
 /// One watch of a key.
-struct Watching {
+struct KeyWatch {
     key: Key,
     stage: WatchStage,
     since_us: u64,
     /// The last state that the watch has shown.
-    shown: Option<WatchedState>,
+    shown: Option<WatchState>,
 }
 
 enum WatchStage {
-    Beginning(Awaited<waymaker_client::Result<Watch>>),
+    Beginning(CallerFuture<waymaker_client::Result<Watch>>),
     Open(Watch),
 }
 
@@ -106,11 +106,11 @@ enum WatchStage {
 type Losses = Arc<Mutex<Vec<LossReason>>>;
 
 /// Id of the extended hold and its remaining lease in the response; `None` for a release.
-type Extended = Option<(LockId, Duration)>;
+type ExtendResult = Option<(LockId, Duration)>;
 
 /// A release or an extend that a caller awaits.
 struct Answer {
-    future: Awaited<waymaker_client::Result<Extended>>,
+    future: CallerFuture<waymaker_client::Result<ExtendResult>>,
     call: Call,
 }
 
@@ -150,16 +150,16 @@ struct RealClient {
     clock: Arc<SkewedClock>,
     process: Process,
     lanes: Vec<RealLane>,
-    asking: Vec<Asking>,
+    asking: Vec<PendingAcquire>,
     guards: Vec<Guard>,
     /// Releases and extends that callers await.
     answers: Vec<Answer>,
-    watches: Vec<Watching>,
+    watches: Vec<KeyWatch>,
     /// A hold whose lease another client changes at the same time.
     rival: Option<LockId>,
     phase: Phase,
     /// The unfinished closing futures of the lanes.
-    closings: Vec<Awaited<()>>,
+    closings: Vec<CallerFuture<()>>,
     /// Number of acquires that the process still sends after it has settled.
     asks_left: usize,
     /// Connections that break later, with their times.
@@ -415,7 +415,7 @@ impl RealClient {
                     world.auditor.judge_end_of_watch(index, watching.since_us);
                     return false;
                 };
-                watching.shown = Some(WatchedState {
+                watching.shown = Some(WatchState {
                     is_held: state.is_held(),
                     fence: state.fence(),
                     holder: match state {
@@ -433,7 +433,7 @@ impl RealClient {
         if !lane.is_open() || self.phase == Phase::Gone || self.is_closed() {
             return;
         }
-        let shown: BTreeMap<Key, Option<WatchedState>> =
+        let shown: BTreeMap<Key, Option<WatchState>> =
             self.watches.iter().map(|watching| (watching.key, watching.shown.clone())).collect();
         world.auditor.judge_watches_of(self.index, lane.auditor_lane(), &shown);
     }
@@ -614,7 +614,7 @@ impl RealClient {
     }
 }
 
-impl Asking {
+impl PendingAcquire {
     fn poll(
         &mut self,
         process: usize,
