@@ -195,7 +195,7 @@ fn finish(seed: u64, simulation: &mut Simulation) -> Outcome {
 /// events.
 ///
 /// To add a kind of lock, add its requests to `operation`, their choice to `mix` and `client::kinds`, the
-/// handling of responses to `client::hearing`, and its rules to `auditor`.
+/// handling of responses to `client::responses`, and its rules to `auditor`.
 #[derive(Debug)]
 struct Simulation {
     world: World,

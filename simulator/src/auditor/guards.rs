@@ -120,7 +120,7 @@ impl Auditor {
             self.believes(view.id, view.until_us, now_us);
             self.judge_by_heard(process, view);
             self.judge_guard_shown(process, view);
-            self.judge_keeping(process, view, now_us);
+            self.judge_held_guard(process, view, now_us);
             let over_ms = self.holds.get(&view.id).and_then(|hold| hold.over_ms);
             if let Some(over_ms) = over_ms {
                 self.judge_guard_of(view.id, over_ms, now_us, "has ended");

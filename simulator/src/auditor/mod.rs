@@ -1,36 +1,39 @@
 //! The auditor: checks every run of the simulator against the documented guarantees.
 
+mod abandonment;
 mod answers;
 mod buckets;
 mod ceilings;
 mod changes;
 mod chatter;
+mod cluster_fences;
 mod contention;
-mod counted;
 mod crowd;
 #[cfg(test)]
 mod durable_tests;
 mod duties;
-mod entries;
 mod events;
 mod farewells;
 mod grants;
 mod guards;
-mod heard;
 mod holds;
 mod inlets;
-mod keeping;
 mod keys;
 mod last_words;
 mod late_grants;
 mod lease_words;
+mod multi_key;
 mod namespaces;
 mod numbers;
 mod operators;
 mod policies;
 mod pool_pages;
 mod pools;
+mod readers;
 mod refusals;
+mod registrations;
+mod reliances;
+mod renewals;
 mod request_ids;
 mod restarts;
 mod rights;
@@ -39,13 +42,10 @@ mod scenarios;
 #[cfg(test)]
 mod scene;
 mod sessions;
-mod several;
+mod shutdown;
 mod stalls;
-mod stopping;
-mod sure;
 mod table_limits;
 mod tokens;
-mod uncalled;
 mod views;
 mod visits;
 mod walks;
@@ -55,15 +55,14 @@ mod welcomes;
 
 use crate::operation::{Key, Listing, Operation, Registration, RegistrationListing};
 use crate::workload::Settings;
+use abandonment::AbandonedAcquires;
 use buckets::Buckets;
 use chatter::Chatter;
-use counted::{ClusterFences, EarlierCount};
+use cluster_fences::{ClusterFences, EarlierCount};
 use crowd::Crowds;
 use duties::{Duties, Duty, Word};
-use entries::Registrations;
 pub(crate) use guards::GuardView;
 use guards::Guards;
-use heard::Readers;
 use holds::{Hold, Tampering};
 use keys::KeyHistory;
 use namespaces::Namespaces;
@@ -71,14 +70,15 @@ use operators::OperatorRecords;
 pub(crate) use policies::Times;
 use pool_pages::PoolWalk;
 use pools::PoolRecords;
+use readers::Readers;
+use registrations::Registrations;
+use reliances::Reliances;
 pub(crate) use restarts::Ending;
 use restarts::Restarts;
 use rights::Tenancies;
 use sessions::Session;
 use stalls::Stalls;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use sure::Reliances;
-use uncalled::AbandonedAcquires;
 use visits::Visits;
 pub(crate) use visits::{KnownFences, Place};
 use walks::Walk;
@@ -106,23 +106,23 @@ pub struct Violation {
 /// ```text
 /// guard         While a guard of a real client reports that it holds, the server holds the lock for this guard alone (guards).
 /// one-owner     No two guards of one process rely on the same hold (real_client).
-/// last-word     No guard relies on its hold for longer than the newest lease that its process has read allows (heard).
-/// loss-reason   A lost guard has the reason that its process read (heard); its callback runs exactly once (real_client).
-/// forgotten     A client does not release a hold whose guard the program left without a release (heard).
-/// window        A lane has no more unanswered requests than its window allows (heard).
+/// last-word     No guard relies on its hold for longer than the newest lease that its process has read allows (readers).
+/// loss-reason   A lost guard has the reason that its process read (readers); its callback runs exactly once (real_client).
+/// forgotten     A client does not release a hold whose guard the program left without a release (readers).
+/// window        A lane has no more unanswered requests than its window allows (readers).
 /// chatter       A lane sends no more requests than its holds and its callers explain (chatter).
 /// caller        A caller gets only errors that the run explains (real_client::caller).
 /// late-caller   A caller has its result in time (real_client::caller).
-/// needless-loss No guard is lost at its local deadline without a fault; no guard has less time than the responses allow (keeping).
+/// needless-loss No guard is lost at its local deadline without a fault; no guard has less time than the responses allow (renewals).
 /// unowned       No hold is left without a guard (guards).
-/// renewal       A lane renews its leases in time (keeping).
-/// uncalled      A real client cancels an acquire whose caller has dropped it (uncalled).
+/// renewal       A lane renews its leases in time (renewals).
+/// uncalled      A real client cancels an acquire whose caller has dropped it (abandonment).
 /// silence       A real client gives up a connection whose server is silent (real_client::silence).
-/// told          Callers and guards get the values that the server sent (heard).
+/// told          Callers and guards get the values that the server sent (readers).
 /// watcher       A watch shows the newest state that its process has read, and lasts until it is dropped (watchers).
-/// exclusion     Two clients never rely on conflicting holds at once, by the documented lease arithmetic (sure).
+/// exclusion     Two clients never rely on conflicting holds at once, by the documented lease arithmetic (reliances).
 /// early-grant   A conflicting grant follows the last acknowledged lease, a release, or another known end of the earlier
-///               hold or registration (holds, entries).
+///               hold or registration (holds, registrations).
 /// lost-lease    A renewal that arrives before the lease ends finds the hold, however long the server stalls (refusals).
 ///               The server reports no end of a hold that must still last (events).
 /// lost-session  The same for sessions and any received bytes (sessions).
@@ -168,17 +168,17 @@ pub struct Violation {
 /// page          An item that is held during a whole walk is in exactly one page of LIST, HOLDS or LIST_ENTRIES (walks). A pool
 ///               whose capacity was set is in exactly one page of LIST_POOLS (pool_pages).
 /// busy          The server refuses an acquire without a wait only if a conflicting claim was possible (contention).
-/// all-or-none   A multi-key claim gets all of its keys or none (several).
+/// all-or-none   A multi-key claim gets all of its keys or none (multi_key).
 /// capacity      The permits held never exceed the capacity of the pool (pools).
 /// rate          No bucket grants more tokens than its rate allows, or refuses tokens that it must have (buckets).
 /// listener      A stream of a front end gets the end of its hold and of its lane; no hold remains that no stream knows
 ///               (node::listeners).
 /// watch         A watching client gets each grant, in order, and gets "free" only while the key is free (watches).
 /// frozen        The server grants nothing under a frozen prefix (operators).
-/// stopping      A stopping server grants nothing and keeps no waiters (stopping).
+/// stopping      A stopping server grants nothing and keeps no waiters (shutdown).
 /// losses        After a loss of records the server grants nothing before the longest lease that may be lost has expired (restarts).
 /// fence-counted The cluster counted each fence of scope quorum, and it is above all earlier ones of its key, whatever happened
-///               to the server (counted).
+///               to the server (cluster_fences).
 /// durable       A response that promises durability follows the sync of its record (restarts).
 /// session-gone  A connection gets no grant after the event that its session is over (answers).
 /// visit         Fences rise across removals of their namespace; the server removes no namespace that is in use (visits).

@@ -3,7 +3,7 @@
 //! A server that has a log either stops cleanly, and carries everything over, or crashes. A crash loses ephemeral state and
 //! all records that were not durable yet; a sync makes all records durable that the log had before it began. The run
 //! reports ends and syncs, because it knows the disk. The auditor knows from the requests which holds have scope local. If
-//! the disk is lost, or if there was no disk, all state is lost except the counters of a cluster (`counted`).
+//! the disk is lost, or if there was no disk, all state is lost except the counters of a cluster (`cluster_fences`).
 
 use super::Auditor;
 use super::holds::Hold;

@@ -1,14 +1,13 @@
 //! A client that writes frames itself. It obeys the rules of the protocol and uses everything that they
 //! allow.
 
-mod away;
+mod absence;
 mod belief;
 mod brink;
-mod choosing;
+mod choices;
 mod drops;
 mod glutton;
-mod hearing;
-mod holding;
+mod holds;
 mod kinds;
 mod lane;
 mod last_words;
@@ -16,7 +15,8 @@ mod mates;
 mod mishaps;
 mod operator;
 mod owners;
-mod speaking;
+mod requests;
+mod responses;
 
 use crate::operation::Key;
 use crate::world::{Event, World};

@@ -12,6 +12,7 @@
 
 mod acceptor;
 mod accounts;
+mod backlog;
 mod contents;
 mod damage;
 mod disasters;
@@ -23,7 +24,6 @@ mod multi_key;
 mod quorum;
 mod tasks;
 mod thread;
-mod unserved;
 
 use crate::disk::SimulatedDisk;
 use crate::mix::kind_of;

@@ -1,9 +1,9 @@
 //! One worker and the tasks of its thread, which run one at a time.
 
+use super::backlog::Allowance;
 use super::front::{Front, Hands, WakeList};
 use super::io::{Io, LaneTable, VirtualStopwatch, register, unregister, write};
 use super::tasks::{EVENTS_PER_POLL, Errands, Task, Tasks};
-use super::unserved::Allowance;
 use crate::identities::evidence_of_others;
 use crate::tenants::tenant_identity_of;
 use crate::world::{Event, World};

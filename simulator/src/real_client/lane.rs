@@ -2,8 +2,8 @@
 //! and makes the same calls in the same order.
 
 use super::CallerFuture;
-use super::asked::Names;
 use super::clock::SkewedClock;
+use super::decoding::Names;
 use crate::network::ReadResult;
 use crate::operation::Operation;
 use crate::world::World;

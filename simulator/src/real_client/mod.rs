@@ -7,11 +7,11 @@
 //! the state of each guard all the time (`auditor::guards`). In the calm phase it checks that the library
 //! keeps its holds and answers every caller.
 
-mod acting;
-mod asked;
+mod acts;
 mod caller;
 mod clock;
 mod closing;
+mod decoding;
 mod lane;
 mod plan;
 mod silence;
@@ -19,9 +19,9 @@ mod silence;
 use crate::auditor::{GuardView, WatchState};
 use crate::operation::{Acquire, Key};
 use crate::world::{Event, World};
-use asked::Names;
 use caller::{Call, Facts};
 use clock::SkewedClock;
+use decoding::Names;
 use lane::RealLane;
 pub(crate) use plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
@@ -150,7 +150,7 @@ struct RealClient {
     clock: Arc<SkewedClock>,
     process: Process,
     lanes: Vec<RealLane>,
-    asking: Vec<PendingAcquire>,
+    acquires: Vec<PendingAcquire>,
     guards: Vec<Guard>,
     /// Releases and extends that callers await.
     answers: Vec<Answer>,
@@ -253,7 +253,7 @@ impl RealClient {
             clock,
             process,
             lanes: Vec::new(),
-            asking: Vec::new(),
+            acquires: Vec::new(),
             guards: Vec::new(),
             answers: Vec::new(),
             watches: Vec::new(),
@@ -377,8 +377,8 @@ impl RealClient {
             Poll::Ready(Err(error)) => self.judge_refusal(world, &one.call, &error),
         });
         self.answers.extend(answers);
-        let mut asking = std::mem::take(&mut self.asking);
-        asking.retain_mut(|one| match one.poll(self.index, world, context) {
+        let mut acquires = std::mem::take(&mut self.acquires);
+        acquires.retain_mut(|one| match one.poll(self.index, world, context) {
             Poll::Pending => self.judge_pending(world, &one.call),
             Poll::Ready(Ok(locks)) => {
                 self.take(world, locks, one.terms, &one.losses);
@@ -386,7 +386,7 @@ impl RealClient {
             }
             Poll::Ready(Err(error)) => self.judge_refusal(world, &one.call, &error),
         });
-        self.asking.extend(asking);
+        self.acquires.extend(acquires);
         self.look_at_watches(world);
         // The holder of a lost guard drops it some time later.
         let random = &mut world.random;
@@ -544,7 +544,7 @@ impl RealClient {
             self.phase = Phase::Leaving;
             self.guards.clear();
             let random = &mut world.random;
-            self.asking.retain(|_| random.once_in(2));
+            self.acquires.retain(|_| random.once_in(2));
         }
     }
 
@@ -555,7 +555,7 @@ impl RealClient {
         }
         self.looks_at_us = world.now_us + LOOK_US;
         let guarded = self.guards.iter().map(|guard| guard.lock.id()).collect();
-        let wanted = self.asking.iter().flat_map(|one| one.acquire.keys()).map(|(key, _)| key).collect();
+        let wanted = self.acquires.iter().flat_map(|one| one.acquire.keys()).map(|(key, _)| key).collect();
         for lane in self.lanes.iter().filter(|lane| lane.is_open()) {
             let (number, down_us) = (lane.auditor_lane(), lane.down_us());
             world.auditor.judge_unowned_of(number, down_us, &guarded, &wanted, world.now_us);
@@ -602,7 +602,7 @@ impl RealClient {
         if !matches!(self.phase, Phase::Leaving | Phase::Gone) {
             outstanding.push(format!("process {index} is in phase {:?}", self.phase));
         }
-        let counts = [self.asking.len(), self.answers.len(), self.guards.len(), self.watches.len()];
+        let counts = [self.acquires.len(), self.answers.len(), self.guards.len(), self.watches.len()];
         if counts != [0; 4] {
             outstanding.push(format!("process {index} awaits {counts:?} acquires, answers, guards, watches"));
         }

@@ -1,8 +1,8 @@
 //! Random requests to a server whose log is late, and which crashes and starts again, over and over. `WAYMAKER_SEED=n` runs
 //! that one seed again; `WAYMAKER_SEED_COUNT=n` sets how many are run.
 
-mod asking;
 mod auditor;
+mod requests;
 
 use crate::accounts::Book;
 use crate::node::{Node, Places};
@@ -43,7 +43,7 @@ impl Character {
         };
         Self {
             limits,
-            key_count: 1 + dice.below(asking::KEYS.len() as u64),
+            key_count: 1 + dice.below(requests::KEYS.len() as u64),
             local_percent: dice.pick(&[20, 60, 100]),
             shared_percent: dice.pick(&[0, 30, 70]),
             request_id_percent: dice.pick(&[0, 30, 80]),

@@ -1,6 +1,6 @@
 //! What holds once no message is on its way.
 
-use super::asking::RELEASE_AFTER_MAX_MS;
+use super::requests::RELEASE_AFTER_MAX_MS;
 use super::{Mail, Run, SHARD_COUNT, WORKER_COUNT};
 use std::collections::BTreeMap;
 use waymaker_engine::Shard;

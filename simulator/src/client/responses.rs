@@ -2,7 +2,7 @@
 
 use super::belief::{Anchor, HoldView, LeaseWord, shortened_us};
 use super::lane::{Lane, Pending, Stage};
-use super::speaking::hello_number;
+use super::requests::hello_number;
 use super::{Client, SessionView, remember};
 use crate::network::ReadResult;
 use crate::operation::{Listing, Operation, RegistrationListing, granted_one_by_one};

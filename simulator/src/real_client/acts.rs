@@ -16,7 +16,7 @@ use waymaker_client::{
 use waymaker_engine::Scope;
 
 /// Largest number of acquires that a process awaits at a time.
-const ASKING_MAX: usize = 8;
+const ACQUIRES_MAX: usize = 8;
 /// Shortest `release_after` that a client takes into account for its local deadline.
 const RELEASE_AFTER_MIN_MS: u32 = 1_000;
 
@@ -27,11 +27,11 @@ impl RealClient {
             return self.suffer(world);
         }
         match world.random.below(100) {
-            0..=39 if self.asking.len() < ASKING_MAX => self.ask(world),
-            0..=54 if !self.asking.is_empty() => {
+            0..=39 if self.acquires.len() < ACQUIRES_MAX => self.ask(world),
+            0..=54 if !self.acquires.is_empty() => {
                 // The caller gives up, possibly at the moment of the grant.
-                let index = world.random.below(self.asking.len() as u64) as usize;
-                drop(self.asking.swap_remove(index));
+                let index = world.random.below(self.acquires.len() as u64) as usize;
+                drop(self.acquires.swap_remove(index));
             }
             55..=74 => self.let_go(world),
             75..=84 => self.extend(world),
@@ -113,7 +113,7 @@ impl RealClient {
         let terms = Terms { kind, is_renewed, has_end, is_on_session: acquire.session_lease };
         let call = Call { is_named: named, ..self.call(world, kind, Some(acquire.wait_ms)) };
         world.auditor.note_call(self.index);
-        self.asking.push(PendingAcquire { future, terms, call, losses, acquire, place });
+        self.acquires.push(PendingAcquire { future, terms, call, losses, acquire, place });
         self.look(world);
     }
 
@@ -324,7 +324,7 @@ impl RealClient {
             world.cut(connection);
             world.network.connections[connection].client_done = true;
         }
-        self.asking.clear();
+        self.acquires.clear();
         self.answers.clear();
         self.guards.clear();
         self.watches.clear();
