@@ -1,16 +1,11 @@
 //! The mix of a run: the kinds of namespaces that its seed chooses, and the requests in each of them.
 
 use crate::form::{DEPTH_MAX, Form, KEYS_MAX, KeySet, PATHS_MAX, PathItem, PathSet, Permits, SEGMENT_COUNT};
-use crate::operation::{Key, Registration, Withdrawal};
+use crate::key::{FIRST_BUCKET, FIRST_LAZY_REGISTRATION, FIRST_POOL, FIRST_REGISTRATION, Key, TREE};
+use crate::operation::{Registration, Rule, Withdrawal};
 use crate::random::Random;
 use waymaker_protocol::{NamespaceKind, PoolOrder};
 
-/// Key that stands for a tree namespace as a whole. Smaller numbers are flat keys.
-pub(crate) const TREE: Key = 1 << 14;
-const FIRST_POOL: Key = TREE + 16;
-const FIRST_REGISTRATION: Key = TREE + 32;
-const FIRST_LAZY_REGISTRATION: Key = TREE + 48;
-const FIRST_BUCKET: Key = TREE + 64;
 /// Number of flat keys in a run with a crowd of clients.
 const CROWD_KEY_COUNT: u64 = 1_000;
 /// Largest number of flat keys in a run with multi-key claims. The numbers of these keys have one digit.
@@ -18,14 +13,6 @@ const KEY_COUNT_MAX: u64 = 10;
 
 /// Largest difference between the timestamp of a waiter and the server's time that the server accepts.
 pub(crate) const SKEW_MAX_US: u64 = 3_600_000_000;
-
-/// Rate limit of a bucket.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rule {
-    pub(crate) rate: u32,
-    pub(crate) burst: u32,
-    pub(crate) period_ns: u64,
-}
 
 /// Settings of one pool.
 #[derive(Clone, Copy, Debug)]
@@ -312,16 +299,6 @@ impl Mix {
     pub(crate) fn bucket_keys(&self) -> impl Iterator<Item = Key> + use<> {
         (0..self.buckets.len() as Key).map(|number| FIRST_BUCKET + number)
     }
-
-    /// Returns the name of a key that is not flat.
-    pub(crate) fn name_of(key: Key) -> Vec<u8> {
-        match key {
-            TREE => Vec::new(),
-            // The first two buckets are in one shard for every number of shards.
-            FIRST_BUCKET.. => format!("name-{}", 84 + 4 * (key - FIRST_BUCKET)).into_bytes(),
-            _ => format!("name-{}", key - TREE + 16).into_bytes(),
-        }
-    }
 }
 
 /// Chooses the timestamp that orders a waiter in its pool. Most are a little before the current time. Some
@@ -336,17 +313,5 @@ fn choose_timestamp_us(unix_us: u64, random: &mut Random) -> u64 {
         3 => near_us - SKEW_MAX_US - random.below(SKEW_MAX_US),
         4 => near_us + SKEW_MAX_US + random.below(SKEW_MAX_US),
         _ => near_us,
-    }
-}
-
-/// Returns the kind of namespace that a key belongs to.
-pub(crate) fn kind_of(key: Key) -> NamespaceKind {
-    match key {
-        TREE => NamespaceKind::Tree,
-        FIRST_POOL..FIRST_REGISTRATION => NamespaceKind::Pool,
-        FIRST_REGISTRATION..FIRST_LAZY_REGISTRATION => NamespaceKind::Registry,
-        FIRST_LAZY_REGISTRATION..FIRST_BUCKET => NamespaceKind::Lazy,
-        FIRST_BUCKET.. => NamespaceKind::Limit,
-        _ => NamespaceKind::Flat,
     }
 }

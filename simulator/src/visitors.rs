@@ -2,6 +2,7 @@
 //! keys and namespaces have characters that the cluster or the log must escape.
 
 use crate::auditor::{KnownFences, Place};
+use crate::key::VISITED_KEYS;
 use crate::network::ReadResult;
 use crate::operation::scope_number;
 use crate::world::{Event, World};
@@ -15,11 +16,8 @@ use waymaker_protocol::{
 /// Number of the first visitor on the network. It is above the numbers of all clients.
 pub(crate) const FIRST_VISITOR: usize = 1 << 20;
 
-/// Prefix of the names of all these namespaces.
-pub(crate) const VISITED: &[u8] = b"visit";
 /// Names that collide if they are not escaped correctly.
 const NAMESPACES: [&[u8]; 4] = [b"visit/a", b"visit%2Fa", b"visit", b"visit%252Fa"];
-pub(crate) const VISITED_KEYS: [&[u8]; 3] = [b"a", b"a/a", b"\xff%2F"];
 
 /// Time for which a visitor waits for a response.
 const PATIENCE_US: u64 = 3_000_000;

@@ -5,11 +5,11 @@ use crate::durability::Durability;
 use crate::edge::Edge;
 use crate::form::Form;
 use crate::identities::{Identities, TENANT_KEYS};
-use crate::mix::{Mix, Rule, TREE, kind_of};
-use crate::operation::{Acquire, Key};
+use crate::key::{self, Key, TREE, VISITED_KEYS, kind_of};
+use crate::mix::Mix;
+use crate::operation::{Acquire, Rule};
 use crate::random::Random;
 use crate::real_client::Plan;
-use crate::visitors::VISITED_KEYS;
 use waymaker_engine::{Limits, Scope};
 use waymaker_protocol::{NamespaceKind, PoolOrder};
 use waymaker_server::limits::SESSION_VACANT_MS;
@@ -208,7 +208,7 @@ impl Settings {
     pub(crate) fn name_of(&self, key: Key) -> Vec<u8> {
         match self.keys.get(usize::from(key)) {
             Some(name) if kind_of(key) == NamespaceKind::Flat => name.clone(),
-            _ => Mix::name_of(key),
+            _ => key::name_of(key),
         }
     }
 
@@ -235,7 +235,7 @@ impl Settings {
                 NamespaceKind::Tree => names.push(kind.name().as_bytes().to_vec()),
                 _ => {
                     let keys = self.mix.named_keys();
-                    names.extend(keys.into_iter().filter(|key| kind_of(*key) == kind).map(Mix::name_of));
+                    names.extend(keys.into_iter().filter(|key| kind_of(*key) == kind).map(key::name_of));
                 }
             }
         }

@@ -1,7 +1,8 @@
 //! Rule `uncalled`: a real client cancels a waiting acquire whose caller has dropped it.
 
 use super::Auditor;
-use crate::operation::{Key, MADE_UP_REQUEST_ID, Operation};
+use crate::key::Key;
+use crate::operation::{MADE_UP_REQUEST_ID, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Waiting acquires without a caller at the last check, by lane.

@@ -3,8 +3,8 @@
 
 use super::Auditor;
 use super::tokens::LastThrottle;
-use crate::mix::Rule;
-use crate::operation::{Key, Withdrawal};
+use crate::key::Key;
+use crate::operation::{Rule, Withdrawal};
 use std::collections::BTreeMap;
 use waymaker_protocol::{ErrorAnswer, ErrorDetail, Throttled};
 

@@ -5,9 +5,8 @@
 //! grant under scope quorum. The fence of that grant is above all earlier ones.
 
 use super::Auditor;
-use crate::cluster::FullName;
-use crate::mix::kind_of;
-use crate::operation::{Acquire, Key};
+use crate::key::{FullName, Key, kind_of};
+use crate::operation::Acquire;
 use std::collections::BTreeMap;
 use waymaker_engine::Scope;
 use waymaker_protocol::{Granted, LockId};

@@ -1,8 +1,8 @@
 //! Waiters of each key: acquires that may be in its queue, and acquires that surely are.
 
 use super::{Auditor, RequestRecord};
-use crate::mix::kind_of;
-use crate::operation::{Acquire, Key, Operation};
+use crate::key::{Key, kind_of};
+use crate::operation::{Acquire, Operation};
 use std::collections::BTreeMap;
 use waymaker_protocol::NamespaceKind;
 

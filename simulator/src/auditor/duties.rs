@@ -5,7 +5,8 @@
 
 use super::stalls::LEFT_US;
 use super::{Auditor, RequestRecord};
-use crate::operation::{Key, Operation};
+use crate::key::Key;
+use crate::operation::Operation;
 use std::collections::BTreeMap;
 use waymaker_protocol::{LockId, SessionId};
 use waymaker_server::limits::{HOUSEKEEPING_MS, QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_MS};

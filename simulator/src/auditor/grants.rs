@@ -342,7 +342,7 @@ mod tests {
     use super::*;
     use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, rule, says_granted};
     use crate::form::{PathItem, PathSet};
-    use crate::mix::TREE;
+    use crate::key::TREE;
 
     /// Returns the rule that is broken if the server grants a set of paths with a lease, although the request
     /// has none. An earlier acquire has the same request id and a lease of `lease_ms_before`.

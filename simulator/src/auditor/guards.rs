@@ -7,7 +7,8 @@
 
 use super::Auditor;
 use crate::form::Form;
-use crate::operation::{Key, MADE_UP_REQUEST_ID, Operation};
+use crate::key::Key;
+use crate::operation::{MADE_UP_REQUEST_ID, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::LockId;
 

@@ -2,7 +2,8 @@
 
 use super::{Auditor, Loss};
 use crate::form::Form;
-use crate::operation::{Acquire, Key, label_of, request_id};
+use crate::key::Key;
+use crate::operation::{Acquire, label_of, request_id};
 use waymaker_protocol::{LockId, SessionId};
 
 /// One known hold.

@@ -53,7 +53,8 @@ mod watchers;
 mod watches;
 mod welcomes;
 
-use crate::operation::{Key, Listing, Operation, Registration, RegistrationListing};
+use crate::key::Key;
+use crate::operation::{Listing, Operation, Registration, RegistrationListing};
 use crate::workload::Settings;
 use abandonment::AbandonedAcquires;
 use buckets::Buckets;

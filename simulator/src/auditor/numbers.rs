@@ -2,8 +2,8 @@
 
 use super::Auditor;
 use super::holds::Hold;
-use crate::mix::{TREE, kind_of};
-use crate::operation::{Acquire, Key, Operation};
+use crate::key::{Key, TREE, kind_of};
+use crate::operation::{Acquire, Operation};
 use waymaker_protocol::{
     Contention, Inspected, LockId, NamespaceKind, PoolDescribed, PoolOrder, StatusAnswer,
 };

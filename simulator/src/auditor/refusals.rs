@@ -2,7 +2,7 @@
 
 use super::{Auditor, RequestRecord};
 use crate::form::Form;
-use crate::mix::TREE;
+use crate::key::TREE;
 use crate::operation::{Acquire, Listing, Operation, RegistrationListing};
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail, LockId, SessionRequest};
 use waymaker_server::limits::{

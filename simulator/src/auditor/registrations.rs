@@ -3,8 +3,8 @@
 
 use super::Auditor;
 use super::holds::Tampering;
-use crate::mix::kind_of;
-use crate::operation::{Key, Operation, Registration, type_of};
+use crate::key::{Key, kind_of};
+use crate::operation::{Operation, Registration, type_of};
 use std::collections::BTreeMap;
 use waymaker_protocol::{
     Entry, ErrorAnswer, ErrorCode, ErrorDetail, LockId, LookedUp, NamespaceKind, Registered,

@@ -1,7 +1,7 @@
 //! Rule `exclusion`: clients never rely on conflicting holds at the same time.
 
 use crate::form::Form;
-use crate::operation::Key;
+use crate::key::Key;
 use std::collections::BTreeMap;
 use waymaker_protocol::LockId;
 

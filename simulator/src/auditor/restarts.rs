@@ -8,8 +8,8 @@
 use super::Auditor;
 use super::holds::Hold;
 use super::keys::KeyHistory;
-use crate::mix::kind_of;
-use crate::operation::{Acquire, Key, Operation};
+use crate::key::{Key, kind_of};
+use crate::operation::{Acquire, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{Event, LockId, NamespaceKind, Response, SessionId, StatusAnswer};
 

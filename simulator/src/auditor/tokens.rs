@@ -3,8 +3,8 @@
 
 use super::Auditor;
 use super::buckets::BucketHistory;
-use crate::mix::Rule;
-use crate::operation::{Key, Withdrawal};
+use crate::key::Key;
+use crate::operation::{Rule, Withdrawal};
 use waymaker_protocol::Throttled;
 
 /// Largest rounding error of a difference of two instants in milliseconds.

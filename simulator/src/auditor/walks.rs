@@ -3,8 +3,9 @@
 use super::Auditor;
 use super::holds::Hold;
 use super::numbers::ShownTimes;
-use crate::mix::{Mix, kind_of};
-use crate::operation::{Key, Listing, MADE_UP_REQUEST_ID, RegistrationListing, type_of};
+use crate::key::{self, Key, kind_of};
+use crate::mix::Mix;
+use crate::operation::{Listing, MADE_UP_REQUEST_ID, RegistrationListing, type_of};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{EntriesListed, Listed, ListedLock, LockId, NamespaceKind};
 
@@ -137,7 +138,7 @@ impl Auditor {
         let client = self.lanes[self.requests[request].lane].client;
         let keys = self.settings.mix.named_keys();
         for entry in &listed.entries {
-            let is_key = |key: &&Key| kind_of(**key) == listing.kind && Mix::name_of(**key) == entry.key;
+            let is_key = |key: &&Key| kind_of(**key) == listing.kind && key::name_of(**key) == entry.key;
             let is_wanted = listing.like.is_none_or(|value| type_of(value) == entry.type_name);
             match keys.iter().find(is_key) {
                 Some(key) if is_wanted => self.judge_registration(request, *key, entry),

@@ -2,7 +2,8 @@
 //! lasts until it is dropped.
 
 use super::Auditor;
-use crate::operation::{Key, Operation};
+use crate::key::Key;
+use crate::operation::Operation;
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{ErrorCode, Event, Response};
 

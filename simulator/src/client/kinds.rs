@@ -1,7 +1,8 @@
 //! The acts of a client that depend on the kind of its namespace.
 
 use super::Client;
-use crate::operation::{Key, Operation, RegistrationListing};
+use crate::key::Key;
+use crate::operation::{Operation, RegistrationListing};
 use crate::world::World;
 use waymaker_protocol::NamespaceKind;
 
@@ -11,7 +12,7 @@ impl Client {
         let settings = world.settings.clone();
         match self.kind {
             NamespaceKind::Flat => settings.choose_key(&mut world.random),
-            NamespaceKind::Tree => crate::mix::TREE,
+            NamespaceKind::Tree => crate::key::TREE,
             NamespaceKind::Pool => settings.mix.choose_pool(&mut world.random),
             NamespaceKind::Registry | NamespaceKind::Lazy | NamespaceKind::Limit => {
                 settings.mix.choose_registry_key(self.kind, &mut world.random)

@@ -18,7 +18,7 @@ mod owners;
 mod requests;
 mod responses;
 
-use crate::operation::Key;
+use crate::key::Key;
 use crate::world::{Event, World};
 use belief::{Anchor, HoldView};
 use lane::Lane;

@@ -26,8 +26,7 @@ mod tasks;
 mod thread;
 
 use crate::disk::SimulatedDisk;
-use crate::mix::kind_of;
-use crate::operation::Key;
+use crate::key::{Key, kind_of};
 use crate::world::{Event, World};
 use acceptor::Acceptor;
 use accounts::KeptAccounts;

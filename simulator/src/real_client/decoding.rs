@@ -1,8 +1,8 @@
 //! Decodes the requests of a real client into operations for the auditor.
 
 use crate::form::{Form, KeySet, PathItem, PathSet, Permits};
-use crate::mix::{TREE, kind_of};
-use crate::operation::{Acquire, Key, MADE_UP_REQUEST_ID, Operation, request_id};
+use crate::key::{Key, TREE, kind_of};
+use crate::operation::{Acquire, MADE_UP_REQUEST_ID, Operation, request_id};
 use crate::workload::Settings;
 use std::collections::BTreeMap;
 use waymaker_engine::Scope;

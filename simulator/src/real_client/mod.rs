@@ -17,7 +17,8 @@ mod plan;
 mod silence;
 
 use crate::auditor::{GuardView, WatchState};
-use crate::operation::{Acquire, Key};
+use crate::key::Key;
+use crate::operation::Acquire;
 use crate::world::{Event, World};
 use caller::{Call, Facts};
 use clock::SkewedClock;
