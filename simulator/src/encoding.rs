@@ -3,7 +3,8 @@
 use crate::form::Form;
 use crate::key::Key;
 use crate::operation::{
-    Acquire, FORCED, Listing, Operation, RegistrationListing, Withdrawal, hears_taken_up, label_of, request_id, scope_number, type_of,
+    Acquire, FORCED, Listing, Operation, RegistrationListing, Withdrawal, hears_taken_up, label_of,
+    request_id, scope_number, type_of,
 };
 use crate::workload::Settings;
 use waymaker_protocol as wire;

@@ -5,7 +5,6 @@
 //! whole run passes the access control of the server, and claims move between the accounts of two identities.
 
 use crate::random::Random;
-use crate::workload::Settings;
 use std::fmt::Write;
 use std::sync::Arc;
 use waymaker_access::{Identity, Proof, Rules};
@@ -22,6 +21,17 @@ pub(crate) const TENANT_KEYS: [&[u8]; 8] =
 pub(crate) const UNUSED_KEY: &[u8] = b"x/1";
 /// Number of policies that a run changes between.
 pub(crate) const POLICY_COUNT: usize = 3;
+/// Number of the first tenant on the network. It is above the numbers of all visitors.
+pub(crate) const FIRST_TENANT: usize = 1 << 21;
+/// The identities of all tenants of a run.
+pub(crate) const TENANTS: [TenantIdentity; 6] = [
+    TenantIdentity::Alice,
+    TenantIdentity::Alice,
+    TenantIdentity::Bob,
+    TenantIdentity::Bob,
+    TenantIdentity::Operator,
+    TenantIdentity::Stranger,
+];
 /// A quota that no run reaches.
 const PLENTY: u64 = 1_000_000;
 
@@ -49,12 +59,9 @@ pub(crate) struct TenantQuotas {
 impl Identities {
     /// Chooses the settings of a seed; `None` if clients have no identities. They have their own random source,
     /// so that the other choices of the seed do not depend on them.
-    pub(crate) fn new(seed: u64, settings: &Settings) -> Option<Self> {
+    pub(crate) fn new(seed: u64) -> Option<Self> {
         let random = &mut Random::new(seed ^ 0x6964_656e_7469_7479);
-        let is_chosen = random.percent(30);
-        // Tenants would take the room of other clients if a limit is small.
-        let has_room = !settings.is_tight && !settings.is_forgetful && !settings.is_crowd;
-        (is_chosen && has_room).then(|| Self {
+        random.percent(30).then(|| Self {
             seed: random.any(),
             pace_us: random.spread(2_000, 60_000),
             quotas: TenantQuotas {
@@ -148,6 +155,11 @@ impl TenantIdentity {
     pub(crate) fn identity(self) -> Identity {
         Identity { name: Arc::from(self.name()), groups: Vec::new(), proof: Proof::Certificate }
     }
+}
+
+/// Returns the identity of a client on the network; `None` if the client is no tenant.
+pub(crate) fn tenant_identity_of(client: usize) -> Option<TenantIdentity> {
+    TENANTS.get(client.checked_sub(FIRST_TENANT)?).copied()
 }
 
 /// Identity of some clients that are not tenants.

@@ -3,11 +3,11 @@
 use crate::auditor::Violation;
 use crate::client::Client;
 use crate::history::{History, Recorder};
-use crate::identities::Identities;
+use crate::identities::FIRST_TENANT;
 use crate::node::{Server, plan_reload};
 use crate::random::Random;
-use crate::real_client::{Plan, RealClients};
-use crate::tenants::{FIRST_TENANT, Tenants};
+use crate::real_client::RealClients;
+use crate::tenants::Tenants;
 use crate::trace::Trace;
 use crate::visitors::{FIRST_VISITOR, Visitors};
 use crate::workload::Settings;
@@ -221,10 +221,10 @@ impl Simulation {
             settings.edge = None;
         }
         if !options.is_without_real_clients {
-            Plan::add(seed, &mut settings);
+            settings.add_processes(seed);
         }
         if !options.is_without_identities {
-            settings.identities = Identities::new(seed, &settings);
+            settings.add_identities(seed);
         }
         let budget = settings.operation_count;
         let client_count = settings.client_count;

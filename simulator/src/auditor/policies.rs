@@ -2,7 +2,7 @@
 
 use super::Auditor;
 use crate::identities::{Right, TENANT_KEYS, TenantIdentity, has};
-use crate::tenants::Tenancy;
+use crate::tenant_request::TenantRequest;
 use waymaker_server::limits::HOUSEKEEPING_MS;
 
 /// All policies of the run, each with the time from which it applies to new connections.
@@ -101,9 +101,14 @@ impl Auditor {
 
     /// Rule `reload`: a connection whose identity has lost a right serves no request that was sent after the
     /// workers have applied the policy.
-    pub(super) fn judge_rights_applied(&mut self, who: TenantIdentity, request: &Tenancy, times: Times) {
+    pub(super) fn judge_rights_applied(
+        &mut self,
+        who: TenantIdentity,
+        request: &TenantRequest,
+        times: Times,
+    ) {
         let Times { opened_ms, welcomed_ms, sent_ms, .. } = times;
-        if matches!(request, Tenancy::Hello { .. }) {
+        if matches!(request, TenantRequest::Hello { .. }) {
             return;
         }
         let is_over = |change: &Change| {
@@ -147,7 +152,7 @@ mod tests {
         let ask = |auditor: &mut Auditor, who, sent_ms| {
             let (opened_ms, sent_ms) = (start_ms + 500, start_ms + sent_ms);
             let times = Times { opened_ms, welcomed_ms: opened_ms + 1, sent_ms, now_ms: sent_ms };
-            auditor.judge_tenant(who, &Tenancy::Namespaces, times, &busy);
+            auditor.judge_tenant(who, &TenantRequest::Namespaces, times, &busy);
             rule(auditor)
         };
         assert_eq!(

@@ -705,7 +705,7 @@ mod tests {
         let mut auditor = granted_to_process();
         let plan = (0..).find_map(|seed| {
             let mut settings = auditor.settings.clone();
-            crate::real_client::Plan::add(seed, &mut settings);
+            settings.add_processes(seed);
             settings.processes.filter(|plan| plan.in_flight_max == 4)
         });
         auditor.settings.processes = plan;

@@ -5,7 +5,7 @@ use super::Auditor;
 use super::policies::{Policies, Times};
 use super::restarts::Ending;
 use crate::identities::{CLOSED_NAMESPACE, Right, TenantIdentity, UNUSED_KEY, has, has_somewhere};
-use crate::tenants::{SHARED_OWNER, Tenancy};
+use crate::tenant_request::{SHARED_OWNER, TenantRequest};
 use std::collections::BTreeMap;
 use waymaker_protocol::{
     ErrorAnswer, ErrorCode, ErrorDetail, Granted, LockId, Response, SessionId, SessionRequest,
@@ -88,14 +88,14 @@ impl Auditor {
     }
 
     /// Records a request that a tenant sends, because the server may serve it from now on.
-    pub(crate) fn note_tenant_sends(&mut self, who: TenantIdentity, request: &Tenancy, times: Times) {
+    pub(crate) fn note_tenant_sends(&mut self, who: TenantIdentity, request: &TenantRequest, times: Times) {
         let (id, right) = match request {
-            Tenancy::Release { id } | Tenancy::Extend { id, .. } => (*id, Right::ReleaseOthers),
-            Tenancy::ForceRelease { id } => (*id, Right::ForceRelease),
+            TenantRequest::Release { id } | TenantRequest::Extend { id, .. } => (*id, Right::ReleaseOthers),
+            TenantRequest::ForceRelease { id } => (*id, Right::ForceRelease),
             _ => return,
         };
         let until_ms = match request {
-            Tenancy::Extend { lease_ms, .. } => times.sent_ms + u64::from(*lease_ms),
+            TenantRequest::Extend { lease_ms, .. } => times.sent_ms + u64::from(*lease_ms),
             _ => 0,
         };
         let Some(hold) = self.tenancies.holds.get(&id) else { return };
@@ -109,7 +109,7 @@ impl Auditor {
     pub(crate) fn judge_tenant(
         &mut self,
         who: TenantIdentity,
-        request: &Tenancy,
+        request: &TenantRequest,
         times: Times,
         response: &Response<'_>,
     ) {
@@ -117,24 +117,24 @@ impl Auditor {
         let is_refused =
             matches!(response, Response::Error(ErrorAnswer { code: ErrorCode::Unauthorized, .. }));
         match (request, response) {
-            (Tenancy::Hello { session, is_closed }, _) => {
+            (TenantRequest::Hello { session, is_closed }, _) => {
                 self.judge_tenant_hello(who, (*session, *is_closed), response);
             }
-            (Tenancy::Acquire { key, shared, .. }, _) => {
+            (TenantRequest::Acquire { key, shared, .. }, _) => {
                 let right = if *shared { Right::AcquireShared } else { Right::Acquire };
                 let is_granted = matches!(response, Response::Granted(_));
                 self.judge_right(who, request, (right, Some(key)), times, (is_granted, is_refused));
                 self.judge_tenant_acquire(who, request, times, response);
             }
-            (Tenancy::Release { id } | Tenancy::Extend { id, .. }, _) => {
+            (TenantRequest::Release { id } | TenantRequest::Extend { id, .. }, _) => {
                 let is_done = matches!(response, Response::Released(_) | Response::Extended(_));
                 self.judge_about(who, *id, Right::ReleaseOthers, times, (is_done, response));
             }
-            (Tenancy::Status { id }, _) => {
+            (TenantRequest::Status { id }, _) => {
                 let is_done = matches!(response, Response::Status(_));
                 self.judge_about(who, *id, Right::Inspect, times, (is_done, response));
             }
-            (Tenancy::ForceRelease { id }, _) => {
+            (TenantRequest::ForceRelease { id }, _) => {
                 let is_done = matches!(response, Response::ForceReleased(_));
                 self.judge_right(who, request, (Right::ForceRelease, None), times, (is_done, is_refused));
                 let key = self.tenancies.holds.get(id).map(|hold| hold.key);
@@ -142,35 +142,35 @@ impl Auditor {
                     self.judge_right(who, request, (Right::ForceRelease, Some(key)), times, (true, false));
                 }
             }
-            (Tenancy::Inspect { key }, _) => {
+            (TenantRequest::Inspect { key }, _) => {
                 let is_done = matches!(response, Response::Inspected(_));
                 self.judge_right(who, request, (Right::Inspect, Some(key)), times, (is_done, is_refused));
                 self.judge_unused(key, response);
             }
-            (Tenancy::Verify { key }, _) => {
+            (TenantRequest::Verify { key }, _) => {
                 let is_done = matches!(response, Response::Verified(_));
                 self.judge_right(who, request, (Right::Inspect, Some(key)), times, (is_done, is_refused));
             }
-            (Tenancy::List, _) => {
+            (TenantRequest::List, _) => {
                 let is_done = matches!(response, Response::Listed(_));
                 self.judge_right(who, request, (Right::List, None), times, (is_done, is_refused));
             }
-            (Tenancy::Freeze, _) => {
+            (TenantRequest::Freeze, _) => {
                 let is_done = matches!(response, Response::Frozen(_));
                 self.judge_right(who, request, (Right::Freeze, Some(b"")), times, (is_done, is_refused));
             }
-            (Tenancy::RemoveNamespace, _) => {
+            (TenantRequest::RemoveNamespace, _) => {
                 let is_done = matches!(response, Response::NamespaceRemoved(_));
                 self.judge_right(who, request, (Right::Admin, None), times, (is_done, is_refused));
             }
-            (Tenancy::Namespaces, Response::NamespacesListed(listed)) => {
+            (TenantRequest::Namespaces, Response::NamespacesListed(listed)) => {
                 if listed.namespaces.iter().any(|one| one.name == CLOSED_NAMESPACE) {
                     self.accuse("refused", || {
                         "a namespace exists in which every connection was refused".to_owned()
                     });
                 }
             }
-            (Tenancy::Namespaces | Tenancy::Goodbye, _) => {}
+            (TenantRequest::Namespaces | TenantRequest::Goodbye, _) => {}
         }
     }
 
@@ -178,7 +178,7 @@ impl Auditor {
     fn judge_right(
         &mut self,
         who: TenantIdentity,
-        request: &Tenancy,
+        request: &TenantRequest,
         (right, key): (Right, Option<&[u8]>),
         times: Times,
         (is_done, is_refused): (bool, bool),
@@ -293,11 +293,13 @@ impl Auditor {
     fn judge_tenant_acquire(
         &mut self,
         who: TenantIdentity,
-        request: &Tenancy,
+        request: &TenantRequest,
         times: Times,
         response: &Response<'_>,
     ) {
-        let Tenancy::Acquire { key, is_durable, is_on_session, is_named, .. } = *request else { return };
+        let TenantRequest::Acquire { key, is_durable, is_on_session, is_named, .. } = *request else {
+            return;
+        };
         let Times { sent_ms, now_ms, .. } = times;
         if let Response::Error(ErrorAnswer { detail: ErrorDetail::Contention(contention), .. }) = response {
             let may_see = |policy: &usize| has(*policy, who, Right::Inspect, key);
@@ -392,12 +394,12 @@ mod tests {
         Response::Error(ErrorAnswer { code, detail: ErrorDetail::Contention(Contention::default()) })
     }
 
-    fn acquire(key: &'static [u8]) -> Tenancy {
-        Tenancy::Acquire { key, shared: false, is_durable: true, is_on_session: false, is_named: false }
+    fn acquire(key: &'static [u8]) -> TenantRequest {
+        TenantRequest::Acquire { key, shared: false, is_durable: true, is_on_session: false, is_named: false }
     }
 
     /// Judges a response, with HELLO, request and response at the same time.
-    fn judge(auditor: &mut Auditor, who: TenantIdentity, request: &Tenancy, response: &Response<'_>) {
+    fn judge(auditor: &mut Auditor, who: TenantIdentity, request: &TenantRequest, response: &Response<'_>) {
         let now_ms = auditor.settings.start_ms + 1_000;
         let times = Times { opened_ms: now_ms, welcomed_ms: now_ms, sent_ms: now_ms, now_ms };
         auditor.note_tenant_sends(who, request, times);
@@ -418,7 +420,7 @@ mod tests {
 
     #[test]
     fn no_request_is_served_without_its_right_or_refused_with_it() {
-        let judged = |who, request: Tenancy, response: Response<'_>| {
+        let judged = |who, request: TenantRequest, response: Response<'_>| {
             let mut auditor = logged();
             judge(&mut auditor, who, &request, &response);
             rule(&auditor)
@@ -432,7 +434,7 @@ mod tests {
             judged(TenantIdentity::Bob, acquire(b"b/1"), refused(ErrorCode::Unauthorized)),
             Some("rights")
         );
-        let hello = |is_closed| Tenancy::Hello { session: SessionRequest::None, is_closed };
+        let hello = |is_closed| TenantRequest::Hello { session: SessionRequest::None, is_closed };
         let welcome = || Response::Welcome(Welcome::default());
         assert_eq!(judged(TenantIdentity::Bob, hello(true), welcome()), Some("rights"));
         assert_eq!(judged(TenantIdentity::Stranger, hello(false), welcome()), Some("rights"));
@@ -441,7 +443,7 @@ mod tests {
 
     #[test]
     fn only_the_identity_of_a_hold_releases_it_also_after_a_restart() {
-        let release = Tenancy::Release { id: id() };
+        let release = TenantRequest::Release { id: id() };
         for (ending, broken) in [(None, "rights"), (Some(Ending::Crash), "identity")] {
             let mut auditor = held(b"s/1");
             ending.into_iter().for_each(|ending| auditor.tenancies.note_end(ending));
@@ -463,14 +465,14 @@ mod tests {
                 judge(
                     &mut auditor,
                     TenantIdentity::Bob,
-                    &Tenancy::Release { id: id() },
+                    &TenantRequest::Release { id: id() },
                     &refused(ErrorCode::NotFound),
                 );
             }
             judge(
                 &mut auditor,
                 TenantIdentity::Alice,
-                &Tenancy::Status { id: id() },
+                &TenantRequest::Status { id: id() },
                 &refused(ErrorCode::NotFound),
             );
             rule(&auditor)
@@ -479,11 +481,11 @@ mod tests {
         assert_eq!(found(Some(Ending::Damage), false), None);
         assert_eq!(found(None, true), Some("refused"));
         let mut auditor = held(b"s/1");
-        judge(&mut auditor, TenantIdentity::Alice, &Tenancy::Release { id: id() }, &released());
+        judge(&mut auditor, TenantIdentity::Alice, &TenantRequest::Release { id: id() }, &released());
         judge(
             &mut auditor,
             TenantIdentity::Alice,
-            &Tenancy::Status { id: id() },
+            &TenantRequest::Status { id: id() },
             &refused(ErrorCode::NotFound),
         );
         assert_eq!(rule(&auditor), None);
@@ -497,7 +499,7 @@ mod tests {
         judge(
             &mut auditor,
             TenantIdentity::Alice,
-            &Tenancy::Release { id: other },
+            &TenantRequest::Release { id: other },
             &refused(ErrorCode::NotFound),
         );
         let now_ms = auditor.settings.start_ms + 1_000;
@@ -505,7 +507,7 @@ mod tests {
         judge(
             &mut auditor,
             TenantIdentity::Bob,
-            &Tenancy::Status { id: other },
+            &TenantRequest::Status { id: other },
             &refused(ErrorCode::NotFound),
         );
         assert_eq!(rule(&auditor), None);
@@ -515,7 +517,7 @@ mod tests {
     fn a_session_belongs_to_the_identity_that_began_it() {
         let welcome =
             || Response::Welcome(Welcome { session_id: SessionId::default(), ..Welcome::default() });
-        let hello = |session| Tenancy::Hello { session, is_closed: false };
+        let hello = |session| TenantRequest::Hello { session, is_closed: false };
         let began = |who, ending: Option<Ending>| {
             let mut auditor = logged();
             judge(
@@ -537,10 +539,10 @@ mod tests {
     fn refused_requests_leave_neither_claims_nor_namespaces() {
         let mut auditor = logged();
         let seen = |holder_count| Response::Inspected(Inspected { holder_count, ..Inspected::default() });
-        judge(&mut auditor, TenantIdentity::Operator, &Tenancy::Inspect { key: UNUSED_KEY }, &seen(0));
-        judge(&mut auditor, TenantIdentity::Operator, &Tenancy::Inspect { key: b"a/1" }, &seen(1));
+        judge(&mut auditor, TenantIdentity::Operator, &TenantRequest::Inspect { key: UNUSED_KEY }, &seen(0));
+        judge(&mut auditor, TenantIdentity::Operator, &TenantRequest::Inspect { key: b"a/1" }, &seen(1));
         assert_eq!(rule(&auditor), None);
-        judge(&mut auditor, TenantIdentity::Operator, &Tenancy::Inspect { key: UNUSED_KEY }, &seen(1));
+        judge(&mut auditor, TenantIdentity::Operator, &TenantRequest::Inspect { key: UNUSED_KEY }, &seen(1));
         assert_eq!(rule(&auditor), Some("refused"));
         let listed = waymaker_protocol::ListedNamespace { name: CLOSED_NAMESPACE, ..Default::default() };
         let listed = NamespacesListed { next: 0, namespaces: vec![listed] };
@@ -548,7 +550,7 @@ mod tests {
         judge(
             &mut auditor,
             TenantIdentity::Operator,
-            &Tenancy::Namespaces,
+            &TenantRequest::Namespaces,
             &Response::NamespacesListed(listed),
         );
         assert_eq!(rule(&auditor), Some("refused"));
@@ -557,7 +559,7 @@ mod tests {
     #[test]
     fn an_identity_exceeds_its_quota_by_one_hold_for_each_worker() {
         let mut auditor = logged();
-        auditor.settings.identities = (0..100).find_map(|seed| Identities::new(seed, &auditor.settings));
+        auditor.settings.identities = (0..100).find_map(|seed| Identities::new(seed));
         // The number of workers stays the same.
         auditor.settings.durability = None;
         auditor.settings.worker_count = 2;

@@ -4,7 +4,6 @@ use super::Auditor;
 use super::holds::Hold;
 use super::numbers::ShownTimes;
 use crate::key::{self, Key, kind_of};
-use crate::mix::Mix;
 use crate::operation::{Listing, MADE_UP_REQUEST_ID, RegistrationListing, type_of};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{EntriesListed, Listed, ListedLock, LockId, NamespaceKind};

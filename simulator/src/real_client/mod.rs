@@ -13,18 +13,17 @@ mod clock;
 mod closing;
 mod decoding;
 mod lane;
-mod plan;
 mod silence;
 
 use crate::auditor::{GuardView, WatchState};
 use crate::key::Key;
 use crate::operation::Acquire;
+use crate::processes::ProcessSettings;
 use crate::world::{Event, World};
 use caller::{Call, Facts};
 use clock::SkewedClock;
 use decoding::Names;
 use lane::RealLane;
-pub(crate) use plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -147,7 +146,7 @@ struct RealClient {
     index: usize,
     /// Number of the client at the auditor, which treats all processes of an owner as one client.
     auditor_client: usize,
-    plan: Plan,
+    plan: ProcessSettings,
     clock: Arc<SkewedClock>,
     process: Process,
     lanes: Vec<RealLane>,
@@ -241,7 +240,7 @@ impl RealClients {
 }
 
 impl RealClient {
-    fn new(world: &mut World, plan: &Plan, first: usize, number: usize) -> Self {
+    fn new(world: &mut World, plan: &ProcessSettings, first: usize, number: usize) -> Self {
         let index = first + number;
         let auditor_client = first + number / plan.processes_per_owner * plan.processes_per_owner;
         let clock = Arc::new(SkewedClock::new(world.random.below(1 << 43), world.random.below(3) as i64 - 1));
@@ -631,7 +630,7 @@ impl PendingAcquire {
     }
 }
 
-fn process(plan: &Plan, clock: &Arc<SkewedClock>, auditor_client: usize) -> Process {
+fn process(plan: &ProcessSettings, clock: &Arc<SkewedClock>, auditor_client: usize) -> Process {
     let clock = Arc::clone(clock) as Arc<dyn Clock>;
     let owner = format!("client-{auditor_client}");
     Process::new(clock, owner.as_bytes(), plan.session_lease_ms, plan.patience)
