@@ -2,6 +2,7 @@
 
 use crate::auditor::Violation;
 use crate::client::Client;
+use crate::event::Event;
 use crate::history::{History, Recorder};
 use crate::identities::FIRST_TENANT;
 use crate::node::{Server, plan_reload};
@@ -11,7 +12,7 @@ use crate::tenants::Tenants;
 use crate::trace::Trace;
 use crate::visitors::{FIRST_VISITOR, Visitors};
 use crate::workload::Settings;
-use crate::world::{Event, World};
+use crate::world::World;
 use std::panic::AssertUnwindSafe;
 
 /// Time after the last fault within which every request must be answered. No lease and no session lasts

@@ -2,6 +2,7 @@
 //! not allow. They use a namespace of their own.
 
 use crate::auditor::Times;
+use crate::event::Event;
 use crate::identities::{
     CLOSED_NAMESPACE, Identities, TENANT_KEYS, TENANT_NAMESPACE, TenantIdentity, UNUSED_KEY,
 };
@@ -10,7 +11,7 @@ use crate::network::ReadResult;
 use crate::operation::scope_number;
 use crate::random::Random;
 use crate::tenant_request::{SHARED_OWNER, TenantRequest};
-use crate::world::{Event, World};
+use crate::world::World;
 use std::collections::BTreeMap;
 use waymaker_engine::Scope;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};

@@ -2,10 +2,11 @@
 //! keys and namespaces have characters that the cluster or the log must escape.
 
 use crate::auditor::{KnownFences, Place};
+use crate::event::Event;
 use crate::key::VISITED_KEYS;
 use crate::network::ReadResult;
 use crate::operation::scope_number;
-use crate::world::{Event, World};
+use crate::world::World;
 use waymaker_engine::Scope;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::{

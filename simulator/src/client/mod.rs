@@ -18,8 +18,9 @@ mod owners;
 mod requests;
 mod responses;
 
+use crate::event::Event;
 use crate::key::Key;
-use crate::world::{Event, World};
+use crate::world::World;
 use belief::{Anchor, HoldView};
 use lane::Lane;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

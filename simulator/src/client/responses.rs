@@ -26,7 +26,7 @@ impl Client {
                 match link.to_client.read(usize::MAX) {
                     ReadResult::Bytes(bytes) => {
                         if std::mem::take(&mut link.to_client.wants_room) {
-                            let event = crate::world::Event::ArriveAtServer(*connection);
+                            let event = crate::event::Event::ArriveAtServer(*connection);
                             world.after(1, event);
                         }
                         world.trace.bytes(&bytes);

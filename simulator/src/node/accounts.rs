@@ -1,8 +1,9 @@
 //! The access control of the server, its policies, and checks of the accounts that count what identities have.
 
 use super::Server;
+use crate::event::Event;
 use crate::identities::{POLICY_COUNT, TenantIdentity, TenantQuotas, identities_of_others};
-use crate::world::{Event, World};
+use crate::world::World;
 use std::sync::Arc;
 use waymaker_engine::{Account, Resource};
 use waymaker_server::node::Node;

@@ -9,7 +9,8 @@
 use super::io::{Arrival, LaneTable, VirtualStopwatch, read, register, write};
 use super::tasks::{Errands, Tasks};
 use super::thread::client_of;
-use crate::world::{Event as Happening, World};
+use crate::event::Event as Happening;
+use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

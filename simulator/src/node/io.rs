@@ -1,8 +1,9 @@
 //! Sockets and stopwatches of connections, implemented on the simulated network and in virtual time.
 
 use super::tasks::{Errands, Task, Tasks};
+use crate::event::Event;
 use crate::network::ReadResult;
-use crate::world::{Event, World};
+use crate::world::World;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use waymaker_server::clock::Moment;

@@ -3,7 +3,8 @@
 
 use super::thread::{Inner, ServedConnection};
 use super::{InspectionAnswer, Server, leave};
-use crate::world::{Event, World};
+use crate::event::Event;
+use crate::world::World;
 use std::sync::Arc;
 use waymaker_engine::{Answer, Caller, ClaimId, HeldLock, LaneAddress, LaneIx, PageBounds, Ticket};
 use waymaker_protocol::LockId;

@@ -26,8 +26,9 @@ mod tasks;
 mod thread;
 
 use crate::disk::SimulatedDisk;
+use crate::event::Event;
 use crate::key::{Key, kind_of};
-use crate::world::{Event, World};
+use crate::world::World;
 use acceptor::Acceptor;
 use accounts::KeptAccounts;
 pub(crate) use accounts::plan_reload;

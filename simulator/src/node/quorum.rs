@@ -1,7 +1,8 @@
 //! The thread of a simulated server that asks the cluster.
 
 use crate::cluster::NamedStep;
-use crate::world::{Event, World};
+use crate::event::Event;
+use crate::world::World;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::mpsc::UnboundedReceiver;

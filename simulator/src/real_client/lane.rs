@@ -132,7 +132,7 @@ impl RealLane {
             match link.to_client.read(usize::MAX) {
                 ReadResult::Bytes(bytes) => {
                     if std::mem::take(&mut link.to_client.wants_room) {
-                        world.after(1, crate::world::Event::ArriveAtServer(connection));
+                        world.after(1, crate::event::Event::ArriveAtServer(connection));
                     }
                     world.trace.bytes(&bytes);
                     self.heard_us = world.now_us;

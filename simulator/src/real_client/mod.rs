@@ -16,10 +16,11 @@ mod lane;
 mod silence;
 
 use crate::auditor::{GuardView, WatchState};
+use crate::event::Event;
 use crate::key::Key;
 use crate::operation::Acquire;
 use crate::processes::ProcessSettings;
-use crate::world::{Event, World};
+use crate::world::World;
 use caller::{Call, Facts};
 use clock::SkewedClock;
 use decoding::Names;
