@@ -723,9 +723,9 @@ mod tests {
             let mut auditor = granted_to_process();
             auditor.note_heard(CONNECTION, ALL, 101_000);
             auditor.note_release_by_id(id_of(1));
-            auditor.heard.reader(PROCESS).note(3, News::Released { id: id_of(1) }, 102_000);
+            auditor.readers.reader(PROCESS).note(3, News::Released { id: id_of(1) }, 102_000);
             if crashes {
-                auditor.heard.forget_ends();
+                auditor.readers.forget_ends();
             }
             auditor.judge_by_heard(PROCESS, &guard_view(800));
             assert_eq!(rule(&auditor), expected, "the server crashes: {crashes}");
