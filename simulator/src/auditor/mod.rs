@@ -24,6 +24,7 @@ mod keys;
 mod last_words;
 mod late_grants;
 mod lease_words;
+mod losses;
 mod multi_key;
 mod namespaces;
 mod news;
@@ -182,7 +183,7 @@ pub struct Violation {
 /// watch         A watching client gets each grant, in order, and gets "free" only while the key is free (watches).
 /// frozen        The server grants nothing under a frozen prefix (operators).
 /// stopping      A stopping server grants nothing and keeps no waiters (shutdown).
-/// losses        After a loss of records the server grants nothing before the longest lease that may be lost has expired (restarts).
+/// losses        After a loss of records the server grants nothing before the longest lease that may be lost has expired (losses).
 /// fence-counted The cluster counted each fence of scope quorum, and it is above all earlier ones of its key, whatever happened
 ///               to the server (cluster_fences).
 /// durable       A response that promises durability follows the sync of its record (durability).
