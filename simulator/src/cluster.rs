@@ -2,8 +2,9 @@
 //! loss of its disk.
 
 use crate::etcd::Etcd;
-use crate::random::Random;
-use crate::world::{Event, World};
+use crate::event::Event;
+use crate::key::FullName;
+use crate::surroundings::Surroundings;
 use std::collections::BTreeMap;
 use waymaker_server::limits::{QUORUM_ATTEMPT_MS, QUORUM_PROBE_MAX_MS, QUORUM_PROBE_MS};
 use waymaker_server::quorum::cluster::ClusterError;
@@ -18,68 +19,12 @@ const LATE_MAX_US: u64 = 3_000_000;
 /// Duration of a transaction in the calm phase.
 const CALM_US: u64 = 200;
 
-/// Settings of the cluster that a seed chooses.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ClusterSettings {
-    /// Share of acquires with scope Quorum, in percent.
-    pub(crate) quorum_percent: u64,
-    /// Largest delay of a transaction on its way to the cluster, and of its answer on the way back.
-    delay_max_us: u64,
-    /// Share of transactions whose answer is lost, in percent.
-    lost_percent: u64,
-    /// Mean time between two outages; `None` without outages.
-    outage_gap_us: Option<u64>,
-    outage_max_us: u64,
-    /// Share of outages in which the members reject the user instead of being silent, in percent.
-    pub(crate) stranger_percent: u64,
-    /// Share of failures that are refusals, in percent.
-    refusal_percent: u64,
-    /// Largest number of steps that the server puts into one transaction. `step_count_limit` is the largest
-    /// number that the members accept.
-    pub(crate) step_count_max: usize,
-    step_count_limit: Option<usize>,
-    /// Share of server crashes after which the disk is empty, in percent.
-    pub(crate) disk_loss_percent: u64,
-}
-
-impl ClusterSettings {
-    /// Chooses the settings of a seed; `None` if the seed has no cluster.
-    pub(crate) fn new(seed: u64) -> Option<Self> {
-        let random = &mut Random::new(seed ^ 0x0065_7463_6400_6574);
-        if !random.percent(35) {
-            return None;
-        }
-        let settings = Self {
-            quorum_percent: random.pick(&[100, 60, 30, 10]).unwrap_or(60),
-            delay_max_us: random.spread(200, 100_000),
-            lost_percent: random.pick(&[0, 2, 10, 40]).unwrap_or(2),
-            outage_gap_us: random.percent(60).then(|| random.spread(100_000, 1_500_000)),
-            outage_max_us: random.spread(100_000, 8_000_000),
-            disk_loss_percent: random.pick(&[0, 30, 60]).unwrap_or(30),
-            stranger_percent: random.pick(&[0, 30, 60]).unwrap_or(0),
-            refusal_percent: random.pick(&[10, 50, 100]).unwrap_or(10),
-            step_count_max: random.pick(&[3, 8, 127]).unwrap_or(3),
-            step_count_limit: random.pick(&[None, None, Some(1), Some(2)]).unwrap_or(None),
-        };
-        // Some seeds have no failures but refusals, which the server must overcome in time.
-        let only_refuses = random.once_in(3);
-        Some(if only_refuses {
-            Self { lost_percent: 10, outage_gap_us: None, refusal_percent: 100, ..settings }
-        } else {
-            settings
-        })
-    }
-}
-
 /// Result of a transaction or a probe, as the thread that sent it receives it. A probe is a transaction
 /// without steps.
-pub(crate) type Heard = Result<Vec<Reply>, ClusterError>;
+pub(crate) type TransactionResult = Result<Vec<Reply>, ClusterError>;
 
 /// A step, with the name of the namespace of its counter.
 pub(crate) type NamedStep = (Box<[u8]>, Step);
-
-/// Full name of a counter: the name of its namespace, and its key there.
-pub(crate) type FullName = (Box<[u8]>, Box<[u8]>);
 
 /// The cluster with all its members.
 #[derive(Debug, Default)]
@@ -91,7 +36,7 @@ pub(crate) struct SimulatedCluster {
     /// Transactions on their way to the cluster.
     unapplied: BTreeMap<u64, Vec<NamedStep>>,
     /// Results on their way back.
-    heard: BTreeMap<u64, Heard>,
+    heard: BTreeMap<u64, TransactionResult>,
     /// Until this time the cluster does not answer, or its members reject the user.
     down_until_us: u64,
     is_stranger: bool,
@@ -99,6 +44,15 @@ pub(crate) struct SimulatedCluster {
     refuses: bool,
     /// Pause of the thread after its last probe if the user was rejected; otherwise 0.
     look_pause_ms: u64,
+}
+
+/// Changes of the cluster by one transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// Description of two counters that have the same etcd key.
+    pub(crate) collision: Option<String>,
+    /// Counters with their new values.
+    pub(crate) counters: Vec<(FullName, u64)>,
 }
 
 impl SimulatedCluster {
@@ -113,13 +67,13 @@ impl SimulatedCluster {
     }
 
     /// Takes the result of a transaction.
-    pub(crate) fn hear(&mut self, transaction: u64) -> Option<Heard> {
+    pub(crate) fn hear(&mut self, transaction: u64) -> Option<TransactionResult> {
         self.heard.remove(&transaction)
     }
 
     /// Applies a transaction as servers encode it. A transaction without steps is a probe and changes
     /// nothing.
-    fn apply(&mut self, steps: &[NamedStep]) -> Heard {
+    fn apply(&mut self, steps: &[NamedStep]) -> TransactionResult {
         if steps.is_empty() {
             return Ok(Vec::new());
         }
@@ -131,51 +85,54 @@ impl SimulatedCluster {
         let nonsense = || ClusterError::Unknown { reason: "etcd sent a malformed response".to_owned() };
         replies_of(&response, steps.len()).ok_or_else(nonsense)
     }
-}
 
-impl World {
-    /// Sends a transaction from this start of the server, and decides what happens to it.
-    pub(crate) fn ask_cluster(&mut self, start: u32, steps: Vec<NamedStep>) -> u64 {
-        self.cluster.sent_count += 1;
-        let number = self.cluster.sent_count;
-        let Some(settings) = self.settings.cluster() else { return number };
-        let is_down = self.is_cluster_down();
+    /// Sends a transaction from this start of the server, and decides what happens to it. Returns the number
+    /// of the transaction, and the server's time until which the cluster may fail to answer because of it.
+    pub(crate) fn ask(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        start: u32,
+        steps: Vec<NamedStep>,
+    ) -> (u64, Option<u64>) {
+        self.sent_count += 1;
+        let number = self.sent_count;
+        let Some(settings) = around.settings.cluster() else { return (number, None) };
+        let is_down = self.is_down(around);
+        let mut trouble_ms = None;
         let (applied_us, heard_us, heard);
-        if self.calm {
+        if around.calm {
             (applied_us, heard_us, heard) = (Some(CALM_US), 2 * CALM_US, None);
-        } else if is_down && self.cluster.is_stranger {
+        } else if is_down && self.is_stranger {
             let reason = "invalid user ID or password".to_owned();
             (applied_us, heard) = (None, Some(Err(ClusterError::Unauthenticated { reason })));
-            heard_us = self.random.spread(100, settings.delay_max_us);
-            let pause_ms = self.cluster.pause_ms_while_stranger(steps.is_empty());
-            let trouble_ms = self.settings.server_ms(self.now_us + heard_us) + pause_ms;
-            self.auditor.note_trouble(trouble_ms);
-        } else if is_down && self.cluster.refuses && self.random.once_in(2) {
+            heard_us = around.random.spread(100, settings.delay_max_us);
+            let pause_ms = self.pause_ms_while_stranger(steps.is_empty());
+            trouble_ms = Some(around.settings.server_ms(around.now_us + heard_us) + pause_ms);
+        } else if is_down && self.refuses && around.random.once_in(2) {
             let reason = "etcdserver: permission denied".to_owned();
             (applied_us, heard) = (None, Some(Err(ClusterError::Refused { reason })));
-            heard_us = self.random.spread(100, settings.delay_max_us);
-        } else if is_down || self.random.percent(settings.lost_percent) {
-            let error = if is_down { self.silence() } else { self.failure(settings.refusal_percent) };
+            heard_us = around.random.spread(100, settings.delay_max_us);
+        } else if is_down || around.random.percent(settings.lost_percent) {
+            let error = if is_down { silence(around) } else { failure(around, settings.refusal_percent) };
             let attempt_us = QUORUM_ATTEMPT_MS * 1000;
             let is_unknown = matches!(error, ClusterError::Unknown { .. });
-            heard_us = if is_down && is_unknown { attempt_us } else { self.random.spread(100, attempt_us) };
-            applied_us = match self.random.below(3) {
+            heard_us = if is_down && is_unknown { attempt_us } else { around.random.spread(100, attempt_us) };
+            applied_us = match around.random.below(3) {
                 _ if !is_unknown => None,
                 0 => None,
-                1 => Some(self.random.below(heard_us)),
-                _ => Some(heard_us + self.random.spread(100, LATE_MAX_US)),
+                1 => Some(around.random.below(heard_us)),
+                _ => Some(heard_us + around.random.spread(100, LATE_MAX_US)),
             };
             // A single step may be the cause of the refusal. The server must still get the other steps
             // counted.
             let is_retried_apart = matches!(error, ClusterError::Refused { .. }) && steps.len() > 1;
             heard = Some(Err(error));
             if !is_retried_apart {
-                let trouble_ms = self.settings.server_ms(self.now_us + heard_us);
-                self.auditor.note_trouble(trouble_ms);
+                trouble_ms = Some(around.settings.server_ms(around.now_us + heard_us));
             }
         } else {
-            let there_us = self.random.spread(50, settings.delay_max_us);
-            let back_us = self.random.spread(50, settings.delay_max_us);
+            let there_us = around.random.spread(50, settings.delay_max_us);
+            let back_us = around.random.spread(50, settings.delay_max_us);
             let is_too_large = settings.step_count_limit.is_some_and(|limit| steps.len() > limit);
             let reason = "etcdserver: too many operations in txn request".to_owned();
             applied_us = (!is_too_large).then_some(there_us);
@@ -183,94 +140,92 @@ impl World {
             heard_us = there_us + back_us;
         }
         let count = steps.len();
-        if count == 0 && !(is_down && self.cluster.is_stranger) {
-            self.cluster.look_pause_ms = 0;
+        if count == 0 && !(is_down && self.is_stranger) {
+            self.look_pause_ms = 0;
         }
-        self.trace.note(self.now_us, 40, number, || {
+        around.trace.note(around.now_us, 40, number, || {
             format!("cluster   receives transaction {number} with {count} steps: applied after {applied_us:?} us, answered after {heard_us} us with {heard:?}")
         });
         if let Some(heard) = heard {
-            self.cluster.heard.insert(number, heard);
+            self.heard.insert(number, heard);
         }
         if let Some(applied_us) = applied_us {
-            self.cluster.unapplied.insert(number, steps);
-            self.after(applied_us, Event::Apply(number));
+            self.unapplied.insert(number, steps);
+            around.after(applied_us, Event::Apply(number));
         }
-        self.after(heard_us, Event::Counted(start, number));
-        number
+        around.after(heard_us, Event::Counted(start, number));
+        (number, trouble_ms)
     }
 
-    /// Applies a transaction that arrives at the cluster.
-    pub(crate) fn apply(&mut self, transaction: u64) {
-        let Some(steps) = self.cluster.unapplied.remove(&transaction) else { return };
-        for (namespace, step) in &steps {
-            self.judge_owner(namespace, step);
-        }
-        let heard = self.cluster.apply(&steps);
+    /// Applies a transaction that arrives.
+    pub(crate) fn carry_out(&mut self, around: &mut Surroundings<'_>, transaction: u64) -> Changes {
+        let mut changes = Changes::default();
+        let Some(steps) = self.unapplied.remove(&transaction) else { return changes };
+        changes.collision = steps.iter().find_map(|(namespace, step)| self.collision(namespace, step));
+        let heard = self.apply(&steps);
         let replies = heard.iter().flatten();
         for ((namespace, step), reply) in steps.into_iter().zip(replies) {
-            self.trace.note(self.now_us, 41, step.fence, || {
+            around.trace.note(around.now_us, 41, step.fence, || {
                 format!("cluster   {transaction}: {step:?}: {reply:?}")
             });
             if let Reply::Written { .. } = reply {
-                self.auditor.note_counted(namespace, step.name.key, step.fence);
+                changes.counters.push(((namespace, step.name.key), step.fence));
             }
         }
-        self.cluster.heard.entry(transaction).or_insert(heard);
+        self.heard.entry(transaction).or_insert(heard);
+        changes
     }
 
-    /// Checks that no two counters have the same etcd key.
-    fn judge_owner(&mut self, namespace: &[u8], step: &Step) {
+    /// Returns a description if another counter has the same etcd key as this one.
+    fn collision(&mut self, namespace: &[u8], step: &Step) -> Option<String> {
         let key = etcd_key(PREFIX, namespace, &step.name);
         let name = (namespace.into(), step.name.key.clone());
-        let owner = self.cluster.owners.entry(key).or_insert_with(|| FullName::clone(&name));
-        if *owner != name {
-            let text = format!("the counters {owner:?} and {name:?} have the same key");
-            self.auditor.accuse("fence-counted", || text);
-        }
-    }
-
-    /// Chooses the failure of a transaction during an outage.
-    fn silence(&mut self) -> ClusterError {
-        match self.random.once_in(3) {
-            true => ClusterError::NotSent { reason: "cannot connect".to_owned() },
-            false => ClusterError::Unknown { reason: "no answer".to_owned() },
-        }
-    }
-
-    /// Chooses the failure of a single transaction.
-    fn failure(&mut self, refusal_percent: u64) -> ClusterError {
-        let is_refused = self.random.percent(refusal_percent);
-        match self.random.below(10) {
-            _ if is_refused => ClusterError::Refused { reason: "etcdserver: permission denied".to_owned() },
-            0 => ClusterError::NotSent { reason: "etcdserver: no leader".to_owned() },
-            _ => ClusterError::Unknown { reason: "etcdserver: leader changed".to_owned() },
-        }
+        let owner = self.owners.entry(key).or_insert_with(|| FullName::clone(&name));
+        (*owner != name).then(|| format!("the counters {owner:?} and {name:?} have the same key"))
     }
 
     /// Returns whether an outage is under way.
-    fn is_cluster_down(&self) -> bool {
-        !self.calm && self.now_us < self.cluster.down_until_us
+    fn is_down(&self, around: &Surroundings<'_>) -> bool {
+        !around.calm && around.now_us < self.down_until_us
     }
 
-    /// Begins an outage, except at the beginning of the run, and plans the next one.
-    pub(crate) fn interrupt_cluster(&mut self) {
-        let Some(settings) = self.settings.cluster().filter(|_| !self.calm) else { return };
-        let Some(gap_us) = settings.outage_gap_us else { return };
-        let mut down_us = 0;
-        if self.now_us > 0 {
-            down_us = self.random.spread(10_000, settings.outage_max_us);
-            self.cluster.down_until_us = self.now_us + down_us;
-            self.cluster.is_stranger = self.random.percent(settings.stranger_percent);
-            self.cluster.refuses = self.random.once_in(3);
-            let until_ms = self.settings.server_ms(self.cluster.down_until_us);
-            self.auditor.note_trouble(until_ms);
-            self.trace.note(self.now_us, 42, down_us, || {
+    /// Begins an outage, except at the beginning of the run, and plans the next one. Returns the server's time
+    /// of the end of the outage.
+    pub(crate) fn interrupt(&mut self, around: &mut Surroundings<'_>) -> Option<u64> {
+        let settings = around.settings.cluster().filter(|_| !around.calm)?;
+        let gap_us = settings.outage_gap_us?;
+        let (mut down_us, mut until_ms) = (0, None);
+        if around.now_us > 0 {
+            down_us = around.random.spread(10_000, settings.outage_max_us);
+            self.down_until_us = around.now_us + down_us;
+            self.is_stranger = around.random.percent(settings.stranger_percent);
+            self.refuses = around.random.once_in(3);
+            until_ms = Some(around.settings.server_ms(self.down_until_us));
+            around.trace.note(around.now_us, 42, down_us, || {
                 format!("cluster   does not answer for {} ms", down_us / 1000)
             });
         }
-        let next_us = down_us + self.random.between(1, 2 * gap_us);
-        self.after(next_us, Event::Outage);
+        let next_us = down_us + around.random.between(1, 2 * gap_us);
+        around.after(next_us, Event::Outage);
+        until_ms
+    }
+}
+
+/// Chooses the failure of a transaction during an outage.
+fn silence(around: &mut Surroundings<'_>) -> ClusterError {
+    match around.random.once_in(3) {
+        true => ClusterError::NotSent { reason: "cannot connect".to_owned() },
+        false => ClusterError::Unknown { reason: "no answer".to_owned() },
+    }
+}
+
+/// Chooses the failure of a single transaction.
+fn failure(around: &mut Surroundings<'_>, refusal_percent: u64) -> ClusterError {
+    let is_refused = around.random.percent(refusal_percent);
+    match around.random.below(10) {
+        _ if is_refused => ClusterError::Refused { reason: "etcdserver: permission denied".to_owned() },
+        0 => ClusterError::NotSent { reason: "etcdserver: no leader".to_owned() },
+        _ => ClusterError::Unknown { reason: "etcdserver: leader changed".to_owned() },
     }
 }
 

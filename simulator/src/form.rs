@@ -1,6 +1,6 @@
 //! The forms of an acquire: one key, several keys, a set of paths, or permits of a pool.
 
-use crate::operation::Key;
+use crate::key::Key;
 use waymaker_protocol::PathKey;
 
 /// Largest number of keys in one claim.

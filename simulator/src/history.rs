@@ -1,8 +1,8 @@
 //! Requests and responses of clients for flat keys, with the times of the run. The linearizability checker
 //! reads them; it is independent of the auditor.
 
-use crate::mix::kind_of;
-use crate::operation::{Key, Operation, granted_one_by_one};
+use crate::key::{Key, kind_of};
+use crate::operation::{Operation, granted_one_by_one};
 use crate::workload::Settings;
 use std::collections::BTreeMap;
 use waymaker_protocol::limits::INSPECT_HOLDERS_MAX;

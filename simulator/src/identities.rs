@@ -5,7 +5,6 @@
 //! whole run passes the access control of the server, and claims move between the accounts of two identities.
 
 use crate::random::Random;
-use crate::workload::Settings;
 use std::fmt::Write;
 use std::sync::Arc;
 use waymaker_access::{Identity, Proof, Rules};
@@ -22,6 +21,17 @@ pub(crate) const TENANT_KEYS: [&[u8]; 8] =
 pub(crate) const UNUSED_KEY: &[u8] = b"x/1";
 /// Number of policies that a run changes between.
 pub(crate) const POLICY_COUNT: usize = 3;
+/// Number of the first tenant on the network. It is above the numbers of all visitors.
+pub(crate) const FIRST_TENANT: usize = 1 << 21;
+/// The identities of all tenants of a run.
+pub(crate) const TENANTS: [TenantIdentity; 6] = [
+    TenantIdentity::Alice,
+    TenantIdentity::Alice,
+    TenantIdentity::Bob,
+    TenantIdentity::Bob,
+    TenantIdentity::Operator,
+    TenantIdentity::Stranger,
+];
 /// A quota that no run reaches.
 const PLENTY: u64 = 1_000_000;
 
@@ -49,12 +59,9 @@ pub(crate) struct TenantQuotas {
 impl Identities {
     /// Chooses the settings of a seed; `None` if clients have no identities. They have their own random source,
     /// so that the other choices of the seed do not depend on them.
-    pub(crate) fn new(seed: u64, settings: &Settings) -> Option<Self> {
+    pub(crate) fn new(seed: u64) -> Option<Self> {
         let random = &mut Random::new(seed ^ 0x6964_656e_7469_7479);
-        let is_chosen = random.percent(30);
-        // Tenants would take the room of other clients if a limit is small.
-        let has_room = !settings.is_tight && !settings.is_forgetful && !settings.is_crowd;
-        (is_chosen && has_room).then(|| Self {
+        random.percent(30).then(|| Self {
             seed: random.any(),
             pace_us: random.spread(2_000, 60_000),
             quotas: TenantQuotas {
@@ -79,11 +86,11 @@ impl Identities {
 
     fn access_file(self, policy: usize) -> String {
         let mut text = String::from("anonymous = \"others\"\n[certificates]\n");
-        for who in Who::KNOWN {
+        for who in TenantIdentity::KNOWN {
             let _ = writeln!(text, "\"{}.example\" = \"{}\"", who.name(), who.name());
         }
         let _ = writeln!(text, "\"{COLLEAGUES}.example\" = \"{COLLEAGUES}\"");
-        for name in ["others", COLLEAGUES, Who::Operator.name()] {
+        for name in ["others", COLLEAGUES, TenantIdentity::Operator.name()] {
             let _ = writeln!(text, "[[rule]]\nidentity = \"{name}\"\nallow = [\"all\"]");
         }
         for (who, prefix, rights) in rules_of(policy) {
@@ -96,7 +103,7 @@ impl Identities {
             );
         }
         let TenantQuotas { claims, waiters, sessions } = self.quotas;
-        for who in Who::LIMITED {
+        for who in TenantIdentity::LIMITED {
             let _ = writeln!(
                 text,
                 "[[quota]]\nidentity = \"{}\"\nclaims = {claims}\nwaiters = {waiters}\nsessions = {sessions}",
@@ -115,7 +122,7 @@ impl Identities {
 
 /// Identity of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Who {
+pub(crate) enum TenantIdentity {
     Alice,
     Bob,
     /// Has every right.
@@ -124,7 +131,7 @@ pub(crate) enum Who {
     Stranger,
 }
 
-impl Who {
+impl TenantIdentity {
     /// The identities that the access file names.
     pub(crate) const KNOWN: [Self; 3] = [Self::Alice, Self::Bob, Self::Operator];
     /// The identities with small quotas.
@@ -148,6 +155,11 @@ impl Who {
     pub(crate) fn identity(self) -> Identity {
         Identity { name: Arc::from(self.name()), groups: Vec::new(), proof: Proof::Certificate }
     }
+}
+
+/// Returns the identity of a client on the network; `None` if the client is no tenant.
+pub(crate) fn tenant_identity_of(client: usize) -> Option<TenantIdentity> {
+    TENANTS.get(client.checked_sub(FIRST_TENANT)?).copied()
 }
 
 /// Identity of some clients that are not tenants.
@@ -217,12 +229,12 @@ impl Right {
 }
 
 /// The rights of an identity for keys with a prefix.
-type TenantRule = (Who, &'static str, &'static [Right]);
+type TenantRule = (TenantIdentity, &'static str, &'static [Right]);
 
 /// Returns the rules of a policy for the namespace of the tenants. The operator has all rights in addition.
 fn rules_of(policy: usize) -> &'static [TenantRule] {
     use Right::{Acquire, AcquireShared, ForceRelease, Inspect, List, ReleaseOthers};
-    use Who::{Alice, Bob};
+    use TenantIdentity::{Alice, Bob};
     match policy {
         0 => &[
             (Alice, "a/", &[Acquire, Inspect]),
@@ -243,17 +255,17 @@ fn rules_of(policy: usize) -> &'static [TenantRule] {
 }
 
 /// Returns whether a policy gives an identity a right for a key.
-pub(crate) fn has(policy: usize, who: Who, right: Right, key: &[u8]) -> bool {
+pub(crate) fn has(policy: usize, who: TenantIdentity, right: Right, key: &[u8]) -> bool {
     let gives = |(other, prefix, rights): &TenantRule| {
         *other == who
             && key.starts_with(prefix.as_bytes())
             && rights.iter().any(|other| right.is_implied_by(*other))
     };
-    who == Who::Operator || rules_of(policy).iter().any(gives)
+    who == TenantIdentity::Operator || rules_of(policy).iter().any(gives)
 }
 
 /// Returns whether a policy gives an identity a right for some key.
-pub(crate) fn has_somewhere(policy: usize, who: Who, right: Right) -> bool {
+pub(crate) fn has_somewhere(policy: usize, who: TenantIdentity, right: Right) -> bool {
     TENANT_KEYS.iter().any(|key| has(policy, who, right, key))
 }
 
@@ -277,12 +289,15 @@ mod tests {
 
     #[test]
     fn a_rule_gives_its_rights_for_its_prefix_alone() {
-        assert!(has(0, Who::Alice, Right::Acquire, b"a/1"));
-        assert!(has(0, Who::Alice, Right::AcquireShared, b"a/1"));
-        assert!(!has(0, Who::Alice, Right::Acquire, b"b/1"));
-        assert!(!has(0, Who::Alice, Right::Acquire, b"r/1"));
-        assert!(!has(0, Who::Stranger, Right::Acquire, b"a/1"));
-        assert!(Right::ALL.iter().all(|right| has(1, Who::Operator, *right, UNUSED_KEY)));
-        assert!(has_somewhere(1, Who::Bob, Right::List) && !has_somewhere(0, Who::Bob, Right::List));
+        assert!(has(0, TenantIdentity::Alice, Right::Acquire, b"a/1"));
+        assert!(has(0, TenantIdentity::Alice, Right::AcquireShared, b"a/1"));
+        assert!(!has(0, TenantIdentity::Alice, Right::Acquire, b"b/1"));
+        assert!(!has(0, TenantIdentity::Alice, Right::Acquire, b"r/1"));
+        assert!(!has(0, TenantIdentity::Stranger, Right::Acquire, b"a/1"));
+        assert!(Right::ALL.iter().all(|right| has(1, TenantIdentity::Operator, *right, UNUSED_KEY)));
+        assert!(
+            has_somewhere(1, TenantIdentity::Bob, Right::List)
+                && !has_somewhere(0, TenantIdentity::Bob, Right::List)
+        );
     }
 }

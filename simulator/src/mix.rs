@@ -1,16 +1,11 @@
 //! The mix of a run: the kinds of namespaces that its seed chooses, and the requests in each of them.
 
 use crate::form::{DEPTH_MAX, Form, KEYS_MAX, KeySet, PATHS_MAX, PathItem, PathSet, Permits, SEGMENT_COUNT};
-use crate::operation::{Key, Registering, Taking};
+use crate::key::{FIRST_BUCKET, FIRST_LAZY_REGISTRATION, FIRST_POOL, FIRST_REGISTRATION, Key, TREE};
+use crate::operation::{Registration, Rule, Withdrawal};
 use crate::random::Random;
 use waymaker_protocol::{NamespaceKind, PoolOrder};
 
-/// Key that stands for a tree namespace as a whole. Smaller numbers are flat keys.
-pub(crate) const TREE: Key = 1 << 14;
-const FIRST_POOL: Key = TREE + 16;
-const FIRST_ENTRY: Key = TREE + 32;
-const FIRST_LAZY_ENTRY: Key = TREE + 48;
-const FIRST_BUCKET: Key = TREE + 64;
 /// Number of flat keys in a run with a crowd of clients.
 const CROWD_KEY_COUNT: u64 = 1_000;
 /// Largest number of flat keys in a run with multi-key claims. The numbers of these keys have one digit.
@@ -18,14 +13,6 @@ const KEY_COUNT_MAX: u64 = 10;
 
 /// Largest difference between the timestamp of a waiter and the server's time that the server accepts.
 pub(crate) const SKEW_MAX_US: u64 = 3_600_000_000;
-
-/// Rate limit of a bucket.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rule {
-    pub(crate) rate: u32,
-    pub(crate) burst: u32,
-    pub(crate) period_ns: u64,
-}
 
 /// Settings of one pool.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +28,7 @@ pub(crate) struct Mix {
     kinds: Vec<NamespaceKind>,
     /// Number of flat keys; `None` leaves it to the settings of the run.
     pub(crate) key_count: Option<u64>,
-    several_percent: u64,
+    multi_key_percent: u64,
     /// True if all clients want several keys and wait without a limit, as in the dining philosophers problem.
     is_philosophical: bool,
     pools: Vec<PoolRule>,
@@ -49,7 +36,7 @@ pub(crate) struct Mix {
     pub(crate) resizes: bool,
     /// True if some clients name a wrong capacity.
     mismatches: bool,
-    entry_count: u64,
+    registration_count: u64,
     buckets: Vec<Rule>,
     write_percent: u64,
     /// Share of the acts of operators and watchers, in percent.
@@ -86,14 +73,18 @@ impl Mix {
             }
             _ => vec![Flat, Flat, Tree, Pool, Limit, Registry, Lazy],
         };
-        let has_several = matches!(dice, 3..=6) || kinds.len() > 1;
+        let has_multi_key_claims = matches!(dice, 3..=6) || kinds.len() > 1;
         let is_philosophical = matches!(dice, 3..=4);
         Self {
             kinds,
-            key_count: has_several.then(|| {
+            key_count: has_multi_key_claims.then(|| {
                 if is_philosophical { random.between(5, KEY_COUNT_MAX) } else { random.between(2, 8) }
             }),
-            several_percent: if has_several { random.pick(&[20, 60, 90]).unwrap_or(60) } else { 0 },
+            multi_key_percent: if has_multi_key_claims {
+                random.pick(&[20, 60, 90]).unwrap_or(60)
+            } else {
+                0
+            },
             is_philosophical,
             pools: (0..random.between(1, 2))
                 .map(|_| PoolRule {
@@ -103,7 +94,7 @@ impl Mix {
                 .collect(),
             resizes: random.once_in(2),
             mismatches: random.once_in(3),
-            entry_count: random.between(1, 3),
+            registration_count: random.between(1, 3),
             buckets: (0..random.between(2, 3))
                 .map(|_| Rule {
                     rate: random.between(1, 20) as u32,
@@ -128,7 +119,7 @@ impl Mix {
         Self {
             kinds,
             key_count,
-            several_percent: 0,
+            multi_key_percent: 0,
             is_philosophical: false,
             freezes: false,
             ..Self::new(seed)
@@ -141,7 +132,7 @@ impl Mix {
     }
 
     /// Returns whether the run has registrations.
-    pub(crate) fn has_entries(&self) -> bool {
+    pub(crate) fn has_registrations(&self) -> bool {
         let is_registry =
             |kind: &NamespaceKind| matches!(kind, NamespaceKind::Registry | NamespaceKind::Lazy);
         self.kinds().iter().any(is_registry)
@@ -166,7 +157,7 @@ impl Mix {
         shared_percent: u64,
         random: &mut Random,
     ) -> Option<KeySet> {
-        if self.several_percent == 0 || !self.is_philosophical && !random.percent(self.several_percent) {
+        if self.multi_key_percent == 0 || !self.is_philosophical && !random.percent(self.multi_key_percent) {
             return None;
         }
         let least = if self.is_philosophical { 2 } else { 1 };
@@ -231,34 +222,34 @@ impl Mix {
         self.pools[usize::from(pool - FIRST_POOL)].order
     }
 
-    pub(crate) fn choose_entry(&self, kind: NamespaceKind, random: &mut Random) -> Key {
-        let first = if kind == NamespaceKind::Lazy { FIRST_LAZY_ENTRY } else { FIRST_ENTRY };
-        first + random.below(self.entry_count) as Key
+    pub(crate) fn choose_registry_key(&self, kind: NamespaceKind, random: &mut Random) -> Key {
+        let first = if kind == NamespaceKind::Lazy { FIRST_LAZY_REGISTRATION } else { FIRST_REGISTRATION };
+        first + random.below(self.registration_count) as Key
     }
 
     /// Returns the largest number of registrations that may remain after all clients have left. A lazy
     /// registration remains if its owner never hears that it has it.
-    pub(crate) fn lazy_entry_count(&self) -> u64 {
-        if self.kinds.contains(&NamespaceKind::Lazy) { self.entry_count } else { 0 }
+    pub(crate) fn lazy_registration_count(&self) -> u64 {
+        if self.kinds.contains(&NamespaceKind::Lazy) { self.registration_count } else { 0 }
     }
 
-    pub(crate) fn choose_registering(
+    pub(crate) fn choose_registration(
         &self,
         key: Key,
         value: u32,
         unix_us: u64,
         random: &mut Random,
-    ) -> Registering {
+    ) -> Registration {
         // Some leases have already expired. Half of these expired longer ago than the grace period
         // of lazy registrations.
         let over_ms = if value.is_multiple_of(2) { 5 } else { 6_000 };
         let lease_ms = if random.once_in(10) { -over_ms } else { random.spread(10, 4_000) as i64 };
         let absolute = random.once_in(3);
         let from_ms = if absolute { (unix_us / 1000) as i64 } else { 0 };
-        Registering { key, lease_ms: from_ms + lease_ms, absolute, value, heartbeat: random.once_in(3) }
+        Registration { key, lease_ms: from_ms + lease_ms, absolute, value, heartbeat: random.once_in(3) }
     }
 
-    pub(crate) fn choose_taking(&self, random: &mut Random) -> Taking {
+    pub(crate) fn choose_withdrawal(&self, random: &mut Random) -> Withdrawal {
         let count = self.buckets.len() as u64;
         let first = random.below(count);
         let part = |number: u64, random: &mut Random| {
@@ -267,7 +258,7 @@ impl Mix {
             (FIRST_BUCKET + number as Key, random.below(cost_max + 1) as u32)
         };
         let second = random.percent(50).then(|| (first + 1) % count).filter(|second| *second != first);
-        Taking {
+        Withdrawal {
             first: part(first, random),
             second: second.map(|second| part(second, random)),
             refund: random.once_in(12),
@@ -299,24 +290,14 @@ impl Mix {
     pub(crate) fn named_keys(&self) -> Vec<Key> {
         let numbered = |first: Key, count: u64| (0..count).map(move |number| first + number as Key);
         numbered(FIRST_POOL, self.pools.len() as u64)
-            .chain(numbered(FIRST_ENTRY, self.entry_count))
-            .chain(numbered(FIRST_LAZY_ENTRY, self.entry_count))
+            .chain(numbered(FIRST_REGISTRATION, self.registration_count))
+            .chain(numbered(FIRST_LAZY_REGISTRATION, self.registration_count))
             .chain(numbered(FIRST_BUCKET, self.buckets.len() as u64))
             .collect()
     }
 
     pub(crate) fn bucket_keys(&self) -> impl Iterator<Item = Key> + use<> {
         (0..self.buckets.len() as Key).map(|number| FIRST_BUCKET + number)
-    }
-
-    /// Returns the name of a key that is not flat.
-    pub(crate) fn name_of(key: Key) -> Vec<u8> {
-        match key {
-            TREE => Vec::new(),
-            // The first two buckets are in one shard for every number of shards.
-            FIRST_BUCKET.. => format!("name-{}", 84 + 4 * (key - FIRST_BUCKET)).into_bytes(),
-            _ => format!("name-{}", key - TREE + 16).into_bytes(),
-        }
     }
 }
 
@@ -332,17 +313,5 @@ fn choose_timestamp_us(unix_us: u64, random: &mut Random) -> u64 {
         3 => near_us - SKEW_MAX_US - random.below(SKEW_MAX_US),
         4 => near_us + SKEW_MAX_US + random.below(SKEW_MAX_US),
         _ => near_us,
-    }
-}
-
-/// Returns the kind of namespace that a key belongs to.
-pub(crate) fn kind_of(key: Key) -> NamespaceKind {
-    match key {
-        TREE => NamespaceKind::Tree,
-        FIRST_POOL..FIRST_ENTRY => NamespaceKind::Pool,
-        FIRST_ENTRY..FIRST_LAZY_ENTRY => NamespaceKind::Registry,
-        FIRST_LAZY_ENTRY..FIRST_BUCKET => NamespaceKind::Lazy,
-        FIRST_BUCKET.. => NamespaceKind::Limit,
-        _ => NamespaceKind::Flat,
     }
 }

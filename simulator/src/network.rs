@@ -1,15 +1,18 @@
 //! The simulated network: connections are byte streams that can be delayed, fragmented, held back, full or
 //! cut.
 
-use crate::world::{Event, World};
+use crate::event::Event;
+use crate::surroundings::Surroundings;
 use std::collections::VecDeque;
 
-/// Longest delay of bytes while `World::is_hasty` is set.
+/// Longest delay of bytes while `Network::is_hasty` is set.
 const HASTE_US: u64 = 200;
 
 /// All connections of the run, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
+    /// True if bytes that are sent now arrive soon.
+    pub(crate) is_hasty: bool,
     pub(crate) connections: Vec<Connection>,
 }
 
@@ -62,7 +65,7 @@ pub(crate) struct Pipe {
 
 /// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum ReadResult {
     Bytes(Vec<u8>),
     Nothing,
     End,
@@ -120,9 +123,9 @@ impl Pipe {
     }
 
     /// Reads at most `len_max` of the bytes that have arrived.
-    pub(crate) fn read(&mut self, len_max: usize) -> Found {
+    pub(crate) fn read(&mut self, len_max: usize) -> ReadResult {
         let Some((mut newest_us, mut bytes)) = self.arrived.pop_front() else {
-            return if self.is_at_end() { Found::End } else { Found::Nothing };
+            return if self.is_at_end() { ReadResult::End } else { ReadResult::Nothing };
         };
         while bytes.len() < len_max
             && let Some((at_us, more)) = self.arrived.pop_front()
@@ -135,7 +138,7 @@ impl Pipe {
             self.arrived.push_front((newest_us, rest));
         }
         self.len -= bytes.len();
-        Found::Bytes(bytes)
+        ReadResult::Bytes(bytes)
     }
 
     fn arrive(&mut self, now_us: u64) {
@@ -155,16 +158,22 @@ impl Pipe {
     }
 }
 
-impl World {
+impl Network {
     /// Opens a connection of a client to a worker.
-    pub(crate) fn connect(&mut self, client: usize, thread: usize, is_front: bool) -> usize {
-        let number = self.network.connections.len();
+    pub(crate) fn connect(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        client: usize,
+        thread: usize,
+        is_front: bool,
+    ) -> usize {
+        let number = self.connections.len();
         let mut pipe = || {
-            let small = self.random.percent(self.settings.small_buffer_percent);
-            Pipe::new(if small { self.random.spread(24, 600) as usize } else { 64 << 10 })
+            let small = around.random.percent(around.settings.small_buffer_percent);
+            Pipe::new(if small { around.random.spread(24, 600) as usize } else { 64 << 10 })
         };
         let (to_server, to_client) = (pipe(), pipe());
-        self.network.connections.push(Connection {
+        self.connections.push(Connection {
             client,
             is_front,
             thread,
@@ -182,8 +191,14 @@ impl World {
     }
 
     /// Sends as many bytes as fit, fragmented into pieces that arrive in order. Returns the number of bytes.
-    pub(crate) fn send(&mut self, connection: usize, to_server: bool, bytes: &[u8]) -> usize {
-        let link = &mut self.network.connections[connection];
+    pub(crate) fn send(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        connection: usize,
+        to_server: bool,
+        bytes: &[u8],
+    ) -> usize {
+        let link = &mut self.connections[connection];
         let is_cut = link.cut_us.is_some();
         let pipe = link.pipe(to_server);
         let len = bytes.len().min(pipe.capacity - pipe.len.min(pipe.capacity));
@@ -196,82 +211,90 @@ impl World {
         pipe.len += len;
         let mut rest = &bytes[..len];
         while !rest.is_empty() {
-            let whole = !self.random.percent(self.settings.fragment_percent);
+            let whole = !around.random.percent(around.settings.fragment_percent);
             let piece_len =
-                if whole { rest.len() } else { self.random.between(1, rest.len().min(40) as u64) as usize };
+                if whole { rest.len() } else { around.random.between(1, rest.len().min(40) as u64) as usize };
             let (piece, behind) = rest.split_at(piece_len);
             rest = behind;
-            let delay_us = self.delay_us();
-            let link = &mut self.network.connections[connection];
+            let delay_us = self.delay_us(around);
+            let link = &mut self.connections[connection];
             let pipe = link.pipe(to_server);
-            let at_us = (self.now_us + delay_us).max(pipe.last_arrival_us).max(pipe.held_until_us);
+            let at_us = (around.now_us + delay_us).max(pipe.last_arrival_us).max(pipe.held_until_us);
             pipe.last_arrival_us = at_us;
             pipe.flight.push_back((at_us, piece.to_vec()));
-            self.at(at_us, arrival(connection, to_server));
+            around.at(at_us, arrival(connection, to_server));
         }
         len
     }
 
-    fn delay_us(&mut self) -> u64 {
-        let settings = &self.settings;
+    fn delay_us(&self, around: &mut Surroundings<'_>) -> u64 {
+        let settings = around.settings;
         if self.is_hasty {
-            return self.edge_random.between(20, HASTE_US);
+            return around.edge_random.between(20, HASTE_US);
         }
-        if !self.calm && self.random.percent(settings.late_percent) {
-            return self.random.spread(1_000, settings.late_max_us);
+        if !around.calm && around.random.percent(settings.late_percent) {
+            return around.random.spread(1_000, settings.late_max_us);
         }
-        self.random.between(20, settings.latency_us)
+        around.random.between(20, settings.latency_us)
     }
 
-    /// Lets the bytes arrive whose time has come.
-    pub(crate) fn arrive(&mut self, connection: usize, to_server: bool) {
-        let now_us = self.now_us;
-        let link = &mut self.network.connections[connection];
-        link.pipe(to_server).arrive(now_us);
-        if to_server && link.cut_us.is_none() {
-            self.auditor.arrived(connection, link.to_server.arrived_count, self.settings.server_ms(now_us));
-        }
+    /// Lets the bytes arrive whose time has come. Returns the number of bytes that have arrived since the
+    /// connection was opened; `None` if it was cut.
+    pub(crate) fn arrive(&mut self, now_us: u64, connection: usize, to_server: bool) -> Option<u64> {
+        let link = &mut self.connections[connection];
+        let is_whole = link.cut_us.is_none();
+        let pipe = link.pipe(to_server);
+        pipe.arrive(now_us);
+        is_whole.then_some(pipe.arrived_count)
     }
 
     /// Closes one direction of a connection. Bytes that were sent before still arrive.
-    pub(crate) fn close(&mut self, connection: usize, to_server: bool) {
-        let link = &mut self.network.connections[connection];
+    pub(crate) fn close(&mut self, around: &mut Surroundings<'_>, connection: usize, to_server: bool) {
+        let link = &mut self.connections[connection];
         if link.cut_us.is_some() {
             return;
         }
         let pipe = link.pipe(to_server);
         pipe.closed = true;
         let at_us = pipe.last_arrival_us;
-        self.at(at_us, arrival(connection, to_server));
+        around.at(at_us, arrival(connection, to_server));
     }
 
     /// Cuts a connection, possibly in the middle of a frame. Each side learns of it at a time of its own.
-    pub(crate) fn cut(&mut self, connection: usize) {
-        let now_us = self.now_us;
-        if self.network.connections[connection].cut_us.is_some() {
-            return;
+    /// Returns false if the connection was cut before.
+    pub(crate) fn cut(&mut self, around: &mut Surroundings<'_>, connection: usize) -> bool {
+        let now_us = around.now_us;
+        if self.connections[connection].cut_us.is_some() {
+            return false;
         }
-        let unread_too = self.random.percent(50);
-        let link = &mut self.network.connections[connection];
+        let unread_too = around.random.percent(50);
+        let link = &mut self.connections[connection];
         link.cut_us = Some(now_us);
         link.to_server.cut(unread_too);
         link.to_client.cut(unread_too);
         let client = link.client;
-        self.note_lost(connection);
-        self.trace.note(now_us, 1, connection as u64, || {
+        around.trace.note(now_us, 1, connection as u64, || {
             format!("network   cuts connection {connection} of client {client}")
         });
         for event in [Event::ServerNotices(connection), Event::ClientNotices(connection)] {
-            let late = !self.calm && self.random.percent(self.settings.late_notice_percent);
-            let delay_us = if late { self.random.spread(1_000, 3_000_000) } else { self.random.below(300) };
-            self.after(delay_us, event);
+            let late = !around.calm && around.random.percent(around.settings.late_notice_percent);
+            let delay_us =
+                if late { around.random.spread(1_000, 3_000_000) } else { around.random.below(300) };
+            around.after(delay_us, event);
         }
+        true
     }
 
     /// Lets nothing arrive in one direction for a while.
-    pub(crate) fn hold_back(&mut self, connection: usize, to_server: bool, for_us: u64) {
-        let until_us = self.now_us + for_us;
-        let link = &mut self.network.connections[connection];
+    pub(crate) fn hold_back(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        connection: usize,
+        to_server: bool,
+        for_us: u64,
+    ) {
+        let until_us = around.now_us + for_us;
+        let link = &mut self.connections[connection];
         let pipe = link.pipe(to_server);
         pipe.held_until_us = pipe.held_until_us.max(until_us);
         let has_pieces = !pipe.flight.is_empty();
@@ -280,9 +303,9 @@ impl World {
         }
         pipe.last_arrival_us = pipe.last_arrival_us.max(until_us);
         if has_pieces {
-            self.at(until_us, arrival(connection, to_server));
+            around.at(until_us, arrival(connection, to_server));
         }
-        self.trace.note(self.now_us, 2, connection as u64, || {
+        around.trace.note(around.now_us, 2, connection as u64, || {
             let direction = if to_server { "to the server" } else { "to the client" };
             format!("network   holds back connection {connection} {direction} for {} ms", for_us / 1000)
         });
@@ -304,9 +327,9 @@ mod tests {
         pipe.flight.extend([(1_000, vec![1; 3]), (2_000, vec![2; 3]), (3_000, vec![3; 3])]);
         [1_000, 2_000, 3_000].into_iter().for_each(|at_us| pipe.arrive(at_us));
         assert_eq!(pipe.unread_since_us(), Some(1_000));
-        assert_eq!(pipe.read(5), Found::Bytes(vec![1, 1, 1, 2, 2]));
+        assert_eq!(pipe.read(5), ReadResult::Bytes(vec![1, 1, 1, 2, 2]));
         assert_eq!(pipe.unread_since_us(), Some(2_000));
-        assert_eq!(pipe.read(5), Found::Bytes(vec![2, 3, 3, 3]));
+        assert_eq!(pipe.read(5), ReadResult::Bytes(vec![2, 3, 3, 3]));
         assert_eq!(pipe.unread_since_us(), None);
     }
 }

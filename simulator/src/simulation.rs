@@ -2,16 +2,17 @@
 
 use crate::auditor::Violation;
 use crate::client::Client;
+use crate::event::Event;
 use crate::history::{History, Recorder};
-use crate::identities::Identities;
+use crate::identities::FIRST_TENANT;
 use crate::node::{Server, plan_reload};
 use crate::random::Random;
-use crate::real_client::{Plan, RealClients};
-use crate::tenants::{FIRST_TENANT, Tenants};
+use crate::real_client::RealClients;
+use crate::tenants::Tenants;
 use crate::trace::Trace;
 use crate::visitors::{FIRST_VISITOR, Visitors};
 use crate::workload::Settings;
-use crate::world::{Event, World};
+use crate::world::World;
 use std::panic::AssertUnwindSafe;
 
 /// Time after the last fault within which every request must be answered. No lease and no session lasts
@@ -195,7 +196,7 @@ fn finish(seed: u64, simulation: &mut Simulation) -> Outcome {
 /// events.
 ///
 /// To add a kind of lock, add its requests to `operation`, their choice to `mix` and `client::kinds`, the
-/// handling of responses to `client::hearing`, and its rules to `auditor`.
+/// handling of responses to `client::responses`, and its rules to `auditor`.
 #[derive(Debug)]
 struct Simulation {
     world: World,
@@ -221,10 +222,10 @@ impl Simulation {
             settings.edge = None;
         }
         if !options.is_without_real_clients {
-            Plan::add(seed, &mut settings);
+            settings.add_processes(seed);
         }
         if !options.is_without_identities {
-            settings.identities = Identities::new(seed, &settings);
+            settings.add_identities(seed);
         }
         let budget = settings.operation_count;
         let client_count = settings.client_count;
@@ -299,7 +300,7 @@ impl Simulation {
         self.clients.iter_mut().for_each(|client| client.say_farewell(&mut self.world));
         self.real.say_farewell(&mut self.world);
         let empty = |simulation: &Self| {
-            let may_be_left = simulation.world.settings.mix.lazy_entry_count();
+            let may_be_left = simulation.world.settings.mix.lazy_registration_count();
             let claims_are_gone =
                 simulation.server.claim_count().is_some_and(|count| u64::from(count) <= may_be_left);
             claims_are_gone
@@ -307,7 +308,7 @@ impl Simulation {
                 && simulation.server.left_in_accounts(may_be_left).is_empty()
         };
         if !self.go_on(EMPTY_WITHIN_MS, empty) {
-            let left = self.server.left_in_accounts(self.world.settings.mix.lazy_entry_count());
+            let left = self.server.left_in_accounts(self.world.settings.mix.lazy_registration_count());
             if !left.is_empty() {
                 return self.world.auditor.accuse("quota", || {
                     format!("accounts count {left:?} after all clients have disconnected")

@@ -2,11 +2,16 @@
 //! not allow. They use a namespace of their own.
 
 use crate::auditor::Times;
-use crate::identities::{CLOSED_NAMESPACE, Identities, TENANT_KEYS, TENANT_NAMESPACE, UNUSED_KEY, Who};
-use crate::network::Found;
+use crate::event::Event;
+use crate::identities::{
+    CLOSED_NAMESPACE, Identities, TENANT_KEYS, TENANT_NAMESPACE, TenantIdentity, UNUSED_KEY,
+};
+use crate::identities::{FIRST_TENANT, TENANTS};
+use crate::network::ReadResult;
 use crate::operation::scope_number;
 use crate::random::Random;
-use crate::world::{Event, World};
+use crate::tenant_request::{SHARED_OWNER, TenantRequest};
+use crate::world::World;
 use std::collections::BTreeMap;
 use waymaker_engine::Scope;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
@@ -16,45 +21,15 @@ use waymaker_protocol::{
     SessionRequest, Status, VERSION, VERSION_MIN, Verify, next_frame,
 };
 
-/// Number of the first tenant on the network. It is above the numbers of all visitors.
-pub(crate) const FIRST_TENANT: usize = 1 << 21;
-/// Owner of the acquires with a request id. All identities use it, so only their identities tell them apart.
-pub(crate) const SHARED_OWNER: &[u8] = b"tenant";
-
-/// The identities of all tenants of a run.
-const TENANTS: [Who; 6] = [Who::Alice, Who::Alice, Who::Bob, Who::Bob, Who::Operator, Who::Stranger];
 /// Time for which a tenant waits for its responses.
 const PATIENCE_US: u64 = 3_000_000;
 /// Number of holds and sessions that tenants remember.
 const REMEMBERED_COUNT_MAX: usize = 24;
 
-/// Returns the identity of a client on the network; `None` if the client is no tenant.
-pub(crate) fn who_of(client: usize) -> Option<Who> {
-    TENANTS.get(client.checked_sub(FIRST_TENANT)?).copied()
-}
-
-/// A request of a tenant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tenancy {
-    Hello { session: SessionRequest, is_closed: bool },
-    Acquire { key: &'static [u8], shared: bool, is_durable: bool, is_on_session: bool, is_named: bool },
-    Release { id: LockId },
-    Extend { id: LockId, lease_ms: u32 },
-    Status { id: LockId },
-    ForceRelease { id: LockId },
-    Inspect { key: &'static [u8] },
-    Verify { key: &'static [u8] },
-    List,
-    Freeze,
-    RemoveNamespace,
-    Namespaces,
-    Goodbye,
-}
-
 /// A request without a response.
 #[derive(Clone, Debug)]
 struct Pending {
-    request: Tenancy,
+    request: TenantRequest,
     /// Times at which the HELLO of its first connection and the request were sent. The server may have decided
     /// the response since then, and repeats it after a resume.
     opened_ms: u64,
@@ -76,15 +51,15 @@ struct Shared {
     random: Random,
     identities: Identities,
     /// Ids of holds, each with the identity that was granted it.
-    ids: Vec<(LockId, Who)>,
+    ids: Vec<(LockId, TenantIdentity)>,
     /// Sessions, each with the identity that began it.
-    sessions: Vec<(SessionId, Who)>,
+    sessions: Vec<(SessionId, TenantIdentity)>,
 }
 
 #[derive(Debug)]
 struct Tenant {
     index: usize,
-    who: Who,
+    who: TenantIdentity,
     link: Option<Link>,
     /// The session and lane to resume, with the requests of that lane that have no response.
     left: Option<(SessionId, u16, BTreeMap<u32, Pending>)>,
@@ -180,7 +155,7 @@ impl Tenant {
         let thread = random.below(world.settings.worker_count as u64) as usize;
         let connection = world.connect(FIRST_TENANT + self.index, thread, false);
         world.auditor.open_to_visitor(FIRST_TENANT + self.index);
-        let is_closed = random.once_in(12) && self.who != Who::Operator;
+        let is_closed = random.once_in(12) && self.who != TenantIdentity::Operator;
         let mut pending = BTreeMap::new();
         let session = match (random.below(10), random.pick(&shared.sessions), self.left.take()) {
             // Another identity, or another tenant of the same identity, takes over a session.
@@ -219,12 +194,12 @@ impl Tenant {
         let number = u32::MAX - connection as u32;
         let mut bytes = Vec::new();
         hello.encode(number, &mut bytes);
-        self.send(world, number, Tenancy::Hello { session, is_closed }, bytes);
+        self.send(world, number, TenantRequest::Hello { session, is_closed }, bytes);
         world.send(connection, true, &again);
         connection
     }
 
-    fn send(&mut self, world: &mut World, number: u32, request: Tenancy, bytes: Vec<u8>) {
+    fn send(&mut self, world: &mut World, number: u32, request: TenantRequest, bytes: Vec<u8>) {
         let Some(link) = &mut self.link else { return };
         let (who, connection, sent_ms) = (self.who, link.connection, world.server_ms());
         world.trace.note(world.now_us, 28, connection as u64, || {
@@ -238,7 +213,7 @@ impl Tenant {
         self.schedule(world, PATIENCE_US);
     }
 
-    fn ask(&mut self, world: &mut World, request: Tenancy, encode: impl FnOnce(u32, &mut Vec<u8>)) {
+    fn ask(&mut self, world: &mut World, request: TenantRequest, encode: impl FnOnce(u32, &mut Vec<u8>)) {
         self.asked_count += 1;
         let (number, mut bytes) = (self.asked_count, Vec::new());
         encode(number, &mut bytes);
@@ -250,17 +225,17 @@ impl Tenant {
         while let Some(link) = &mut self.link {
             let known = &mut world.network.connections[link.connection];
             match known.to_client.read(usize::MAX) {
-                Found::Bytes(bytes) => {
+                ReadResult::Bytes(bytes) => {
                     if std::mem::take(&mut known.to_client.wants_room) {
                         world.after(1, Event::ArriveAtServer(link.connection));
                     }
                     link.input.extend_from_slice(&bytes);
                 }
-                Found::Nothing => {
+                ReadResult::Nothing => {
                     is_over = known.client_noticed;
                     break;
                 }
-                Found::End => {
+                ReadResult::End => {
                     is_over = true;
                     break;
                 }
@@ -296,7 +271,7 @@ impl Tenant {
         });
         world.auditor.judge_tenant(who, &request, link.times((opened_ms, sent_ms), now_ms), response);
         match (request, response) {
-            (Tenancy::Hello { session, .. }, Response::Welcome(welcome)) => {
+            (TenantRequest::Hello { session, .. }, Response::Welcome(welcome)) => {
                 link.welcomed_ms = Some(now_ms);
                 if session != SessionRequest::None {
                     link.session = Some((welcome.session_id, welcome.lane));
@@ -306,11 +281,11 @@ impl Tenant {
                 }
             }
             // The server closes the connection, and does not know the session.
-            (Tenancy::Hello { .. }, _) => link.pending.clear(),
-            (Tenancy::Acquire { .. }, Response::Granted(granted)) => {
+            (TenantRequest::Hello { .. }, _) => link.pending.clear(),
+            (TenantRequest::Acquire { .. }, Response::Granted(granted)) => {
                 remember(&mut shared.ids, (granted.id, who));
             }
-            (Tenancy::Goodbye, _) => link.session = None,
+            (TenantRequest::Goodbye, _) => link.session = None,
             _ => {}
         }
         if link.pending.is_empty() {
@@ -330,44 +305,47 @@ impl Tenant {
                     self.acquire(world, shared, session.is_some());
                 }
             }
-            (8..11, Some(id)) => self.ask(world, Tenancy::Release { id }, |number, out| {
+            (8..11, Some(id)) => self.ask(world, TenantRequest::Release { id }, |number, out| {
                 Request::Release(Release { id, key: None, own: false }).encode(number, out);
             }),
             (11..13, Some(id)) => {
                 let lease_ms = shared.random.pick(&[1, 10, 30, 2_000]).unwrap_or(1);
-                self.ask(world, Tenancy::Extend { id, lease_ms }, |number, out| {
+                self.ask(world, TenantRequest::Extend { id, lease_ms }, |number, out| {
                     Request::Extend(Extend { id, lease_ms, key: None, own: false }).encode(number, out);
                 });
             }
-            (13..15, Some(id)) => self.ask(world, Tenancy::Status { id }, |number, out| {
+            (13..15, Some(id)) => self.ask(world, TenantRequest::Status { id }, |number, out| {
                 Request::Status(Status { id, key: None }).encode(number, out);
             }),
-            (15, Some(id)) => self.ask(world, Tenancy::ForceRelease { id }, |number, out| {
+            (15, Some(id)) => self.ask(world, TenantRequest::ForceRelease { id }, |number, out| {
                 Request::ForceRelease(ForceRelease { id, reason: b"" }).encode(number, out);
             }),
-            (16, _) => self.ask(world, Tenancy::Inspect { key }, |number, out| {
+            (16, _) => self.ask(world, TenantRequest::Inspect { key }, |number, out| {
                 Request::Inspect(Inspect { key }).encode(number, out);
             }),
-            (17, _) => self.ask(world, Tenancy::Verify { key }, |number, out| {
+            (17, _) => self.ask(world, TenantRequest::Verify { key }, |number, out| {
                 Request::Verify(Verify { key, fence: 1 }).encode(number, out);
             }),
-            (18, _) if shared.random.once_in(2) => self.ask(world, Tenancy::List, |number, out| {
+            (18, _) if shared.random.once_in(2) => self.ask(world, TenantRequest::List, |number, out| {
                 Request::List(List { cursor: 0, count_max: 0, prefix: b"", ..List::default() })
                     .encode(number, out);
             }),
             // The operator may freeze and remove what others use.
-            (18, _) if self.who != Who::Operator => self.ask(world, Tenancy::Freeze, |number, out| {
-                Request::Freeze(Freeze { prefix: b"", thaw: false, ..Freeze::default() }).encode(number, out);
-            }),
-            (19, _) if self.who != Who::Operator && shared.random.once_in(2) => {
-                self.ask(world, Tenancy::RemoveNamespace, |number, out| {
+            (18, _) if self.who != TenantIdentity::Operator => {
+                self.ask(world, TenantRequest::Freeze, |number, out| {
+                    Request::Freeze(Freeze { prefix: b"", thaw: false, ..Freeze::default() })
+                        .encode(number, out);
+                })
+            }
+            (19, _) if self.who != TenantIdentity::Operator && shared.random.once_in(2) => {
+                self.ask(world, TenantRequest::RemoveNamespace, |number, out| {
                     Request::RemoveNamespace(RemoveNamespace { name: TENANT_NAMESPACE }).encode(number, out);
                 });
             }
-            (19, _) if session.is_some() => self.ask(world, Tenancy::Goodbye, |number, out| {
+            (19, _) if session.is_some() => self.ask(world, TenantRequest::Goodbye, |number, out| {
                 Request::Goodbye(Goodbye).encode(number, out);
             }),
-            _ => self.ask(world, Tenancy::Namespaces, |number, out| {
+            _ => self.ask(world, TenantRequest::Namespaces, |number, out| {
                 Request::Namespaces(Namespaces { cursor: 0, count_max: 0 }).encode(number, out);
             }),
         }
@@ -378,13 +356,13 @@ impl Tenant {
         let key = random.pick(&TENANT_KEYS).unwrap_or(UNUSED_KEY);
         // Most requests are within the rights of the identity.
         let own: &[&[u8]] = match self.who {
-            Who::Alice => &TENANT_KEYS[..2],
-            Who::Bob => &TENANT_KEYS[2..4],
+            TenantIdentity::Alice => &TENANT_KEYS[..2],
+            TenantIdentity::Bob => &TENANT_KEYS[2..4],
             _ => &TENANT_KEYS[..6],
         };
         let common = &TENANT_KEYS[4..6];
         let key = match random.below(4) {
-            0 if self.who != Who::Operator => key,
+            0 if self.who != TenantIdentity::Operator => key,
             1 => random.pick(common).unwrap_or(key),
             _ => random.pick(own).unwrap_or(key),
         };
@@ -398,7 +376,8 @@ impl Tenant {
         let options =
             AcquireOptions { scope: scope_number(scope), request_id, owner, ..AcquireOptions::default() };
         let is_named = request_id.is_some();
-        let request = Tenancy::Acquire { key, shared: shared_mode, is_durable, is_on_session, is_named };
+        let request =
+            TenantRequest::Acquire { key, shared: shared_mode, is_durable, is_on_session, is_named };
         self.ask(world, request, |number, out| {
             let acquire =
                 Acquire { key, wait_ms, lease_ms, shared: shared_mode, options, ..Acquire::default() };

@@ -1,10 +1,12 @@
 //! Clients that create a namespace by using it, leave it, and remove it as operators do. The names of their
 //! keys and namespaces have characters that the cluster or the log must escape.
 
-use crate::auditor::{Place, ToldFences};
-use crate::network::Found;
+use crate::auditor::{KnownFences, Place};
+use crate::event::Event;
+use crate::key::VISITED_KEYS;
+use crate::network::ReadResult;
 use crate::operation::scope_number;
-use crate::world::{Event, World};
+use crate::world::World;
 use waymaker_engine::Scope;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::{
@@ -15,11 +17,8 @@ use waymaker_protocol::{
 /// Number of the first visitor on the network. It is above the numbers of all clients.
 pub(crate) const FIRST_VISITOR: usize = 1 << 20;
 
-/// Prefix of the names of all these namespaces.
-pub(crate) const VISITED: &[u8] = b"visit";
 /// Names that collide if they are not escaped correctly.
 const NAMESPACES: [&[u8]; 4] = [b"visit/a", b"visit%2Fa", b"visit", b"visit%252Fa"];
-pub(crate) const VISITED_KEYS: [&[u8]; 3] = [b"a", b"a/a", b"\xff%2F"];
 
 /// Time for which a visitor waits for a response.
 const PATIENCE_US: u64 = 3_000_000;
@@ -44,7 +43,7 @@ struct Link {
     asked_count: u32,
     /// Number of bytes that were sent. `None` once some bytes did not fit into the connection.
     sent_len: Option<u64>,
-    asked: Asked,
+    request: VisitorRequest,
     holds: Vec<LockId>,
     /// Number of acquires that the visitor still sends on this connection.
     acquires_left: u64,
@@ -52,12 +51,12 @@ struct Link {
 
 /// The request that a visitor waits for.
 #[derive(Clone, Copy, Debug)]
-enum Asked {
+enum VisitorRequest {
     Hello,
     Acquire {
         place: Place,
         scope: Scope,
-        before: ToldFences,
+        before: KnownFences,
         sent_ms: u64,
     },
     Release,
@@ -134,7 +133,7 @@ impl Visitor {
             input: Vec::new(),
             asked_count: 0,
             sent_len: Some(0),
-            asked: Asked::Hello,
+            request: VisitorRequest::Hello,
             holds: Vec::new(),
             acquires_left,
         });
@@ -148,24 +147,24 @@ impl Visitor {
             owner: b"visitor",
             ..Hello::default()
         };
-        self.ask(world, Asked::Hello, |number, out| hello.encode(number, out));
+        self.ask(world, VisitorRequest::Hello, |number, out| hello.encode(number, out));
         connection
     }
 
-    fn ask(&mut self, world: &mut World, asked: Asked, encode: impl FnOnce(u32, &mut Vec<u8>)) {
+    fn ask(&mut self, world: &mut World, request: VisitorRequest, encode: impl FnOnce(u32, &mut Vec<u8>)) {
         let Some(link) = &mut self.link else { return };
         link.asked_count += 1;
-        link.asked = asked;
+        link.request = request;
         let mut bytes = Vec::new();
         encode(link.asked_count, &mut bytes);
         let (index, connection) = (self.index, link.connection);
         world.trace.note(world.now_us, 26, connection as u64, || {
-            format!("visitor {index} sends on connection {connection}: {asked:?}")
+            format!("visitor {index} sends on connection {connection}: {request:?}")
         });
         // Bytes that do not fit are lost. The visitor then gives up after its patience has ended.
         let len = world.send(connection, true, &bytes);
         link.sent_len = link.sent_len.filter(|_| len == bytes.len()).map(|sent| sent + len as u64);
-        if let (Asked::Remove { .. }, Some(end)) = (asked, link.sent_len) {
+        if let (VisitorRequest::Remove { .. }, Some(end)) = (request, link.sent_len) {
             world.auditor.note_asked_to_remove(connection, link.asked_count, end);
         }
         self.schedule(world, PATIENCE_US);
@@ -176,17 +175,17 @@ impl Visitor {
         while let Some(link) = &mut self.link {
             let known = &mut world.network.connections[link.connection];
             match known.to_client.read(usize::MAX) {
-                Found::Bytes(bytes) => {
+                ReadResult::Bytes(bytes) => {
                     if std::mem::take(&mut known.to_client.wants_room) {
                         world.after(1, Event::ArriveAtServer(link.connection));
                     }
                     link.input.extend_from_slice(&bytes);
                 }
-                Found::Nothing => {
+                ReadResult::Nothing => {
                     is_over = known.client_noticed;
                     break;
                 }
-                Found::End => {
+                ReadResult::End => {
                     is_over = true;
                     break;
                 }
@@ -212,26 +211,29 @@ impl Visitor {
 
     fn hear(&mut self, world: &mut World, response: &Response<'_>) {
         let Some(link) = &mut self.link else { return };
-        let (index, asked, now_ms) = (self.index, link.asked, world.server_ms());
+        let (index, request, now_ms) = (self.index, link.request, world.server_ms());
         world.trace.note(world.now_us, 27, u64::from(link.asked_count), || {
-            format!("visitor {index} receives the response to {asked:?}: {response:?}")
+            format!("visitor {index} receives the response to {request:?}: {response:?}")
         });
-        match (asked, response) {
-            (Asked::Hello, Response::Welcome(_)) | (Asked::Release, Response::Released(_)) => {}
-            (Asked::Acquire { place, scope, before, sent_ms }, Response::Granted(granted)) => {
+        match (request, response) {
+            (VisitorRequest::Hello, Response::Welcome(_))
+            | (VisitorRequest::Release, Response::Released(_)) => {}
+            (VisitorRequest::Acquire { place, scope, before, sent_ms }, Response::Granted(granted)) => {
                 link.holds.push(granted.id);
                 world.auditor.judge_visit(place, scope, before, granted, (sent_ms, now_ms));
             }
-            (Asked::Remove { namespace, sent_ms }, Response::NamespaceRemoved(_)) => {
+            (VisitorRequest::Remove { namespace, sent_ms }, Response::NamespaceRemoved(_)) => {
                 world.auditor.judge_removed(namespace, (sent_ms, now_ms));
             }
-            (Asked::Remove { .. }, Response::Error(_)) => {}
-            (Asked::Freeze { thaw, thaw_count }, Response::Frozen(_)) => {
+            (VisitorRequest::Remove { .. }, Response::Error(_)) => {}
+            (VisitorRequest::Freeze { thaw, thaw_count }, Response::Frozen(_)) => {
                 world.auditor.note_visited_frozen(link.namespace, (thaw, thaw_count), now_ms);
             }
-            (Asked::Hello, Response::Error(error)) if error.code == ErrorCode::Shutdown => {}
+            (VisitorRequest::Hello, Response::Error(error)) if error.code == ErrorCode::Shutdown => {}
             (_, Response::Error(error)) if !matches!(error.code, ErrorCode::BadInput) => {}
-            _ => world.auditor.accuse("visit", || format!("unexpected response to {asked:?}: {response:?}")),
+            _ => {
+                world.auditor.accuse("visit", || format!("unexpected response to {request:?}: {response:?}"))
+            }
         }
         self.go_on(world);
     }
@@ -246,7 +248,7 @@ impl Visitor {
         if !link.holds.is_empty() && world.random.percent(70) {
             if let Some(id) = link.holds.pop() {
                 world.auditor.note_visit_over(id);
-                self.ask(world, Asked::Release, |number, out| {
+                self.ask(world, VisitorRequest::Release, |number, out| {
                     Request::Release(Release { id, key: None, own: false }).encode(number, out);
                 });
             }
@@ -257,7 +259,7 @@ impl Visitor {
             // A freeze is usually short, because a frozen namespace can be neither used nor removed.
             let thaw = world.random.percent(70);
             let thaw_count = world.auditor.note_visited_freeze(namespace, thaw);
-            self.ask(world, Asked::Freeze { thaw, thaw_count }, |number, out| {
+            self.ask(world, VisitorRequest::Freeze { thaw, thaw_count }, |number, out| {
                 Request::Freeze(Freeze { prefix: b"", thaw, ..Freeze::default() }).encode(number, out);
             });
         } else if world.random.once_in(2) {
@@ -274,8 +276,8 @@ impl Visitor {
 
     fn remove(&mut self, world: &mut World) {
         let removed = world.random.below(NAMESPACES.len() as u64) as usize;
-        let asked = Asked::Remove { namespace: removed, sent_ms: world.server_ms() };
-        self.ask(world, asked, |number, out| {
+        let request = VisitorRequest::Remove { namespace: removed, sent_ms: world.server_ms() };
+        self.ask(world, request, |number, out| {
             Request::RemoveNamespace(RemoveNamespace { name: NAMESPACES[removed] }).encode(number, out);
         });
     }
@@ -286,9 +288,9 @@ impl Visitor {
         let place = (namespace, key);
         let scope = world.settings.clone().choose_scope(&mut world.random);
         let before = world.auditor.visited(place);
-        let asked = Asked::Acquire { place, scope, before, sent_ms: world.server_ms() };
+        let request = VisitorRequest::Acquire { place, scope, before, sent_ms: world.server_ms() };
         let lease_ms = world.random.between(20, 300) as u32;
-        self.ask(world, asked, |number, out| {
+        self.ask(world, request, |number, out| {
             let options = AcquireOptions { scope: scope_number(scope), ..AcquireOptions::default() };
             let acquire =
                 Acquire { key: VISITED_KEYS[key], wait_ms: 0, lease_ms, options, ..Acquire::default() };

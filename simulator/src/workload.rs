@@ -1,15 +1,14 @@
 //! The settings of a run, which its seed chooses: its size, its faults, and the requests of its clients.
 
-use crate::cluster::ClusterSettings;
-use crate::durability::Durability;
+use crate::durability::{ClusterSettings, Durability};
 use crate::edge::Edge;
 use crate::form::Form;
 use crate::identities::{Identities, TENANT_KEYS};
-use crate::mix::{Mix, Rule, TREE, kind_of};
-use crate::operation::{Acquire, Key};
+use crate::key::{self, Key, TREE, VISITED_KEYS, kind_of};
+use crate::mix::Mix;
+use crate::operation::{Acquire, Rule};
+use crate::processes::ProcessSettings;
 use crate::random::Random;
-use crate::real_client::Plan;
-use crate::visitors::VISITED_KEYS;
 use waymaker_engine::{Limits, Scope};
 use waymaker_protocol::{NamespaceKind, PoolOrder};
 use waymaker_server::limits::SESSION_VACANT_MS;
@@ -80,7 +79,7 @@ pub(crate) struct Settings {
     /// without them.
     pub(crate) edge: Option<Edge>,
     /// Settings of real clients; `None` without them.
-    pub(crate) processes: Option<Plan>,
+    pub(crate) processes: Option<ProcessSettings>,
     /// Settings of identities, rights and quotas; `None` if no client has an identity.
     pub(crate) identities: Option<Identities>,
 }
@@ -184,6 +183,27 @@ impl Settings {
         }
     }
 
+    /// Adds the real clients of this seed. They slow down the rest of the run, because their renewals and
+    /// outages take seconds.
+    pub(crate) fn add_processes(&mut self, seed: u64) {
+        self.processes = ProcessSettings::new(seed, &self.mix);
+        let Some(processes) = &self.processes else { return };
+        let acts_per_client = u64::from(self.operation_count) / self.client_count as u64 + 1;
+        self.pace_us = self.pace_us.max(processes.lasts_us / acts_per_client);
+        self.interfere_us = self.interfere_us.max(20_000);
+        self.stall_max_us = self.stall_max_us.min(1_000_000);
+        if let Some(durability) = &mut self.durability {
+            durability.disaster_us = durability.disaster_us.map(|mean_us| mean_us * 8);
+        }
+    }
+
+    /// Adds the identities of this seed.
+    pub(crate) fn add_identities(&mut self, seed: u64) {
+        // Tenants would take the room of other clients if a limit is small.
+        let has_room = !self.is_tight && !self.is_forgetful && !self.is_crowd;
+        self.identities = Identities::new(seed).filter(|_| has_room);
+    }
+
     /// Returns the settings of the log; `None` if the server has no log.
     pub(crate) fn log(&self) -> Option<Durability> {
         self.durability.filter(|durability| durability.has_log)
@@ -208,7 +228,7 @@ impl Settings {
     pub(crate) fn name_of(&self, key: Key) -> Vec<u8> {
         match self.keys.get(usize::from(key)) {
             Some(name) if kind_of(key) == NamespaceKind::Flat => name.clone(),
-            _ => Mix::name_of(key),
+            _ => key::name_of(key),
         }
     }
 
@@ -235,7 +255,7 @@ impl Settings {
                 NamespaceKind::Tree => names.push(kind.name().as_bytes().to_vec()),
                 _ => {
                     let keys = self.mix.named_keys();
-                    names.extend(keys.into_iter().filter(|key| kind_of(*key) == kind).map(Mix::name_of));
+                    names.extend(keys.into_iter().filter(|key| kind_of(*key) == kind).map(key::name_of));
                 }
             }
         }

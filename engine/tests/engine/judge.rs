@@ -36,7 +36,7 @@ pub(crate) struct Item {
 pub(crate) struct Ask {
     pub(crate) items: Vec<Item>,
     /// A single key is asked for as such, and not as a list of one.
-    pub(crate) multi_key: bool,
+    pub(crate) is_multi_key: bool,
     pub(crate) permits: u64,
     pub(crate) timestamp_us: u64,
     pub(crate) lease_ms: u32,
@@ -252,8 +252,8 @@ impl Judge {
         ask.request_id?;
         let names = |ask: &Ask| ask.items.iter().map(|item| item.name.clone()).collect::<Vec<_>>();
         let is_named = |other: &Ask| {
-            let same_keys =
-                self.kind != Kind::Keys || other.multi_key == ask.multi_key && names(other) == names(ask);
+            let same_keys = self.kind != Kind::Keys
+                || other.is_multi_key == ask.is_multi_key && names(other) == names(ask);
             other.request_id == ask.request_id && same_keys
         };
         let is_same = |other: &Ask| {
@@ -478,7 +478,7 @@ impl Judge {
                 // that was let in as the first waits ended.
                 let is_first = self.kind == Kind::Keys || !self.waiters.iter().any(|waiter| waiter.over);
                 let must =
-                    self.is_prompt && is_first && !waiter.ask.multi_key && self.is_grantable(waiter, true);
+                    self.is_prompt && is_first && !waiter.ask.is_multi_key && self.is_grantable(waiter, true);
                 assert!(!must, "the rule grants it in its last instant: {waiter:?}");
                 self.waiters[place].over = true;
                 self.timeout_count += 1;

@@ -281,7 +281,7 @@ impl Judged {
             ..AcquireOptions::default()
         };
         match self.kind {
-            Kind::Keys if ask.multi_key => {
+            Kind::Keys if ask.is_multi_key => {
                 let keys: Vec<RequestedKey<'_>> = items
                     .iter()
                     .map(|item| RequestedKey {

@@ -160,10 +160,10 @@ impl Run {
 
     fn ask(&mut self) -> Ask {
         let kind = self.character.kind;
-        let multi_key = kind == Kind::Keys && self.dice.percent(self.character.several_percent);
+        let is_multi_key = kind == Kind::Keys && self.dice.percent(self.character.several_percent);
         let item_count = match kind {
             Kind::Tree => 1 + self.dice.below(self.character.item_count_max),
-            Kind::Keys if multi_key => 1 + self.dice.below(self.character.item_count_max),
+            Kind::Keys if is_multi_key => 1 + self.dice.below(self.character.item_count_max),
             _ => 1,
         };
         let is_pool = matches!(kind, Kind::Pool { .. });
@@ -178,7 +178,7 @@ impl Run {
         let wait_ms = self.millis();
         Ask {
             items,
-            multi_key,
+            is_multi_key,
             permits: if is_pool { 1 + self.dice.below(CAPACITY / 2) } else { 0 },
             timestamp_us: self.dice.below(20),
             lease_ms: self.millis(),

@@ -106,7 +106,7 @@ impl Node {
             WhenDurable::Begin(reserved) => {
                 self.shards[usize::from(reserved.shard)].end_reservation(end, reserved, effects);
             }
-            WhenDurable::BeginMultiKey(multi_key) => self.end_multi_shard(end, multi_key, effects),
+            WhenDurable::BeginMultiKey(reserved) => self.end_multi_shard(end, reserved, effects),
             WhenDurable::Answer(..) | WhenDurable::AnswerWaiter(..) | WhenDurable::Tell(..) => {}
         }
     }
@@ -253,18 +253,18 @@ impl Node {
         drained: Time,
         effects: &mut Recorder,
     ) {
-        let (FollowUp::Recheck(multi_key) | FollowUp::Withdraw(multi_key)) = follow_up;
-        let multi_key: &MultiKeyClaim = multi_key;
-        for shard in multi_key.shards() {
+        let (FollowUp::Recheck(claim) | FollowUp::Withdraw(claim)) = follow_up;
+        let claim: &MultiKeyClaim = claim;
+        for shard in claim.shards() {
             self.shards[usize::from(*shard)].begin_turn(now, drained, effects);
         }
         match follow_up {
             FollowUp::Recheck(_) => {
-                multi_key::recheck(&mut self.participants(multi_key.shards(), None), multi_key, effects);
+                multi_key::recheck(&mut self.participants(claim.shards(), None), claim, effects);
             }
             FollowUp::Withdraw(_) => {
-                for shard in multi_key.shards() {
-                    self.shards[usize::from(*shard)].withdraw(multi_key, effects);
+                for shard in claim.shards() {
+                    self.shards[usize::from(*shard)].withdraw(claim, effects);
                 }
             }
         }

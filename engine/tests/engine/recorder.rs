@@ -47,12 +47,12 @@ impl Effects for Recorder {
         self.said.push(Effect::Event(lane, event));
     }
 
-    fn recheck(&mut self, multi_key: &Arc<MultiKeyClaim>) {
-        self.follow_ups.push_back(FollowUp::Recheck(Arc::clone(multi_key)));
+    fn recheck(&mut self, claim: &Arc<MultiKeyClaim>) {
+        self.follow_ups.push_back(FollowUp::Recheck(Arc::clone(claim)));
     }
 
-    fn withdraw(&mut self, multi_key: &Arc<MultiKeyClaim>) {
-        self.follow_ups.push_back(FollowUp::Withdraw(Arc::clone(multi_key)));
+    fn withdraw(&mut self, claim: &Arc<MultiKeyClaim>) {
+        self.follow_ups.push_back(FollowUp::Withdraw(Arc::clone(claim)));
     }
 
     fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {

@@ -192,14 +192,14 @@ pub(crate) fn pool_menu(by_time: bool) -> Vec<Ask> {
 
 /// Claims of one key or of two.
 pub(crate) fn keys_menu() -> Menu {
-    let multi_key = |lists: &[&str]| -> Vec<Ask> {
-        lists.iter().map(|list| Ask { multi_key: true, ..to_wait(items(list)) }).collect()
+    let multiple = |lists: &[&str]| -> Vec<Ask> {
+        lists.iter().map(|list| Ask { is_multi_key: true, ..to_wait(items(list)) }).collect()
     };
     let single = |keys: &[&str]| -> Vec<Ask> { keys.iter().map(|key| to_wait(items(key))).collect() };
     Menu {
-        few: [multi_key(&["0:w 1:w", "0:r 1:w", "1:w 2:w"]), single(&["0:w", "1:r"])].concat(),
+        few: [multiple(&["0:w 1:w", "0:r 1:w", "1:w 2:w"]), single(&["0:w", "1:r"])].concat(),
         all: [
-            multi_key(&["0:w 1:w", "0:r 1:w", "0:w 1:r", "0:r 1:r", "1:w 2:w"]),
+            multiple(&["0:w 1:w", "0:r 1:w", "0:w 1:r", "0:r 1:r", "1:w 2:w"]),
             single(&["0:w", "0:r", "1:w", "1:r"]),
         ]
         .concat(),

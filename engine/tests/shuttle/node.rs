@@ -15,7 +15,7 @@ pub(crate) const WORKER_COUNT_MAX: usize = 4;
 
 /// What workers share. Its atomics are those of `std`, so that looking at them is no step of a schedule.
 pub(crate) struct Node {
-    pub(crate) shards: Vec<TurnCell<Hosted, Batch>>,
+    pub(crate) shards: Vec<TurnCell<TestShard, Batch>>,
     pub(crate) mailboxes: Vec<Mailbox<Mail>>,
     pub(crate) beds: Vec<Bed>,
     /// Workers whose clients are not done.
@@ -37,8 +37,8 @@ pub(crate) struct Bed {
     woken: AtomicBool,
 }
 
-/// A shard and what tests keep beside it, all of which belongs to whoever has its turn.
-pub(crate) struct Hosted {
+/// A shard with the test state beside it. All of it belongs to the worker that has its turn.
+pub(crate) struct TestShard {
     pub(crate) number: u16,
     pub(crate) shard: Shard,
     /// Somebody has the turn.
@@ -115,7 +115,7 @@ impl Node {
                 secret_seed: [number as u8; 32],
                 start,
             };
-            TurnCell::new(Hosted {
+            TurnCell::new(TestShard {
                 number,
                 shard: Shard::new(&config),
                 taken: false,
@@ -200,7 +200,7 @@ impl Bed {
     }
 }
 
-impl Hosted {
+impl TestShard {
     /// Nobody else has the turn, from here until it is given back.
     pub(crate) fn take(&mut self) {
         assert!(!std::mem::replace(&mut self.taken, true), "two have the turn");

@@ -59,12 +59,12 @@ impl Effects for Recorder {
         panic!("{lane:?} asked for no {event:?}");
     }
 
-    fn recheck(&mut self, multi_key: &Arc<MultiKeyClaim>) {
-        self.rechecks.push(Arc::clone(multi_key));
+    fn recheck(&mut self, claim: &Arc<MultiKeyClaim>) {
+        self.rechecks.push(Arc::clone(claim));
     }
 
-    fn withdraw(&mut self, multi_key: &Arc<MultiKeyClaim>) {
-        self.withdraws.push(Arc::clone(multi_key));
+    fn withdraw(&mut self, claim: &Arc<MultiKeyClaim>) {
+        self.withdraws.push(Arc::clone(claim));
     }
 }
 

@@ -1,7 +1,7 @@
 //! A worker as the server has it, without all but its visits to the shards.
 
 use crate::client::{Client, Wish};
-use crate::node::{Batch, Hosted, Letter, Mail, Node};
+use crate::node::{Batch, Letter, Mail, Node, TestShard};
 use crate::requests::{Recorder, Request, RequestMultiKey, SHARD_COUNT, Task, apply, apply_multi_key};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use waymaker_engine::{Answer, CancelReason, HandedOver, LaneAddress, LaneIx, Ref
 /// A worker that has served more batches than this for others passes the turn on, with the batches that are left.
 const BATCHES_PER_TURN: usize = 1;
 
-type ShardTurn<'a> = Turn<'a, Hosted, Batch>;
+type ShardTurn<'a> = Turn<'a, TestShard, Batch>;
 
 /// What a turn leaves to be done once it was given back.
 enum FollowUp {
@@ -264,7 +264,7 @@ impl<'n> Worker<'n> {
                     apply(&mut turn.shard, request, &mut said);
                 }
             }
-            Batch::Withdraw(multi_key) => turn.shard.withdraw(&multi_key, &mut said),
+            Batch::Withdraw(claim) => turn.shard.withdraw(&claim, &mut said),
             Batch::Knock(worker) => turn.knocks.push(worker),
             Batch::Lost(lane) => turn.shard.close_lane(lane, true, &mut said),
             Batch::Begin => {
@@ -283,11 +283,11 @@ impl<'n> Worker<'n> {
             let worker = usize::from(ticket.lane.worker);
             if worker == self.index { self.hear(&letter) } else { self.letters[worker].push(letter) }
         }
-        for multi_key in said.rechecks {
-            let of_claim = |turn: &&mut ShardTurn<'_>| multi_key.shards().contains(&turn.number);
+        for claim in said.rechecks {
+            let of_claim = |turn: &&mut ShardTurn<'_>| claim.shards().contains(&turn.number);
             let turn = turns.iter_mut().find(of_claim).expect("it was said by a shard of the claim");
-            turn.rechecks.push((multi_key.id(), self.index));
-            self.follow_ups.push(FollowUp::Recheck(multi_key));
+            turn.rechecks.push((claim.id(), self.index));
+            self.follow_ups.push(FollowUp::Recheck(claim));
         }
         self.follow_ups.extend(said.withdraws.into_iter().map(FollowUp::Withdraw));
     }
@@ -330,16 +330,16 @@ impl<'n> Worker<'n> {
     fn finish_step(&mut self) {
         while let Some(follow_up) = self.follow_ups.pop() {
             match follow_up {
-                FollowUp::Withdraw(multi_key) => {
-                    for shard in multi_key.shards() {
-                        self.hand_over(*shard, Batch::Withdraw(Arc::clone(&multi_key)));
+                FollowUp::Withdraw(claim) => {
+                    for shard in claim.shards() {
+                        self.hand_over(*shard, Batch::Withdraw(Arc::clone(&claim)));
                     }
                 }
-                FollowUp::Recheck(multi_key) => {
+                FollowUp::Recheck(claim) => {
                     // One that has still to look will see what has changed.
-                    if !self.will_recheck(&multi_key) {
-                        let shards = multi_key.shards().to_vec();
-                        self.do_multi_shard(MultiShard { shards, task: MultiShardTask::Recheck(multi_key) });
+                    if !self.will_recheck(&claim) {
+                        let shards = claim.shards().to_vec();
+                        self.do_multi_shard(MultiShard { shards, task: MultiShardTask::Recheck(claim) });
                     }
                 }
             }
@@ -350,8 +350,8 @@ impl<'n> Worker<'n> {
         }
     }
 
-    fn will_recheck(&self, multi_key: &MultiKeyClaim) -> bool {
-        let is_same = |multi_shard: &MultiShard| matches!(&multi_shard.task, MultiShardTask::Recheck(other) if other.id() == multi_key.id());
+    fn will_recheck(&self, claim: &MultiKeyClaim) -> bool {
+        let is_same = |multi_shard: &MultiShard| matches!(&multi_shard.task, MultiShardTask::Recheck(other) if other.id() == claim.id());
         self.multi_shard.iter().any(is_same)
     }
 
@@ -407,11 +407,11 @@ impl<'n> Worker<'n> {
             MultiShardTask::Acquire(request) => {
                 apply_multi_key(&mut participants(&mut turns), request, &mut said);
             }
-            MultiShardTask::Recheck(multi_key) => {
+            MultiShardTask::Recheck(claim) => {
                 for turn in &mut turns {
-                    turn.rechecks.retain(|recheck| *recheck != (multi_key.id(), self.index));
+                    turn.rechecks.retain(|recheck| *recheck != (claim.id(), self.index));
                 }
-                multi_key::recheck(&mut participants(&mut turns), multi_key, &mut said);
+                multi_key::recheck(&mut participants(&mut turns), claim, &mut said);
             }
             MultiShardTask::Look => {}
         }
@@ -437,20 +437,20 @@ impl<'n> Worker<'n> {
     /// claims over one key `verify` says so.) As seen at one instant, with these turns in hand.
     fn assert_due_is_pending(&self, turns: &mut [ShardTurn<'_>]) {
         let waiting: Vec<_> = turns.iter().flat_map(|turn| turn.shard.waiting_multi_key_claims()).collect();
-        for multi_key in waiting {
-            let of_claim = |turn: &ShardTurn<'_>| multi_key.shards().contains(&turn.number);
-            if turns.iter().filter(|turn| of_claim(turn)).count() < multi_key.shards().len() {
+        for claim in waiting {
+            let of_claim = |turn: &ShardTurn<'_>| claim.shards().contains(&turn.number);
+            if turns.iter().filter(|turn| of_claim(turn)).count() < claim.shards().len() {
                 continue;
             }
-            let pending = turns.iter().flat_map(|turn| &turn.rechecks).any(|(id, _)| *id == multi_key.id());
+            let pending = turns.iter().flat_map(|turn| &turn.rechecks).any(|(id, _)| *id == claim.id());
             let participants: Vec<_> = turns
                 .iter_mut()
                 .filter(|turn| of_claim(turn))
                 .map(|turn| Participant { shard: &mut turn.shard, lane: LaneIx::NONE })
                 .collect();
             assert!(
-                pending || !multi_key::is_grant_due(&participants, &multi_key),
-                "{multi_key:?} could be granted, and nobody will look"
+                pending || !multi_key::is_grant_due(&participants, &claim),
+                "{claim:?} could be granted, and nobody will look"
             );
         }
     }

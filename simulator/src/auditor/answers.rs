@@ -212,11 +212,11 @@ impl Auditor {
                 self.judge_previous_capacity(request, pool, set.previous, now_ms);
                 self.judge_capacity_set(request, now_ms);
             }
-            (Operation::Take(taking), Response::Throttled(throttled)) => {
-                self.judge_taking(request, &taking, throttled, now_ms);
+            (Operation::Take(withdrawal), Response::Throttled(throttled)) => {
+                self.judge_withdrawal(request, &withdrawal, throttled, now_ms);
             }
-            (Operation::Register(registering), Response::Registered(registered)) => {
-                self.judge_registered(request, &registering, registered, now_ms);
+            (Operation::Register(registration), Response::Registered(registered)) => {
+                self.judge_registered(request, &registration, registered, now_ms);
             }
             (Operation::Unregister { key }, Response::Unregistered(unregistered)) => {
                 self.judge_unregistered(request, key, unregistered.was_expired, now_ms);

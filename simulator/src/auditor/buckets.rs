@@ -2,9 +2,9 @@
 //! without a reason.
 
 use super::Auditor;
-use super::tokens::LastThrottled;
-use crate::mix::Rule;
-use crate::operation::{Key, Taking};
+use super::tokens::LastThrottle;
+use crate::key::Key;
+use crate::operation::{Rule, Withdrawal};
 use std::collections::BTreeMap;
 use waymaker_protocol::{ErrorAnswer, ErrorDetail, Throttled};
 
@@ -16,19 +16,19 @@ const CLOCK_MS: u64 = 2;
 /// All requests to a bucket.
 #[derive(Debug, Default)]
 pub(crate) struct BucketHistory {
-    takings: Vec<Taken>,
+    withdrawals: Vec<WithdrawalRecord>,
     /// The newest response about this bucket alone.
-    pub(super) last: Option<LastThrottled>,
+    pub(super) last: Option<LastThrottle>,
 }
 
 impl BucketHistory {
-    pub(super) fn takings(&self) -> &[Taken] {
-        &self.takings
+    pub(super) fn withdrawals(&self) -> &[WithdrawalRecord] {
+        &self.withdrawals
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct WithdrawalRecord {
     pub(super) request: usize,
     pub(super) cost: u64,
     pub(super) refund: bool,
@@ -39,7 +39,7 @@ pub(super) struct Taken {
     over_ms: Option<u64>,
 }
 
-impl Taken {
+impl WithdrawalRecord {
     /// Returns whether the request may have changed the bucket between the two instants.
     pub(super) fn may_count(&self, from_ms: u64, to_ms: u64) -> bool {
         self.sent_ms <= to_ms && self.said.is_none_or(|(said_ms, allowed)| allowed && said_ms >= from_ms)
@@ -49,95 +49,99 @@ impl Taken {
 pub(crate) type Buckets = BTreeMap<Key, BucketHistory>;
 
 impl Auditor {
-    pub(super) fn note_taking(&mut self, request: usize, taking: &Taking, sent_ms: u64) {
-        for (bucket, cost) in taking.parts() {
-            let taken = Taken {
+    pub(super) fn note_withdrawal(&mut self, request: usize, withdrawal: &Withdrawal, sent_ms: u64) {
+        for (bucket, cost) in withdrawal.parts() {
+            let taken = WithdrawalRecord {
                 request,
                 cost: u64::from(cost),
-                refund: taking.refund,
+                refund: withdrawal.refund,
                 sent_ms,
                 said: None,
                 over_ms: None,
             };
-            self.buckets.entry(bucket).or_default().takings.push(taken);
+            self.buckets.entry(bucket).or_default().withdrawals.push(taken);
         }
     }
 
     /// Returns whether this request to the running server is already recorded.
-    pub(super) fn is_taking_noted(&self, request: usize, taking: &Taking) -> bool {
-        let is_noted = |history: &BucketHistory| history.takings.iter().any(|taken| taken.request == request);
-        taking.parts().any(|(bucket, _)| self.buckets.get(&bucket).is_some_and(is_noted))
+    pub(super) fn is_withdrawal_noted(&self, request: usize, withdrawal: &Withdrawal) -> bool {
+        let is_noted =
+            |history: &BucketHistory| history.withdrawals.iter().any(|taken| taken.request == request);
+        withdrawal.parts().any(|(bucket, _)| self.buckets.get(&bucket).is_some_and(is_noted))
     }
 
     /// Records that the request is sent, perhaps again: it may take effect from now on.
-    pub(super) fn note_taking_sent(&mut self, request: usize, taking: &Taking) {
-        for (bucket, _) in taking.parts() {
+    pub(super) fn note_withdrawal_sent(&mut self, request: usize, withdrawal: &Withdrawal) {
+        for (bucket, _) in withdrawal.parts() {
             let history = self.buckets.entry(bucket).or_default();
-            for taken in history.takings.iter_mut().filter(|taken| taken.request == request) {
+            for taken in history.withdrawals.iter_mut().filter(|taken| taken.request == request) {
                 taken.over_ms = None;
             }
         }
     }
 
     /// Rules `answers`, `tokens` and `rate` for one response of the rate limiter.
-    pub(super) fn judge_taking(
+    pub(super) fn judge_withdrawal(
         &mut self,
         request: usize,
-        taking: &Taking,
+        withdrawal: &Withdrawal,
         throttled: &Throttled,
         now_ms: u64,
     ) {
-        for (bucket, _) in taking.parts() {
+        for (bucket, _) in withdrawal.parts() {
             let history = self.buckets.entry(bucket).or_default();
-            for taken in history.takings.iter_mut().filter(|taken| taken.request == request) {
+            for taken in history.withdrawals.iter_mut().filter(|taken| taken.request == request) {
                 taken.said = Some((now_ms, throttled.allowed));
             }
         }
         let burst = |bucket: Key| u64::from(self.settings.rule_of(bucket).burst);
-        let never = taking.parts().any(|(bucket, cost)| u64::from(cost) > burst(bucket));
+        let never = withdrawal.parts().any(|(bucket, cost)| u64::from(cost) > burst(bucket));
         let says_never = throttled.retry_after_ns == u64::MAX;
         // The response describes the bucket with the fewest tokens, so no bucket has fewer left.
-        let left =
-            |(bucket, cost)| burst(bucket).saturating_sub(if taking.refund { 0 } else { u64::from(cost) });
-        let most = taking.parts().map(left).min().unwrap_or(0);
-        let is_free = taking.parts().all(|(_, cost)| cost == 0) || taking.refund;
+        let left = |(bucket, cost)| {
+            burst(bucket).saturating_sub(if withdrawal.refund { 0 } else { u64::from(cost) })
+        };
+        let most = withdrawal.parts().map(left).min().unwrap_or(0);
+        let is_free = withdrawal.parts().all(|(_, cost)| cost == 0) || withdrawal.refund;
         let is_wrong = (throttled.allowed != (throttled.retry_after_ns == 0))
             || is_free && !throttled.allowed
-            || !taking.refund && never != says_never;
+            || !withdrawal.refund && never != says_never;
         if is_wrong {
             return self.accuse("answers", || {
                 format!(
-                    "{taking:?} got {throttled:?}: `allowed` must agree with `retry_after_ns` and with the burst of the bucket"
+                    "{withdrawal:?} got {throttled:?}: `allowed` must agree with `retry_after_ns` and with the burst of the bucket"
                 )
             });
         }
-        self.judge_tokens(request, taking, throttled, now_ms);
+        self.judge_tokens(request, withdrawal, throttled, now_ms);
         if throttled.allowed && throttled.remaining > most {
             return self.accuse("tokens", || {
-                format!("{taking:?} leaves at most {most} tokens, but the response shows more: {throttled:?}")
+                format!(
+                    "{withdrawal:?} leaves at most {most} tokens, but the response shows more: {throttled:?}"
+                )
             });
         }
         if throttled.allowed {
-            taking.parts().for_each(|(bucket, _)| self.judge_windows(bucket, now_ms));
+            withdrawal.parts().for_each(|(bucket, _)| self.judge_windows(bucket, now_ms));
         } else if !never {
-            self.judge_no(request, taking, now_ms);
+            self.judge_no(request, withdrawal, now_ms);
         }
     }
 
     /// Rule `rate`: no window that ends now has more taken tokens than the burst, the refill and the refunds.
     fn judge_windows(&mut self, bucket: Key, now_ms: u64) {
         let rule = self.settings.rule_of(bucket);
-        let all = &self.buckets[&bucket].takings;
-        let takings = &all[all.len().saturating_sub(WINDOW_COUNT)..];
-        let mut starts: Vec<u64> = takings.iter().map(|taken| taken.sent_ms).collect();
+        let all = &self.buckets[&bucket].withdrawals;
+        let withdrawals = &all[all.len().saturating_sub(WINDOW_COUNT)..];
+        let mut starts: Vec<u64> = withdrawals.iter().map(|taken| taken.sent_ms).collect();
         starts.dedup();
         for from_ms in starts {
-            let inside = |taken: &&Taken| {
+            let inside = |taken: &&WithdrawalRecord| {
                 taken.sent_ms >= from_ms
                     && !taken.refund
                     && taken.said.is_some_and(|(said_ms, allowed)| allowed && said_ms <= now_ms)
             };
-            let taken: u64 = takings.iter().filter(inside).map(|taken| taken.cost).sum();
+            let taken: u64 = withdrawals.iter().filter(inside).map(|taken| taken.cost).sum();
             let refunds = all.iter().filter(|taken| taken.refund && taken.may_count(from_ms, now_ms));
             let refunded: u64 = refunds.map(|taken| taken.cost).sum();
             let window_ns = u128::from(now_ms - from_ms + 1) * 1_000_000;
@@ -157,7 +161,7 @@ impl Auditor {
     fn settle(&mut self, bucket: Key, now_ms: u64) {
         let Some(mut history) = self.buckets.remove(&bucket) else { return };
         for taken in
-            history.takings.iter_mut().filter(|taken| taken.said.is_none() && taken.over_ms.is_none())
+            history.withdrawals.iter_mut().filter(|taken| taken.said.is_none() && taken.over_ms.is_none())
         {
             taken.over_ms = self.last_effect_ms(taken.request).filter(|over_ms| *over_ms < now_ms);
         }
@@ -165,10 +169,10 @@ impl Auditor {
     }
 
     /// Records that the whole request was refused and took nothing from its buckets.
-    pub(super) fn note_nothing_taken(&mut self, request: usize, taking: &Taking, now_ms: u64) {
-        for (bucket, _) in taking.parts() {
+    pub(super) fn note_nothing_taken(&mut self, request: usize, withdrawal: &Withdrawal, now_ms: u64) {
+        for (bucket, _) in withdrawal.parts() {
             let history = self.buckets.entry(bucket).or_default();
-            for taken in history.takings.iter_mut().filter(|taken| taken.request == request) {
+            for taken in history.withdrawals.iter_mut().filter(|taken| taken.request == request) {
                 taken.said = Some((now_ms, false));
             }
         }
@@ -178,7 +182,7 @@ impl Auditor {
     /// that are not full.
     pub(super) fn may_lack_a_bucket(
         &mut self,
-        taking: &Taking,
+        withdrawal: &Withdrawal,
         error: &ErrorAnswer<'_>,
         sent_ms: u64,
         now_ms: u64,
@@ -189,7 +193,7 @@ impl Auditor {
             return true;
         }
         let count_max = self.share(self.settings.limits.bucket_count_max);
-        let takes = |bucket: Key| taking.parts().any(|(own, cost)| own == bucket && cost > 0);
+        let takes = |bucket: Key| withdrawal.parts().any(|(own, cost)| own == bucket && cost > 0);
         let mut kept: BTreeMap<u16, u32> = BTreeMap::new();
         for bucket in self.settings.mix.bucket_keys() {
             if takes(bucket) || self.may_not_be_full(bucket, sent_ms, now_ms) {
@@ -197,7 +201,7 @@ impl Auditor {
             }
         }
         let is_full = |(bucket, _)| takes(bucket) && kept[&self.shard_of(bucket)] > count_max;
-        value == u64::from(count_max) && !taking.refund && taking.parts().any(is_full)
+        value == u64::from(count_max) && !withdrawal.refund && withdrawal.parts().any(is_full)
     }
 
     /// Returns whether a bucket may have lacked tokens at some time between the two instants.
@@ -205,26 +209,27 @@ impl Auditor {
         self.settle(bucket, to_ms);
         let rule = self.settings.rule_of(bucket);
         let Some(history) = self.buckets.get(&bucket) else { return false };
-        let takings = history.takings.iter().filter(|taken| !taken.refund && taken.may_count(0, to_ms));
-        let takings =
-            takings.map(|taken| (taken.said.map(|(said_ms, _)| said_ms).or(taken.over_ms), taken.cost));
-        may_lack(&rule, takings, u64::from(rule.burst), from_ms)
+        let withdrawals =
+            history.withdrawals.iter().filter(|taken| !taken.refund && taken.may_count(0, to_ms));
+        let withdrawals =
+            withdrawals.map(|taken| (taken.said.map(|(said_ms, _)| said_ms).or(taken.over_ms), taken.cost));
+        may_lack(&rule, withdrawals, u64::from(rule.burst), from_ms)
     }
 
     /// Rule `rate`: a request is refused only if some bucket may have lacked tokens.
-    fn judge_no(&mut self, request: usize, taking: &Taking, now_ms: u64) {
+    fn judge_no(&mut self, request: usize, withdrawal: &Withdrawal, now_ms: u64) {
         let sent_ms = self.requests[request].first_sent_ms;
-        let may_lack = taking.parts().any(|(bucket, cost)| {
+        let may_lack = withdrawal.parts().any(|(bucket, cost)| {
             self.settle(bucket, now_ms);
-            let others = self.buckets[&bucket].takings.iter().filter(|taken| taken.request != request);
-            let takings = others.filter(|taken| !taken.refund && taken.may_count(0, now_ms));
-            let takings =
-                takings.map(|taken| (taken.said.map(|(said_ms, _)| said_ms).or(taken.over_ms), taken.cost));
-            may_lack(&self.settings.rule_of(bucket), takings, u64::from(cost), sent_ms)
+            let others = self.buckets[&bucket].withdrawals.iter().filter(|taken| taken.request != request);
+            let withdrawals = others.filter(|taken| !taken.refund && taken.may_count(0, now_ms));
+            let withdrawals = withdrawals
+                .map(|taken| (taken.said.map(|(said_ms, _)| said_ms).or(taken.over_ms), taken.cost));
+            may_lack(&self.settings.rule_of(bucket), withdrawals, u64::from(cost), sent_ms)
         });
         if !may_lack {
             self.accuse("rate", || {
-                format!("{taking:?} was refused at {now_ms} ms, but all of its buckets had enough tokens")
+                format!("{withdrawal:?} was refused at {now_ms} ms, but all of its buckets had enough tokens")
             });
         }
     }
@@ -232,11 +237,16 @@ impl Auditor {
 
 /// Returns whether a bucket may have lacked `cost` tokens at `at_ms` or later. That is so if, from some
 /// instant at which the bucket was full, the tokens taken since then minus the refill leave too few. Each
-/// taking has the latest time at which it took effect and its number of tokens.
-fn may_lack(rule: &Rule, takings: impl Iterator<Item = (Option<u64>, u64)>, cost: u64, at_ms: u64) -> bool {
-    // A taking that may take effect only later counts from every instant.
+/// withdrawal has the latest time at which it took effect and its number of tokens.
+fn may_lack(
+    rule: &Rule,
+    withdrawals: impl Iterator<Item = (Option<u64>, u64)>,
+    cost: u64,
+    at_ms: u64,
+) -> bool {
+    // A withdrawal that may take effect only later counts from every instant.
     let mut said: Vec<(u64, u64)> =
-        takings.map(|(said_ms, cost)| (said_ms.unwrap_or(u64::MAX), cost)).collect();
+        withdrawals.map(|(said_ms, cost)| (said_ms.unwrap_or(u64::MAX), cost)).collect();
     said.sort_unstable_by(|one, other| other.cmp(one));
     let mut taken = cost;
     taken > u64::from(rule.burst)
@@ -258,8 +268,8 @@ mod tests {
     /// Burst of ten tokens, refilled with one token each 10 ms.
     const RULE: Rule = Rule { rate: 100, burst: 10, period_ns: 1_000_000_000 };
 
-    fn lacks(takings: &[(Option<u64>, u64)], cost: u64, at_ms: u64) -> bool {
-        may_lack(&RULE, takings.iter().copied(), cost, at_ms)
+    fn lacks(withdrawals: &[(Option<u64>, u64)], cost: u64, at_ms: u64) -> bool {
+        may_lack(&RULE, withdrawals.iter().copied(), cost, at_ms)
     }
 
     #[test]
@@ -270,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn refilled_tokens_are_not_missing_after_older_takings() {
+    fn refilled_tokens_are_not_missing_after_older_withdrawals() {
         assert!(!lacks(&[(Some(100), 10), (Some(300), 3)], 5, 310));
         assert!(lacks(&[(Some(100), 10), (Some(150), 3)], 5, 155));
     }
@@ -289,7 +299,7 @@ mod tests {
         let rule_of = |bucket| auditor.settings.rule_of(bucket);
         let (first, second) = (rule_of(buckets[0]), rule_of(buckets[1]));
         let take =
-            |bucket, cost| Operation::Take(Taking { first: (bucket, cost), second: None, refund: false });
+            |bucket, cost| Operation::Take(Withdrawal { first: (bucket, cost), second: None, refund: false });
         let empty_ns = |rule: Rule| rule.period_ns.div_ceil(u64::from(rule.rate)) * u64::from(rule.burst);
         if is_empty {
             auditor.asks(0, 1, take(buckets[0], first.burst), 0, 1_000);

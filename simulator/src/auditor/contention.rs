@@ -3,7 +3,8 @@
 use super::Auditor;
 use super::holds::Hold;
 use crate::form::Form;
-use crate::operation::{Acquire, Key, Operation};
+use crate::key::Key;
+use crate::operation::{Acquire, Operation};
 
 impl Auditor {
     /// Returns whether a claim may have conflicted with an acquire without a wait at any time between request

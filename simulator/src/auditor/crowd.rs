@@ -1,8 +1,8 @@
 //! Waiters of each key: acquires that may be in its queue, and acquires that surely are.
 
-use super::{Asked, Auditor};
-use crate::mix::kind_of;
-use crate::operation::{Acquire, Key, Operation};
+use super::{Auditor, RequestRecord};
+use crate::key::{Key, kind_of};
+use crate::operation::{Acquire, Operation};
 use std::collections::BTreeMap;
 use waymaker_protocol::NamespaceKind;
 
@@ -102,7 +102,7 @@ impl Auditor {
     pub(super) fn seems_to_wait(&self, request: usize, from_ms: u64, to_ms: u64) -> bool {
         let asked = &self.requests[request];
         let (
-            Asked { queued: Some((.., queued_ms)), is_answered: false, sent_count: 1, .. },
+            RequestRecord { queued: Some((.., queued_ms)), is_answered: false, sent_count: 1, .. },
             Operation::Acquire(acquire),
         ) = (asked, asked.operation)
         else {

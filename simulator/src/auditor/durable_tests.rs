@@ -4,7 +4,7 @@ use super::Auditor;
 use super::restarts::Ending;
 use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_granted, status};
 use crate::durability::Durability;
-use crate::mix::TREE;
+use crate::key::TREE;
 use crate::operation::{Acquire, Operation};
 use waymaker_engine::Scope;
 use waymaker_protocol::{

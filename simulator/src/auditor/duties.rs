@@ -4,8 +4,9 @@
 //! ends it.
 
 use super::stalls::LEFT_US;
-use super::{Asked, Auditor};
-use crate::operation::{Key, Operation};
+use super::{Auditor, RequestRecord};
+use crate::key::Key;
+use crate::operation::Operation;
 use std::collections::BTreeMap;
 use waymaker_protocol::{LockId, SessionId};
 use waymaker_server::limits::{HOUSEKEEPING_MS, QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_MS};
@@ -69,7 +70,7 @@ pub(crate) struct Duties {
 }
 
 /// Result of the check of a duty.
-enum Found {
+enum DutyState {
     /// The duty is fulfilled or void.
     Settled,
     /// Due at this time, in microseconds of the run.
@@ -119,7 +120,7 @@ impl Auditor {
     /// Adds the duty to answer a cancelled acquire on the connection that sent it. A connection that has
     /// resumed the lane since then gets the response only if it repeats the request.
     pub(super) fn owe_cancelled(&mut self, request: usize, now_ms: u64) {
-        let Asked { lane, connection, arrived_ms, sent_count, .. } = self.requests[request];
+        let RequestRecord { lane, connection, arrived_ms, sent_count, .. } = self.requests[request];
         let is_newest = self.lanes[lane].connections.last() == Some(&connection);
         if is_newest && arrived_ms.is_some() && sent_count == 1 {
             self.owe(self.to_us(now_ms), Duty::Answer { connection, request });
@@ -143,8 +144,8 @@ impl Auditor {
     }
 
     /// Rule `count`: no more requests waited than the response counted.
-    fn find_count(&mut self, place: usize) -> Found {
-        let Some(open) = self.duties.counts[place].take() else { return Found::Settled };
+    fn find_count(&mut self, place: usize) -> DutyState {
+        let Some(open) = self.duties.counts[place].take() else { return DutyState::Settled };
         let waited = |request: &&usize| {
             let asked = &self.requests[**request];
             asked.granted_ms.is_some_and(|granted_ms| granted_ms > open.at_ms) || asked.is_timed_out
@@ -153,13 +154,13 @@ impl Auditor {
             self.accuse("count", || {
                 format!("{}; requests that may have waited: {:?}", open.text, open.requests)
             });
-            return Found::Settled;
+            return DutyState::Settled;
         }
         if open.requests.iter().all(|request| self.requests[*request].is_answered) {
-            return Found::Settled;
+            return DutyState::Settled;
         }
         self.duties.counts[place] = Some(open);
-        Found::Unclear
+        DutyState::Unclear
     }
 
     /// Checks all duties whose check is due.
@@ -175,12 +176,12 @@ impl Auditor {
                 Duty::Visit { connection, number } => self.find_visit(connection, number, due_us),
             };
             match found {
-                Found::Settled => {}
-                Found::Unclear if looks < LOOK_COUNT_MAX || matches!(duty, Duty::SessionEnd(_)) => {
+                DutyState::Settled => {}
+                DutyState::Unclear if looks < LOOK_COUNT_MAX || matches!(duty, Duty::SessionEnd(_)) => {
                     self.duties.add(now_us + AGAIN_US, due_us, looks + 1, duty);
                 }
-                Found::Unclear => {}
-                Found::DueAt(due_us) => {
+                DutyState::Unclear => {}
+                DutyState::DueAt(due_us) => {
                     let latest_us = self.stalls.latest_us(due_us);
                     if now_us <= latest_us {
                         self.duties.add(latest_us, due_us, looks, duty);
@@ -231,30 +232,30 @@ impl Auditor {
     }
 
     /// Returns when a connection must have got an event or a response that was due at `due_us`.
-    fn heard_from_us(&self, connection: usize, due_us: u64) -> Found {
+    fn heard_from_us(&self, connection: usize, due_us: u64) -> DutyState {
         let listener = &self.connections[connection];
         if listener.is_lost {
-            return Found::Settled;
+            return DutyState::Settled;
         }
         if listener.is_clogged {
-            return Found::Unclear;
+            return DutyState::Unclear;
         }
         // A worker writes records to the log when it serves the request.
         let left_ms = self.settings.server_ms(self.stalls.latest_us(due_us));
         if self.settings.log().is_some() && self.restarts.durable_ms() <= left_ms {
-            return Found::Unclear;
+            return DutyState::Unclear;
         }
         let durable_us = self.restarts.durable_since_us(left_ms);
         let heard_us = due_us.max(listener.flows_from_us).max(durable_us);
         // A stream of a front end may be silent for a while.
-        Found::DueAt(if listener.is_front {
+        DutyState::DueAt(if listener.is_front {
             self.stalls.latest_us(heard_us) + FRONT_LATE_US
         } else {
             heard_us
         })
     }
 
-    fn find_answer(&self, connection: usize, request: usize, due_us: u64) -> Found {
+    fn find_answer(&self, connection: usize, request: usize, due_us: u64) -> DutyState {
         let asked = &self.requests[request];
         let is_answered = self.connections[connection].answered.contains(&asked.number)
             || asked.is_answered && asked.sent_count == 1;
@@ -263,9 +264,9 @@ impl Auditor {
             || self.is_unheard_request(connection, request)
             || self.is_behind_goodbye(connection, request)
         {
-            return Found::Settled;
+            return DutyState::Settled;
         }
-        let Some(end_us) = self.wait_end_us(request) else { return Found::Unclear };
+        let Some(end_us) = self.wait_end_us(request) else { return DutyState::Unclear };
         // A cancelled acquire is due earlier.
         let due_us = if asked.is_cancelled { due_us } else { due_us.max(end_us) };
         let is_counted = |(key, _): &(Key, bool)| self.keys.get(key).is_some_and(|key| key.is_counted_asked);
@@ -276,7 +277,7 @@ impl Auditor {
         match self.heard_from_us(connection, due_us + 1000 * cluster_ms) {
             // If the request took over a claim before that was durable, the response waits for the log once
             // more after the claim is durable.
-            Found::DueAt(durable_us) if self.may_have_taken_over(request) => {
+            DutyState::DueAt(durable_us) if self.may_have_taken_over(request) => {
                 self.heard_from_us(connection, durable_us)
             }
             found => found,
@@ -319,33 +320,33 @@ impl Auditor {
 
     /// A removal may wait for the end of another one. All shards check for each of them, in turns of any
     /// worker.
-    fn find_visit(&self, connection: usize, number: u32, due_us: u64) -> Found {
+    fn find_visit(&self, connection: usize, number: u32, due_us: u64) -> DutyState {
         if self.connections[connection].answered.contains(&number) {
-            return Found::Settled;
+            return DutyState::Settled;
         }
         let due_us =
             (0..REMOVALS_IN_A_ROW).fold(due_us, |at_us, _| self.stalls.latest_us(at_us) + REMOVAL_US);
         self.heard_from_us(connection, due_us)
     }
 
-    fn find_event(&self, connection: usize, word: Word, due_us: u64) -> Found {
+    fn find_event(&self, connection: usize, word: Word, due_us: u64) -> DutyState {
         let listener = &self.connections[connection];
         let is_over = word != Word::SessionExpired && self.is_session_over(listener.lane)
             || matches!(word, Word::KeyHeld(number, _) if !self.hears_each_grant(connection, number));
         if is_over || listener.heard.contains(&word) || self.is_unheard_word(connection, word) {
-            return Found::Settled;
+            return DutyState::Settled;
         }
         self.heard_from_us(connection, due_us)
     }
 
     /// Rule `late-expiry`: a hold ends with its lease, and its lane gets the event.
-    fn find_expiry(&self, id: LockId) -> Found {
-        let Some(hold) = self.holds.get(&id) else { return Found::Settled };
+    fn find_expiry(&self, id: LockId) -> DutyState {
+        let Some(hold) = self.holds.get(&id) else { return DutyState::Settled };
         if hold.over_ms.is_some() || hold.session.is_some() || hold.was_repeated {
-            return Found::Settled;
+            return DutyState::Settled;
         }
         let lane = &self.lanes[hold.lane];
-        let Some(connection) = lane.connections.last().copied() else { return Found::Settled };
+        let Some(connection) = lane.connections.last().copied() else { return DutyState::Settled };
         let end_us = self.to_us(hold.lease_end_ms.max(hold.late_ms));
         if hold.may_have_moved
             || self.lane_end_of(hold) < hold.lease_end_ms.max(hold.late_ms)
@@ -354,11 +355,11 @@ impl Auditor {
             || self.is_session_over(hold.lane)
             || !self.is_followed(hold)
         {
-            return Found::Settled;
+            return DutyState::Settled;
         }
         let is_open = !hold.may_move.is_empty() || hold.lease_is_open;
         if is_open || hold.may_end_ms < u64::MAX {
-            return Found::Unclear;
+            return DutyState::Unclear;
         }
         self.heard_from_us(connection, end_us)
     }
@@ -376,14 +377,14 @@ impl Auditor {
         })
     }
 
-    fn find_session_end(&self, id: SessionId) -> Found {
-        let Some(session) = self.sessions.get(&id) else { return Found::Settled };
+    fn find_session_end(&self, id: SessionId) -> DutyState {
+        let Some(session) = self.sessions.get(&id) else { return DutyState::Settled };
         let connections = self.connections_of(id);
         if session.over_ms().is_some() || self.goodbye_ms(id) < u64::MAX {
-            return Found::Settled;
+            return DutyState::Settled;
         }
         if connections.is_empty() {
-            return Found::Unclear;
+            return DutyState::Unclear;
         }
         let latest = connections
             .iter()
@@ -391,12 +392,12 @@ impl Auditor {
         let mut due_us = 0;
         for found in latest {
             match found {
-                Found::DueAt(at_us) => due_us = due_us.max(at_us),
-                Found::Unclear => return Found::Unclear,
-                Found::Settled => {}
+                DutyState::DueAt(at_us) => due_us = due_us.max(at_us),
+                DutyState::Unclear => return DutyState::Unclear,
+                DutyState::Settled => {}
             }
         }
-        Found::DueAt(due_us)
+        DutyState::DueAt(due_us)
     }
 
     /// Converts an instant of the server's clock to microseconds of the run.

@@ -3,7 +3,7 @@
 use super::Auditor;
 use super::duties::Duty;
 use super::holds::{Hold, Tampering};
-use super::keys::{Granting, Waited};
+use super::keys::{GrantRecord, QueueInterval};
 use crate::form::Form;
 use crate::operation::{Acquire, Operation};
 use waymaker_engine::Scope;
@@ -213,14 +213,14 @@ impl Auditor {
         let is_first = matches!(asked.operation, Operation::Acquire(asked) if asked.key == acquire.key);
         // An acquire that takes over a waiter gets the position of that waiter.
         let own = asked.queued.filter(|(queued, ..)| *queued == granted.id && acquire.request_id.is_none());
-        let waited = own.map(|(_, ticket, queued_ms)| Waited {
+        let waited = own.map(|(_, ticket, queued_ms)| QueueInterval {
             ticket: is_first.then_some(ticket),
             boost_ms,
             sent_ms: asked.first_sent_ms,
             queued_ms,
         });
         let is_known = acquire.request_id.is_none() && !granted.repeated;
-        let grant = Granting {
+        let grant = GrantRecord {
             id: granted.id,
             shared: acquire.shared,
             form: acquire.form,
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
     use crate::auditor::scene::{ACQUIRE, asks, auditor, granted, rule, says_granted};
     use crate::form::{PathItem, PathSet};
-    use crate::mix::TREE;
+    use crate::key::TREE;
 
     /// Returns the rule that is broken if the server grants a set of paths with a lease, although the request
     /// has none. An earlier acquire has the same request id and a lease of `lease_ms_before`.

@@ -7,7 +7,8 @@
 
 use super::Auditor;
 use crate::form::Form;
-use crate::operation::{Key, MADE_UP_REQUEST_ID, Operation};
+use crate::key::Key;
+use crate::operation::{MADE_UP_REQUEST_ID, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::LockId;
 
@@ -120,7 +121,7 @@ impl Auditor {
             self.believes(view.id, view.until_us, now_us);
             self.judge_by_heard(process, view);
             self.judge_guard_shown(process, view);
-            self.judge_keeping(process, view, now_us);
+            self.judge_held_guard(process, view, now_us);
             let over_ms = self.holds.get(&view.id).and_then(|hold| hold.over_ms);
             if let Some(over_ms) = over_ms {
                 self.judge_guard_of(view.id, over_ms, now_us, "has ended");

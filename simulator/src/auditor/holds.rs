@@ -2,7 +2,8 @@
 
 use super::{Auditor, Loss};
 use crate::form::Form;
-use crate::operation::{Acquire, Key, label_of, request_id};
+use crate::key::Key;
+use crate::operation::{Acquire, label_of, request_id};
 use waymaker_protocol::{LockId, SessionId};
 
 /// One known hold.
@@ -181,7 +182,7 @@ impl Auditor {
                 hold.may_end_ms = hold.may_end_ms.min(now_ms);
                 hold.release_count += 1;
                 hold.others_may_end = true;
-                self.sure.doubt(id);
+                self.reliances.doubt(id);
             }
             None => {
                 self.note_tampering(id, now_ms);
@@ -212,7 +213,7 @@ impl Auditor {
                 if self.lanes[hold.lane].process != process {
                     // The client of the hold learns of a shorter lease only later.
                     hold.others_may_end = true;
-                    self.sure.doubt(id);
+                    self.reliances.doubt(id);
                 }
             }
             None => self.note_tampering(id, now_ms).may_move.push((request, end_ms, given_ms)),
@@ -229,7 +230,7 @@ impl Auditor {
         for id in ids {
             let end_ms = self.outer_floor_ms(&self.holds[&id]);
             let until_us = end_ms.saturating_sub(self.settings.start_ms).saturating_mul(1000);
-            self.sure.limit(id, until_us);
+            self.reliances.limit(id, until_us);
         }
     }
 

@@ -12,7 +12,7 @@ const COMPARED_COUNT: usize = 64;
 
 /// One grant.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Granting {
+pub(crate) struct GrantRecord {
     pub(crate) id: LockId,
     pub(crate) shared: bool,
     pub(crate) form: Form,
@@ -32,12 +32,12 @@ pub(crate) struct Granting {
     pub(crate) is_try: bool,
     pub(crate) boost_ms: u64,
     /// How the claim waited, if the server reported that it waits.
-    pub(crate) waited: Option<Waited>,
+    pub(crate) waited: Option<QueueInterval>,
 }
 
 /// How a claim waited.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waited {
+pub(crate) struct QueueInterval {
     /// Position in the queue; unknown for every key of a multi-key claim but the first.
     pub(crate) ticket: Option<u64>,
     pub(crate) boost_ms: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Waited {
     pub(crate) queued_ms: u64,
 }
 
-impl Granting {
+impl GrantRecord {
     /// Returns when the grant was decided, if that is known.
     fn decided_ms(&self) -> Option<u64> {
         self.stamp_ms.filter(|_| self.is_prompt)
@@ -71,7 +71,7 @@ impl Granting {
 /// All known grants of a key.
 #[derive(Debug, Default)]
 pub(crate) struct KeyHistory {
-    grants: BTreeMap<u64, Granting>,
+    grants: BTreeMap<u64, GrantRecord>,
     /// Whether any acquire requested the key under scope local or quorum.
     pub(crate) is_local_asked: bool,
     /// Whether any acquire requested the key under scope quorum.
@@ -134,28 +134,28 @@ impl KeyHistory {
         self.newest_said() - self.grants.len() as u64
     }
 
-    pub(crate) fn get(&self, fence: u64) -> Option<&Granting> {
+    pub(crate) fn get(&self, fence: u64) -> Option<&GrantRecord> {
         self.grants.get(&fence)
     }
 
     /// Returns the newest grants, newest first.
-    pub(crate) fn newest(&self) -> Vec<(u64, Granting)> {
+    pub(crate) fn newest(&self) -> Vec<(u64, GrantRecord)> {
         self.grants.iter().rev().take(COMPARED_COUNT).map(|(fence, grant)| (*fence, *grant)).collect()
     }
 
     /// Returns grants with other fences, newest first.
-    pub(crate) fn others(&self, fence: u64) -> Vec<(u64, Granting)> {
+    pub(crate) fn others(&self, fence: u64) -> Vec<(u64, GrantRecord)> {
         let others = self.grants.iter().rev().filter(|(other, _)| **other != fence);
         others.take(COMPARED_COUNT).map(|(fence, grant)| (*fence, *grant)).collect()
     }
 
     /// Returns all grants with lower fences, newest first.
-    pub(crate) fn earlier(&self, fence: u64) -> impl Iterator<Item = (u64, &Granting)> {
+    pub(crate) fn earlier(&self, fence: u64) -> impl Iterator<Item = (u64, &GrantRecord)> {
         self.grants.range(..fence).rev().map(|(fence, grant)| (*fence, grant))
     }
 
     /// Adds a grant. Returns the name of the rule that it breaks, and how.
-    pub(crate) fn add(&mut self, fence: u64, grant: Granting) -> Result<(), (&'static str, String)> {
+    pub(crate) fn add(&mut self, fence: u64, grant: GrantRecord) -> Result<(), (&'static str, String)> {
         if let Some(other) = self.grants.get(&fence) {
             return Err((
                 "fence-unique",
@@ -163,7 +163,7 @@ impl KeyHistory {
             ));
         }
         // Of two grants that do not conflict, the later one may become durable first.
-        let stamp = |other: &Granting| {
+        let stamp = |other: &GrantRecord| {
             let is_ordered =
                 grant.is_prompt || Form::conflict((&grant.form, grant.shared), (&other.form, other.shared));
             other.stamp_ms.filter(|_| is_ordered)
@@ -206,19 +206,22 @@ impl KeyHistory {
 }
 
 /// Returns whether the first of two claims to arrive must be granted first.
-fn is_ordered(one: &Granting, other: &Granting) -> bool {
+fn is_ordered(one: &GrantRecord, other: &GrantRecord) -> bool {
     has_same_counter(one, other) && Form::is_ordered((&one.form, one.shared), (&other.form, other.shared))
 }
 
 /// Returns whether the fences of two grants tell which was granted first. If both can be held together, one
 /// may have a fence of the cluster, whose counter may be ahead.
-fn has_same_counter(one: &Granting, other: &Granting) -> bool {
+fn has_same_counter(one: &GrantRecord, other: &GrantRecord) -> bool {
     (one.scope == Scope::Quorum) == (other.scope == Scope::Quorum)
         || Form::conflict((&one.form, one.shared), (&other.form, other.shared))
 }
 
 /// Rule `overtaking`: an acquire that was sent while another one was known to wait is not granted before it.
-fn overtakes(newcomer: (u64, &Granting), waiter: (u64, &Granting)) -> Result<(), (&'static str, String)> {
+fn overtakes(
+    newcomer: (u64, &GrantRecord),
+    waiter: (u64, &GrantRecord),
+) -> Result<(), (&'static str, String)> {
     let ((fence, newcomer), (waiter_fence, waiter)) = (newcomer, waiter);
     let (Some(sent_ms), Some(waited)) = (newcomer.sent_ms, waiter.waited) else { return Ok(()) };
     // An early timestamp lets a waiter overtake other waiters. An acquire without a wait overtakes no waiter.
@@ -241,7 +244,10 @@ fn overtakes(newcomer: (u64, &Granting), waiter: (u64, &Granting)) -> Result<(),
 
 /// Rule `ticket-order`: the second claim is not granted first if the first one has the earlier timestamp and
 /// was known to wait.
-fn is_out_of_time(first: (u64, &Granting), second: (u64, &Granting)) -> Result<(), (&'static str, String)> {
+fn is_out_of_time(
+    first: (u64, &GrantRecord),
+    second: (u64, &GrantRecord),
+) -> Result<(), (&'static str, String)> {
     let ((first_fence, first), (second_fence, second)) = (first, second);
     let (Some((_, first_us)), Some((second_us, _))) = (first.place_us(), second.place_us()) else {
         return Ok(());
@@ -258,10 +264,10 @@ fn is_out_of_time(first: (u64, &Granting), second: (u64, &Granting)) -> Result<(
     Ok(())
 }
 
-type Served = (u64, Waited, Option<u64>);
+type ServedGrant = (u64, QueueInterval, Option<u64>);
 
 /// Rules `ticket-order` and `priority-bound`: compares two waiters of a key; `first` arrived first.
-fn compare(first: Served, second: Served) -> Result<(), (&'static str, String)> {
+fn compare(first: ServedGrant, second: ServedGrant) -> Result<(), (&'static str, String)> {
     let ((first_fence, first, first_stamp), (second_fence, second, _)) = (first, second);
     let lead_ms = second.boost_ms.saturating_sub(first.boost_ms);
     let describe = || {

@@ -2,7 +2,8 @@
 
 use super::Auditor;
 use crate::form::Form;
-use crate::operation::{Acquire, Key};
+use crate::key::Key;
+use crate::operation::Acquire;
 use waymaker_protocol::{Granted, LockId};
 
 impl Auditor {

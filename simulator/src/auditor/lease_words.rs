@@ -13,7 +13,7 @@ pub(super) struct LeaseWord {
     pub(super) remaining_ms: u32,
     /// Whole lease that the acquire requested; 0 for a response to another request and for an event.
     pub(super) lease_ms: u32,
-    pub(super) by: SaidBy,
+    pub(super) by: Speaker,
     /// Whether no earlier connection can have sent the request, so that the response proves that the hold
     /// exists.
     pub(super) is_fresh: bool,
@@ -21,7 +21,7 @@ pub(super) struct LeaseWord {
 
 /// Kind of a report. It decides which of two reports of one millisecond counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SaidBy {
+pub(super) enum Speaker {
     Grant,
     /// Response to an extend. The server decides the requests of a lane in the order of their numbers.
     Answer(u32),
@@ -31,7 +31,7 @@ pub(super) enum SaidBy {
     Event,
 }
 
-impl SaidBy {
+impl Speaker {
     /// Returns the number of the answered request.
     fn number(self) -> Option<u32> {
         match self {
@@ -84,18 +84,18 @@ impl LeaseWords {
             Ordering::Greater => true,
             Ordering::Equal => match (known.by.number(), word.by.number()) {
                 (Some(earlier), Some(later)) => earlier < later,
-                _ if known.by == SaidBy::Event && event_ms == Some(known.stamp_ms) => true,
-                _ if known.by == SaidBy::Event || word.by == SaidBy::Event => word.end_ms < known.end_ms,
+                _ if known.by == Speaker::Event && event_ms == Some(known.stamp_ms) => true,
+                _ if known.by == Speaker::Event || word.by == Speaker::Event => word.end_ms < known.end_ms,
                 _ => true,
             },
         });
         if let Some(known) = self.newest.get_mut(&id).filter(|known| known.stamp_ms == word.stamp_ms)
-            && (known.by == SaidBy::Event || word.by == SaidBy::Event)
+            && (known.by == Speaker::Event || word.by == Speaker::Event)
         {
             self.other_lengths.extend([(id, known.remaining_ms), (id, word.remaining_ms)]);
             if event_ms != Some(word.stamp_ms) {
                 // The order of later responses with this stamp is unknown too.
-                (known.by, word.by) = (SaidBy::Event, SaidBy::Event);
+                (known.by, word.by) = (Speaker::Event, Speaker::Event);
             }
         }
         if !is_newer {
@@ -118,7 +118,7 @@ impl LeaseWords {
 
     /// Records that a status request about a hold, or a renewal, is sent.
     pub(super) fn note_asked(&mut self, lane: usize, number: u32, id: LockId) {
-        if let Some(word) = self.newest.get(&id).filter(|word| word.by == SaidBy::Event) {
+        if let Some(word) = self.newest.get(&id).filter(|word| word.by == Speaker::Event) {
             self.asked_behind.entry((lane, number)).or_insert(word.stamp_ms);
         }
     }

@@ -1,38 +1,46 @@
 //! The auditor: checks every run of the simulator against the documented guarantees.
 
+mod abandonment;
 mod answers;
 mod buckets;
 mod ceilings;
 mod changes;
 mod chatter;
+mod cluster_fences;
+mod connections;
 mod contention;
-mod counted;
 mod crowd;
+mod durability;
 #[cfg(test)]
 mod durable_tests;
 mod duties;
-mod entries;
 mod events;
 mod farewells;
 mod grants;
 mod guards;
-mod heard;
 mod holds;
 mod inlets;
-mod keeping;
 mod keys;
 mod last_words;
 mod late_grants;
 mod lease_words;
+mod losses;
 mod multi_key;
 mod namespaces;
+mod news;
 mod numbers;
 mod operators;
 mod policies;
 mod pool_pages;
 mod pools;
+mod readers;
+mod records;
 mod refusals;
+mod registrations;
+mod reliances;
+mod renewals;
 mod request_ids;
+mod requests;
 mod restarts;
 mod rights;
 #[cfg(test)]
@@ -40,12 +48,10 @@ mod scenarios;
 #[cfg(test)]
 mod scene;
 mod sessions;
+mod shutdown;
 mod stalls;
-mod stopping;
-mod sure;
 mod table_limits;
 mod tokens;
-mod uncalled;
 mod views;
 mod visits;
 mod walks;
@@ -53,17 +59,17 @@ mod watchers;
 mod watches;
 mod welcomes;
 
-use crate::operation::{EntryListing, Key, Listing, Operation, Registering};
+use crate::key::Key;
+use crate::operation::Operation;
 use crate::workload::Settings;
+use abandonment::AbandonedAcquires;
 use buckets::Buckets;
 use chatter::Chatter;
-use counted::{Counted, CountedBefore};
+use cluster_fences::ClusterFences;
 use crowd::Crowds;
-use duties::{Duties, Duty, Word};
-use entries::Entries;
+use duties::Duties;
 pub(crate) use guards::GuardView;
 use guards::Guards;
-use heard::Heard;
 use holds::{Hold, Tampering};
 use keys::KeyHistory;
 use namespaces::Namespaces;
@@ -71,21 +77,22 @@ use operators::OperatorRecords;
 pub(crate) use policies::Times;
 use pool_pages::PoolWalk;
 use pools::PoolRecords;
+use readers::Readers;
+use records::{LaneRecord, Listener, Loss, RequestRecord};
+use registrations::Registrations;
+use reliances::Reliances;
 pub(crate) use restarts::Ending;
 use restarts::Restarts;
 use rights::Tenancies;
 use sessions::Session;
 use stalls::Stalls;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use sure::SureHolds;
-use uncalled::Uncalled;
+use std::collections::{BTreeMap, VecDeque};
 use visits::Visits;
-pub(crate) use visits::{Place, ToldFences};
+pub(crate) use visits::{KnownFences, Place};
 use walks::Walk;
-pub(crate) use watchers::WatchedState;
+pub(crate) use watchers::WatchState;
 use watches::Watches;
-use waymaker_protocol::limits::FRAME_LEN_MAX;
-use waymaker_protocol::{LockId, Response, SessionId, next_frame};
+use waymaker_protocol::{LockId, SessionId};
 
 /// A broken guarantee.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,23 +113,23 @@ pub struct Violation {
 /// ```text
 /// guard         While a guard of a real client reports that it holds, the server holds the lock for this guard alone (guards).
 /// one-owner     No two guards of one process rely on the same hold (real_client).
-/// last-word     No guard relies on its hold for longer than the newest lease that its process has read allows (heard).
-/// loss-reason   A lost guard has the reason that its process read (heard); its callback runs exactly once (real_client).
-/// forgotten     A client does not release a hold whose guard the program left without a release (heard).
-/// window        A lane has no more unanswered requests than its window allows (heard).
+/// last-word     No guard relies on its hold for longer than the newest lease that its process has read allows (readers).
+/// loss-reason   A lost guard has the reason that its process read (readers); its callback runs exactly once (real_client).
+/// forgotten     A client does not release a hold whose guard the program left without a release (readers).
+/// window        A lane has no more unanswered requests than its window allows (readers).
 /// chatter       A lane sends no more requests than its holds and its callers explain (chatter).
 /// caller        A caller gets only errors that the run explains (real_client::caller).
 /// late-caller   A caller has its result in time (real_client::caller).
-/// needless-loss No guard is lost at its local deadline without a fault; no guard has less time than the responses allow (keeping).
+/// needless-loss No guard is lost at its local deadline without a fault; no guard has less time than the responses allow (renewals).
 /// unowned       No hold is left without a guard (guards).
-/// renewal       A lane renews its leases in time (keeping).
-/// uncalled      A real client cancels an acquire whose caller has dropped it (uncalled).
+/// renewal       A lane renews its leases in time (renewals).
+/// uncalled      A real client cancels an acquire whose caller has dropped it (abandonment).
 /// silence       A real client gives up a connection whose server is silent (real_client::silence).
-/// told          Callers and guards get the values that the server sent (heard).
+/// told          Callers and guards get the values that the server sent (readers).
 /// watcher       A watch shows the newest state that its process has read, and lasts until it is dropped (watchers).
-/// exclusion     Two clients never rely on conflicting holds at once, by the documented lease arithmetic (sure).
+/// exclusion     Two clients never rely on conflicting holds at once, by the documented lease arithmetic (reliances).
 /// early-grant   A conflicting grant follows the last acknowledged lease, a release, or another known end of the earlier
-///               hold or registration (holds, entries).
+///               hold or registration (holds, registrations).
 /// lost-lease    A renewal that arrives before the lease ends finds the hold, however long the server stalls (refusals).
 ///               The server reports no end of a hold that must still last (events).
 /// lost-session  The same for sessions and any received bytes (sessions).
@@ -175,11 +182,11 @@ pub struct Violation {
 ///               (node::listeners).
 /// watch         A watching client gets each grant, in order, and gets "free" only while the key is free (watches).
 /// frozen        The server grants nothing under a frozen prefix (operators).
-/// stopping      A stopping server grants nothing and keeps no waiters (stopping).
-/// losses        After a loss of records the server grants nothing before the longest lease that may be lost has expired (restarts).
+/// stopping      A stopping server grants nothing and keeps no waiters (shutdown).
+/// losses        After a loss of records the server grants nothing before the longest lease that may be lost has expired (losses).
 /// fence-counted The cluster counted each fence of scope quorum, and it is above all earlier ones of its key, whatever happened
-///               to the server (counted).
-/// durable       A response that promises durability follows the sync of its record (restarts).
+///               to the server (cluster_fences).
+/// durable       A response that promises durability follows the sync of its record (durability).
 /// session-gone  A connection gets no grant after the event that its session is over (answers).
 /// visit         Fences rise across removals of their namespace; the server removes no namespace that is in use (visits).
 /// rights        A request of a tenant succeeds only with the right that it needs, and is not refused with it. Holds, request
@@ -201,7 +208,7 @@ pub(crate) struct Auditor {
     settings: Settings,
     connections: Vec<Listener>,
     lanes: Vec<LaneRecord>,
-    requests: Vec<Asked>,
+    requests: Vec<RequestRecord>,
     sessions: BTreeMap<SessionId, Session>,
     holds: BTreeMap<LockId, Hold>,
     /// Claims that are known to wait, each with its acquire.
@@ -213,14 +220,14 @@ pub(crate) struct Auditor {
     tampered: BTreeMap<LockId, Tampering>,
     crowds: Crowds,
     keys: BTreeMap<Key, KeyHistory>,
-    sure: SureHolds,
+    reliances: Reliances,
     guards: Guards,
-    heard: Heard,
+    readers: Readers,
     chatter: Chatter,
-    uncalled: Uncalled,
+    abandoned: AbandonedAcquires,
     pools: PoolRecords,
     buckets: Buckets,
-    entries: Entries,
+    registrations: Registrations,
     operators: OperatorRecords,
     namespaces: Namespaces,
     watches: Watches,
@@ -235,7 +242,7 @@ pub(crate) struct Auditor {
     ended_sessions: VecDeque<(SessionId, u64)>,
     stalls: Stalls,
     restarts: Restarts,
-    counted: Counted,
+    cluster_fences: ClusterFences,
     visits: Visits,
     tenancies: Tenancies,
     /// Time of the order to stop the server.
@@ -246,129 +253,6 @@ pub(crate) struct Auditor {
     spoken: Option<Vec<String>>,
     violation: Option<Violation>,
     grant_count: u64,
-}
-
-/// One connection, as the auditor knows it.
-#[derive(Debug, Default)]
-struct Listener {
-    lane: usize,
-    /// Whether the connection belongs to a front end, whose streams take events and responses at their own
-    /// pace, or never.
-    is_front: bool,
-    /// Whether the connection belongs to a visitor, whose requests the `visits` module checks.
-    is_visitor: bool,
-    /// Requests of a visitor that have not fully arrived at the server, each with the stream offset of its
-    /// end. The server owes a response once all bytes have arrived.
-    unarrived_visits: VecDeque<(u64, u32)>,
-    /// Undecoded beginning of a frame; `said_from` is its offset in the stream.
-    said: Vec<u8>,
-    said_from: u64,
-    answered: BTreeSet<u32>,
-    /// Request numbers of the watches that the client requested on this connection.
-    asked_watches: BTreeSet<u32>,
-    /// Requests that have not fully arrived at the server, each with the stream offset of its end.
-    unarrived: VecDeque<(u64, usize)>,
-    /// Time since which the session of the connection is settled.
-    welcome_ms: Option<u64>,
-    /// Whether the connection got the event that its session is over.
-    is_session_gone: bool,
-    /// Server clock at which the server decided to send WELCOME.
-    welcomed_ms: Option<u64>,
-    /// Required events that the connection got.
-    heard: BTreeSet<Word>,
-    /// Holds of which the connection got a change of the lease.
-    heard_of: BTreeSet<LockId>,
-    /// Server clock of the newest lease that the connection got, by hold.
-    moved_ms: BTreeMap<LockId, u64>,
-    /// Whether the server has bytes for the connection that the connection does not take.
-    is_clogged: bool,
-    /// Time at which the connection took the last of such bytes.
-    flows_from_us: u64,
-    is_lost: bool,
-    /// Request after which the client closed its sending side.
-    last_words: Option<u32>,
-    /// Requests that were sent after GOODBYE; `None` before a GOODBYE.
-    behind_goodbye: Option<BTreeSet<u32>>,
-    /// Whether the client has sent HELLO and has no WELCOME yet.
-    is_greeting: bool,
-    /// Whether the server answered GOODBYE.
-    has_farewell: bool,
-    /// Acquires for which a front end tells its client about later events of their holds.
-    followed: BTreeSet<u32>,
-    /// Requests whose stream the client has reset.
-    reset: BTreeSet<u32>,
-    /// Holds whose end the connection got.
-    told_over: BTreeSet<LockId>,
-    /// Time at which the server was done with the connection.
-    done_us: Option<u64>,
-}
-
-/// One lane of a client, across all its connections.
-#[derive(Debug, Default)]
-struct LaneRecord {
-    /// Client that stands for the owner: all processes of one owner count as one client.
-    client: usize,
-    process: usize,
-    session: Option<SessionId>,
-    connections: Vec<usize>,
-    asked: BTreeMap<u32, usize>,
-    losses: Vec<Loss>,
-    /// Holds that the lane was granted.
-    granted: BTreeSet<LockId>,
-    holds_walk: Walk,
-}
-
-/// The loss of one connection of a lane.
-#[derive(Debug)]
-struct Loss {
-    connection: usize,
-    at_ms: u64,
-    /// Time at which the lane was connected to its session again.
-    back_ms: Option<u64>,
-}
-
-/// One request.
-#[derive(Debug)]
-struct Asked {
-    lane: usize,
-    /// Connection on which the request was last sent.
-    connection: usize,
-    number: u32,
-    operation: Operation,
-    first_sent_ms: u64,
-    sent_ms: u64,
-    /// Time at which the last byte of the newest copy arrived.
-    arrived_ms: Option<u64>,
-    /// Newest known fence of the key when the request was first sent.
-    fence_before: u64,
-    /// Newest known fence of each key of an acquire when the acquire was first sent.
-    fences_before: Vec<(Key, u64)>,
-    /// State of the keys that a cluster counts when the acquire was first sent.
-    counted_before: Vec<CountedBefore>,
-    /// Number of times that the request was sent.
-    sent_count: u32,
-    /// Whether at least one copy of the request asked not to wait.
-    is_try: bool,
-    /// Whether any request or event gave a reason why the wait may be over.
-    may_be_cancelled: bool,
-    /// Whether the server acknowledged the cancellation of the request.
-    is_cancelled: bool,
-    /// Request that reset the stream of this request.
-    reset_by: Option<usize>,
-    is_granted: bool,
-    /// Response that a repetition must get.
-    kept: Option<Vec<u8>>,
-    is_answered: bool,
-    /// Server clock at which the grant was decided.
-    granted_ms: Option<u64>,
-    /// Time of the latest response.
-    answered_ms: Option<u64>,
-    /// Whether the acquire waited until its wait ended.
-    is_timed_out: bool,
-    /// Time at which the request was refused.
-    refused_ms: Option<u64>,
-    /// Content of `QUEUED`: the id and the ticket; then the time at which it was sent.
-    queued: Option<(LockId, u64, u64)>,
 }
 
 impl Auditor {
@@ -385,14 +269,14 @@ impl Auditor {
             tampered: BTreeMap::new(),
             crowds: Crowds::default(),
             keys: BTreeMap::new(),
-            sure: SureHolds::default(),
+            reliances: Reliances::default(),
             guards: Guards::default(),
-            heard: Heard::default(),
+            readers: Readers::default(),
             chatter: Chatter::default(),
-            uncalled: Uncalled::default(),
+            abandoned: AbandonedAcquires::default(),
             pools: PoolRecords::default(),
             buckets: Buckets::default(),
-            entries: Entries::default(),
+            registrations: Registrations::default(),
             operators: OperatorRecords::default(),
             namespaces: Namespaces::default(),
             watches: Watches::default(),
@@ -403,7 +287,7 @@ impl Auditor {
             ended_sessions: VecDeque::new(),
             stalls: Stalls::default(),
             restarts: Restarts::default(),
-            counted: Counted::default(),
+            cluster_fences: ClusterFences::default(),
             visits: Visits::default(),
             tenancies: Tenancies::default(),
             stopping_ms: None,
@@ -444,287 +328,10 @@ impl Auditor {
         self.grant_count
     }
 
-    /// Adds a lane for a client that shares its owner with no other client.
-    #[cfg(test)]
-    pub(crate) fn new_lane(&mut self, client: usize) -> usize {
-        self.new_lane_of(client, client)
-    }
-
-    /// Adds a lane of a process. All processes of one owner count as one client, but each process knows only
-    /// its own requests.
-    pub(crate) fn new_lane_of(&mut self, client: usize, process: usize) -> usize {
-        self.lanes.push(LaneRecord { client, process, ..LaneRecord::default() });
-        self.lanes.len() - 1
-    }
-
-    /// Opens a connection for a lane. Connections are numbered in the order in which they are opened.
-    pub(crate) fn open(&mut self, lane: usize, is_front: bool) {
-        self.lanes[lane].connections.push(self.connections.len());
-        self.connections.push(Listener { lane, is_front, ..Listener::default() });
-    }
-
-    /// Opens a connection for a visitor. The `visits` module checks its responses one by one.
-    pub(crate) fn open_to_visitor(&mut self, client: usize) {
-        let lane = self.new_lane_of(client, client);
-        self.open(lane, false);
-        self.connections.last_mut().into_iter().for_each(|listener| listener.is_visitor = true);
-    }
-
-    /// Records a request that a client sends; `end` is the stream offset of its last byte. The same number
-    /// again is a repetition.
-    pub(crate) fn asks(
-        &mut self,
-        connection: usize,
-        number: u32,
-        operation: Operation,
-        end: u64,
-        now_ms: u64,
-    ) {
-        let lane = self.connections[connection].lane;
-        self.note_meddling(lane, &operation);
-        if self.guards.is_real(lane) {
-            match operation {
-                Operation::Hello { .. } => self.note_greeting(lane),
-                _ => self.judge_window(connection, number, !self.lanes[lane].asked.contains_key(&number)),
-            }
-            if let Operation::Extend { id, .. } | Operation::Status { id } = operation {
-                self.note_asked_behind(lane, number, id);
-            }
-        }
-        let request = match self.lanes[lane].asked.get(&number).copied() {
-            Some(request) if self.requests[request].operation.is_repeated_by(&operation) => {
-                self.requests[request].is_try |= operation.is_try();
-                let is_other_server = self.restarts.happened_since(self.requests[request].sent_ms);
-                self.requests[request].sent_ms = now_ms;
-                self.requests[request].connection = connection;
-                self.requests[request].sent_count += 1;
-                if is_other_server {
-                    self.note_asked_anew(request, &operation);
-                }
-                // A repeated request that the server has already answered has no effect.
-                if self.requests[request].kept.is_none() {
-                    self.note_if_freeze(request, &operation, now_ms);
-                }
-                self.requests[request].arrived_ms = None;
-                if let Operation::Acquire(acquire) = operation {
-                    self.note_in_crowd(request, &acquire);
-                }
-                // The repeated request may wait again, under another id.
-                self.requests[request].queued = None;
-                self.requests[request].is_answered &= self.requests[request].kept.is_some();
-                request
-            }
-            _ => {
-                let request = self.note_new(connection, number, operation, now_ms);
-                if self.guards.is_real(lane) {
-                    self.judge_chatter(connection, request, now_ms);
-                }
-                request
-            }
-        };
-        if let Operation::Acquire(acquire) = operation {
-            self.note_same_request_id(request, &acquire);
-        }
-        if let Operation::Take(taking) = operation {
-            self.note_taking_sent(request, &taking);
-        }
-        if let Operation::Watch { .. } = operation {
-            self.connections[connection].asked_watches.insert(number);
-        }
-        self.note_behind_goodbye(connection, number, &operation);
-        self.connections[connection].is_greeting |= matches!(operation, Operation::Hello { .. });
-        self.connections[connection].unarrived.push_back((end, request));
-    }
-
-    fn note_new(&mut self, connection: usize, number: u32, operation: Operation, now_ms: u64) -> usize {
-        let lane = self.connections[connection].lane;
-        let fence_before = match operation {
-            Operation::Inspect { key }
-            | Operation::Describe { pool: key }
-            | Operation::Watch { key }
-            | Operation::Verify { key, .. }
-            | Operation::LookUp { key }
-            | Operation::Register(Registering { key, .. }) => self.newest_fence(key),
-            _ => 0,
-        };
-        let fences_before = match operation {
-            Operation::Acquire(acquire) => {
-                acquire.keys().iter().map(|(key, _)| (*key, self.key(*key).newest_said())).collect()
-            }
-            _ => Vec::new(),
-        };
-        let counted_before = match operation {
-            Operation::Acquire(acquire) => self.counted_before(&acquire),
-            _ => Vec::new(),
-        };
-        self.requests.push(Asked {
-            lane,
-            connection,
-            number,
-            operation,
-            first_sent_ms: now_ms,
-            sent_ms: now_ms,
-            arrived_ms: None,
-            fence_before,
-            fences_before,
-            counted_before,
-            sent_count: 1,
-            is_try: operation.is_try(),
-            may_be_cancelled: false,
-            is_cancelled: false,
-            reset_by: None,
-            is_granted: false,
-            kept: None,
-            is_answered: false,
-            is_timed_out: false,
-            granted_ms: None,
-            answered_ms: None,
-            refused_ms: None,
-            queued: None,
-        });
-        let request = self.requests.len() - 1;
-        self.lanes[lane].asked.insert(number, request);
-        match operation {
-            Operation::Release { id, own: true, .. } | Operation::Extend { id, own: true, .. }
-                if self.is_of_another_client(request, id) => {}
-            Operation::Release { id, forged: false, .. } => self.note_may_end(id, now_ms),
-            Operation::Extend { id, lease_ms, .. } => self.note_may_move(request, id, lease_ms, now_ms),
-            Operation::Cancel { acquire, .. } => {
-                if let Some(acquire) = self.lanes[lane].asked.get(&acquire).copied() {
-                    self.requests[acquire].may_be_cancelled = true;
-                    if self.connections[connection].is_front {
-                        self.requests[acquire].reset_by = Some(request);
-                    }
-                }
-            }
-            Operation::Goodbye => self.note_goodbye(lane, now_ms),
-            Operation::Acquire(acquire) => {
-                self.note_in_crowd(request, &acquire);
-                self.pools.note_named(&acquire, now_ms);
-                if acquire.scope.is_durable() {
-                    acquire.keys().into_iter().for_each(|(key, _)| self.key(key).is_local_asked = true);
-                }
-            }
-            Operation::SetCapacity { pool, capacity } => {
-                self.pools.note_set(pool, request, capacity, now_ms);
-            }
-            Operation::Take(taking) => self.note_taking(request, &taking, now_ms),
-            Operation::Register(registering) => self.note_registering(lane, &registering, now_ms),
-            Operation::Unregister { key } => self.note_unregistering(request, key, now_ms),
-            Operation::Freeze { .. } => self.note_if_freeze(request, &operation, now_ms),
-            Operation::ForceRelease { id } => self.note_forced(id, now_ms),
-            Operation::Holds { cursor: 0 } => self.lanes[lane].holds_walk = Walk::new(now_ms),
-            Operation::List(Listing { cursor: 0, walk, .. })
-            | Operation::ListEntries(EntryListing { cursor: 0, walk, .. }) => {
-                self.walks.insert((self.lanes[lane].client, walk), Walk::new(now_ms));
-            }
-            Operation::ListPools(Listing { cursor: 0, walk, .. }) => {
-                self.pool_walks.insert((self.lanes[lane].client, walk), PoolWalk::new(now_ms));
-            }
-            _ => {}
-        }
-        request
-    }
-
     /// Returns the newest known fence of a key, of grants and of registrations.
     pub(crate) fn newest_fence(&self, key: Key) -> u64 {
         let granted = self.keys.get(&key).map_or(0, KeyHistory::newest_said);
-        granted.max(self.newest_entry_fence(key))
-    }
-
-    /// Records that the first `count` bytes of a connection have arrived at the server.
-    pub(crate) fn arrived(&mut self, connection: usize, count: u64, now_ms: u64) {
-        let next = |connection: &mut Listener| connection.unarrived.pop_front_if(|(end, _)| *end <= count);
-        while let Some((_, request)) = next(&mut self.connections[connection]) {
-            self.requests[request].arrived_ms = Some(now_ms);
-            self.owe_answer(connection, request, now_ms);
-        }
-        let next =
-            |connection: &mut Listener| connection.unarrived_visits.pop_front_if(|(end, _)| *end <= count);
-        while let Some((_, number)) = next(&mut self.connections[connection]) {
-            self.owe(self.to_us(now_ms + 1), Duty::Visit { connection, number });
-        }
-    }
-
-    /// Records that a connection is broken or closed: from now on the server may know of it.
-    pub(crate) fn lost(&mut self, connection: usize, now_ms: u64) {
-        if std::mem::replace(&mut self.connections[connection].is_lost, true) {
-            return;
-        }
-        let lane = self.connections[connection].lane;
-        self.lanes[lane].losses.push(Loss { connection, at_ms: now_ms, back_ms: None });
-        self.note_left(lane, now_ms);
-        self.limit_belief_in_lane(lane);
-    }
-
-    /// Decodes and checks what the server sends to a connection, even if it never arrives.
-    pub(crate) fn said(&mut self, connection: usize, bytes: &[u8], now_ms: u64) {
-        if self.connections[connection].is_visitor {
-            return self.note_said_to_visitor(connection, bytes);
-        }
-        let mut said = std::mem::take(&mut self.connections[connection].said);
-        said.extend_from_slice(bytes);
-        let mut offset = 0;
-        loop {
-            match next_frame(&said[offset..], FRAME_LEN_MAX) {
-                Ok(None) => break,
-                Err(error) => {
-                    self.accuse("answers", || {
-                        format!("the byte stream to connection {connection} has no valid frame: {error}")
-                    });
-                    break;
-                }
-                Ok(Some(frame)) => {
-                    offset += frame.len();
-                    match Response::decode(frame) {
-                        Ok(mut response) => {
-                            if let Some(spoken) = &mut self.spoken {
-                                let (lane, number) = (self.connections[connection].lane, frame.number());
-                                spoken.push(format!("says to {number} of lane {lane}: {response:?}"));
-                            }
-                            self.place_stamps(&mut response);
-                            if self.guards.is_real(self.connections[connection].lane) {
-                                let end = self.connections[connection].said_from + offset as u64;
-                                self.note_unread(connection, end, frame.number(), &response);
-                            }
-                            self.hear(connection, frame.number(), &response, frame.bytes(), now_ms);
-                        }
-                        Err(error) => self.accuse("answers", || {
-                            format!("connection {connection} got a frame that is no valid response: {error}")
-                        }),
-                    }
-                }
-            }
-        }
-        said.drain(..offset);
-        self.connections[connection].said = said;
-        self.connections[connection].said_from += offset as u64;
-    }
-
-    /// Records whether the server could write all pending bytes of a connection.
-    pub(crate) fn note_flow(&mut self, connection: usize, flows: bool, now_us: u64) {
-        let listener = &mut self.connections[connection];
-        if flows && listener.is_clogged {
-            listener.flows_from_us = now_us;
-        }
-        listener.is_clogged = !flows;
-    }
-
-    /// Records that the server is done with a connection. Bytes that it read but has not served are left to
-    /// some worker.
-    pub(crate) fn done(&mut self, connection: usize, now_us: u64) {
-        self.connections[connection].done_us = Some(now_us);
-    }
-
-    /// Returns the latest time at which a request without a response took effect, if it did. Returns `None`
-    /// if it may still take effect.
-    fn last_effect_ms(&self, request: usize) -> Option<u64> {
-        let lane = &self.lanes[self.requests[request].lane];
-        let mut done_us = 0;
-        for connection in &lane.connections {
-            done_us = done_us.max(self.connections[*connection].done_us?);
-        }
-        Some(self.settings.server_ms(self.stalls.latest_us(done_us)))
+        granted.max(self.newest_registration_fence(key))
     }
 
     /// Returns when the workers have surely finished all work that was pending at `from_us`, in microseconds
@@ -752,7 +359,8 @@ impl Auditor {
         let limit_us = limit_ms.saturating_sub(self.settings.start_ms).saturating_mul(1000);
         let until_us = until_us.min(limit_us);
         let until_us = if hold.others_may_end { 0 } else { until_us };
-        if let Some(other) = self.sure.believe(hold.key, id, (hold.form, hold.shared), until_us, now_us) {
+        if let Some(other) = self.reliances.believe(hold.key, id, (hold.form, hold.shared), until_us, now_us)
+        {
             let key = hold.key;
             self.accuse("exclusion", || {
                 format!(
@@ -764,7 +372,7 @@ impl Auditor {
 
     /// Records that no client relies on a hold any more.
     pub(crate) fn doubts(&mut self, id: LockId) {
-        self.sure.doubt(id);
+        self.reliances.doubt(id);
     }
 
     /// Records that some worker stands still for `for_us` from now on.

@@ -2,7 +2,8 @@
 
 use super::Auditor;
 use crate::form::{Form, KeySet};
-use crate::operation::{Acquire, Key, granted_one_by_one};
+use crate::key::Key;
+use crate::operation::{Acquire, granted_one_by_one};
 use waymaker_protocol::GrantedKeys;
 
 impl Auditor {

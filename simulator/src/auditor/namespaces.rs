@@ -2,9 +2,7 @@
 
 use super::Auditor;
 use crate::identities::TENANT_NAMESPACE;
-use crate::mix::kind_of;
-use crate::operation::Key;
-use crate::visitors::VISITED;
+use crate::key::{Key, VISITED, kind_of};
 use std::collections::BTreeMap;
 use waymaker_protocol::{ListedNamespace, LockId, NamespaceKind, NamespacesListed};
 

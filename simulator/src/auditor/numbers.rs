@@ -2,25 +2,25 @@
 
 use super::Auditor;
 use super::holds::Hold;
-use crate::mix::{TREE, kind_of};
-use crate::operation::{Acquire, Key, Operation};
+use crate::key::{Key, TREE, kind_of};
+use crate::operation::{Acquire, Operation};
 use waymaker_protocol::{
     Contention, Inspected, LockId, NamespaceKind, PoolDescribed, PoolOrder, StatusAnswer,
 };
 
 /// Interval in which the server read a value that a response shows.
-pub(super) type Read = (u64, u64);
+pub(super) type ReadTime = (u64, u64);
 
 /// Times of one claim in a response: its age, and the rest of its lease or of its wait.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shown {
+pub(super) struct ShownTimes {
     pub(super) id: LockId,
     pub(super) age_ms: u64,
     pub(super) remaining_ms: u32,
 }
 
 /// Returns whether `shown_ms` can be the time from `at` to `end`. Both are intervals.
-fn is_left(shown_ms: u64, (end_from_ms, end_to_ms): Read, (from_ms, to_ms): Read) -> bool {
+fn is_left(shown_ms: u64, (end_from_ms, end_to_ms): ReadTime, (from_ms, to_ms): ReadTime) -> bool {
     (end_from_ms.saturating_sub(to_ms)..=end_to_ms.saturating_sub(from_ms)).contains(&shown_ms)
 }
 
@@ -39,11 +39,13 @@ impl Auditor {
         let listed = (inspected.holders.len(), inspected.waiters.len());
         self.judge_counts(key, counts, Some(listed), sent_ms, now_ms);
         for holder in &inspected.holders {
-            let shown = Shown { id: holder.id, age_ms: holder.held_ms, remaining_ms: holder.remaining_ms };
+            let shown =
+                ShownTimes { id: holder.id, age_ms: holder.held_ms, remaining_ms: holder.remaining_ms };
             self.judge_hold_shown(shown, at, sent_ms);
         }
         for waiter in &inspected.waiters {
-            let shown = Shown { id: waiter.id, age_ms: waiter.age_ms, remaining_ms: waiter.remaining_ms };
+            let shown =
+                ShownTimes { id: waiter.id, age_ms: waiter.age_ms, remaining_ms: waiter.remaining_ms };
             self.judge_waiter_shown(shown, at);
         }
     }
@@ -74,11 +76,13 @@ impl Auditor {
             });
         }
         for holder in &described.holders {
-            let shown = Shown { id: holder.id, age_ms: holder.age_ms, remaining_ms: holder.remaining_ms };
+            let shown =
+                ShownTimes { id: holder.id, age_ms: holder.age_ms, remaining_ms: holder.remaining_ms };
             self.judge_hold_shown(shown, at, sent_ms);
         }
         for waiter in &described.waiters {
-            let shown = Shown { id: waiter.id, age_ms: waiter.age_ms, remaining_ms: waiter.remaining_ms };
+            let shown =
+                ShownTimes { id: waiter.id, age_ms: waiter.age_ms, remaining_ms: waiter.remaining_ms };
             self.judge_waiter_shown(shown, at);
         }
     }
@@ -121,8 +125,8 @@ impl Auditor {
     }
 
     /// Rule `number`: checks the age and the remaining lease of a hold that a response shows.
-    pub(super) fn judge_hold_shown(&mut self, shown: Shown, at: Read, sent_ms: u64) {
-        let Shown { id, age_ms, remaining_ms } = shown;
+    pub(super) fn judge_hold_shown(&mut self, shown: ShownTimes, at: ReadTime, sent_ms: u64) {
+        let ShownTimes { id, age_ms, remaining_ms } = shown;
         let Some(hold) = self.holds.get(&id) else { return };
         if self.restarts.happened_since(hold.said_ms) {
             return;
@@ -155,7 +159,7 @@ impl Auditor {
     }
 
     /// Returns the end of a lease that no request after `sent_ms` can have moved.
-    fn certain_end_ms(&self, hold: &Hold, sent_ms: u64, at: Read) -> Option<u64> {
+    fn certain_end_ms(&self, hold: &Hold, sent_ms: u64, at: ReadTime) -> Option<u64> {
         // A front end may abandon the lane of a stream before its connection is lost.
         let session = self.lanes[hold.lane].session;
         let may_be_lost = !self.lanes[hold.lane].losses.is_empty()
@@ -176,7 +180,7 @@ impl Auditor {
     }
 
     /// Rule `number`: checks the age and the remaining wait of a waiter that a response shows.
-    pub(super) fn judge_waiter_shown(&mut self, shown: Shown, at: Read) {
+    pub(super) fn judge_waiter_shown(&mut self, shown: ShownTimes, at: ReadTime) {
         let Some(request) = self.waiters.get(&shown.id).copied() else { return };
         let asked = &self.requests[request];
         let (Operation::Acquire(acquire), Some((id, _, queued_ms))) = (asked.operation, asked.queued) else {
@@ -207,7 +211,7 @@ impl Auditor {
     pub(super) fn judge_status_numbers(&mut self, request: usize, id: LockId, status: &StatusAnswer<'_>) {
         let sent_ms = self.requests[request].first_sent_ms;
         let at = (status.stamp_ms, status.stamp_ms);
-        let shown = Shown { id, age_ms: status.age_ms, remaining_ms: status.remaining_ms };
+        let shown = ShownTimes { id, age_ms: status.age_ms, remaining_ms: status.remaining_ms };
         if !self.holds.contains_key(&id) {
             return self.judge_waiter_shown(shown, at);
         }

@@ -2,8 +2,8 @@
 
 use super::Auditor;
 use super::duties::Word;
-use crate::mix::kind_of;
-use crate::operation::{Key, Operation};
+use crate::key::{Key, kind_of};
+use crate::operation::Operation;
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{ForceReleased, Frozen, LockId, NamespaceKind};
 

@@ -1,8 +1,8 @@
 //! Rule `reload`: a policy that takes a right away ends the connections of its identity, and no others.
 
 use super::Auditor;
-use crate::identities::{Right, TENANT_KEYS, Who, has};
-use crate::tenants::Tenancy;
+use crate::identities::{Right, TENANT_KEYS, TenantIdentity, has};
+use crate::tenant_request::TenantRequest;
 use waymaker_server::limits::HOUSEKEEPING_MS;
 
 /// All policies of the run, each with the time from which it applies to new connections.
@@ -69,7 +69,7 @@ struct Losses {
 }
 
 impl Change {
-    fn losses_of(&self, who: Who) -> Losses {
+    fn losses_of(&self, who: TenantIdentity) -> Losses {
         let all = TENANT_KEYS.iter().flat_map(|key| Right::ALL.map(|right| (*key, right)));
         let mut losses = Losses::default();
         for (key, right) in all.filter(|(key, right)| !has(self.policy, who, *right, key)) {
@@ -101,9 +101,14 @@ impl Auditor {
 
     /// Rule `reload`: a connection whose identity has lost a right serves no request that was sent after the
     /// workers have applied the policy.
-    pub(super) fn judge_rights_applied(&mut self, who: Who, request: &Tenancy, times: Times) {
+    pub(super) fn judge_rights_applied(
+        &mut self,
+        who: TenantIdentity,
+        request: &TenantRequest,
+        times: Times,
+    ) {
         let Times { opened_ms, welcomed_ms, sent_ms, .. } = times;
-        if matches!(request, Tenancy::Hello { .. }) {
+        if matches!(request, TenantRequest::Hello { .. }) {
             return;
         }
         let is_over = |change: &Change| {
@@ -120,7 +125,7 @@ impl Auditor {
     }
 
     /// Rule `reload`: the server ends a connection only if its identity has lost a right.
-    pub(crate) fn judge_ended(&mut self, who: Who, (opened_ms, now_ms): (u64, u64)) {
+    pub(crate) fn judge_ended(&mut self, who: TenantIdentity, (opened_ms, now_ms): (u64, u64)) {
         let explains = |change: &Change| change.since_ms <= now_ms && change.losses_of(who).possibly;
         if !self.tenancies.policies.changes_since(opened_ms).iter().any(explains) {
             self.accuse("reload", || {
@@ -147,20 +152,24 @@ mod tests {
         let ask = |auditor: &mut Auditor, who, sent_ms| {
             let (opened_ms, sent_ms) = (start_ms + 500, start_ms + sent_ms);
             let times = Times { opened_ms, welcomed_ms: opened_ms + 1, sent_ms, now_ms: sent_ms };
-            auditor.judge_tenant(who, &Tenancy::Namespaces, times, &busy);
+            auditor.judge_tenant(who, &TenantRequest::Namespaces, times, &busy);
             rule(auditor)
         };
-        assert_eq!(ask(&mut auditor, Who::Alice, 1_400), None, "workers may not know of the policy yet");
-        assert_eq!(ask(&mut auditor, Who::Operator, 9_000), None);
-        assert_eq!(ask(&mut auditor, Who::Alice, 9_000), Some("reload"));
+        assert_eq!(
+            ask(&mut auditor, TenantIdentity::Alice, 1_400),
+            None,
+            "workers may not know of the policy yet"
+        );
+        assert_eq!(ask(&mut auditor, TenantIdentity::Operator, 9_000), None);
+        assert_eq!(ask(&mut auditor, TenantIdentity::Alice, 9_000), Some("reload"));
         let ended = |who, opened_ms| {
             let mut auditor = logged();
             auditor.note_policy(start_ms + 1_000, 1);
             auditor.judge_ended(who, (start_ms + opened_ms, start_ms + 2_000));
             rule(&auditor)
         };
-        assert_eq!(ended(Who::Alice, 500), None);
-        assert_eq!(ended(Who::Alice, 1_500), Some("reload"));
-        assert_eq!(ended(Who::Operator, 500), Some("reload"));
+        assert_eq!(ended(TenantIdentity::Alice, 500), None);
+        assert_eq!(ended(TenantIdentity::Alice, 1_500), Some("reload"));
+        assert_eq!(ended(TenantIdentity::Operator, 500), Some("reload"));
     }
 }

@@ -2,8 +2,8 @@
 //! other pool may end and be created again between two pages, so it may be in several.
 
 use super::Auditor;
-use crate::mix::kind_of;
-use crate::operation::{Key, Listing};
+use crate::key::{Key, kind_of};
+use crate::operation::Listing;
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{NamespaceKind, PoolOrder, PoolsListed};
 

@@ -3,7 +3,8 @@
 use super::Auditor;
 use super::keys::KeyHistory;
 use crate::form::{Form, Permits};
-use crate::operation::{Acquire, Key};
+use crate::key::Key;
+use crate::operation::Acquire;
 use std::collections::BTreeMap;
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail, LockId, PoolDescribed, PoolOrder};
 

@@ -1,9 +1,9 @@
 //! Rules about refusals: the server refuses no request without a reason.
 
-use super::{Asked, Auditor};
+use super::{Auditor, RequestRecord};
 use crate::form::Form;
-use crate::mix::TREE;
-use crate::operation::{Acquire, EntryListing, Listing, Operation};
+use crate::key::TREE;
+use crate::operation::{Acquire, Listing, Operation, RegistrationListing};
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail, LockId, SessionRequest};
 use waymaker_server::limits::{
     BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, LANES_PER_SESSION_MAX, LEFT_COST_MAX,
@@ -93,9 +93,9 @@ impl Auditor {
             {
                 true
             }
-            (Operation::Take(taking), ErrorCode::Overloaded) => {
-                self.note_nothing_taken(request, &taking, now_ms);
-                self.may_lack_a_bucket(&taking, error, sent_ms, now_ms)
+            (Operation::Take(withdrawal), ErrorCode::Overloaded) => {
+                self.note_nothing_taken(request, &withdrawal, now_ms);
+                self.may_lack_a_bucket(&withdrawal, error, sent_ms, now_ms)
             }
             (_, ErrorCode::Overloaded)
                 if asks_all_shards(&operation) && self.asks_all_shards_often(request) =>
@@ -118,7 +118,7 @@ impl Auditor {
                 self.may_name_another_claim(request, &acquire, error)
             }
             (Operation::Register(_) | Operation::Unregister { .. }, _) => {
-                self.is_entry_refusal_fair(request, &operation, error, now_ms)
+                self.is_registration_refusal_fair(request, &operation, error, now_ms)
             }
             (
                 Operation::Release { id, .. }
@@ -153,7 +153,7 @@ impl Auditor {
             (
                 Operation::List(Listing { cursor, .. })
                 | Operation::ListPools(Listing { cursor, .. })
-                | Operation::ListEntries(EntryListing { cursor, .. })
+                | Operation::ListEntries(RegistrationListing { cursor, .. })
                 | Operation::Holds { cursor }
                 | Operation::Namespaces { cursor, .. },
                 ErrorCode::BadInput,
@@ -205,14 +205,15 @@ impl Auditor {
 
     /// Returns how many other requests of the same lane have no response yet.
     fn unanswered_beside(&self, request: usize, is_counted: impl Fn(&Operation) -> bool) -> usize {
-        let Asked { lane, sent_ms, .. } = self.requests[request];
+        let RequestRecord { lane, sent_ms, .. } = self.requests[request];
         let is_front = self.is_front(lane);
         // The streams of a front end deliver their responses in any order.
-        let is_open = |other: &Asked| {
+        let is_open = |other: &RequestRecord| {
             !other.is_answered
                 || is_front && other.answered_ms.is_some_and(|answered_ms| answered_ms >= sent_ms)
         };
-        let waits = |other: &Asked| other.lane == lane && is_open(other) && is_counted(&other.operation);
+        let waits =
+            |other: &RequestRecord| other.lane == lane && is_open(other) && is_counted(&other.operation);
         let unanswered = self.requests.iter().filter(|other| waits(other)).count();
         // The request itself is among them, or has just been answered.
         unanswered - usize::from(waits(&self.requests[request]))

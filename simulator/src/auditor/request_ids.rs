@@ -26,7 +26,7 @@ impl Auditor {
                 if self.lanes[hold.lane].process != self.lanes[lane].process {
                     // From now on two processes have the hold, and each may end it without telling the other.
                     hold.others_may_end = true;
-                    self.sure.doubt(*id);
+                    self.reliances.doubt(*id);
                 }
             }
         }

@@ -3,15 +3,16 @@
 //! A server that has a log either stops cleanly, and carries everything over, or crashes. A crash loses ephemeral state and
 //! all records that were not durable yet; a sync makes all records durable that the log had before it began. The run
 //! reports ends and syncs, because it knows the disk. The auditor knows from the requests which holds have scope local. If
-//! the disk is lost, or if there was no disk, all state is lost except the counters of a cluster (`counted`).
+//! the disk is lost, or if there was no disk, all state is lost except the counters of a cluster (`cluster_fences`).
 
 use super::Auditor;
 use super::holds::Hold;
 use super::keys::KeyHistory;
-use crate::mix::kind_of;
-use crate::operation::{Acquire, Key, Operation};
+use super::losses::Losses;
+use crate::key::{Key, kind_of};
+use crate::operation::Operation;
 use std::collections::{BTreeMap, BTreeSet};
-use waymaker_protocol::{Event, LockId, NamespaceKind, Response, SessionId, StatusAnswer};
+use waymaker_protocol::{Event, LockId, NamespaceKind, Response, SessionId};
 
 /// Within this time, plus the time of its syncs, a server grants again after its disk has room.
 const ROOM_IS_FOUND_MS: u64 = 1_500;
@@ -43,38 +44,23 @@ pub(crate) struct Restarts {
     /// Boot time of the machine; the server's own clock starts there at 0.
     booted_ms: u64,
     /// Records handed to the log before this time are durable.
-    durable_ms: u64,
+    pub(super) durable_ms: u64,
     /// History of `durable_ms`: records handed to the log before the first instant were durable at the second one, in
     /// microseconds of the run.
-    durable_since: Vec<(u64, u64)>,
+    pub(super) durable_since: Vec<(u64, u64)>,
     /// Records handed to the log after this time are not durable. `None` right after a start.
-    undurable_from_ms: Option<u64>,
+    pub(super) undurable_from_ms: Option<u64>,
     /// Times at which syncs ended.
-    synced_ms: BTreeSet<u64>,
+    pub(super) synced_ms: BTreeSet<u64>,
     /// The end that no start has followed yet.
     end: Option<End>,
     /// Time at which the log of the running server failed.
-    log_failed_ms: Option<u64>,
+    pub(super) log_failed_ms: Option<u64>,
     /// Time until which the disk was full; `u64::MAX` while it is full, `None` if it never was.
-    full_until_ms: Option<u64>,
+    pub(super) full_until_ms: Option<u64>,
     /// Total duration of the syncs since `full_until_ms` changed.
-    sync_ms: u64,
-    losses: Losses,
-}
-
-/// Records that are lost because an operator accepted damage.
-#[derive(Debug, Default)]
-struct Losses {
-    /// Whether any records were lost. From then on, the fences of a key may have gaps.
-    has_happened: bool,
-    /// Whether no server has completed the wait since records were lost.
-    is_pending: bool,
-    /// Longest lease of a hold that may be lost, in milliseconds.
-    longest_ms: u64,
-    /// Earliest time of the next new grant.
-    grants_from_ms: u64,
-    /// Latest time from which the server must grant again.
-    granted_by_ms: u64,
+    pub(super) sync_ms: u64,
+    pub(super) losses: Losses,
 }
 
 /// An end of the server, with the state that it surely had.
@@ -119,178 +105,6 @@ impl Restarts {
 }
 
 impl Auditor {
-    /// Records that everything handed to the log before `before_ms` is durable.
-    pub(crate) fn note_durable(&mut self, before_ms: u64, now_us: u64) {
-        self.restarts.durable_ms = before_ms;
-        if self.restarts.durable_since.last().is_none_or(|(last_ms, _)| *last_ms < before_ms) {
-            self.restarts.durable_since.push((before_ms, now_us));
-        }
-    }
-
-    /// Records that nothing handed to the log after this time is durable.
-    pub(crate) fn note_nothing_durable_since(&mut self, at_ms: u64) {
-        self.restarts.undurable_from_ms = Some(at_ms);
-    }
-
-    /// Rule `durable`: a response that promises durability follows the sync of its record. The record was
-    /// handed to the log when the request had arrived, or later.
-    pub(super) fn judge_durable(&mut self, request: usize, response: &Response<'_>) {
-        if let (Operation::Status { id }, Response::Status(status)) =
-            (self.requests[request].operation, response)
-            && let Some(left_ms) = self.lengthened_ms(id, status)
-        {
-            return self.judge_durable_since(request, left_ms);
-        }
-        if self.settings.log().is_none() || !self.is_said_when_durable(request, response) {
-            return;
-        }
-        let asked = &self.requests[request];
-        let arrived_ms = asked.arrived_ms.filter(|_| asked.sent_count == 1).unwrap_or(asked.first_sent_ms);
-        self.judge_durable_since(request, arrived_ms);
-    }
-
-    /// Rule `durable`: the record is durable; it was handed to the log at `left_ms` or later.
-    pub(super) fn judge_durable_since(&mut self, request: usize, left_ms: u64) {
-        let Some(undurable_from_ms) = self.restarts.undurable_from_ms else { return };
-        if self.settings.log().is_some() && left_ms > undurable_from_ms {
-            let asked = &self.requests[request];
-            let (lane, number, operation) = (asked.lane, asked.number, asked.operation);
-            self.accuse("durable", || {
-                format!(
-                    "lane {lane}, request {number}: the response depends on a record handed to the log at {left_ms} ms or later, but nothing from after {undurable_from_ms} ms is durable: {operation:?}"
-                )
-            });
-        }
-    }
-
-    /// Returns when the only unanswered extend of a durable hold arrived, if `status` shows the longer lease
-    /// that this extend set.
-    fn lengthened_ms(&self, id: LockId, status: &StatusAnswer<'_>) -> Option<u64> {
-        let hold = self.holds.get(&id).filter(|hold| hold.session.is_none() && !hold.lease_is_open)?;
-        // Of two responses with the same millisecond, it is unknown which is newer.
-        let is_newest = hold.lease_stamp_ms < status.stamp_ms;
-        let end_ms = status.stamp_ms + u64::from(status.remaining_ms);
-        let is_local = self.keys.get(&hold.key).is_some_and(|key| key.is_local(hold.fence));
-        let [(extend, ..)] = hold.may_move[..] else { return None };
-        let extend = &self.requests[extend];
-        // After its lease a hold is still shown, with no time left, until the server decides its end.
-        let is_open = status.remaining_ms > 0 && status.remaining_ms < u32::MAX;
-        let is_longer = is_local && is_newest && is_open && end_ms > hold.lease_end_ms.max(hold.late_ms);
-        extend.arrived_ms.filter(|_| is_longer && extend.sent_count == 1)
-    }
-
-    /// Returns whether the request surely caused a record that the response depends on.
-    fn is_said_when_durable(&self, request: usize, response: &Response<'_>) -> bool {
-        let is_local = |id: LockId| {
-            let hold = self.holds.get(&id);
-            hold.is_some_and(|hold| self.keys.get(&hold.key).is_some_and(|key| key.is_local(hold.fence)))
-        };
-        match (self.requests[request].operation, response) {
-            (Operation::Acquire(acquire), Response::Granted(granted)) => {
-                !granted.repeated && self.is_claim_durable(request, &acquire)
-            }
-            (Operation::Acquire(acquire), Response::GrantedKeys(granted)) => {
-                !granted.repeated && self.is_claim_durable(request, &acquire)
-            }
-            (Operation::Extend { id, .. }, Response::Extended(extended)) => {
-                let end_ms = extended.stamp_ms + u64::from(extended.remaining_ms);
-                // Of two responses with the same millisecond, it is unknown which is newer.
-                let is_known = |hold: &Hold| !hold.lease_is_open && hold.may_move.len() < 2;
-                let is_longer = |hold: &Hold| is_known(hold) && hold.lease_end_ms.max(hold.late_ms) < end_ms;
-                is_local(id) && self.holds.get(&id).is_some_and(is_longer)
-            }
-            (Operation::ForceRelease { id }, Response::ForceReleased(released)) => {
-                is_local(id) && !released.was_waiting
-            }
-            (Operation::SetCapacity { .. }, Response::CapacitySet(_)) => true,
-            (Operation::Register(registering), Response::Registered(_)) => !registering.heartbeat,
-            _ => false,
-        }
-    }
-
-    /// Returns whether the claim of this acquire is surely written to the log. An acquire may find an earlier
-    /// claim by its request id; that claim keeps its own scope.
-    fn is_claim_durable(&self, request: usize, acquire: &Acquire) -> bool {
-        let is_durable = |other: usize| matches!(self.requests[other].operation, Operation::Acquire(other) if other.scope.is_durable());
-        acquire.scope.is_durable()
-            && (acquire.request_id.is_none() || self.same_requests(request, acquire).all(is_durable))
-    }
-
-    /// Records the end of a sync.
-    pub(crate) fn note_synced(&mut self, now_ms: u64) {
-        self.restarts.synced_ms.insert(now_ms);
-    }
-
-    /// Records the duration of a sync. The log does nothing else meanwhile.
-    pub(crate) fn note_sync_time(&mut self, took_ms: u64) {
-        self.restarts.sync_ms += took_ms;
-    }
-
-    /// Records that the log of the server failed. All requests that wait for it get the response that their
-    /// outcome is unknown.
-    pub(crate) fn note_log_failed(&mut self, now_ms: u64) {
-        self.restarts.log_failed_ms.get_or_insert(now_ms);
-    }
-
-    /// Records that the disk becomes full, or has room again.
-    pub(crate) fn note_disk_full(&mut self, now_ms: u64, is_full: bool) {
-        self.restarts.full_until_ms = Some(if is_full { u64::MAX } else { now_ms });
-        self.restarts.sync_ms = 0;
-    }
-
-    /// Rule `losses`: a server that starts after a loss of records refuses grants for the longest lease that
-    /// may be lost.
-    pub(crate) fn note_losses(&mut self, now_ms: u64, wait_ms: Option<u64>) {
-        let Losses { is_pending, longest_ms, .. } = self.restarts.losses;
-        if is_pending && wait_ms.is_none_or(|wait_ms| wait_ms < longest_ms) {
-            self.accuse("losses", || {
-                format!(
-                    "the server starts after a loss of records and refuses grants for {wait_ms:?} ms, but a lost hold may have a lease of {longest_ms} ms"
-                )
-            });
-        }
-        self.restarts.losses.grants_from_ms = if is_pending { now_ms + longest_ms } else { 0 };
-        self.restarts.losses.granted_by_ms = now_ms + wait_ms.unwrap_or(0);
-    }
-
-    /// Records that some log records are lost. Any hold may be among them.
-    fn lose_records(&mut self) {
-        let is_local = |id: &LockId, hold: &Hold| {
-            let grant = self.keys.get(&hold.key).and_then(|key| key.get(hold.fence));
-            grant.is_some_and(|grant| grant.id == *id && grant.scope.is_durable())
-        };
-        let leases = self.holds.iter().filter(|(id, hold)| hold.over_ms.is_none() && is_local(id, hold));
-        let longest_ms = leases.map(|(_, hold)| self.promised_lease_ms(hold)).max().unwrap_or(0);
-        self.restarts.losses.is_pending = true;
-        self.restarts.losses.longest_ms = self.restarts.losses.longest_ms.max(longest_ms);
-        // The record of an end may be lost too.
-        self.restarts.durable_ms = 0;
-        self.pools.forget_sets();
-        self.operators.doubt_thaws();
-        self.restarts.losses.has_happened = true;
-    }
-
-    /// Returns the lease in the last response about a hold, or the lease of its session; 0 without a lease.
-    fn promised_lease_ms(&self, hold: &Hold) -> u64 {
-        match hold.session {
-            Some(session) => self.lease_ms_of_session(Some(session)).into(),
-            None if hold.lease_ms == u32::MAX => 0,
-            None => hold.lease_ms.into(),
-        }
-    }
-
-    /// Rule `losses`: no new grant is made until every hold that may be lost has expired.
-    pub(super) fn judge_granted_after_losses(&mut self, id: LockId, stamp_ms: u64) {
-        let grants_from_ms = self.restarts.losses.grants_from_ms;
-        if stamp_ms < grants_from_ms {
-            self.accuse("losses", || {
-                format!(
-                    "{id} was granted at {stamp_ms} ms, but lost holds may last until {grants_from_ms} ms"
-                )
-            });
-        }
-    }
-
     /// Returns whether a server may still refuse grants because records were lost.
     pub(super) fn may_recover(&self, now_ms: u64) -> bool {
         now_ms <= self.latest_ms(self.restarts.losses.granted_by_ms)
@@ -396,7 +210,7 @@ impl Auditor {
         if !is_durable {
             hold.may_end_ms = hold.may_end_ms.min(now_ms);
             hold.others_may_end = true;
-            self.sure.doubt(id);
+            self.reliances.doubt(id);
         }
         // The record that moved the hold to its current request may be lost.
         hold.may_have_moved |= ending == Ending::Damage && (hold.settled_ms > 0 || hold.was_repeated);
@@ -517,7 +331,7 @@ impl Auditor {
         self.restarts.booted_ms = booted_ms;
         let Some(end) = self.restarts.end.take() else { return };
         if end.ending != Ending::Clean {
-            self.heard.forget_ends();
+            self.readers.forget_ends();
         }
         for (id, hold) in &mut self.holds {
             let full = |lease_ms: u32| now_ms + u64::from(lease_ms);
@@ -564,7 +378,7 @@ impl Auditor {
         asked.is_granted = false;
         asked.is_cancelled = false;
         match operation {
-            Operation::Register(registering) => self.note_registering_anew(registering),
+            Operation::Register(registration) => self.note_registering_anew(registration),
             Operation::Unregister { key } => self.note_unregistering_anew(request, *key),
             Operation::SetCapacity { .. } => self.pools.note_set_anew(request),
             Operation::Extend { own: true, id, .. } if self.is_of_another_client(request, *id) => {}
@@ -573,9 +387,9 @@ impl Auditor {
                 self.note_may_move(request, *id, *lease_ms, self.requests[request].sent_ms);
             }
             // A request that was sent while no server ran is already recorded.
-            Operation::Take(taking) if !self.is_taking_noted(request, taking) => {
+            Operation::Take(withdrawal) if !self.is_withdrawal_noted(request, withdrawal) => {
                 let sent_ms = self.requests[request].sent_ms;
-                self.note_taking(request, taking, sent_ms);
+                self.note_withdrawal(request, withdrawal, sent_ms);
             }
             _ => {}
         }

@@ -4,8 +4,8 @@
 use super::Auditor;
 use super::policies::{Policies, Times};
 use super::restarts::Ending;
-use crate::identities::{CLOSED_NAMESPACE, Right, UNUSED_KEY, Who, has, has_somewhere};
-use crate::tenants::{SHARED_OWNER, Tenancy};
+use crate::identities::{CLOSED_NAMESPACE, Right, TenantIdentity, UNUSED_KEY, has, has_somewhere};
+use crate::tenant_request::{SHARED_OWNER, TenantRequest};
 use std::collections::BTreeMap;
 use waymaker_protocol::{
     ErrorAnswer, ErrorCode, ErrorDetail, Granted, LockId, Response, SessionId, SessionRequest,
@@ -20,7 +20,7 @@ pub(super) struct Tenancies {
     pub(super) policies: Policies,
     holds: BTreeMap<LockId, TenantHold>,
     /// Sessions, each with the identity that began it and the number of earlier ends of the server.
-    sessions: BTreeMap<SessionId, (Who, u32)>,
+    sessions: BTreeMap<SessionId, (TenantIdentity, u32)>,
     /// Number of ends of the server.
     end_count: u32,
     /// Highest fence of a grant.
@@ -31,7 +31,7 @@ pub(super) struct Tenancies {
 #[derive(Debug)]
 struct TenantHold {
     /// The identity that has the claim; `None` if another identity took over its request id.
-    who: Option<Who>,
+    who: Option<TenantIdentity>,
     key: &'static [u8],
     is_durable: bool,
     /// Number of ends of the server before the grant.
@@ -39,7 +39,7 @@ struct TenantHold {
     /// Time until which the hold surely exists; 0 if a client may have ended it.
     until_ms: u64,
     /// Identities whose requests about the hold were not allowed when they were sent.
-    tried_by: Vec<Who>,
+    tried_by: Vec<TenantIdentity>,
 }
 
 impl Tenancies {
@@ -60,7 +60,7 @@ impl Tenancies {
     }
 
     /// Records that a client may have ended a hold, or has asked for it in vain.
-    fn note_touched(&mut self, id: LockId, who: Who, may: bool, until_ms: u64) {
+    fn note_touched(&mut self, id: LockId, who: TenantIdentity, may: bool, until_ms: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if may {
             hold.until_ms = hold.until_ms.min(until_ms);
@@ -76,7 +76,7 @@ impl Auditor {
         self.tenancies.policies.note(now_ms, policy);
         // A request that was not allowed when it was sent may be served now.
         for hold in self.tenancies.holds.values_mut() {
-            let gains = |who: &Who| {
+            let gains = |who: &TenantIdentity| {
                 [Right::ReleaseOthers, Right::ForceRelease]
                     .into_iter()
                     .any(|right| has(policy, *who, right, hold.key))
@@ -88,14 +88,14 @@ impl Auditor {
     }
 
     /// Records a request that a tenant sends, because the server may serve it from now on.
-    pub(crate) fn note_tenant_sends(&mut self, who: Who, request: &Tenancy, times: Times) {
+    pub(crate) fn note_tenant_sends(&mut self, who: TenantIdentity, request: &TenantRequest, times: Times) {
         let (id, right) = match request {
-            Tenancy::Release { id } | Tenancy::Extend { id, .. } => (*id, Right::ReleaseOthers),
-            Tenancy::ForceRelease { id } => (*id, Right::ForceRelease),
+            TenantRequest::Release { id } | TenantRequest::Extend { id, .. } => (*id, Right::ReleaseOthers),
+            TenantRequest::ForceRelease { id } => (*id, Right::ForceRelease),
             _ => return,
         };
         let until_ms = match request {
-            Tenancy::Extend { lease_ms, .. } => times.sent_ms + u64::from(*lease_ms),
+            TenantRequest::Extend { lease_ms, .. } => times.sent_ms + u64::from(*lease_ms),
             _ => 0,
         };
         let Some(hold) = self.tenancies.holds.get(&id) else { return };
@@ -108,8 +108,8 @@ impl Auditor {
     /// Judges the response to a request of a tenant.
     pub(crate) fn judge_tenant(
         &mut self,
-        who: Who,
-        request: &Tenancy,
+        who: TenantIdentity,
+        request: &TenantRequest,
         times: Times,
         response: &Response<'_>,
     ) {
@@ -117,24 +117,24 @@ impl Auditor {
         let is_refused =
             matches!(response, Response::Error(ErrorAnswer { code: ErrorCode::Unauthorized, .. }));
         match (request, response) {
-            (Tenancy::Hello { session, is_closed }, _) => {
+            (TenantRequest::Hello { session, is_closed }, _) => {
                 self.judge_tenant_hello(who, (*session, *is_closed), response);
             }
-            (Tenancy::Acquire { key, shared, .. }, _) => {
+            (TenantRequest::Acquire { key, shared, .. }, _) => {
                 let right = if *shared { Right::AcquireShared } else { Right::Acquire };
                 let is_granted = matches!(response, Response::Granted(_));
                 self.judge_right(who, request, (right, Some(key)), times, (is_granted, is_refused));
                 self.judge_tenant_acquire(who, request, times, response);
             }
-            (Tenancy::Release { id } | Tenancy::Extend { id, .. }, _) => {
+            (TenantRequest::Release { id } | TenantRequest::Extend { id, .. }, _) => {
                 let is_done = matches!(response, Response::Released(_) | Response::Extended(_));
                 self.judge_about(who, *id, Right::ReleaseOthers, times, (is_done, response));
             }
-            (Tenancy::Status { id }, _) => {
+            (TenantRequest::Status { id }, _) => {
                 let is_done = matches!(response, Response::Status(_));
                 self.judge_about(who, *id, Right::Inspect, times, (is_done, response));
             }
-            (Tenancy::ForceRelease { id }, _) => {
+            (TenantRequest::ForceRelease { id }, _) => {
                 let is_done = matches!(response, Response::ForceReleased(_));
                 self.judge_right(who, request, (Right::ForceRelease, None), times, (is_done, is_refused));
                 let key = self.tenancies.holds.get(id).map(|hold| hold.key);
@@ -142,43 +142,43 @@ impl Auditor {
                     self.judge_right(who, request, (Right::ForceRelease, Some(key)), times, (true, false));
                 }
             }
-            (Tenancy::Inspect { key }, _) => {
+            (TenantRequest::Inspect { key }, _) => {
                 let is_done = matches!(response, Response::Inspected(_));
                 self.judge_right(who, request, (Right::Inspect, Some(key)), times, (is_done, is_refused));
                 self.judge_unused(key, response);
             }
-            (Tenancy::Verify { key }, _) => {
+            (TenantRequest::Verify { key }, _) => {
                 let is_done = matches!(response, Response::Verified(_));
                 self.judge_right(who, request, (Right::Inspect, Some(key)), times, (is_done, is_refused));
             }
-            (Tenancy::List, _) => {
+            (TenantRequest::List, _) => {
                 let is_done = matches!(response, Response::Listed(_));
                 self.judge_right(who, request, (Right::List, None), times, (is_done, is_refused));
             }
-            (Tenancy::Freeze, _) => {
+            (TenantRequest::Freeze, _) => {
                 let is_done = matches!(response, Response::Frozen(_));
                 self.judge_right(who, request, (Right::Freeze, Some(b"")), times, (is_done, is_refused));
             }
-            (Tenancy::RemoveNamespace, _) => {
+            (TenantRequest::RemoveNamespace, _) => {
                 let is_done = matches!(response, Response::NamespaceRemoved(_));
                 self.judge_right(who, request, (Right::Admin, None), times, (is_done, is_refused));
             }
-            (Tenancy::Namespaces, Response::NamespacesListed(listed)) => {
+            (TenantRequest::Namespaces, Response::NamespacesListed(listed)) => {
                 if listed.namespaces.iter().any(|one| one.name == CLOSED_NAMESPACE) {
                     self.accuse("refused", || {
                         "a namespace exists in which every connection was refused".to_owned()
                     });
                 }
             }
-            (Tenancy::Namespaces | Tenancy::Goodbye, _) => {}
+            (TenantRequest::Namespaces | TenantRequest::Goodbye, _) => {}
         }
     }
 
     /// Rule `rights`: a request succeeds only with the right that it needs, and is not refused with it.
     fn judge_right(
         &mut self,
-        who: Who,
-        request: &Tenancy,
+        who: TenantIdentity,
+        request: &TenantRequest,
         (right, key): (Right, Option<&[u8]>),
         times: Times,
         (is_done, is_refused): (bool, bool),
@@ -204,11 +204,11 @@ impl Auditor {
     /// identity that began a session resumes or joins it, also after a restart.
     fn judge_tenant_hello(
         &mut self,
-        who: Who,
+        who: TenantIdentity,
         (session, is_closed): (SessionRequest, bool),
         response: &Response<'_>,
     ) {
-        let may = who != Who::Stranger && (!is_closed || who == Who::Operator);
+        let may = who != TenantIdentity::Stranger && (!is_closed || who == TenantIdentity::Operator);
         match response {
             Response::Welcome(welcome) => {
                 if !may {
@@ -252,7 +252,7 @@ impl Auditor {
     /// after restarts and after requests that were refused.
     fn judge_about(
         &mut self,
-        who: Who,
+        who: TenantIdentity,
         id: LockId,
         right: Right,
         times: Times,
@@ -290,8 +290,16 @@ impl Auditor {
 
     /// Judges the response to an acquire of a tenant. Rules `rights` and `identity`: a request id finds no
     /// claim of another identity. Rule `quota`: an identity has no more holds than its quota allows.
-    fn judge_tenant_acquire(&mut self, who: Who, request: &Tenancy, times: Times, response: &Response<'_>) {
-        let Tenancy::Acquire { key, is_durable, is_on_session, is_named, .. } = *request else { return };
+    fn judge_tenant_acquire(
+        &mut self,
+        who: TenantIdentity,
+        request: &TenantRequest,
+        times: Times,
+        response: &Response<'_>,
+    ) {
+        let TenantRequest::Acquire { key, is_durable, is_on_session, is_named, .. } = *request else {
+            return;
+        };
         let Times { sent_ms, now_ms, .. } = times;
         if let Response::Error(ErrorAnswer { detail: ErrorDetail::Contention(contention), .. }) = response {
             let may_see = |policy: &usize| has(*policy, who, Right::Inspect, key);
@@ -325,7 +333,8 @@ impl Auditor {
         let count = earlier.count() as u64 + 1;
         let hold = TenantHold { who: Some(who), key, is_durable, end_count, until_ms, tried_by: Vec::new() };
         self.tenancies.holds.insert(id, hold);
-        let Some(identities) = self.settings.identities.filter(|_| Who::LIMITED.contains(&who)) else {
+        let Some(identities) = self.settings.identities.filter(|_| TenantIdentity::LIMITED.contains(&who))
+        else {
             return;
         };
         // Workers that serve the same identity at the same instant exceed its quota by one request each.
@@ -355,7 +364,7 @@ impl Auditor {
     }
 
     /// Rule `quota`, as the accounts of the server count: `used` of a resource of an identity, with its quota.
-    pub(crate) fn judge_used(&mut self, who: Who, resource: &str, used: u64, max: u64) {
+    pub(crate) fn judge_used(&mut self, who: TenantIdentity, resource: &str, used: u64, max: u64) {
         // Claims of an earlier server are counted when their session comes back.
         let starts = if self.settings.log().is_some() { u64::from(self.tenancies.end_count) + 1 } else { 1 };
         let max = (max + self.worker_count_max()) * starts;
@@ -385,12 +394,12 @@ mod tests {
         Response::Error(ErrorAnswer { code, detail: ErrorDetail::Contention(Contention::default()) })
     }
 
-    fn acquire(key: &'static [u8]) -> Tenancy {
-        Tenancy::Acquire { key, shared: false, is_durable: true, is_on_session: false, is_named: false }
+    fn acquire(key: &'static [u8]) -> TenantRequest {
+        TenantRequest::Acquire { key, shared: false, is_durable: true, is_on_session: false, is_named: false }
     }
 
     /// Judges a response, with HELLO, request and response at the same time.
-    fn judge(auditor: &mut Auditor, who: Who, request: &Tenancy, response: &Response<'_>) {
+    fn judge(auditor: &mut Auditor, who: TenantIdentity, request: &TenantRequest, response: &Response<'_>) {
         let now_ms = auditor.settings.start_ms + 1_000;
         let times = Times { opened_ms: now_ms, welcomed_ms: now_ms, sent_ms: now_ms, now_ms };
         auditor.note_tenant_sends(who, request, times);
@@ -400,7 +409,7 @@ mod tests {
     /// Returns the auditor of a run in which a durable hold of 700 ms was granted to Alice.
     fn held(key: &'static [u8]) -> Auditor {
         let mut auditor = logged();
-        judge(&mut auditor, Who::Alice, &acquire(key), &Response::Granted(granted(ID, 1_000)));
+        judge(&mut auditor, TenantIdentity::Alice, &acquire(key), &Response::Granted(granted(ID, 1_000)));
         assert_eq!(rule(&auditor), None);
         auditor
     }
@@ -411,35 +420,38 @@ mod tests {
 
     #[test]
     fn no_request_is_served_without_its_right_or_refused_with_it() {
-        let judged = |who, request: Tenancy, response: Response<'_>| {
+        let judged = |who, request: TenantRequest, response: Response<'_>| {
             let mut auditor = logged();
             judge(&mut auditor, who, &request, &response);
             rule(&auditor)
         };
         let hold = Response::Granted(granted(ID, 1_000));
-        assert_eq!(judged(Who::Bob, acquire(b"a/1"), hold), Some("rights"));
+        assert_eq!(judged(TenantIdentity::Bob, acquire(b"a/1"), hold), Some("rights"));
         let hold = Response::Granted(granted(ID, 1_000));
-        assert_eq!(judged(Who::Bob, acquire(b"b/1"), hold), None);
-        assert_eq!(judged(Who::Bob, acquire(b"a/1"), refused(ErrorCode::Unauthorized)), None);
-        assert_eq!(judged(Who::Bob, acquire(b"b/1"), refused(ErrorCode::Unauthorized)), Some("rights"));
-        let hello = |is_closed| Tenancy::Hello { session: SessionRequest::None, is_closed };
+        assert_eq!(judged(TenantIdentity::Bob, acquire(b"b/1"), hold), None);
+        assert_eq!(judged(TenantIdentity::Bob, acquire(b"a/1"), refused(ErrorCode::Unauthorized)), None);
+        assert_eq!(
+            judged(TenantIdentity::Bob, acquire(b"b/1"), refused(ErrorCode::Unauthorized)),
+            Some("rights")
+        );
+        let hello = |is_closed| TenantRequest::Hello { session: SessionRequest::None, is_closed };
         let welcome = || Response::Welcome(Welcome::default());
-        assert_eq!(judged(Who::Bob, hello(true), welcome()), Some("rights"));
-        assert_eq!(judged(Who::Stranger, hello(false), welcome()), Some("rights"));
-        assert_eq!(judged(Who::Bob, hello(false), welcome()), None);
+        assert_eq!(judged(TenantIdentity::Bob, hello(true), welcome()), Some("rights"));
+        assert_eq!(judged(TenantIdentity::Stranger, hello(false), welcome()), Some("rights"));
+        assert_eq!(judged(TenantIdentity::Bob, hello(false), welcome()), None);
     }
 
     #[test]
     fn only_the_identity_of_a_hold_releases_it_also_after_a_restart() {
-        let release = Tenancy::Release { id: id() };
+        let release = TenantRequest::Release { id: id() };
         for (ending, broken) in [(None, "rights"), (Some(Ending::Crash), "identity")] {
             let mut auditor = held(b"s/1");
             ending.into_iter().for_each(|ending| auditor.tenancies.note_end(ending));
-            judge(&mut auditor, Who::Operator, &release, &released());
+            judge(&mut auditor, TenantIdentity::Operator, &release, &released());
             assert_eq!(rule(&auditor), None);
-            judge(&mut auditor, Who::Bob, &release, &refused(ErrorCode::NotFound));
+            judge(&mut auditor, TenantIdentity::Bob, &release, &refused(ErrorCode::NotFound));
             assert_eq!(rule(&auditor), None);
-            judge(&mut auditor, Who::Bob, &release, &released());
+            judge(&mut auditor, TenantIdentity::Bob, &release, &released());
             assert_eq!(rule(&auditor), Some(broken));
         }
     }
@@ -450,29 +462,54 @@ mod tests {
             let mut auditor = held(b"s/1");
             ending.into_iter().for_each(|ending| auditor.tenancies.note_end(ending));
             if is_tried {
-                judge(&mut auditor, Who::Bob, &Tenancy::Release { id: id() }, &refused(ErrorCode::NotFound));
+                judge(
+                    &mut auditor,
+                    TenantIdentity::Bob,
+                    &TenantRequest::Release { id: id() },
+                    &refused(ErrorCode::NotFound),
+                );
             }
-            judge(&mut auditor, Who::Alice, &Tenancy::Status { id: id() }, &refused(ErrorCode::NotFound));
+            judge(
+                &mut auditor,
+                TenantIdentity::Alice,
+                &TenantRequest::Status { id: id() },
+                &refused(ErrorCode::NotFound),
+            );
             rule(&auditor)
         };
         assert_eq!(found(Some(Ending::Crash), false), Some("identity"));
         assert_eq!(found(Some(Ending::Damage), false), None);
         assert_eq!(found(None, true), Some("refused"));
         let mut auditor = held(b"s/1");
-        judge(&mut auditor, Who::Alice, &Tenancy::Release { id: id() }, &released());
-        judge(&mut auditor, Who::Alice, &Tenancy::Status { id: id() }, &refused(ErrorCode::NotFound));
+        judge(&mut auditor, TenantIdentity::Alice, &TenantRequest::Release { id: id() }, &released());
+        judge(
+            &mut auditor,
+            TenantIdentity::Alice,
+            &TenantRequest::Status { id: id() },
+            &refused(ErrorCode::NotFound),
+        );
         assert_eq!(rule(&auditor), None);
     }
 
     #[test]
     fn a_policy_that_gives_a_right_may_serve_an_earlier_request() {
         let mut auditor = held(b"s/1");
-        judge(&mut auditor, Who::Bob, &acquire(b"s/2"), &Response::Granted(granted(6, 1_000)));
+        judge(&mut auditor, TenantIdentity::Bob, &acquire(b"s/2"), &Response::Granted(granted(6, 1_000)));
         let other = granted(6, 1_000).id;
-        judge(&mut auditor, Who::Alice, &Tenancy::Release { id: other }, &refused(ErrorCode::NotFound));
+        judge(
+            &mut auditor,
+            TenantIdentity::Alice,
+            &TenantRequest::Release { id: other },
+            &refused(ErrorCode::NotFound),
+        );
         let now_ms = auditor.settings.start_ms + 1_000;
         auditor.note_policy(now_ms, 2);
-        judge(&mut auditor, Who::Bob, &Tenancy::Status { id: other }, &refused(ErrorCode::NotFound));
+        judge(
+            &mut auditor,
+            TenantIdentity::Bob,
+            &TenantRequest::Status { id: other },
+            &refused(ErrorCode::NotFound),
+        );
         assert_eq!(rule(&auditor), None);
     }
 
@@ -480,48 +517,68 @@ mod tests {
     fn a_session_belongs_to_the_identity_that_began_it() {
         let welcome =
             || Response::Welcome(Welcome { session_id: SessionId::default(), ..Welcome::default() });
-        let hello = |session| Tenancy::Hello { session, is_closed: false };
+        let hello = |session| TenantRequest::Hello { session, is_closed: false };
         let began = |who, ending: Option<Ending>| {
             let mut auditor = logged();
-            judge(&mut auditor, Who::Alice, &hello(SessionRequest::New { lease_ms: 1 }), &welcome());
+            judge(
+                &mut auditor,
+                TenantIdentity::Alice,
+                &hello(SessionRequest::New { lease_ms: 1 }),
+                &welcome(),
+            );
             ending.into_iter().for_each(|ending| auditor.tenancies.note_end(ending));
             judge(&mut auditor, who, &hello(SessionRequest::Join { id: SessionId::default() }), &welcome());
             rule(&auditor)
         };
-        assert_eq!(began(Who::Alice, Some(Ending::Crash)), None);
-        assert_eq!(began(Who::Operator, None), Some("rights"));
-        assert_eq!(began(Who::Bob, Some(Ending::Crash)), Some("identity"));
+        assert_eq!(began(TenantIdentity::Alice, Some(Ending::Crash)), None);
+        assert_eq!(began(TenantIdentity::Operator, None), Some("rights"));
+        assert_eq!(began(TenantIdentity::Bob, Some(Ending::Crash)), Some("identity"));
     }
 
     #[test]
     fn refused_requests_leave_neither_claims_nor_namespaces() {
         let mut auditor = logged();
         let seen = |holder_count| Response::Inspected(Inspected { holder_count, ..Inspected::default() });
-        judge(&mut auditor, Who::Operator, &Tenancy::Inspect { key: UNUSED_KEY }, &seen(0));
-        judge(&mut auditor, Who::Operator, &Tenancy::Inspect { key: b"a/1" }, &seen(1));
+        judge(&mut auditor, TenantIdentity::Operator, &TenantRequest::Inspect { key: UNUSED_KEY }, &seen(0));
+        judge(&mut auditor, TenantIdentity::Operator, &TenantRequest::Inspect { key: b"a/1" }, &seen(1));
         assert_eq!(rule(&auditor), None);
-        judge(&mut auditor, Who::Operator, &Tenancy::Inspect { key: UNUSED_KEY }, &seen(1));
+        judge(&mut auditor, TenantIdentity::Operator, &TenantRequest::Inspect { key: UNUSED_KEY }, &seen(1));
         assert_eq!(rule(&auditor), Some("refused"));
         let listed = waymaker_protocol::ListedNamespace { name: CLOSED_NAMESPACE, ..Default::default() };
         let listed = NamespacesListed { next: 0, namespaces: vec![listed] };
         let mut auditor = logged();
-        judge(&mut auditor, Who::Operator, &Tenancy::Namespaces, &Response::NamespacesListed(listed));
+        judge(
+            &mut auditor,
+            TenantIdentity::Operator,
+            &TenantRequest::Namespaces,
+            &Response::NamespacesListed(listed),
+        );
         assert_eq!(rule(&auditor), Some("refused"));
     }
 
     #[test]
     fn an_identity_exceeds_its_quota_by_one_hold_for_each_worker() {
         let mut auditor = logged();
-        auditor.settings.identities = (0..100).find_map(|seed| Identities::new(seed, &auditor.settings));
+        auditor.settings.identities = (0..100).find_map(|seed| Identities::new(seed));
         // The number of workers stays the same.
         auditor.settings.durability = None;
         auditor.settings.worker_count = 2;
         let max = auditor.settings.identities.map_or(0, |identities| identities.quotas.claims) + 2;
         for fence in 1..=max {
-            judge(&mut auditor, Who::Alice, &acquire(b"a/1"), &Response::Granted(granted(fence, 1_000)));
+            judge(
+                &mut auditor,
+                TenantIdentity::Alice,
+                &acquire(b"a/1"),
+                &Response::Granted(granted(fence, 1_000)),
+            );
             assert_eq!(rule(&auditor), None);
         }
-        judge(&mut auditor, Who::Alice, &acquire(b"a/1"), &Response::Granted(granted(max + 1, 1_000)));
+        judge(
+            &mut auditor,
+            TenantIdentity::Alice,
+            &acquire(b"a/1"),
+            &Response::Granted(granted(max + 1, 1_000)),
+        );
         assert_eq!(rule(&auditor), Some("quota"));
     }
 }

@@ -5,8 +5,8 @@ use super::refusals::LEFT_COUNT_MIN;
 use super::scene::{ACQUIRE, asks, auditor, granted, id_of, rule, says, says_busy, says_granted, welcome};
 use super::{Auditor, Ending};
 use crate::form::{Form, Permits};
-use crate::mix::kind_of;
-use crate::operation::{Acquire, Key, Listing, Operation, Taking};
+use crate::key::{Key, kind_of};
+use crate::operation::{Acquire, Listing, Operation, Withdrawal};
 use waymaker_engine::Scope;
 use waymaker_protocol::{
     CapacitySet, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extended, Frozen, Granted, Listed, ListedPool,
@@ -135,10 +135,10 @@ fn an_acquire_of_an_ended_session_has_no_first_response() {
 /// A client sends a request for tokens while no server runs and repeats it after the start. Then another client takes tokens.
 fn tokens_across_a_restart(second_sent_ms: u64) -> Auditor {
     let mut auditor = auditor();
-    let bucket = (0..Key::MAX).find(|key| crate::mix::kind_of(*key) == NamespaceKind::Limit);
+    let bucket = (0..Key::MAX).find(|key| crate::key::kind_of(*key) == NamespaceKind::Limit);
     let bucket = bucket.expect("some keys are buckets");
     let burst = auditor.settings.rule_of(bucket).burst;
-    let take = |cost| Operation::Take(Taking { first: (bucket, cost), second: None, refund: false });
+    let take = |cost| Operation::Take(Withdrawal { first: (bucket, cost), second: None, refund: false });
     let rule = auditor.settings.rule_of(bucket);
     let reset_after_ns = rule.period_ns.div_ceil(u64::from(rule.rate)) * u64::from(burst);
     let allowed = Response::Throttled(Throttled { allowed: true, reset_after_ns, ..Throttled::default() });

@@ -2,7 +2,7 @@
 
 use super::duties::{Duty, Word};
 use super::holds::Hold;
-use super::{Asked, Auditor, Loss};
+use super::{Auditor, Loss, RequestRecord};
 use crate::operation::Operation;
 use std::collections::BTreeSet;
 use waymaker_protocol::{KeptAlive, LockId, SessionId, SessionRequest, StatusAnswer, Welcome};
@@ -357,7 +357,7 @@ impl Auditor {
 
     /// Returns the number of requests to join a session.
     pub(super) fn lane_count(&self, id: SessionId) -> usize {
-        let joins = |asked: &&Asked| match asked.operation {
+        let joins = |asked: &&RequestRecord| match asked.operation {
             Operation::Hello { session: SessionRequest::Join { id: joined }, .. } => joined == id,
             _ => false,
         };

@@ -2,8 +2,8 @@
 
 use super::Auditor;
 use crate::form::Form;
-use crate::mix::kind_of;
-use crate::operation::{Acquire, Key, Operation};
+use crate::key::{Key, kind_of};
+use crate::operation::{Acquire, Operation};
 use waymaker_engine::Limits;
 use waymaker_protocol::slot::slot_of_key;
 use waymaker_protocol::{ErrorAnswer, ErrorDetail, NamespaceKind};

@@ -3,8 +3,8 @@
 
 use super::Auditor;
 use super::buckets::BucketHistory;
-use crate::mix::Rule;
-use crate::operation::{Key, Taking};
+use crate::key::Key;
+use crate::operation::{Rule, Withdrawal};
 use waymaker_protocol::Throttled;
 
 /// Largest rounding error of a difference of two instants in milliseconds.
@@ -12,7 +12,7 @@ const CLOCK_NS: u64 = 2_000_000;
 
 /// Newest response about one bucket alone.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LastThrottled {
+pub(super) struct LastThrottle {
     request: usize,
     sent_ms: u64,
     said_ms: u64,
@@ -45,50 +45,59 @@ impl Auditor {
     pub(super) fn judge_tokens(
         &mut self,
         request: usize,
-        taking: &Taking,
+        withdrawal: &Withdrawal,
         throttled: &Throttled,
         now_ms: u64,
     ) {
         let agrees = |(bucket, cost): (Key, u32)| {
             // One part of a request for two buckets may be allowed while the other is not.
-            let is_whole = taking.second.is_none();
+            let is_whole = withdrawal.second.is_none();
             let rule = self.settings.rule_of(bucket);
             let itself = Throttled {
                 allowed: throttled.allowed || !is_whole && throttled.retry_after_ns == 0,
                 ..*throttled
             };
-            is_consistent(&rule, cost, taking.refund, &itself)
+            is_consistent(&rule, cost, withdrawal.refund, &itself)
         };
-        if !taking.parts().any(agrees) {
+        if !withdrawal.parts().any(agrees) {
             return self.accuse("tokens", || {
-                format!("{taking:?} got a response whose numbers do not agree with each other: {throttled:?}")
+                format!(
+                    "{withdrawal:?} got a response whose numbers do not agree with each other: {throttled:?}"
+                )
             });
         }
-        if taking.second.is_none() {
-            self.judge_missing_tokens(request, taking, throttled, now_ms);
+        if withdrawal.second.is_none() {
+            self.judge_missing_tokens(request, withdrawal, throttled, now_ms);
         }
     }
 
     /// Rule `tokens`: the missing tokens agree with the previous response, the time since then, and other requests.
-    fn judge_missing_tokens(&mut self, request: usize, taking: &Taking, throttled: &Throttled, now_ms: u64) {
-        let ((bucket, cost), sent_ms) = (taking.first, self.requests[request].first_sent_ms);
+    fn judge_missing_tokens(
+        &mut self,
+        request: usize,
+        withdrawal: &Withdrawal,
+        throttled: &Throttled,
+        now_ms: u64,
+    ) {
+        let ((bucket, cost), sent_ms) = (withdrawal.first, self.requests[request].first_sent_ms);
         let emission_ns = emission_ns(&self.settings.rule_of(bucket));
         let missing_ns = throttled.reset_after_ns;
-        let taken_ns = if throttled.allowed && !taking.refund { emission_ns * u64::from(cost) } else { 0 };
+        let taken_ns =
+            if throttled.allowed && !withdrawal.refund { emission_ns * u64::from(cost) } else { 0 };
         let Some(history) = self.buckets.get_mut(&bucket) else { return };
-        let newest = LastThrottled { request, sent_ms, said_ms: now_ms, missing_ns };
+        let newest = LastThrottle { request, sent_ms, said_ms: now_ms, missing_ns };
         let Some(last) = history.last.replace(newest).filter(|last| last.said_ms < sent_ms) else { return };
         let most_passed_ns = (now_ms - last.sent_ms) * 1_000_000 + CLOCK_NS;
         let least_passed_ns = ((sent_ms - last.said_ms) * 1_000_000).saturating_sub(CLOCK_NS);
         let between = |refund: bool| history.between(refund, (last.request, last.sent_ms), (request, now_ms));
         let (taken, refunded) = (between(false) * emission_ns, between(true) * emission_ns);
-        let own_back_ns = if taking.refund { emission_ns * u64::from(cost) } else { 0 };
+        let own_back_ns = if withdrawal.refund { emission_ns * u64::from(cost) } else { 0 };
         let least = last.missing_ns.saturating_sub(most_passed_ns + refunded + own_back_ns) + taken_ns;
         let most = last.missing_ns.saturating_sub(least_passed_ns) + taken + taken_ns;
         if !(least..=most).contains(&missing_ns) {
             self.accuse("tokens", || {
                 format!(
-                    "bucket {bucket}: {taking:?}, sent at {sent_ms} ms, got {throttled:?}; by {last:?}, `reset_after_ns` must be {least} to {most}"
+                    "bucket {bucket}: {withdrawal:?}, sent at {sent_ms} ms, got {throttled:?}; by {last:?}, `reset_after_ns` must be {least} to {most}"
                 )
             });
         }
@@ -99,7 +108,8 @@ impl BucketHistory {
     /// Returns the maximum number of tokens that other requests may have taken, or refunded, between two
     /// requests.
     fn between(&self, refund: bool, (first, from_ms): (usize, u64), (second, to_ms): (usize, u64)) -> u64 {
-        let others = self.takings().iter().filter(|taken| taken.request != first && taken.request != second);
+        let others =
+            self.withdrawals().iter().filter(|taken| taken.request != first && taken.request != second);
         others
             .filter(|taken| taken.refund == refund && taken.may_count(from_ms, to_ms))
             .map(|taken| taken.cost)

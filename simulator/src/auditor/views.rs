@@ -1,8 +1,8 @@
 //! Rules about the content of INSPECT, STATUS and VERIFY responses.
 
 use super::Auditor;
-use crate::mix::TREE;
-use crate::operation::{Key, Operation};
+use crate::key::{Key, TREE};
+use crate::operation::Operation;
 use waymaker_protocol::{Inspected, LockId, LockState, StatusAnswer, Verified};
 
 impl Auditor {

@@ -14,7 +14,7 @@ pub(crate) type Place = (usize, usize);
 /// Known state of all visited namespaces.
 #[derive(Debug, Default)]
 pub(crate) struct Visits {
-    told: BTreeMap<Place, ToldFences>,
+    fences: BTreeMap<Place, KnownFences>,
     holds: BTreeMap<LockId, VisitHold>,
     /// Namespaces that are frozen as a whole, each with the time from which this is known.
     frozen: BTreeMap<usize, u64>,
@@ -28,7 +28,7 @@ pub(crate) struct Visits {
 
 /// Highest fences of a key in responses, by scope.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ToldFences {
+pub(crate) struct KnownFences {
     /// Highest fence of any scope; forgotten when the server ends without a clean stop.
     ephemeral: u64,
     /// Highest durable fence; forgotten when the disk is lost.
@@ -60,7 +60,7 @@ impl Visits {
             self.frozen.clear();
         }
         self.end_count += 1;
-        for told in self.told.values_mut() {
+        for told in self.fences.values_mut() {
             if ending != Ending::Clean {
                 told.ephemeral = 0;
             }
@@ -73,9 +73,9 @@ impl Visits {
 
 impl Auditor {
     /// Returns the fences that the next grant of this key must exceed.
-    pub(crate) fn visited(&self, place: Place) -> ToldFences {
-        let told = self.visits.told.get(&place).copied().unwrap_or_default();
-        ToldFences { end_count: self.visits.end_count, ..told }
+    pub(crate) fn visited(&self, place: Place) -> KnownFences {
+        let told = self.visits.fences.get(&place).copied().unwrap_or_default();
+        KnownFences { end_count: self.visits.end_count, ..told }
     }
 
     /// Rule `visit`: a grant to a visitor has a fence above `before`, the fences of responses before its
@@ -84,7 +84,7 @@ impl Auditor {
         &mut self,
         place: Place,
         scope: Scope,
-        before: ToldFences,
+        before: KnownFences,
         granted: &Granted,
         (sent_ms, now_ms): (u64, u64),
     ) {
@@ -103,7 +103,7 @@ impl Auditor {
             });
         }
         let has_log = self.settings.log().is_some();
-        let told = self.visits.told.entry(place).or_default();
+        let told = self.visits.fences.entry(place).or_default();
         told.ephemeral = told.ephemeral.max(fence);
         if scope.is_durable() && has_log {
             told.local = told.local.max(fence);
@@ -190,7 +190,7 @@ mod tests {
     /// Returns the auditor of a server with a log that granted fence 5 to a visitor.
     fn visited(scope: Scope) -> Auditor {
         let mut auditor = logged();
-        auditor.judge_visit((1, 2), scope, ToldFences::default(), &granted(5, 1_000), (1_000, 1_001));
+        auditor.judge_visit((1, 2), scope, KnownFences::default(), &granted(5, 1_000), (1_000, 1_001));
         auditor
     }
 

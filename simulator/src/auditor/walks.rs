@@ -2,9 +2,9 @@
 
 use super::Auditor;
 use super::holds::Hold;
-use super::numbers::Shown;
-use crate::mix::{Mix, kind_of};
-use crate::operation::{EntryListing, Key, Listing, MADE_UP_REQUEST_ID, type_of};
+use super::numbers::ShownTimes;
+use crate::key::{self, Key, kind_of};
+use crate::operation::{Listing, MADE_UP_REQUEST_ID, RegistrationListing, type_of};
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{EntriesListed, Listed, ListedLock, LockId, NamespaceKind};
 
@@ -93,7 +93,7 @@ impl Auditor {
         self.judge_overdue(&ids, sent_ms);
         listed.locks.iter().for_each(|lock| self.judge_listed(lock));
         for lock in &listed.locks {
-            let shown = Shown { id: lock.id, age_ms: lock.held_ms, remaining_ms: lock.remaining_ms };
+            let shown = ShownTimes { id: lock.id, age_ms: lock.held_ms, remaining_ms: lock.remaining_ms };
             self.judge_hold_shown(shown, (sent_ms, now_ms), sent_ms);
         }
         walk.pages.insert(request, ids);
@@ -130,17 +130,17 @@ impl Auditor {
     pub(super) fn judge_entries(
         &mut self,
         request: usize,
-        listing: &EntryListing,
+        listing: &RegistrationListing,
         listed: &EntriesListed<'_>,
         now_ms: u64,
     ) {
         let client = self.lanes[self.requests[request].lane].client;
         let keys = self.settings.mix.named_keys();
         for entry in &listed.entries {
-            let is_key = |key: &&Key| kind_of(**key) == listing.kind && Mix::name_of(**key) == entry.key;
+            let is_key = |key: &&Key| kind_of(**key) == listing.kind && key::name_of(**key) == entry.key;
             let is_wanted = listing.like.is_none_or(|value| type_of(value) == entry.type_name);
             match keys.iter().find(is_key) {
-                Some(key) if is_wanted => self.judge_entry(request, *key, entry),
+                Some(key) if is_wanted => self.judge_registration(request, *key, entry),
                 _ => {
                     return self.accuse("view", || {
                         format!("{listing:?} lists an entry that it does not ask for: {entry:?}")
@@ -157,7 +157,7 @@ impl Auditor {
                 self.accuse("page", || format!("entry {id} must be in one page of the walk, but is in two"));
             }
             Ok(shown) if listed.next == 0 && listing.like.is_none() => {
-                let living = self.living_entries(listing.kind, since_ms, now_ms);
+                let living = self.living_registrations(listing.kind, since_ms, now_ms);
                 if let Some(id) = living.into_iter().find(|id| !shown.contains(id)) {
                     self.accuse("page", || {
                         format!(

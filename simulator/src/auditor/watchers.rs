@@ -2,7 +2,8 @@
 //! lasts until it is dropped.
 
 use super::Auditor;
-use crate::operation::{Key, Operation};
+use crate::key::Key;
+use crate::operation::Operation;
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_protocol::{ErrorCode, Event, Response};
 
@@ -10,14 +11,14 @@ use waymaker_protocol::{ErrorCode, Event, Response};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WatchNews {
     /// New state of the key.
-    State { number: u32, key: Option<Key>, state: WatchedState },
+    State { number: u32, key: Option<Key>, state: WatchState },
     /// The watch with this number is over.
     Over { number: u32 },
 }
 
 /// State of a watched key: whether it is held, its fence, and the newest holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WatchedState {
+pub(crate) struct WatchState {
     pub(crate) is_held: bool,
     pub(crate) fence: u64,
     /// Mode and owner of the newest holder; `None` if the watch began while the key was held.
@@ -28,7 +29,7 @@ impl WatchNews {
     /// Returns the news about a watched key in this response.
     pub(super) fn of(number: u32, operation: Option<Operation>, response: &Response<'_>) -> Option<Self> {
         let state = |key, is_held, fence, holder| {
-            Some(Self::State { number, key, state: WatchedState { is_held, fence, holder } })
+            Some(Self::State { number, key, state: WatchState { is_held, fence, holder } })
         };
         match (operation, response) {
             (Some(Operation::Watch { key }), Response::Watching(watching)) => {
@@ -49,12 +50,12 @@ impl WatchNews {
 
 /// Watches that the server has for one process, as far as the process knows.
 #[derive(Debug, Default)]
-pub(super) struct Watched {
-    /// Watched keys and their states, by lane and number.
-    states: BTreeMap<(usize, u32), (Key, WatchedState)>,
+pub(super) struct ProcessWatches {
+    /// ProcessWatches keys and their states, by lane and number.
+    states: BTreeMap<(usize, u32), (Key, WatchState)>,
 }
 
-impl Watched {
+impl ProcessWatches {
     pub(super) fn note(&mut self, lane: usize, news: WatchNews) {
         match news {
             WatchNews::State { number, key: Some(key), state } => {
@@ -77,7 +78,7 @@ impl Watched {
     }
 
     /// Returns the newest watch of a key.
-    fn newest(&self, lane: usize, key: Key) -> Option<&WatchedState> {
+    fn newest(&self, lane: usize, key: Key) -> Option<&WatchState> {
         let of_lane = self.states.range((lane, 0)..=(lane, u32::MAX)).rev();
         of_lane.map(|(_, (of, state))| (*of, state)).find(|(of, _)| *of == key).map(|(_, state)| state)
     }
@@ -90,7 +91,7 @@ impl Auditor {
         &mut self,
         process: usize,
         lane: usize,
-        shown: &BTreeMap<Key, Option<WatchedState>>,
+        shown: &BTreeMap<Key, Option<WatchState>>,
     ) {
         // A stopping server has no watches.
         if !self.has_room(process, lane) || self.is_stopping() || self.has_read_of_stop(process, lane) {
@@ -104,7 +105,7 @@ impl Auditor {
                 _ => {}
             }
         }
-        let Some(watched) = self.heard.watched_by(process) else { return };
+        let Some(watched) = self.readers.watched_by(process) else { return };
         let left = watched.states.iter().find(|((of, number), (key, _))| {
             *of == lane && !ended.contains(number) && !shown.contains_key(key)
         });
@@ -146,7 +147,7 @@ impl Auditor {
     }
 }
 
-impl WatchedState {
+impl WatchState {
     /// Returns whether a watch that shows this state knows everything in `read`.
     fn is_as_good_as(&self, read: &Self) -> bool {
         (self.is_held, self.fence) == (read.is_held, read.fence)
@@ -182,7 +183,7 @@ mod tests {
 
     fn shows(auditor: &mut Auditor, shown: &[(bool, u64)]) {
         let state = |(is_held, fence): &(bool, u64)| {
-            (KEY, Some(WatchedState { is_held: *is_held, fence: *fence, holder: None }))
+            (KEY, Some(WatchState { is_held: *is_held, fence: *fence, holder: None }))
         };
         auditor.judge_watches_of(PROCESS, LANE, &shown.iter().map(state).collect());
     }

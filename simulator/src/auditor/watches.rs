@@ -2,7 +2,8 @@
 
 use super::Auditor;
 use super::duties::{Duty, Word};
-use crate::operation::{Key, Operation};
+use crate::key::Key;
+use crate::operation::Operation;
 use std::collections::BTreeMap;
 use waymaker_protocol::{Event, Watching};
 

@@ -40,7 +40,7 @@ impl Anchor {
 
 /// A hold as its client sees it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct HoldView {
     /// Lease that renewals ask for.
     pub(super) lease_ms: u32,
     pub(super) is_session_lease: bool,
@@ -56,7 +56,7 @@ pub(super) struct Held {
     pub(super) renew_at_us: Option<u64>,
 }
 
-impl Held {
+impl HoldView {
     /// Returns the time until which the client may rely on the hold.
     pub(super) fn deadline_us(&self, session_deadline_us: u64) -> u64 {
         if self.is_session_lease { session_deadline_us } else { self.own_deadline_us }

@@ -2,8 +2,9 @@
 //! late.
 
 use super::{Client, remember};
+use crate::event::Event;
 use crate::operation::Operation;
-use crate::world::{Event, World};
+use crate::world::World;
 use waymaker_protocol::LockId;
 
 /// Longest time between the renewal and the end of the lease.
@@ -57,7 +58,7 @@ impl Client {
         let ids = self.brinks.iter().copied();
         let ids: Vec<LockId> =
             ids.filter(|id| world.auditor.lease_end_us(*id).is_some_and(is_near)).collect();
-        world.is_hasty = true;
+        world.network.is_hasty = true;
         if world.edge_random.once_in(8) {
             self.chatter(world);
         }
@@ -77,7 +78,7 @@ impl Client {
                 self.plan_brink_at(world, end_us);
             }
         }
-        world.is_hasty = false;
+        world.network.is_hasty = false;
     }
 
     /// Keeps the worker of a connection busy with requests.

@@ -1,7 +1,8 @@
 //! The acts of a client that depend on the kind of its namespace.
 
 use super::Client;
-use crate::operation::{EntryListing, Key, Operation};
+use crate::key::Key;
+use crate::operation::{Operation, RegistrationListing};
 use crate::world::World;
 use waymaker_protocol::NamespaceKind;
 
@@ -11,10 +12,10 @@ impl Client {
         let settings = world.settings.clone();
         match self.kind {
             NamespaceKind::Flat => settings.choose_key(&mut world.random),
-            NamespaceKind::Tree => crate::mix::TREE,
+            NamespaceKind::Tree => crate::key::TREE,
             NamespaceKind::Pool => settings.mix.choose_pool(&mut world.random),
             NamespaceKind::Registry | NamespaceKind::Lazy | NamespaceKind::Limit => {
-                settings.mix.choose_entry(self.kind, &mut world.random)
+                settings.mix.choose_registry_key(self.kind, &mut world.random)
             }
         }
     }
@@ -34,8 +35,8 @@ impl Client {
         let settings = world.settings.clone();
         match self.kind {
             NamespaceKind::Limit => {
-                let taking = settings.mix.choose_taking(&mut world.random);
-                self.ask(world, Operation::Take(taking));
+                let withdrawal = settings.mix.choose_withdrawal(&mut world.random);
+                self.ask(world, Operation::Take(withdrawal));
             }
             NamespaceKind::Registry | NamespaceKind::Lazy => {
                 let key = self.some_key(world);
@@ -44,13 +45,13 @@ impl Client {
                         self.value += 1;
                         let (value, unix_us) = (self.value, world.unix_us());
                         let random = &mut world.random;
-                        Operation::Register(settings.mix.choose_registering(key, value, unix_us, random))
+                        Operation::Register(settings.mix.choose_registration(key, value, unix_us, random))
                     }
                     6..=7 => Operation::Unregister { key },
                     8 => Operation::LookUp { key },
                     _ => {
                         self.walk_count += 1;
-                        Operation::ListEntries(EntryListing {
+                        Operation::ListEntries(RegistrationListing {
                             walk: self.walk_count,
                             kind: self.kind,
                             cursor: 0,

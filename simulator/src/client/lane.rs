@@ -1,6 +1,7 @@
 //! One lane of a client: a connection, and the state that survives the loss of the connection.
 
-use crate::operation::{Key, Operation};
+use crate::key::Key;
+use crate::operation::Operation;
 use std::collections::BTreeMap;
 
 /// A request number confirms that all requests older by this number have been answered. This is the server's

@@ -1,14 +1,13 @@
 //! A client that writes frames itself. It obeys the rules of the protocol and uses everything that they
 //! allow.
 
-mod away;
+mod absence;
 mod belief;
 mod brink;
-mod choosing;
+mod choices;
 mod drops;
 mod glutton;
-mod hearing;
-mod holding;
+mod holds;
 mod kinds;
 mod lane;
 mod last_words;
@@ -16,11 +15,13 @@ mod mates;
 mod mishaps;
 mod operator;
 mod owners;
-mod speaking;
+mod requests;
+mod responses;
 
-use crate::operation::Key;
-use crate::world::{Event, World};
-use belief::{Anchor, Held};
+use crate::event::Event;
+use crate::key::Key;
+use crate::world::World;
+use belief::{Anchor, HoldView};
 use lane::Lane;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use waymaker_protocol::{LockId, NamespaceKind, SessionId};
@@ -63,7 +64,7 @@ pub(crate) struct Client {
     session_lease_ms: u32,
     session: Option<SessionView>,
     lanes: Vec<Lane>,
-    holds: BTreeMap<LockId, Held>,
+    holds: BTreeMap<LockId, HoldView>,
     anchor: Option<Anchor>,
     /// Id of the server that the known stamps come from.
     server_id: Option<u64>,

@@ -2,7 +2,8 @@
 
 use super::Client;
 use super::lane::Lane;
-use crate::operation::{Key, Operation};
+use crate::key::Key;
+use crate::operation::Operation;
 use crate::world::World;
 use waymaker_protocol::NamespaceKind;
 use waymaker_server::limits::EVERYWHERE_IN_FLIGHT_MAX;
@@ -115,7 +116,7 @@ impl Client {
         }
         if matches!(self.kind, NamespaceKind::Registry | NamespaceKind::Lazy) {
             let kind = self.kind;
-            for key in mix.named_keys().into_iter().filter(|key| crate::mix::kind_of(*key) == kind) {
+            for key in mix.named_keys().into_iter().filter(|key| crate::key::kind_of(*key) == kind) {
                 self.ask(world, Operation::Unregister { key });
             }
         }

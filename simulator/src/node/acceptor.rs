@@ -3,7 +3,8 @@
 
 use super::Server;
 use super::thread::Intake;
-use crate::world::{Event, World};
+use crate::event::Event;
+use crate::world::World;
 use std::collections::{BTreeSet, VecDeque};
 use waymaker_engine::Time;
 use waymaker_server::mail::Mail;

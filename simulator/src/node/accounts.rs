@@ -1,8 +1,9 @@
 //! The access control of the server, its policies, and checks of the accounts that count what identities have.
 
 use super::Server;
-use crate::identities::{POLICY_COUNT, TenantQuotas, Who, identities_of_others};
-use crate::world::{Event, World};
+use crate::event::Event;
+use crate::identities::{POLICY_COUNT, TenantIdentity, TenantQuotas, identities_of_others};
+use crate::world::World;
 use std::sync::Arc;
 use waymaker_engine::{Account, Resource};
 use waymaker_server::node::Node;
@@ -14,7 +15,7 @@ const COUNTED: [Resource; 5] =
 /// The accounts of one start of the server. They are kept, so that a count that is left stays visible.
 #[derive(Debug, Default)]
 pub(super) struct KeptAccounts {
-    limited: Vec<(Who, Arc<Account>)>,
+    limited: Vec<(TenantIdentity, Arc<Account>)>,
     others: Vec<Arc<Account>>,
 }
 
@@ -24,11 +25,13 @@ impl KeptAccounts {
         if world.settings.identities.is_none() {
             return Self::default();
         }
-        let account = |who: Who| node.access.accounts(&who.identity(), Some(&who.evidence())).identity;
-        let limited = Who::LIMITED.into_iter().filter_map(|who| Some((who, account(who)?))).collect();
+        let account =
+            |who: TenantIdentity| node.access.accounts(&who.identity(), Some(&who.evidence())).identity;
+        let limited =
+            TenantIdentity::LIMITED.into_iter().filter_map(|who| Some((who, account(who)?))).collect();
         let others = identities_of_others();
         let others = others.iter().filter_map(|identity| node.access.accounts(identity, None).identity);
-        Self { limited, others: account(Who::Operator).into_iter().chain(others).collect() }
+        Self { limited, others: account(TenantIdentity::Operator).into_iter().chain(others).collect() }
     }
 }
 

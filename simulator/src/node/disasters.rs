@@ -9,7 +9,8 @@ use super::{Errands, Server, Shared, Thread, config, contents};
 use crate::auditor::Ending;
 use crate::disk::{SimulatedDisk, Survival};
 use crate::durability::Durability;
-use crate::world::{Event, World};
+use crate::event::Event;
+use crate::world::World;
 use std::sync::Arc;
 use waymaker_engine::Time;
 use waymaker_server::clock::Clock;
@@ -385,8 +386,8 @@ impl Server {
 
     /// Damages a file of the log, if the seed chooses to.
     fn damage_disk(&mut self, world: &mut World, durability: Durability) {
-        let has_entries = world.settings.mix.has_entries();
-        if world.calm || has_entries || !world.random.percent(durability.damage_percent) {
+        let has_registrations = world.settings.mix.has_registrations();
+        if world.calm || has_registrations || !world.random.percent(durability.damage_percent) {
             return;
         }
         let state = self.disk.as_ref().map(SimulatedDisk::state);

@@ -1,8 +1,9 @@
 //! Sockets and stopwatches of connections, implemented on the simulated network and in virtual time.
 
 use super::tasks::{Errands, Task, Tasks};
-use crate::network::Found;
-use crate::world::{Event, World};
+use crate::event::Event;
+use crate::network::ReadResult;
+use crate::world::World;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use waymaker_server::clock::Moment;
@@ -12,7 +13,7 @@ use waymaker_server::limits::READ_LEN_MAX;
 use waymaker_server::worker::{ConnectionKey, Worker};
 
 /// The connection that is written to when the worker names a lane, by the slot of the lane.
-pub(super) type Registered = BTreeMap<u32, (ConnectionKey, usize)>;
+pub(super) type LaneTable = BTreeMap<u32, (ConnectionKey, usize)>;
 
 /// Stopwatch on which time passes between any two looks.
 #[derive(Debug, Default)]
@@ -68,7 +69,7 @@ impl Stopwatch for VirtualStopwatch {
 pub(super) struct Io<'a> {
     pub(super) world: &'a mut World,
     pub(super) tasks: &'a mut Tasks,
-    pub(super) registered: &'a mut Registered,
+    pub(super) registered: &'a mut LaneTable,
     pub(super) errands: &'a mut Errands,
     pub(super) connection: usize,
     pub(super) is_readable: &'a mut bool,
@@ -129,13 +130,13 @@ pub(super) fn read(world: &mut World, connection: usize, is_readable: &mut bool,
     let pipe = &mut link.to_server;
     let unread_since_us = pipe.unread_since_us();
     match pipe.read(len_max) {
-        Found::Nothing if is_broken => Arrival::Failed,
-        Found::Nothing => {
+        ReadResult::Nothing if is_broken => Arrival::Failed,
+        ReadResult::Nothing => {
             *is_readable = false;
             Arrival::Nothing
         }
-        Found::End => Arrival::End,
-        Found::Bytes(bytes) => {
+        ReadResult::End => Arrival::End,
+        ReadResult::Bytes(bytes) => {
             // A read that leaves room in the buffer has emptied the socket. Its end can still be read.
             *is_readable = bytes.len() == len_max || pipe.is_readable() || is_broken;
             world.trace.bytes(&bytes);
@@ -165,7 +166,7 @@ pub(super) fn write(world: &mut World, connection: usize, bytes: &[u8]) -> Write
 pub(super) fn register(
     world: &mut World,
     tasks: &mut Tasks,
-    registered: &mut Registered,
+    registered: &mut LaneTable,
     key: ConnectionKey,
     connection: usize,
 ) {
@@ -176,7 +177,7 @@ pub(super) fn register(
     }
 }
 
-pub(super) fn unregister(registered: &mut Registered, key: ConnectionKey) {
+pub(super) fn unregister(registered: &mut LaneTable, key: ConnectionKey) {
     if registered.get(&key.slot).is_some_and(|(registered, _)| *registered == key) {
         registered.remove(&key.slot);
     }

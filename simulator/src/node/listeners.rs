@@ -1,9 +1,10 @@
 //! Checks for the streams of front ends: each stream hears of the end of its holds and of its lane, and no
 //! hold stays without a listener.
 
-use super::thread::{Inner, Served};
-use super::{Seen, Server, leave};
-use crate::world::{Event, World};
+use super::thread::{Inner, ServedConnection};
+use super::{InspectionAnswer, Server, leave};
+use crate::event::Event;
+use crate::world::World;
 use std::sync::Arc;
 use waymaker_engine::{Answer, Caller, ClaimId, HeldLock, LaneAddress, LaneIx, PageBounds, Ticket};
 use waymaker_protocol::LockId;
@@ -24,7 +25,7 @@ impl Server {
         for (connection, served) in
             threads.get_mut(thread).into_iter().flat_map(|thread| &mut thread.connections)
         {
-            let Served { inner: Inner::Front(front), .. } = served else { continue };
+            let ServedConnection { inner: Inner::Front(front), .. } = served else { continue };
             let Some((namespace, _)) = node.0.find_namespace(front.namespace()) else { continue };
             let is_over = |id| is_over(&node.0, namespace, id);
             if let Some((since_us, number)) = front.find_unaware(world.now_us, is_over)
@@ -130,7 +131,7 @@ fn holds_of(node: &Node, namespace: u16, lane: LaneAddress) -> Vec<HeldLock> {
     let mut holds = Vec::new();
     for cell in &node.shards {
         let Some(mut turn) = cell.enter() else { continue };
-        let mut seen = Seen::default();
+        let mut seen = InspectionAnswer::default();
         if turn.shard.has_claims(lane) {
             let lane = turn.shard.lane(lane, &Arc::from([]), namespace);
             let caller = Caller { lane, ticket: Ticket::default(), namespace };
@@ -155,7 +156,7 @@ fn is_over(node: &Node, namespace: u16, LockId { place, secret }: LockId) -> boo
     let Some(cell) = node.shards.get(usize::from(node.shard_of_claim(id))) else { return true };
     let Some(turn) = cell.enter() else { return false };
     let caller = Caller { lane: LaneIx::new(0), ticket: Ticket::default(), namespace };
-    let mut seen = Seen::default();
+    let mut seen = InspectionAnswer::default();
     turn.shard.status(&caller, id, None, &mut seen);
     leave(turn);
     !matches!(seen.0, Some(Answer::Status(_)))

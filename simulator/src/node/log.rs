@@ -5,7 +5,8 @@ use super::contents;
 use crate::clock::VirtualClock;
 use crate::disk::SimulatedDisk;
 use crate::durability::Durability;
-use crate::world::{Event, World};
+use crate::event::Event;
+use crate::world::World;
 use crossbeam_channel::Receiver;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -38,7 +39,7 @@ const ERRAND_MAX_US: u64 = 20_000;
 pub(super) const OPTIONS: OpenOptions =
     OpenOptions { segment_len: SEGMENT_LEN_MIN, log_id: 0x1d, accept_damage: false };
 
-type Failed = Box<dyn std::error::Error>;
+type BoxedError = Box<dyn std::error::Error>;
 
 /// The way in which the log of one start of the server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +102,7 @@ impl SimulatedLog {
         disk: &SimulatedDisk,
         (boot, accept_damage): (u64, bool),
         shard_count: usize,
-    ) -> Result<ReadLog, Failed> {
+    ) -> Result<ReadLog, BoxedError> {
         let storage = Arc::new(disk.clone());
         let options = OpenOptions { accept_damage, ..OPTIONS };
         let boot_id = u128::from(boot).to_le_bytes();

@@ -12,6 +12,7 @@
 
 mod acceptor;
 mod accounts;
+mod backlog;
 mod contents;
 mod damage;
 mod disasters;
@@ -23,12 +24,11 @@ mod multi_key;
 mod quorum;
 mod tasks;
 mod thread;
-mod unserved;
 
 use crate::disk::SimulatedDisk;
-use crate::mix::kind_of;
-use crate::operation::Key;
-use crate::world::{Event, World};
+use crate::event::Event;
+use crate::key::{Key, kind_of};
+use crate::world::World;
 use acceptor::Acceptor;
 use accounts::KeptAccounts;
 pub(crate) use accounts::plan_reload;
@@ -421,7 +421,7 @@ impl Server {
         let mut turn = self.node.0.shards[usize::from(self.node.0.shard_of_key(place))].enter()?;
         let ticket = Ticket::default();
         let lane = turn.shard.lane(ticket.lane, &Arc::from([]), 0);
-        let mut seen = Seen::default();
+        let mut seen = InspectionAnswer::default();
         let caller = Caller { lane, ticket, namespace: number };
         if kind == NamespaceKind::Pool {
             turn.shard.describe_pool(&caller, &name, &mut seen);
@@ -465,9 +465,9 @@ fn leave<S, B>(turn: Turn<'_, S, B>) {
 
 /// Receives the response to an inspection.
 #[derive(Default)]
-struct Seen(Option<Answer>);
+struct InspectionAnswer(Option<Answer>);
 
-impl Effects for Seen {
+impl Effects for InspectionAnswer {
     fn answer(&mut self, _: Ticket, answer: Answer) {
         self.0 = Some(answer);
     }

@@ -1,7 +1,8 @@
 //! The thread of a simulated server that asks the cluster.
 
 use crate::cluster::NamedStep;
-use crate::world::{Event, World};
+use crate::event::Event;
+use crate::world::World;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -33,12 +34,12 @@ pub(crate) struct SimulatedQuorum {
     /// Number of questions without an answer.
     open_count: usize,
     /// The last answers of the cluster.
-    heard: LastHeard,
+    heard: LastResult,
 }
 
 /// The last answers of the cluster. They do not come from the asker, which may be wrong.
 #[derive(Debug)]
-struct LastHeard {
+struct LastResult {
     /// Time at which the cluster last counted, or refused to.
     answered_at: Time,
     /// True if the cluster rejects the user.
@@ -64,7 +65,7 @@ impl SimulatedQuorum {
             in_flight: BTreeMap::new(),
             acts_at_us: None,
             open_count: 0,
-            heard: LastHeard {
+            heard: LastResult {
                 answered_at: world.server_time(),
                 is_stranger: false,
                 was_unavailable: false,

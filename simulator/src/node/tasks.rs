@@ -1,7 +1,8 @@
 //! The tasks of a worker's thread, as a runtime schedules them: the tasks that are ready, and their
 //! constraints on order.
 
-use crate::world::{Event, World};
+use crate::event::Event;
+use crate::world::World;
 use std::collections::VecDeque;
 use waymaker_engine::Time;
 use waymaker_server::worker::Worker;

@@ -1,10 +1,10 @@
 //! A lane of a real client on the simulated network. It replaces the connection task of the client library
 //! and makes the same calls in the same order.
 
-use super::Awaited;
-use super::asked::Names;
+use super::CallerFuture;
 use super::clock::SkewedClock;
-use crate::network::Found;
+use super::decoding::Names;
+use crate::network::ReadResult;
 use crate::operation::Operation;
 use crate::world::World;
 use std::time::Duration;
@@ -98,7 +98,7 @@ impl RealLane {
     }
 
     /// Begins to close the lane. The future is ready when its caller may continue.
-    pub(super) fn close_client(&mut self) -> Awaited<()> {
+    pub(super) fn close_client(&mut self) -> CallerFuture<()> {
         self.closes_well = self.is_open();
         Box::pin(self.harness.close())
     }
@@ -130,18 +130,18 @@ impl RealLane {
         while let Some(connection) = self.connection {
             let link = &mut world.network.connections[connection];
             match link.to_client.read(usize::MAX) {
-                Found::Bytes(bytes) => {
+                ReadResult::Bytes(bytes) => {
                     if std::mem::take(&mut link.to_client.wants_room) {
-                        world.after(1, crate::world::Event::ArriveAtServer(connection));
+                        world.after(1, crate::event::Event::ArriveAtServer(connection));
                     }
                     world.trace.bytes(&bytes);
                     self.heard_us = world.now_us;
                     world.auditor.note_heard(connection, bytes.len(), world.now_us);
                     self.hear(world, bytes);
                 }
-                Found::Nothing if link.client_noticed => self.hang_up(world, "cut"),
-                Found::Nothing => break,
-                Found::End => self.hang_up(world, "the server closed the connection"),
+                ReadResult::Nothing if link.client_noticed => self.hang_up(world, "cut"),
+                ReadResult::Nothing => break,
+                ReadResult::End => self.hang_up(world, "the server closed the connection"),
             }
         }
     }

@@ -7,30 +7,32 @@
 //! the state of each guard all the time (`auditor::guards`). In the calm phase it checks that the library
 //! keeps its holds and answers every caller.
 
-mod acting;
-mod asked;
+mod acts;
 mod caller;
+mod checks;
 mod clock;
 mod closing;
+mod decoding;
 mod lane;
-mod plan;
 mod silence;
+mod watches;
 
-use crate::auditor::{GuardView, WatchedState};
-use crate::operation::{Acquire, Key};
-use crate::world::{Event, World};
-use asked::Names;
-use caller::{Call, Facts};
+use crate::auditor::WatchState;
+use crate::event::Event;
+use crate::key::Key;
+use crate::operation::Acquire;
+use crate::processes::ProcessSettings;
+use crate::world::World;
+use caller::Call;
 use clock::SkewedClock;
+use decoding::Names;
 use lane::RealLane;
-pub(crate) use plan::Plan;
-use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use waymaker_client::harness::Process;
-use waymaker_client::{Clock, Error, KeyState, Lock, LockId, LossReason, NamespaceKind, QueuePlace, Watch};
+use waymaker_client::{Clock, Lock, LockId, LossReason, NamespaceKind, QueuePlace, Watch};
 
 /// Time after the last fault within which a client must have replaced its dead connections and renewed all
 /// leases.
@@ -48,7 +50,7 @@ const KEPT_LEASE_MIN_MS: u32 = 200;
 const LOOK_US: u64 = 500_000;
 
 /// A future that a caller polls.
-type Awaited<T> = Pin<Box<dyn Future<Output = T>>>;
+type CallerFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// The real clients of a run.
 #[derive(Debug)]
@@ -78,8 +80,8 @@ enum Phase {
 }
 
 /// One acquire that a caller awaits.
-struct Asking {
-    future: Awaited<waymaker_client::Result<Vec<Lock>>>,
+struct PendingAcquire {
+    future: CallerFuture<waymaker_client::Result<Vec<Lock>>>,
     terms: Terms,
     call: Call,
     losses: Losses,
@@ -89,16 +91,16 @@ struct Asking {
 }
 
 /// One watch of a key.
-struct Watching {
+struct KeyWatch {
     key: Key,
     stage: WatchStage,
     since_us: u64,
     /// The last state that the watch has shown.
-    shown: Option<WatchedState>,
+    shown: Option<WatchState>,
 }
 
 enum WatchStage {
-    Beginning(Awaited<waymaker_client::Result<Watch>>),
+    Beginning(CallerFuture<waymaker_client::Result<Watch>>),
     Open(Watch),
 }
 
@@ -106,11 +108,11 @@ enum WatchStage {
 type Losses = Arc<Mutex<Vec<LossReason>>>;
 
 /// Id of the extended hold and its remaining lease in the response; `None` for a release.
-type Extended = Option<(LockId, Duration)>;
+type ExtendResult = Option<(LockId, Duration)>;
 
 /// A release or an extend that a caller awaits.
 struct Answer {
-    future: Awaited<waymaker_client::Result<Extended>>,
+    future: CallerFuture<waymaker_client::Result<ExtendResult>>,
     call: Call,
 }
 
@@ -146,20 +148,20 @@ struct RealClient {
     index: usize,
     /// Number of the client at the auditor, which treats all processes of an owner as one client.
     auditor_client: usize,
-    plan: Plan,
+    plan: ProcessSettings,
     clock: Arc<SkewedClock>,
     process: Process,
     lanes: Vec<RealLane>,
-    asking: Vec<Asking>,
+    acquires: Vec<PendingAcquire>,
     guards: Vec<Guard>,
     /// Releases and extends that callers await.
     answers: Vec<Answer>,
-    watches: Vec<Watching>,
+    watches: Vec<KeyWatch>,
     /// A hold whose lease another client changes at the same time.
     rival: Option<LockId>,
     phase: Phase,
     /// The unfinished closing futures of the lanes.
-    closings: Vec<Awaited<()>>,
+    closings: Vec<CallerFuture<()>>,
     /// Number of acquires that the process still sends after it has settled.
     asks_left: usize,
     /// Connections that break later, with their times.
@@ -240,7 +242,7 @@ impl RealClients {
 }
 
 impl RealClient {
-    fn new(world: &mut World, plan: &Plan, first: usize, number: usize) -> Self {
+    fn new(world: &mut World, plan: &ProcessSettings, first: usize, number: usize) -> Self {
         let index = first + number;
         let auditor_client = first + number / plan.processes_per_owner * plan.processes_per_owner;
         let clock = Arc::new(SkewedClock::new(world.random.below(1 << 43), world.random.below(3) as i64 - 1));
@@ -253,7 +255,7 @@ impl RealClient {
             clock,
             process,
             lanes: Vec::new(),
-            asking: Vec::new(),
+            acquires: Vec::new(),
             guards: Vec::new(),
             answers: Vec::new(),
             watches: Vec::new(),
@@ -377,8 +379,8 @@ impl RealClient {
             Poll::Ready(Err(error)) => self.judge_refusal(world, &one.call, &error),
         });
         self.answers.extend(answers);
-        let mut asking = std::mem::take(&mut self.asking);
-        asking.retain_mut(|one| match one.poll(self.index, world, context) {
+        let mut acquires = std::mem::take(&mut self.acquires);
+        acquires.retain_mut(|one| match one.poll(self.index, world, context) {
             Poll::Pending => self.judge_pending(world, &one.call),
             Poll::Ready(Ok(locks)) => {
                 self.take(world, locks, one.terms, &one.losses);
@@ -386,56 +388,11 @@ impl RealClient {
             }
             Poll::Ready(Err(error)) => self.judge_refusal(world, &one.call, &error),
         });
-        self.asking.extend(asking);
+        self.acquires.extend(acquires);
         self.look_at_watches(world);
         // The holder of a lost guard drops it some time later.
         let random = &mut world.random;
         self.guards.retain(|guard| guard.is_kept || guard.lock.is_held() || !random.once_in(4));
-    }
-
-    /// Polls all watches.
-    fn look_at_watches(&mut self, world: &mut World) {
-        let context = &mut Context::from_waker(Waker::noop());
-        let (index, is_closed) = (self.index, self.is_closed());
-        self.watches.retain_mut(|watching| {
-            if let WatchStage::Beginning(future) = &mut watching.stage {
-                match future.as_mut().poll(context) {
-                    Poll::Pending => return true,
-                    // The lane has had no connection for long, or the server refuses the watch.
-                    Poll::Ready(Err(_)) => return false,
-                    Poll::Ready(Ok(watch)) => watching.stage = WatchStage::Open(watch),
-                }
-            }
-            let WatchStage::Open(watch) = &mut watching.stage else { return true };
-            while let Poll::Ready(state) = std::pin::pin!(watch.next()).poll(context) {
-                let Some(state) = state else {
-                    if is_closed {
-                        return false;
-                    }
-                    world.auditor.judge_end_of_watch(index, watching.since_us);
-                    return false;
-                };
-                watching.shown = Some(WatchedState {
-                    is_held: state.is_held(),
-                    fence: state.fence(),
-                    holder: match state {
-                        KeyState::Held { holder, .. } => holder.map(|holder| (holder.shared, holder.owner)),
-                        KeyState::Free { .. } => None,
-                    },
-                });
-            }
-            true
-        });
-    }
-
-    fn judge_watches(&self, world: &mut World) {
-        let Some(lane) = self.lanes.iter().find(|lane| lane.kind == NamespaceKind::Flat) else { return };
-        if !lane.is_open() || self.phase == Phase::Gone || self.is_closed() {
-            return;
-        }
-        let shown: BTreeMap<Key, Option<WatchedState>> =
-            self.watches.iter().map(|watching| (watching.key, watching.shown.clone())).collect();
-        world.auditor.judge_watches_of(self.index, lane.auditor_lane(), &shown);
     }
 
     fn take(&mut self, world: &mut World, locks: Vec<Lock>, terms: Terms, losses: &Losses) {
@@ -457,66 +414,6 @@ impl RealClient {
 
     fn lane_of(&self, kind: NamespaceKind) -> &RealLane {
         self.lanes.iter().find(|lane| lane.kind == kind).expect("a lane for each kind")
-    }
-
-    /// Reports a violation if a caller should have its answer by now. Returns true, because the caller still
-    /// waits.
-    fn judge_pending(&self, world: &mut World, call: &Call) -> bool {
-        let (index, now) = (self.index, self.clock.now());
-        if call.answer_by().is_some_and(|at| at <= now) {
-            world.auditor.accuse("late-caller", || {
-                format!("process {index} still waits for {call:?} at {now:?}, past the time limit")
-            });
-        }
-        true
-    }
-
-    /// Reports a violation if the error of a call has no valid reason. Returns false, because the caller
-    /// waits no longer.
-    fn judge_refusal(&self, world: &mut World, call: &Call, error: &Error) -> bool {
-        if self.is_closed() && matches!(error, Error::Closed) {
-            return false;
-        }
-        let index = self.index;
-        let auditor = &world.auditor;
-        let facts = Facts {
-            now: self.clock.now(),
-            was_down: self.lane_of(call.kind).was_down_since(call.since_us),
-            gave_up: self.lane_of(call.kind).gave_up_since(call.since_us),
-            session_ended: auditor.has_heard_session_end(index, call.since_us),
-            has_heard: &|codes| auditor.has_heard_refusal(index, codes, call.since_us),
-        };
-        if let Some(problem) = call.problem_of(error, &facts) {
-            world.auditor.accuse("caller", || format!("process {index}: {problem}: {error:?} for {call:?}"));
-        }
-        false
-    }
-
-    /// Checks how each newly lost guard learned of its loss.
-    fn judge_losses(&mut self, world: &mut World) {
-        let (index, now_us, is_closed) = (self.index, world.now_us, self.is_closed());
-        let context = &mut Context::from_waker(Waker::noop());
-        for guard in self.guards.iter_mut().filter(|guard| !guard.is_judged && !guard.lock.is_held()) {
-            guard.is_judged = true;
-            let id = guard.lock.id();
-            let Some(reason) = guard.lock.loss_reason() else {
-                world.auditor.accuse("loss-reason", || {
-                    format!("process {index} lost {id} and its guard did not report the loss")
-                });
-                continue;
-            };
-            let loss = (reason, guard.lock.loss_message());
-            if !(is_closed && reason == LossReason::ClientClosed) {
-                world.auditor.judge_loss(index, id, loss, guard.until_us, now_us);
-            }
-            let told = std::pin::pin!(guard.lock.lost()).poll(context);
-            let called = guard.losses.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if told != Poll::Ready(reason) || called.len() != 1 {
-                world.auditor.accuse("loss-reason", || {
-                    format!("process {index} lost {id} by {reason:?}, but the guard reported {told:?} and the callback {called:?}")
-                });
-            }
-        }
     }
 
     /// Acquires guards after the process has settled, and checks that none of them is lost.
@@ -544,56 +441,8 @@ impl RealClient {
             self.phase = Phase::Leaving;
             self.guards.clear();
             let random = &mut world.random;
-            self.asking.retain(|_| random.once_in(2));
+            self.acquires.retain(|_| random.once_in(2));
         }
-    }
-
-    /// Checks that each hold of the client has a guard, or a caller that may still get it.
-    fn look_for_unowned(&mut self, world: &mut World) {
-        if self.phase == Phase::Gone || self.looks_at_us > world.now_us {
-            return;
-        }
-        self.looks_at_us = world.now_us + LOOK_US;
-        let guarded = self.guards.iter().map(|guard| guard.lock.id()).collect();
-        let wanted = self.asking.iter().flat_map(|one| one.acquire.keys()).map(|(key, _)| key).collect();
-        for lane in self.lanes.iter().filter(|lane| lane.is_open()) {
-            let (number, down_us) = (lane.auditor_lane(), lane.down_us());
-            world.auditor.judge_unowned_of(number, down_us, &guarded, &wanted, world.now_us);
-            world.auditor.judge_uncalled_of(self.index, number, &wanted);
-        }
-    }
-
-    /// Tells the auditor the state of all guards.
-    fn tell_beliefs(&mut self, world: &mut World) {
-        self.judge_losses(world);
-        let now = self.clock.now();
-        let mut ids = BTreeSet::new();
-        let mut views = Vec::new();
-        for guard in self.guards.iter_mut().filter(|guard| guard.lock.is_held()) {
-            let id = guard.lock.id();
-            let until_us = self.clock.first_us_at(now.after(guard.lock.remaining()));
-            guard.until_us = until_us;
-            let lane = self.lanes.iter().find(|lane| lane.kind == guard.terms.kind);
-            views.push(GuardView {
-                id,
-                until_us,
-                lane: guard.lane,
-                is_on_session: guard.terms.is_on_session,
-                is_renewed: guard.terms.is_renewed && guard.terms.has_end,
-                is_connected: lane.is_some_and(|lane| lane.is_open() && lane.auditor_lane() == guard.lane),
-                fence: guard.lock.fence(),
-                is_shared: guard.lock.is_shared(),
-                is_clamped: guard.lock.is_clamped(),
-                lease_ms: guard.lock.lease_ms(),
-            });
-            if !ids.insert(id) {
-                let index = self.index;
-                world.auditor.accuse("one-owner", || {
-                    format!("two guards of process {index} both report that they hold {id}")
-                });
-            }
-        }
-        world.auditor.note_guards(self.index, &views, world.now_us);
     }
 
     fn outstanding(&self) -> Vec<String> {
@@ -602,7 +451,7 @@ impl RealClient {
         if !matches!(self.phase, Phase::Leaving | Phase::Gone) {
             outstanding.push(format!("process {index} is in phase {:?}", self.phase));
         }
-        let counts = [self.asking.len(), self.answers.len(), self.guards.len(), self.watches.len()];
+        let counts = [self.acquires.len(), self.answers.len(), self.guards.len(), self.watches.len()];
         if counts != [0; 4] {
             outstanding.push(format!("process {index} awaits {counts:?} acquires, answers, guards, watches"));
         }
@@ -614,7 +463,7 @@ impl RealClient {
     }
 }
 
-impl Asking {
+impl PendingAcquire {
     fn poll(
         &mut self,
         process: usize,
@@ -630,7 +479,7 @@ impl Asking {
     }
 }
 
-fn process(plan: &Plan, clock: &Arc<SkewedClock>, auditor_client: usize) -> Process {
+fn process(plan: &ProcessSettings, clock: &Arc<SkewedClock>, auditor_client: usize) -> Process {
     let clock = Arc::clone(clock) as Arc<dyn Clock>;
     let owner = format!("client-{auditor_client}");
     Process::new(clock, owner.as_bytes(), plan.session_lease_ms, plan.patience)

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_engine::{ClaimId, Grant, HeldLock};
 
-/// What a claim is about, and how it was asked for.
+/// The items and the terms of a claim.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ClaimRequest {
     pub(crate) lane: usize,
     pub(crate) namespace: u16,
     /// One key, or one pool, or a set of paths.
@@ -23,7 +23,7 @@ pub(crate) struct Asked {
 
 #[derive(Debug)]
 struct Hold {
-    asked: Asked,
+    claim: ClaimRequest,
     fence: u64,
     /// Nobody else may be granted it before then.
     until: u64,
@@ -35,9 +35,9 @@ struct Hold {
     sync: usize,
 }
 
-/// The fences of one counter that were told to somebody.
+/// The fences of one counter that clients know.
 #[derive(Debug, Default)]
-struct Told {
+struct KnownFences {
     newest_durable: u64,
     durable: BTreeSet<u64>,
     /// Since the last start.
@@ -58,7 +58,7 @@ pub(crate) struct Auditor {
     pub(crate) real: u64,
     pub(crate) pool_capacity: u64,
     holds: BTreeMap<ClaimId, Hold>,
-    told: BTreeMap<(u16, Vec<u8>), Told>,
+    fences: BTreeMap<(u16, Vec<u8>), KnownFences>,
     /// Holds that are over, as long as that may not be durable, and for ever.
     ended: BTreeSet<ClaimId>,
     dead: BTreeSet<ClaimId>,
@@ -66,10 +66,10 @@ pub(crate) struct Auditor {
     /// Claims that are over since the last start, or may be.
     given_up: BTreeSet<ClaimId>,
     /// Extensions that were requested before the client heard of the grant.
-    extended_early: BTreeMap<ClaimId, Extended>,
+    extended_early: BTreeMap<ClaimId, EarlyExtensions>,
 }
 
-impl Asked {
+impl ClaimRequest {
     fn counter(&self) -> (u16, Vec<u8>) {
         // All of a tree has one counter.
         let key = if self.namespace == 1 { Vec::new() } else { self.items[0].clone() };
@@ -92,7 +92,7 @@ pub(super) const LEASE_MS_MAX: u32 = 400;
 
 /// The first and last end, and the longest lease, of early extensions.
 #[derive(Clone, Copy, Debug)]
-struct Extended {
+struct EarlyExtensions {
     first_end: u64,
     last_end: u64,
     lease_ms: u32,
@@ -104,7 +104,7 @@ impl Auditor {
             real: 0,
             pool_capacity,
             holds: BTreeMap::new(),
-            told: BTreeMap::new(),
+            fences: BTreeMap::new(),
             ended: BTreeSet::new(),
             dead: BTreeSet::new(),
             sync: 0,
@@ -113,7 +113,7 @@ impl Auditor {
         }
     }
 
-    pub(crate) fn granted(&mut self, asked: &Asked, grant: &Grant) {
+    pub(crate) fn granted(&mut self, claim: &ClaimRequest, grant: &Grant) {
         let is_known = self.holds.contains_key(&grant.id);
         assert!(!self.dead.contains(&grant.id), "{grant:?} is over");
         if grant.repeated {
@@ -122,7 +122,7 @@ impl Auditor {
             assert!(known.is_none_or(|hold| hold.fence == grant.fence), "{grant:?} had another fence");
         } else {
             assert!(!is_known, "{grant:?} was granted before");
-            self.check_fence(asked, grant);
+            self.check_fence(claim, grant);
         }
         // An answer that waited for the log may come after the end of the lease, or of the hold, that it tells of.
         let is_shortened =
@@ -131,22 +131,22 @@ impl Auditor {
         if grant.remaining_ms == 0 || is_shortened || self.given_up.contains(&grant.id) {
             return;
         }
-        self.check_alone(asked, grant);
+        self.check_alone(claim, grant);
         if is_known {
             return;
         }
-        // How long the lease of a hold that was there already is may not be durable: whoever asked again extends it first.
+        // The lease of an earlier hold may not be durable: a repeated request extends it first.
         let until = if grant.repeated { self.real } else { self.real + u64::from(grant.remaining_ms) };
-        let never = Extended { first_end: u64::MAX, last_end: 0, lease_ms: 0 };
+        let never = EarlyExtensions { first_end: u64::MAX, last_end: 0, lease_ms: 0 };
         let early = self.extended_early.remove(&grant.id).unwrap_or(never);
         let until = until.min(early.first_end);
         // A claim that was taken over has the lease that its first request asked for.
-        let is_taken_over = grant.waited && asked.request_id.is_some();
+        let is_taken_over = grant.waited && claim.request_id.is_some();
         let inherited_ms = if is_taken_over { LEASE_MS_MAX } else { 0 };
         let hold = Hold {
-            asked: Asked {
-                lease_ms: asked.lease_ms.max(grant.remaining_ms).max(early.lease_ms).max(inherited_ms),
-                ..asked.clone()
+            claim: ClaimRequest {
+                lease_ms: claim.lease_ms.max(grant.remaining_ms).max(early.lease_ms).max(inherited_ms),
+                ..claim.clone()
             },
             fence: grant.fence,
             until,
@@ -157,38 +157,38 @@ impl Auditor {
         self.holds.insert(grant.id, hold);
     }
 
-    fn check_fence(&mut self, asked: &Asked, grant: &Grant) {
-        let told = self.told.entry(asked.counter()).or_default();
+    fn check_fence(&mut self, claim: &ClaimRequest, grant: &Grant) {
+        let known = self.fences.entry(claim.counter()).or_default();
         // The answer for a claim that was taken over while reserved comes later; shared holds beside it may be answered first.
-        let may_be_late = asked.request_id.is_some() && (asked.shared || asked.namespace != 0);
+        let may_be_late = claim.request_id.is_some() && (claim.shared || claim.namespace != 0);
         assert!(
-            may_be_late || grant.fence > told.newest_durable,
-            "{asked:?} {grant:?} goes back behind {told:?}"
+            may_be_late || grant.fence > known.newest_durable,
+            "{claim:?} {grant:?} goes back behind {known:?}"
         );
-        assert!(told.all.insert(grant.fence), "{asked:?} {grant:?} was given twice");
-        if asked.is_local {
-            told.durable.insert(grant.fence);
-            told.newest_durable = told.newest_durable.max(grant.fence);
+        assert!(known.all.insert(grant.fence), "{claim:?} {grant:?} was given twice");
+        if claim.is_local {
+            known.durable.insert(grant.fence);
+            known.newest_durable = known.newest_durable.max(grant.fence);
         }
     }
 
     /// Nobody else has what is granted here, as far as they were told.
-    fn check_alone(&self, asked: &Asked, grant: &Grant) {
+    fn check_alone(&self, claim: &ClaimRequest, grant: &Grant) {
         let is_other = |id: ClaimId, hold: &Hold| id != grant.id && hold.until > self.real;
         let others = || self.holds.iter().filter(|(id, hold)| is_other(**id, hold));
         for (other, hold) in others() {
             assert!(
-                !asked.conflicts(&hold.asked),
-                "{asked:?} {grant:?} at {}: {other:?} {hold:?}",
+                !claim.conflicts(&hold.claim),
+                "{claim:?} {grant:?} at {}: {other:?} {hold:?}",
                 self.real
             );
         }
-        if asked.namespace == 2 {
-            let permits = others().filter(|(_, hold)| hold.asked.namespace == 2);
-            let held: u64 = permits.map(|(_, hold)| hold.asked.permits).sum();
+        if claim.namespace == 2 {
+            let permits = others().filter(|(_, hold)| hold.claim.namespace == 2);
+            let held: u64 = permits.map(|(_, hold)| hold.claim.permits).sum();
             assert!(
-                held + asked.permits <= self.pool_capacity,
-                "{asked:?} at {}: {held} are held",
+                held + claim.permits <= self.pool_capacity,
+                "{claim:?} at {}: {held} are held",
                 self.real
             );
         }
@@ -202,8 +202,11 @@ impl Auditor {
             hold.at_latest = hold.at_latest.max(end);
             hold.until = hold.until.min(end);
         } else {
-            let early =
-                self.extended_early.entry(id).or_insert(Extended { first_end: end, last_end: end, lease_ms });
+            let early = self.extended_early.entry(id).or_insert(EarlyExtensions {
+                first_end: end,
+                last_end: end,
+                lease_ms,
+            });
             early.first_end = early.first_end.min(end);
             early.last_end = early.last_end.max(end);
             early.lease_ms = early.lease_ms.max(lease_ms);
@@ -212,9 +215,9 @@ impl Auditor {
 
     pub(crate) fn extended(&mut self, number: u32) {
         for hold in self.holds.values_mut() {
-            if let Some((_, end)) = hold.extension.filter(|(asked, _)| *asked == number) {
+            if let Some((_, end)) = hold.extension.filter(|(request, _)| *request == number) {
                 hold.until = end;
-                hold.asked.lease_ms = hold.asked.lease_ms.max((end - self.real.min(end)) as u32);
+                hold.claim.lease_ms = hold.claim.lease_ms.max((end - self.real.min(end)) as u32);
             }
         }
     }
@@ -246,7 +249,7 @@ impl Auditor {
 
     /// A connection is lost: who knows what becomes of what hangs on it.
     pub(crate) fn lost(&mut self, lane: usize) {
-        self.holds.retain(|_, hold| hold.asked.lane != lane || !hold.asked.hangs_on_lane);
+        self.holds.retain(|_, hold| hold.claim.lane != lane || !hold.claim.hangs_on_lane);
     }
 
     pub(crate) fn synced(&mut self, sync: usize, is_all: bool) {
@@ -265,9 +268,9 @@ impl Auditor {
     ) {
         self.ended.clear();
         self.given_up.clear();
-        for told in self.told.values_mut() {
+        for known in self.fences.values_mut() {
             if how != Start::AfterCleanStop {
-                told.all = told.durable.clone();
+                known.all = known.durable.clone();
             }
         }
         for group in groups {
@@ -278,8 +281,8 @@ impl Auditor {
         assert!(risen.is_none(), "{risen:?} had ended");
         let real = self.real;
         self.holds.retain(|_, hold| {
-            let is_kept = hold.asked.is_local || how == Start::AfterCleanStop;
-            is_kept && !hold.asked.hangs_on_lane && hold.until > real
+            let is_kept = hold.claim.is_local || how == Start::AfterCleanStop;
+            is_kept && !hold.claim.hangs_on_lane && hold.until > real
         });
         for (id, hold) in &mut self.holds {
             let lock = listed.get(id).unwrap_or_else(|| panic!("at {real} {id:?} is lost: {hold:?}"));
@@ -287,7 +290,7 @@ impl Auditor {
             let end = real + u64::from(lock.remaining_ms);
             assert!(end >= hold.until, "at {real} it ends too early: {lock:?} {hold:?}");
             // Nobody may know when the last sync was done.
-            let full = real + u64::from(hold.asked.lease_ms);
+            let full = real + u64::from(hold.claim.lease_ms);
             let at_latest = if hold.sync == self.sync { hold.at_latest.max(full) } else { hold.at_latest };
             assert!(how == Start::OtherBoot || end <= at_latest, "at {real} {end} is late: {hold:?}");
             (hold.at_latest, hold.extension) = (end, None);
@@ -304,7 +307,7 @@ impl Auditor {
 }
 
 fn check_restored(hold: &Hold, lock: &HeldLock) {
-    let Asked { lane, namespace, items, shared, request_id, .. } = &hold.asked;
+    let ClaimRequest { lane, namespace, items, shared, request_id, .. } = &hold.claim;
     assert_eq!(lock.fence, hold.fence, "{lock:?}");
     assert_eq!(lock.owner.as_ref(), owner(*lane), "{lock:?}");
     assert_eq!(lock.request_id, request_id.clone().unwrap_or_default(), "{lock:?}");

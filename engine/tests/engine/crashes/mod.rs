@@ -1,14 +1,14 @@
 //! Random requests to a server whose log is late, and which crashes and starts again, over and over. `WAYMAKER_SEED=n` runs
 //! that one seed again; `WAYMAKER_SEED_COUNT=n` sets how many are run.
 
-mod asking;
 mod auditor;
+mod requests;
 
 use crate::accounts::Book;
 use crate::node::{Node, Places};
 use crate::random::Dice;
 use crate::recorder::{Effect, Recorder};
-use auditor::{Asked, Auditor, Start, owner};
+use auditor::{Auditor, ClaimRequest, Start, owner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use waymaker_engine::{
@@ -43,7 +43,7 @@ impl Character {
         };
         Self {
             limits,
-            key_count: 1 + dice.below(asking::KEYS.len() as u64),
+            key_count: 1 + dice.below(requests::KEYS.len() as u64),
             local_percent: dice.pick(&[20, 60, 100]),
             shared_percent: dice.pick(&[0, 30, 70]),
             request_id_percent: dice.pick(&[0, 30, 80]),
@@ -66,13 +66,13 @@ struct Run {
     restart_count: u64,
     number: u32,
     generations: [u32; LANE_COUNT],
-    asked: BTreeMap<u32, Vec<Asked>>,
+    requests: BTreeMap<u32, Vec<ClaimRequest>>,
     /// Numbers of requests that were answered.
     answered: BTreeSet<u32>,
     /// Releases that are not answered yet.
     releasing: BTreeMap<u32, ClaimId>,
     /// Claims that were heard of.
-    known: Vec<(ClaimId, Asked)>,
+    known: Vec<(ClaimId, ClaimRequest)>,
     effects: Recorder,
 }
 
@@ -101,7 +101,7 @@ impl Run {
             restart_count: 0,
             number: 0,
             generations: [0; LANE_COUNT],
-            asked: BTreeMap::new(),
+            requests: BTreeMap::new(),
             answered: BTreeSet::new(),
             releasing: BTreeMap::new(),
             known: Vec::new(),
@@ -117,8 +117,8 @@ impl Run {
         LaneAddress { worker: 0, slot: lane as u32, generation: self.generations[lane] }
     }
 
-    fn place(&self, asked: &Asked) -> usize {
-        usize::from(shard_of(self.node.shards.len(), asked.namespace, &asked.items[0]))
+    fn place(&self, claim: &ClaimRequest) -> usize {
+        usize::from(shard_of(self.node.shards.len(), claim.namespace, &claim.items[0]))
     }
 
     fn caller(&mut self, lane: usize, place: usize, namespace: u16) -> Caller {
@@ -185,15 +185,15 @@ impl Run {
         }
         match effect {
             Effect::Answer(ticket, Answer::Granted(grant)) => {
-                let asked = self.asked[&ticket.number][0].clone();
-                self.auditor.granted(&asked, grant);
-                self.known.push((grant.id, asked));
+                let claim = self.requests[&ticket.number][0].clone();
+                self.auditor.granted(&claim, grant);
+                self.known.push((grant.id, claim));
             }
             Effect::Answer(ticket, Answer::GrantedMultiKey(grants)) => {
-                for (asked, key) in self.asked[&ticket.number].clone().into_iter().zip(grants) {
-                    assert_eq!(asked.items[0], *key.key);
-                    self.auditor.granted(&asked, &key.grant);
-                    self.known.push((key.grant.id, asked));
+                for (claim, key) in self.requests[&ticket.number].clone().into_iter().zip(grants) {
+                    assert_eq!(claim.items[0], *key.key);
+                    self.auditor.granted(&claim, &key.grant);
+                    self.known.push((key.grant.id, claim));
                 }
             }
             Effect::Answer(ticket, Answer::Extended { .. }) => self.auditor.extended(ticket.number),
@@ -203,7 +203,7 @@ impl Run {
                 }
             }
             Effect::Event(_, Event::Queued { number, id, .. }) => {
-                self.known.push((*id, self.asked[number][0].clone()));
+                self.known.push((*id, self.requests[number][0].clone()));
             }
             Effect::Event(_, Event::Expired { id }) => self.auditor.expired(*id),
             Effect::Event(_, Event::Revoked { id, .. }) => self.auditor.ending(*id),

@@ -5,22 +5,22 @@ use crate::recorder::Effect;
 use std::collections::{BTreeMap, BTreeSet};
 use waymaker_engine::{Answer, ClaimId, Event, Grant, LaneAddress, Ticket};
 
-/// A request that was made.
+/// A request without an answer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct OpenRequest {
     /// Key of a request for one key.
     pub(super) key: Option<&'static [u8]>,
     /// Shard that decides about the request.
     pub(super) home: u16,
-    /// Returns true if a grant has a fence above all earlier fences of the key. It is new, exclusive and durable.
+    /// Whether a grant has a fence above all earlier fences of the key. It is new, exclusive and durable.
     pub(super) is_fence_new: bool,
-    /// Returns true if the request has a request id. A client may ask for its grant again after a crash.
+    /// Whether the request has a request id. A client may ask for its grant again after a crash.
     pub(super) has_request_id: bool,
 }
 
 #[derive(Default)]
 pub(super) struct Auditor {
-    open: BTreeMap<Ticket, Asked>,
+    open: BTreeMap<Ticket, OpenRequest>,
     answered: BTreeMap<Ticket, Answer>,
     /// Open requests whose home shard heard that their connection was lost.
     lost: BTreeSet<Ticket>,
@@ -31,8 +31,8 @@ pub(super) struct Auditor {
 }
 
 impl Auditor {
-    pub(super) fn asked(&mut self, ticket: Ticket, asked: Asked) {
-        self.open.insert(ticket, asked);
+    pub(super) fn note_request(&mut self, ticket: Ticket, request: OpenRequest) {
+        self.open.insert(ticket, request);
     }
 
     /// The number of an open request of this lane.
@@ -41,7 +41,8 @@ impl Auditor {
     }
 
     pub(super) fn lost(&mut self, lane: LaneAddress, shard: u16) {
-        let is_lost = |(ticket, asked): &(&Ticket, &Asked)| ticket.lane == lane && asked.home == shard;
+        let is_lost =
+            |(ticket, request): &(&Ticket, &OpenRequest)| ticket.lane == lane && request.home == shard;
         self.lost.extend(self.open.iter().filter(is_lost).map(|(ticket, _)| *ticket));
     }
 
@@ -59,7 +60,7 @@ impl Auditor {
     pub(super) fn hear(&mut self, effect: &Effect, log: &FakeLog) {
         let Effect::Answer(ticket, answer) = effect else { return };
         let before = self.answered.insert(*ticket, answer.clone());
-        let Some(asked) = self.open.remove(ticket) else {
+        let Some(request) = self.open.remove(ticket) else {
             panic!("{ticket:?} is answered again: {answer:?}, before: {before:?}");
         };
         let is_grant = matches!(answer, Answer::Granted(_) | Answer::GrantedMultiKey(_));
@@ -69,13 +70,13 @@ impl Auditor {
         );
         match answer {
             Answer::Granted(grant) => {
-                if let Some(key) = asked.key {
-                    self.granted(&asked, key, grant);
+                if let Some(key) = request.key {
+                    self.granted(&request, key, grant);
                 }
             }
             Answer::GrantedMultiKey(grants) => {
-                grants.iter().for_each(|key| self.granted(&asked, &key.key, &key.grant));
-                if asked.has_request_id {
+                grants.iter().for_each(|key| self.granted(&request, &key.key, &key.grant));
+                if request.has_request_id {
                     let ids: Vec<ClaimId> = grants.iter().map(|key| key.grant.id).collect();
                     check_numbers(*ticket, &ids, log);
                 }
@@ -84,14 +85,14 @@ impl Auditor {
         }
     }
 
-    fn granted(&mut self, asked: &Asked, key: &[u8], grant: &Grant) {
+    fn granted(&mut self, request: &OpenRequest, key: &[u8], grant: &Grant) {
         let Grant { id, fence, repeated, remaining_ms, .. } = *grant;
         let first = *self.claims.entry((key.into(), fence)).or_insert(id);
         assert_eq!(first, id, "two claims of {key:?} have the fence {fence}");
         // The answer about an expired lease may arrive after the answer to the next holder.
-        let is_new = asked.is_fence_new && !repeated && remaining_ms > 0;
+        let is_new = request.is_fence_new && !repeated && remaining_ms > 0;
         let Some(last) = self.fences.get_mut(key) else {
-            if asked.is_fence_new {
+            if request.is_fence_new {
                 self.fences.insert(key.into(), fence);
             }
             return;
@@ -123,7 +124,7 @@ impl Auditor {
     /// Checks that no connection of these waits for an answer.
     pub(super) fn check_all_answered(&self, lanes: &[LaneAddress]) {
         // A connection whose session ended expects no answers.
-        let is_expected = |(ticket, _): &(&Ticket, &Asked)| lanes.contains(&ticket.lane);
+        let is_expected = |(ticket, _): &(&Ticket, &OpenRequest)| lanes.contains(&ticket.lane);
         let unanswered: Vec<_> = self.open.iter().filter(is_expected).collect();
         assert!(unanswered.is_empty(), "not answered: {unanswered:?}");
     }

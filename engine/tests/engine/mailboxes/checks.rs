@@ -1,6 +1,6 @@
 //! What holds once no message is on its way.
 
-use super::asking::RELEASE_AFTER_MAX_MS;
+use super::requests::RELEASE_AFTER_MAX_MS;
 use super::{Mail, Run, SHARD_COUNT, WORKER_COUNT};
 use std::collections::BTreeMap;
 use waymaker_engine::Shard;
@@ -48,9 +48,9 @@ impl Run {
 
     fn check_no_grant_is_due(&mut self) {
         let waiting: Vec<_> = self.node.shards.iter().flat_map(Shard::waiting_multi_key_claims).collect();
-        for multi_key in waiting {
-            let participants = self.node.participants(multi_key.shards(), None);
-            assert!(!multi_key::is_grant_due(&participants, &multi_key), "nobody grants {multi_key:?}");
+        for claim in waiting {
+            let participants = self.node.participants(claim.shards(), None);
+            assert!(!multi_key::is_grant_due(&participants, &claim), "nobody grants {claim:?}");
         }
     }
 

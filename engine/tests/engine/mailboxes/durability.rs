@@ -1,7 +1,7 @@
 //! The log and the cluster that counts, which workers hear of late.
 
-use super::asking::KEYS;
 use super::mail::News;
+use super::requests::KEYS;
 use super::{Mail, Run};
 use crate::recorder::Effect;
 use waymaker_engine::{CounterName, LogState, QuorumState, ReservedEnd, WhenDurable};

@@ -67,15 +67,14 @@ impl Run {
     pub(super) fn follow_up(&mut self, worker: usize) -> bool {
         let Some(follow_up) = self.workers[worker].follow_ups.pop() else { return false };
         match follow_up {
-            FollowUp::Withdraw(multi_key) => {
-                let mails =
-                    multi_key.shards().iter().map(|shard| (*shard, Mail::Withdraw(Arc::clone(&multi_key))));
+            FollowUp::Withdraw(claim) => {
+                let mails = claim.shards().iter().map(|shard| (*shard, Mail::Withdraw(Arc::clone(&claim))));
                 self.workers[worker].sending.extend(mails);
             }
-            FollowUp::Recheck(multi_key) => {
-                self.take_turns(multi_key.shards());
-                let mut participants = self.node.participants(multi_key.shards(), None);
-                multi_key::recheck(&mut participants, &multi_key, &mut self.effects);
+            FollowUp::Recheck(claim) => {
+                self.take_turns(claim.shards());
+                let mut participants = self.node.participants(claim.shards(), None);
+                multi_key::recheck(&mut participants, &claim, &mut self.effects);
                 self.end_turn(worker);
             }
         }
@@ -117,7 +116,7 @@ impl Run {
             Mail::Detached(lane) => shard.detach_lane(lane, effects),
             Mail::Attached(lane) => shard.attach_lane(lane, effects),
             Mail::Closed(lane) => shard.close_lane(lane, true, effects),
-            Mail::Withdraw(multi_key) => shard.withdraw(&multi_key, effects),
+            Mail::Withdraw(claim) => shard.withdraw(&claim, effects),
             Mail::End(end, reserved) => shard.end_reservation(end, reserved, effects),
         }
     }

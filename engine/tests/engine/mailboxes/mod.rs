@@ -2,24 +2,24 @@
 //! reaches each shard in any order that the mailboxes of a server allow. `WAYMAKER_SEED=n` runs one seed; `WAYMAKER_SEED_COUNT=n` sets
 //! the number of seeds.
 
-mod asking;
 mod auditor;
 mod character;
 mod checks;
 mod durability;
 mod lanes;
 mod mail;
+mod requests;
 mod restarts;
 
 use crate::accounts::Book;
 use crate::node::Node;
 use crate::random::Dice;
 use crate::recorder::Recorder;
-use asking::Ask;
 use auditor::Auditor;
 use character::Character;
 use lanes::Lane;
 use mail::{Mail, Worker};
+use requests::Ask;
 use std::collections::VecDeque;
 use waymaker_engine::{ClaimId, Time};
 

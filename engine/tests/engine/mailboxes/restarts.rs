@@ -1,6 +1,6 @@
 //! Crashes and clean stops of the server, and restored state of the next server.
 
-use super::asking::KEYS;
+use super::requests::KEYS;
 use super::{LANE_COUNT, Mail, Run, SHARD_COUNT, WORKER_COUNT, Worker};
 use crate::accounts::Book;
 use crate::node::{Node, Places};

@@ -24,7 +24,7 @@ const TIMED_OUT: i32 = 124;
 
 /// Result of a command.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct CommandResult {
     pub(crate) is_ok: bool,
     /// True if `timeout` ended the command.
     pub(crate) hangs: bool,
@@ -48,7 +48,7 @@ impl Cargo {
     }
 
     /// Builds the program that runs seeds. Each message of the compiler is one line.
-    pub(crate) fn build(&self) -> Result<Ended> {
+    pub(crate) fn build(&self) -> Result<CommandResult> {
         let mut command = self.command("build");
         command.args([
             "--message-format",
@@ -97,12 +97,12 @@ impl Cargo {
     }
 
     /// Runs a command and waits for its end.
-    pub(crate) fn run(&self, command: &mut Command) -> Result<Ended> {
+    pub(crate) fn run(&self, command: &mut Command) -> Result<CommandResult> {
         // The warnings do not matter: a defect leaves unused code behind.
         let output = command.stdin(Stdio::null()).output().context("cannot run cargo")?;
         let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         let (is_ok, hangs) = (output.status.success(), output.status.code() == Some(TIMED_OUT));
-        Ok(Ended { is_ok, hangs, text: text.into_owned() })
+        Ok(CommandResult { is_ok, hangs, text: text.into_owned() })
     }
 }
 

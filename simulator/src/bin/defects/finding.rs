@@ -13,7 +13,7 @@ const NOT_LINEARIZABLE: &str = "the history is not linearizable";
 
 /// Result of the search for a defect.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum Finding {
     No,
     Yes {
         /// The rule that was broken.
@@ -27,11 +27,11 @@ pub(crate) enum Found {
 ///
 /// # Errors
 /// If a program cannot be run.
-pub(crate) fn find(cargo: &Cargo, finder: &Finder, seed_count: u64, process_count: usize) -> Result<Found> {
+pub(crate) fn find(cargo: &Cargo, finder: &Finder, seed_count: u64, process_count: usize) -> Result<Finding> {
     match finder {
         Finder::Simulator => Ok(match first_failure(&cargo.simulator(), seed_count, process_count)? {
-            None => Found::No,
-            Some(failure) => Found::Yes { rule: failure.rule, seed_count: Some(failure.seed + 1) },
+            None => Finding::No,
+            Some(failure) => Finding::Yes { rule: failure.rule, seed_count: Some(failure.seed + 1) },
         }),
         Finder::Linearizability => {
             let command = || {
@@ -48,13 +48,13 @@ pub(crate) fn find(cargo: &Cargo, finder: &Finder, seed_count: u64, process_coun
 
 /// Builds the tests of a target and runs the tests whose names contain `filter`. If `says` is given, a
 /// failure counts only if the output contains that text.
-fn test(cargo: &Cargo, command: impl Fn() -> Command, filter: &str, says: Option<&str>) -> Result<Found> {
+fn test(cargo: &Cargo, command: impl Fn() -> Command, filter: &str, says: Option<&str>) -> Result<Finding> {
     let built = cargo.run(command().arg("--no-run"))?;
     ensure!(built.is_ok, "the tests do not compile:\n{}", built.text);
     let ended = cargo.run(command().args(["--", filter]))?;
     let is_found = !ended.is_ok && says.is_none_or(|says| ended.text.contains(says));
     let rule = || if ended.hangs { "hang".into() } else { failed_test(&ended.text) };
-    Ok(if is_found { Found::Yes { rule: rule(), seed_count: None } } else { Found::No })
+    Ok(if is_found { Finding::Yes { rule: rule(), seed_count: None } } else { Finding::No })
 }
 
 /// Returns the name of the first test that failed.

@@ -14,7 +14,7 @@ use anyhow::{Result, bail, ensure};
 use build::Cargo;
 use clap::Parser;
 use defect::{Defect, Finder};
-use finding::{Found, find};
+use finding::{Finding, find};
 use sources::Sources;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -189,8 +189,8 @@ impl Runner {
         for finder in finders {
             let begin = Instant::now();
             match find(&self.cargo, finder, self.arguments.seeds, self.process_count)? {
-                Found::No => println!("no defect: {finder} passes ({} s)", begin.elapsed().as_secs()),
-                Found::Yes { rule, seed_count } => {
+                Finding::No => println!("no defect: {finder} passes ({} s)", begin.elapsed().as_secs()),
+                Finding::Yes { rule, seed_count } => {
                     bail!("{finder} fails without a defect: {rule}, seeds {seed_count:?}")
                 }
             }
@@ -238,19 +238,19 @@ impl Runner {
         Ok(())
     }
 
-    fn judge(&mut self, defect: &Defect, finder: &Finder, found: Found, seconds: u64) {
+    fn judge(&mut self, defect: &Defect, finder: &Finder, found: Finding, seconds: u64) {
         let Defect { name, promise, missed_because, .. } = defect;
         let finder_name = finder.to_string();
         let missed_because = missed_because.as_deref().filter(|_| *finder == Finder::Simulator);
         let (seed_count, rule) = match (found, missed_because) {
-            (Found::No, None) => {
+            (Finding::No, None) => {
                 println!("{name}: NOT FOUND by {finder} in {seconds} s: {promise}");
                 self.failures.push(format!("{name} is not found by {finder}"));
                 return;
             }
-            (Found::No, Some(reason)) => (None, format!("missed: {reason}")),
-            (Found::Yes { rule, seed_count }, None) => (seed_count, rule),
-            (Found::Yes { rule, seed_count }, Some(_)) => {
+            (Finding::No, Some(reason)) => (None, format!("missed: {reason}")),
+            (Finding::Yes { rule, seed_count }, None) => (seed_count, rule),
+            (Finding::Yes { rule, seed_count }, Some(_)) => {
                 println!(
                     "{name} is found although its file has `expected = \"missed\"`; remove that line and the reason"
                 );

@@ -52,7 +52,7 @@ pub(crate) struct Change<'a> {
 
 /// A file in which functions have several bodies.
 #[derive(Debug)]
-pub(crate) struct Switched {
+pub(crate) struct SwitchedSource {
     pub(crate) text: String,
     /// Lines of each body that belongs to a defect, counted from 1, with the number of the defect, in order.
     pub(crate) bodies: Vec<(Range<usize>, usize)>,
@@ -70,8 +70,8 @@ pub(crate) fn bodies(text: &str) -> Result<Vec<Range<usize>>> {
 }
 
 /// Writes the changed bodies beside the original ones. Every edit must lie inside one of `bodies`.
-pub(crate) fn switch(text: &str, bodies: &[Range<usize>], changes: &[Change<'_>]) -> Switched {
-    let mut switched = Switched { text: String::with_capacity(2 * text.len()), bodies: Vec::new() };
+pub(crate) fn switch(text: &str, bodies: &[Range<usize>], changes: &[Change<'_>]) -> SwitchedSource {
+    let mut switched = SwitchedSource { text: String::with_capacity(2 * text.len()), bodies: Vec::new() };
     let mut end = 0;
     for body in bodies {
         let changed =

@@ -1,6 +1,6 @@
 //! Compares unserved requests with the instant up to which a worker claims to have read everything.
 
-use super::thread::{Inner, Served, Thread};
+use super::thread::{Inner, ServedConnection, Thread};
 use crate::world::World;
 use waymaker_engine::Time;
 use waymaker_server::limits::{FRONT_SWEEP_TURNS_US, SWEEP_TURNS_US};
@@ -46,7 +46,7 @@ impl Thread {
     pub(super) fn note_swept(&mut self, now_us: u64) {
         let Self { worker, connections, .. } = self;
         for served in connections.values_mut() {
-            let Served { inner, allowance, .. } = served;
+            let ServedConnection { inner, allowance, .. } = served;
             let is_excused = match inner {
                 Inner::Binary(inner) => {
                     allowance.spent_us >= SWEEP_TURNS_US || !worker.wants_read(inner.key())
@@ -67,7 +67,7 @@ impl Thread {
         let drained_us = drained_us.saturating_sub(world.settings.start_ms).saturating_mul(1000);
         for (connection, served) in connections {
             let link = &world.network.connections[*connection];
-            let Served { inner, allowance, .. } = served;
+            let ServedConnection { inner, allowance, .. } = served;
             let (wants_read, read_us) = match inner {
                 Inner::Binary(inner) => {
                     let has_input = worker.has_input(inner.key());

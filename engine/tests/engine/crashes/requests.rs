@@ -1,6 +1,6 @@
 //! What the lanes ask for.
 
-use super::auditor::{Asked, LEASE_MS_MAX, owner};
+use super::auditor::{ClaimRequest, LEASE_MS_MAX, owner};
 use super::{LANE_COUNT, POOL_CAPACITY, Run, shard_of};
 use crate::node::Node;
 use crate::recorder::Effect;
@@ -18,9 +18,9 @@ const PATHS: [&[u8]; 5] =
 const POOL: &[u8] = b"pool";
 
 impl Run {
-    fn ask(&mut self, namespace: u16, items: Vec<Vec<u8>>) -> Asked {
+    fn ask(&mut self, namespace: u16, items: Vec<Vec<u8>>) -> ClaimRequest {
         let shared = namespace != 2 && self.dice.percent(self.character.shared_percent);
-        let mut asked = Asked {
+        let mut claim = ClaimRequest {
             lane: self.dice.below(LANE_COUNT as u64) as usize,
             namespace,
             items,
@@ -33,11 +33,11 @@ impl Run {
         };
         if self.dice.percent(self.character.request_id_percent) {
             // Whoever asks again asks for the same.
-            let (items, Asked { permits, is_local, .. }) = (asked.items.concat(), &asked);
-            asked.request_id = Some(format!("{items:?} {permits} {shared} {is_local}").into_bytes());
-            asked.hangs_on_lane = false;
+            let (items, ClaimRequest { permits, is_local, .. }) = (claim.items.concat(), &claim);
+            claim.request_id = Some(format!("{items:?} {permits} {shared} {is_local}").into_bytes());
+            claim.hangs_on_lane = false;
         }
-        asked
+        claim
     }
 
     fn wait_ms(&mut self) -> u32 {
@@ -50,18 +50,18 @@ impl Run {
 
     pub(super) fn acquire(&mut self) {
         let key = self.key();
-        let asked = self.ask(0, vec![key]);
+        let claim = self.ask(0, vec![key]);
         let wait_ms = self.wait_ms();
-        let place = self.place(&asked);
-        let caller = self.caller(asked.lane, place, 0);
-        let options = options(&asked);
-        let key = &asked.items[0];
+        let place = self.place(&claim);
+        let caller = self.caller(claim.lane, place, 0);
+        let options = options(&claim);
+        let key = &claim.items[0];
         let acquire = Acquire {
             key,
             hash: self.node.shards[place].hash(0, key),
-            shared: asked.shared,
+            shared: claim.shared,
             terms: AcquireTerms {
-                lease_ms: asked.lease_ms,
+                lease_ms: claim.lease_ms,
                 wait_ms,
                 session_lease: false,
                 notify_queued: true,
@@ -69,7 +69,7 @@ impl Run {
             },
         };
         self.node.shards[place].acquire(&caller, &acquire, &mut self.effects);
-        self.asked.insert(self.number, vec![asked]);
+        self.requests.insert(self.number, vec![claim]);
     }
 
     pub(super) fn acquire_multi_key(&mut self) {
@@ -77,12 +77,12 @@ impl Run {
         let mut keys = vec![first, second];
         keys.sort();
         keys.dedup();
-        let asked = self.ask(0, keys);
+        let claim = self.ask(0, keys);
         let wait_ms = self.wait_ms();
         let shard_count = self.node.shards.len();
-        let Asked { shared, lease_ms, .. } = asked;
+        let ClaimRequest { shared, lease_ms, .. } = claim;
         let key = |key| RequestedKey { key, shared, shard: shard_of(shard_count, 0, key) };
-        let keys: Vec<RequestedKey<'_>> = asked.items.iter().map(|item| key(item)).collect();
+        let keys: Vec<RequestedKey<'_>> = claim.items.iter().map(|item| key(item)).collect();
         let request = AcquireMultiKey {
             keys: &keys,
             terms: AcquireTerms {
@@ -90,74 +90,74 @@ impl Run {
                 wait_ms,
                 session_lease: false,
                 notify_queued: true,
-                options: Some(&options(&asked)),
+                options: Some(&options(&claim)),
             },
         };
-        let ticket = Ticket { lane: self.address(asked.lane), number: self.number };
+        let ticket = Ticket { lane: self.address(claim.lane), number: self.number };
         let shards = Node::distinct(keys.iter().map(|key| key.shard));
-        let owner = Arc::from(owner(asked.lane));
+        let owner = Arc::from(owner(claim.lane));
         let mut participants = self.node.participants(&shards, Some((ticket.lane, &owner, 0)));
         multi_key::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
-        let each = asked.items.iter().map(|item| Asked { items: vec![item.clone()], ..asked.clone() });
-        self.asked.insert(self.number, each.collect());
+        let each = claim.items.iter().map(|item| ClaimRequest { items: vec![item.clone()], ..claim.clone() });
+        self.requests.insert(self.number, each.collect());
     }
 
     pub(super) fn acquire_set(&mut self) {
         let paths = [self.dice.pick(&PATHS), self.dice.pick(&PATHS)];
-        let asked = self.ask(1, paths.map(<[u8]>::to_vec).into());
+        let claim = self.ask(1, paths.map(<[u8]>::to_vec).into());
         let wait_ms = self.wait_ms();
-        let place = self.place(&asked);
-        let caller = self.caller(asked.lane, place, 1);
-        let item = |path| TreeItem { path, write: !asked.shared };
-        let items: Vec<TreeItem<'_>> = asked.items.iter().map(|path| item(path)).collect();
+        let place = self.place(&claim);
+        let caller = self.caller(claim.lane, place, 1);
+        let item = |path| TreeItem { path, write: !claim.shared };
+        let items: Vec<TreeItem<'_>> = claim.items.iter().map(|path| item(path)).collect();
         let acquire = AcquireSet {
             items: &items,
             terms: AcquireTerms {
-                lease_ms: asked.lease_ms,
+                lease_ms: claim.lease_ms,
                 wait_ms,
                 session_lease: false,
                 notify_queued: true,
-                options: Some(&options(&asked)),
+                options: Some(&options(&claim)),
             },
         };
         self.node.shards[place].acquire_set(&caller, &acquire, &mut self.effects);
-        self.asked.insert(self.number, vec![asked]);
+        self.requests.insert(self.number, vec![claim]);
     }
 
     pub(super) fn acquire_permits(&mut self) {
-        let asked = self.ask(2, vec![POOL.to_vec()]);
+        let claim = self.ask(2, vec![POOL.to_vec()]);
         let wait_ms = self.wait_ms();
-        let place = self.place(&asked);
-        let caller = self.caller(asked.lane, place, 2);
+        let place = self.place(&claim);
+        let caller = self.caller(claim.lane, place, 2);
         let acquire = AcquirePermits {
             name: POOL,
             capacity: Some(POOL_CAPACITY),
-            permits: asked.permits,
+            permits: claim.permits,
             order: PoolOrder::Arrival,
             timestamp_us: 0,
             terms: AcquireTerms {
-                lease_ms: asked.lease_ms,
+                lease_ms: claim.lease_ms,
                 wait_ms,
                 session_lease: false,
                 notify_queued: true,
-                options: Some(&options(&asked)),
+                options: Some(&options(&claim)),
             },
         };
         self.node.shards[place].acquire_permits(&caller, &acquire, &mut self.effects);
-        self.asked.insert(self.number, vec![asked]);
+        self.requests.insert(self.number, vec![claim]);
     }
 
     /// A claim that was heard of, most likely lately; it may be over.
-    fn some_claim(&mut self) -> Option<(ClaimId, Asked)> {
+    fn some_claim(&mut self) -> Option<(ClaimId, ClaimRequest)> {
         let newest = self.known.len() as u64;
         let back = self.dice.below(newest + 1).min(self.dice.below(12) + 1);
         self.known.get((newest - back) as usize).cloned()
     }
 
     pub(super) fn release(&mut self, by_operator: bool) {
-        let Some((id, asked)) = self.some_claim() else { return };
-        let place = self.place(&asked);
-        let caller = self.caller(asked.lane, place, asked.namespace);
+        let Some((id, claim)) = self.some_claim() else { return };
+        let place = self.place(&claim);
+        let caller = self.caller(claim.lane, place, claim.namespace);
         let shard = &mut self.node.shards[place];
         let said = self.effects.said.len();
         if by_operator {
@@ -181,28 +181,28 @@ impl Run {
     }
 
     pub(super) fn extend(&mut self) {
-        let Some((id, asked)) = self.some_claim() else { return };
+        let Some((id, claim)) = self.some_claim() else { return };
         let lease_ms = self.dice.pick(&[5, 20, 100, 400]);
-        let place = self.place(&asked);
-        let caller = self.caller(asked.lane, place, asked.namespace);
+        let place = self.place(&claim);
+        let caller = self.caller(claim.lane, place, claim.namespace);
         self.auditor.extending(id, self.number, lease_ms);
         self.node.shards[place].extend(&caller, id, None, lease_ms, &mut self.effects);
     }
 
     pub(super) fn cancel(&mut self) {
-        let Some((number, asked)) = self.asked.iter().next_back() else { return };
-        let (number, asked) = (*number, asked[0].clone());
-        let place = self.place(&asked);
-        let caller = self.caller(asked.lane, place, asked.namespace);
+        let Some((number, claim)) = self.requests.iter().next_back() else { return };
+        let (number, claim) = (*number, claim[0].clone());
+        let place = self.place(&claim);
+        let caller = self.caller(claim.lane, place, claim.namespace);
         self.node.shards[place].cancel(&caller, number, &mut self.effects);
     }
 }
 
-fn options(asked: &Asked) -> AcquireOptions<'_> {
+fn options(claim: &ClaimRequest) -> AcquireOptions<'_> {
     AcquireOptions {
-        release_after_ms: asked.hangs_on_lane.then_some(7),
-        scope: if asked.is_local { Scope::Local } else { Scope::Ephemeral },
-        request_id: asked.request_id.as_deref(),
+        release_after_ms: claim.hangs_on_lane.then_some(7),
+        scope: if claim.is_local { Scope::Local } else { Scope::Ephemeral },
+        request_id: claim.request_id.as_deref(),
         ..AcquireOptions::default()
     }
 }

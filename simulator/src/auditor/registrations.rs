@@ -3,8 +3,8 @@
 
 use super::Auditor;
 use super::holds::Tampering;
-use crate::mix::kind_of;
-use crate::operation::{Key, Operation, Registering, type_of};
+use crate::key::{Key, kind_of};
+use crate::operation::{Operation, Registration, type_of};
 use std::collections::BTreeMap;
 use waymaker_protocol::{
     Entry, ErrorAnswer, ErrorCode, ErrorDetail, LockId, LookedUp, NamespaceKind, Registered,
@@ -15,11 +15,11 @@ const GRACE_MS: u64 = 5_000;
 
 /// Known history of one key of a registry.
 #[derive(Debug, Default)]
-pub(crate) struct EntryHistory {
+pub(crate) struct RegistrationHistory {
     /// Tenures by fence.
     tenures: BTreeMap<u64, Tenure>,
     /// Register requests, by value.
-    asked: BTreeMap<u32, AskedValue>,
+    requests: BTreeMap<u32, ValueRequest>,
     /// Unregister requests.
     endings: Vec<Ending>,
 }
@@ -49,7 +49,7 @@ struct Ending {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct AskedValue {
+struct ValueRequest {
     client: usize,
     /// Earliest end of the requested lease.
     end_ms: u64,
@@ -59,9 +59,9 @@ struct AskedValue {
     is_refused: bool,
 }
 
-pub(crate) type Entries = BTreeMap<Key, EntryHistory>;
+pub(crate) type Registrations = BTreeMap<Key, RegistrationHistory>;
 
-impl EntryHistory {
+impl RegistrationHistory {
     /// Returns the earliest instant at which another client may have the key after this tenure.
     fn floor_ms(&self, fence: u64, is_lazy: bool, tampered: &BTreeMap<LockId, Tampering>) -> u64 {
         let Some(tenure) = self.tenures.get(&fence) else { return 0 };
@@ -69,10 +69,10 @@ impl EntryHistory {
         let grace_ms = if is_lazy { GRACE_MS } else { 0 };
         let mine = |client: usize| client == tenure.client;
         let pending = self
-            .asked
+            .requests
             .values()
-            .filter(|asked| mine(asked.client) && asked.said.is_none() && !asked.is_refused);
-        let moved = pending.map(|asked| asked.end_ms);
+            .filter(|request| mine(request.client) && request.said.is_none() && !request.is_refused);
+        let moved = pending.map(|request| request.end_ms);
         // An end before the beginning of the clock is 0 here; its grace period may be over too.
         let lease_ms = match moved.chain([tenure.end_ms]).min() {
             None | Some(0) => 0,
@@ -98,29 +98,30 @@ impl EntryHistory {
 }
 
 impl Auditor {
-    pub(super) fn newest_entry_fence(&self, key: Key) -> u64 {
-        self.entries.get(&key).map_or(0, EntryHistory::newest_fence)
+    pub(super) fn newest_registration_fence(&self, key: Key) -> u64 {
+        self.registrations.get(&key).map_or(0, RegistrationHistory::newest_fence)
     }
 
-    pub(super) fn note_registering(&mut self, lane: usize, registering: &Registering, now_ms: u64) {
+    pub(super) fn note_registering(&mut self, lane: usize, registration: &Registration, now_ms: u64) {
         let client = self.lanes[lane].client;
-        let Registering { key, value, .. } = *registering;
-        let end_ms = registering.end_ms(now_ms);
-        let asked = AskedValue { client, end_ms, sent_ms: now_ms, said: None, is_refused: false };
-        self.entries.entry(key).or_default().asked.insert(value, asked);
+        let Registration { key, value, .. } = *registration;
+        let end_ms = registration.end_ms(now_ms);
+        let request = ValueRequest { client, end_ms, sent_ms: now_ms, said: None, is_refused: false };
+        self.registrations.entry(key).or_default().requests.insert(value, request);
     }
 
     /// Records that a register request is sent to another server, which may execute it once more.
-    pub(super) fn note_registering_anew(&mut self, registering: &Registering) {
-        let history = self.entries.entry(registering.key).or_default();
-        if let Some(asked) = history.asked.get_mut(&registering.value) {
-            (asked.said, asked.is_refused) = (None, false);
+    pub(super) fn note_registering_anew(&mut self, registration: &Registration) {
+        let history = self.registrations.entry(registration.key).or_default();
+        if let Some(request) = history.requests.get_mut(&registration.value) {
+            (request.said, request.is_refused) = (None, false);
         }
     }
 
     /// Returns each registry key that is surely registered now, with its newest fence.
     pub(super) fn surely_registered(&self, now_ms: u64) -> Vec<(Key, u64)> {
-        let registries = self.entries.iter().filter(|(key, _)| kind_of(**key) == NamespaceKind::Registry);
+        let registries =
+            self.registrations.iter().filter(|(key, _)| kind_of(**key) == NamespaceKind::Registry);
         let newest = registries.filter_map(|(key, history)| {
             let fence = history.newest_fence();
             let lives = history.tenures.get(&fence)?.over_ms.is_none()
@@ -132,7 +133,7 @@ impl Auditor {
 
     /// Records that a restarted server gives a registration its full lease.
     pub(super) fn note_registered_anew(&mut self, key: Key, fence: u64, now_ms: u64) {
-        let history = self.entries.entry(key).or_default();
+        let history = self.registrations.entry(key).or_default();
         if let Some(tenure) = history.tenures.get_mut(&fence) {
             tenure.end_ms = tenure.end_ms.max(now_ms + tenure.lease_ms);
         }
@@ -141,14 +142,14 @@ impl Auditor {
     pub(super) fn note_unregistering(&mut self, request: usize, key: Key, sent_ms: u64) {
         let client = self.lanes[self.requests[request].lane].client;
         let ending = Ending { request, client, sent_ms, answered_ms: None };
-        self.entries.entry(key).or_default().endings.push(ending);
+        self.registrations.entry(key).or_default().endings.push(ending);
     }
 
     /// Records that an unregister request is sent to another server. That server may have forgotten its
     /// response, and ends the current registration.
     pub(super) fn note_unregistering_anew(&mut self, request: usize, key: Key) {
         let sent_ms = self.requests[request].sent_ms;
-        let mut endings = self.entries.entry(key).or_default().endings.iter_mut();
+        let mut endings = self.registrations.entry(key).or_default().endings.iter_mut();
         if let Some(ending) = endings.find(|ending| ending.request == request && ending.answered_ms.is_some())
         {
             (ending.sent_ms, ending.answered_ms) = (sent_ms, None);
@@ -159,23 +160,23 @@ impl Auditor {
     pub(super) fn judge_registered(
         &mut self,
         request: usize,
-        registering: &Registering,
+        registration: &Registration,
         registered: &Registered,
         now_ms: u64,
     ) {
-        let Registering { key, value, heartbeat, .. } = *registering;
+        let Registration { key, value, heartbeat, .. } = *registration;
         let Registered { id, fence, remaining_ms, stamp_ms, renewed } = *registered;
         let is_lazy = kind_of(key) == NamespaceKind::Lazy;
         let asked = &self.requests[request];
         let (client, fence_before) = (self.lanes[asked.lane].client, asked.fence_before);
-        let history = self.entries.entry(key).or_default();
-        if let Some(asked) = history.asked.get_mut(&value) {
+        let history = self.registrations.entry(key).or_default();
+        if let Some(asked) = history.requests.get_mut(&value) {
             asked.said = Some((now_ms, fence));
         }
-        let lease_ms = registering.remaining_ms(stamp_ms);
+        let lease_ms = registration.remaining_ms(stamp_ms);
         if remaining_ms != lease_ms || heartbeat && !renewed || !is_lazy && lease_ms <= 0 {
             return self.accuse("answers", || {
-                format!("{registering:?} must get the requested lease, but got {registered:?}")
+                format!("{registration:?} must get the requested lease, but got {registered:?}")
             });
         }
         let end_ms = stamp_ms.saturating_add_signed(remaining_ms);
@@ -183,7 +184,7 @@ impl Auditor {
         if let Some(tenure) = history.tenures.get_mut(&fence) {
             if tenure.client != client || tenure.id != id || !renewed && tenure.began {
                 let text = format!("client {client} got {registered:?}, but the fence belongs to {tenure:?}");
-                return self.accuse("fence-unique", || format!("entry {key}: {text}"));
+                return self.accuse("fence-unique", || format!("registration of key {key}: {text}"));
             }
             tenure.began |= !renewed;
             if stamp_ms > tenure.stamp_ms {
@@ -197,7 +198,7 @@ impl Auditor {
         if !renewed && fence <= fence_before {
             self.accuse("fence-order", || {
                 format!(
-                    "entry {key}: the fence must be above the known fence {fence_before}, but the server sent {registered:?}"
+                    "registration of key {key}: the fence must be above the known fence {fence_before}, but the server sent {registered:?}"
                 )
             });
             return;
@@ -209,7 +210,7 @@ impl Auditor {
             if floor_ms > stamp_ms {
                 return self.accuse("early-grant", || {
                     format!(
-                        "entry {key}: {registered:?}, but the earlier registration lasts to {floor_ms} ms: {earlier}"
+                        "registration of key {key}: {registered:?}, but the earlier registration lasts to {floor_ms} ms: {earlier}"
                     )
                 });
             }
@@ -220,7 +221,7 @@ impl Auditor {
         let began = !renewed;
         let tenure =
             Tenure { client, id, began, stamp_ms, end_ms, lease_ms: full_ms, said_ms: now_ms, over_ms: None };
-        self.entries.entry(key).or_default().tenures.insert(fence, tenure);
+        self.registrations.entry(key).or_default().tenures.insert(fence, tenure);
         if !renewed && self.requests[request].sent_count == 1 {
             self.owe_grant_to_watchers(key, fence, stamp_ms, now_ms);
         }
@@ -232,7 +233,7 @@ impl Auditor {
     fn living_tenure(&self, request: usize, key: Key, is_own: bool, now_ms: u64) -> Option<u64> {
         let asked = &self.requests[request];
         let (client, sent_ms) = (self.lanes[asked.lane].client, asked.first_sent_ms);
-        let history = self.entries.get(&key)?;
+        let history = self.registrations.get(&key)?;
         let is_lazy = kind_of(key) == NamespaceKind::Lazy;
         let newest = history.newest_fence();
         let tenure = history.tenures.get(&newest)?;
@@ -243,7 +244,7 @@ impl Auditor {
     }
 
     /// Returns whether the server had a reason for this error to a register or unregister request.
-    pub(super) fn is_entry_refusal_fair(
+    pub(super) fn is_registration_refusal_fair(
         &mut self,
         request: usize,
         operation: &Operation,
@@ -252,15 +253,15 @@ impl Auditor {
     ) -> bool {
         let client = self.lanes[self.requests[request].lane].client;
         let (key, value, lease_ms, heartbeat) = match *operation {
-            Operation::Register(registering @ Registering { key, value, heartbeat, .. }) => {
-                (key, Some(value), registering.remaining_ms(now_ms), heartbeat)
+            Operation::Register(registration @ Registration { key, value, heartbeat, .. }) => {
+                (key, Some(value), registration.remaining_ms(now_ms), heartbeat)
             }
             Operation::Unregister { key } => (key, None, 1, true),
             _ => return false,
         };
-        let history = self.entries.entry(key).or_default();
+        let history = self.registrations.entry(key).or_default();
         history.note_ending_answered(request, now_ms);
-        if let Some(asked) = value.and_then(|value| history.asked.get_mut(&value)) {
+        if let Some(asked) = value.and_then(|value| history.requests.get_mut(&value)) {
             asked.is_refused = true;
         }
         let is_lazy = kind_of(key) == NamespaceKind::Lazy;
@@ -287,13 +288,13 @@ impl Auditor {
 
     /// Rule `early-grant`: unregistering removes another client's registration only after the lease and its grace period.
     pub(super) fn judge_unregistered(&mut self, request: usize, key: Key, was_expired: bool, now_ms: u64) {
-        self.entries.entry(key).or_default().note_ending_answered(request, now_ms);
+        self.registrations.entry(key).or_default().note_ending_answered(request, now_ms);
         if was_expired {
             let is_lazy = kind_of(key) == NamespaceKind::Lazy;
             if !is_lazy || self.living_tenure(request, key, false, now_ms).is_some() {
                 self.accuse("early-grant", || {
                     format!(
-                        "entry {key} was unregistered by another client at {now_ms} ms, while its owner still has the lease"
+                        "registration of key {key} was unregistered by another client at {now_ms} ms, while its owner still has the lease"
                     )
                 });
             }
@@ -301,7 +302,7 @@ impl Auditor {
         }
         let sent_ms = self.requests[request].first_sent_ms;
         let client = self.lanes[self.requests[request].lane].client;
-        let history = self.entries.entry(key).or_default();
+        let history = self.registrations.entry(key).or_default();
         // Only the tenures that began before the request are surely over; the client may have registered
         // again meanwhile.
         for tenure in history.tenures.values_mut() {
@@ -315,7 +316,7 @@ impl Auditor {
     pub(super) fn judge_look_up(&mut self, request: usize, key: Key, looked_up: &LookedUp<'_>, now_ms: u64) {
         let asked = &self.requests[request];
         let (sent_ms, fence_before) = (asked.first_sent_ms, asked.fence_before);
-        let history = self.entries.entry(key).or_default();
+        let history = self.registrations.entry(key).or_default();
         let is_lazy = kind_of(key) == NamespaceKind::Lazy;
         let entry = &looked_up.entry;
         if !looked_up.found {
@@ -327,7 +328,7 @@ impl Auditor {
             if lives && history.floor_ms(newest, is_lazy, &self.tampered) > now_ms {
                 let tenure = format!("{:?}", history.tenures.get(&newest));
                 self.accuse("view", || {
-                    format!("entry {key} is not found at {now_ms} ms, but its registration lasts: {tenure}")
+                    format!("registration of key {key} is not found at {now_ms} ms, but its registration lasts: {tenure}")
                 });
             }
             return;
@@ -335,19 +336,19 @@ impl Auditor {
         if entry.fence < fence_before {
             self.accuse("view", || {
                 format!(
-                    "entry {key}: fence {fence_before} was known before {sent_ms} ms, but LOOK_UP shows an older one: {looked_up:?}"
+                    "registration of key {key}: fence {fence_before} was known before {sent_ms} ms, but LOOK_UP shows an older one: {looked_up:?}"
                 )
             });
         }
-        self.judge_entry(request, key, entry);
+        self.judge_registration(request, key, entry);
     }
 
     /// Rule `view`: a registration is shown with the owner, type and value of its newest register request.
-    pub(super) fn judge_entry(&mut self, request: usize, key: Key, entry: &Entry<'_>) {
+    pub(super) fn judge_registration(&mut self, request: usize, key: Key, entry: &Entry<'_>) {
         let sent_ms = self.requests[request].first_sent_ms;
-        let history = self.entries.entry(key).or_default();
+        let history = self.registrations.entry(key).or_default();
         let value = std::str::from_utf8(entry.value).ok().and_then(|value| value.parse::<u32>().ok());
-        let given = value.and_then(|value| history.asked.get(&value)).copied();
+        let given = value.and_then(|value| history.requests.get(&value)).copied();
         let is_owners =
             given.is_some_and(|given| format!("client-{}", given.client).as_bytes() == entry.owner);
         let is_typed = value.is_some_and(|value| type_of(value) == entry.type_name);
@@ -357,7 +358,7 @@ impl Auditor {
         // The shown value is stale if the request for a later value was sent after this one was confirmed,
         // and was confirmed under the same fence before this request was sent.
         let is_stale = given.and_then(|given| given.said).is_some_and(|(said_ms, fence)| {
-            history.asked.values().any(|later| {
+            history.requests.values().any(|later| {
                 later.sent_ms > said_ms
                     && later
                         .said
@@ -367,16 +368,21 @@ impl Auditor {
         if !is_owners || !is_typed || !is_known || is_stale {
             self.accuse("view", || {
                 format!(
-                    "entry {key}, requested at {sent_ms} ms, is shown with a wrong owner, type or id, or with an old value: {entry:?}"
+                    "registration of key {key}, requested at {sent_ms} ms, is shown with a wrong owner, type or id, or with an old value: {entry:?}"
                 )
             });
         }
     }
 
     /// Returns the registrations of a kind that existed before `since_ms` and surely still exist.
-    pub(super) fn living_entries(&self, kind: NamespaceKind, since_ms: u64, now_ms: u64) -> Vec<LockId> {
+    pub(super) fn living_registrations(
+        &self,
+        kind: NamespaceKind,
+        since_ms: u64,
+        now_ms: u64,
+    ) -> Vec<LockId> {
         let is_lazy = kind == NamespaceKind::Lazy;
-        let histories = self.entries.iter().filter(|(key, _)| kind_of(**key) == kind);
+        let histories = self.registrations.iter().filter(|(key, _)| kind_of(**key) == kind);
         let newest = histories.filter_map(|(_, history)| {
             let fence = history.newest_fence();
             let tenure = history.tenures.get(&fence)?;
@@ -400,7 +406,7 @@ mod tests {
     fn auditor() -> (Auditor, Key) {
         let mut random = Random::new(0);
         let settings = Settings::new(0, None, &mut random);
-        let key = settings.mix.choose_entry(NamespaceKind::Registry, &mut random);
+        let key = settings.mix.choose_registry_key(NamespaceKind::Registry, &mut random);
         let mut auditor = Auditor::new(&settings);
         for client in 0..2 {
             let lane = auditor.new_lane(client);
@@ -418,8 +424,8 @@ mod tests {
     /// The client of `connection` registers the key, with a lease that does not expire in these tests.
     fn registers(auditor: &mut Auditor, key: Key, connection: usize, fence: u64, now_ms: u64) {
         let (number, lease_ms) = (fence as u32, 4_000);
-        let registering = Registering { key, lease_ms, absolute: false, value: number, heartbeat: false };
-        auditor.asks(connection, number, Operation::Register(registering), 0, now_ms);
+        let registration = Registration { key, lease_ms, absolute: false, value: number, heartbeat: false };
+        auditor.asks(connection, number, Operation::Register(registration), 0, now_ms);
         let id = LockId { place: fence, secret: fence };
         let registered = Registered { id, fence, remaining_ms: lease_ms, stamp_ms: now_ms, renewed: false };
         says(auditor, connection, number, &Response::Registered(registered), now_ms);

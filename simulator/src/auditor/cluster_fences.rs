@@ -5,9 +5,8 @@
 //! grant under scope quorum. The fence of that grant is above all earlier ones.
 
 use super::Auditor;
-use crate::cluster::FullName;
-use crate::mix::kind_of;
-use crate::operation::{Acquire, Key};
+use crate::key::{FullName, Key, kind_of};
+use crate::operation::Acquire;
 use std::collections::BTreeMap;
 use waymaker_engine::Scope;
 use waymaker_protocol::{Granted, LockId};
@@ -15,7 +14,7 @@ use waymaker_server::limits::{QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_
 
 /// Known state of the cluster, and the counted fences that clients know.
 #[derive(Debug, Default)]
-pub(crate) struct Counted {
+pub(crate) struct ClusterFences {
     /// Current counters of the cluster.
     counters: BTreeMap<FullName, u64>,
     /// Fences of counted grants that clients know.
@@ -26,7 +25,7 @@ pub(crate) struct Counted {
 
 /// State of one key when an acquire requested it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CountedBefore {
+pub(crate) struct EarlierCount {
     key: Key,
     /// Newest fence that was counted and sent to a client.
     fence: u64,
@@ -38,16 +37,16 @@ pub(crate) struct CountedBefore {
 impl Auditor {
     /// Records that the cluster has counted up to this fence.
     pub(crate) fn note_counted(&mut self, namespace: Box<[u8]>, key: Box<[u8]>, fence: u64) {
-        self.counted.counters.insert((namespace, key), fence);
+        self.cluster_fences.counters.insert((namespace, key), fence);
     }
 
     /// Records that the cluster does not answer until this time, or that a request to it had no answer.
     pub(crate) fn note_trouble(&mut self, until_ms: u64) {
-        self.counted.troubled_until_ms = self.counted.troubled_until_ms.max(until_ms);
+        self.cluster_fences.troubled_until_ms = self.cluster_fences.troubled_until_ms.max(until_ms);
     }
 
     /// Returns the lower bounds for the fences of an acquire that is sent now.
-    pub(super) fn counted_before(&mut self, acquire: &Acquire) -> Vec<CountedBefore> {
+    pub(super) fn counted_before(&mut self, acquire: &Acquire) -> Vec<EarlierCount> {
         let mut before = Vec::new();
         for (key, _) in acquire.keys() {
             if acquire.scope == Scope::Quorum {
@@ -55,8 +54,8 @@ impl Auditor {
             }
             let is_known = !self.settings.is_forgetful && self.key(key).is_counted();
             let loss_count = is_known.then_some(self.restarts.loss_count);
-            let told = self.counted.told.get(&key).and_then(|told| told.last_key_value());
-            before.push(CountedBefore { key, fence: told.map_or(0, |(fence, _)| *fence), loss_count });
+            let told = self.cluster_fences.told.get(&key).and_then(|told| told.last_key_value());
+            before.push(EarlierCount { key, fence: told.map_or(0, |(fence, _)| *fence), loss_count });
         }
         before
     }
@@ -76,8 +75,8 @@ impl Auditor {
         }
         let (id, fence) = (granted.id, granted.fence);
         let name = (Box::from(kind_of(key).name().as_bytes()), self.settings.name_of(key).into());
-        let counted = self.counted.counters.get(&name).copied().unwrap_or(0);
-        let other = self.counted.told.entry(key).or_default().insert(fence, id);
+        let counted = self.cluster_fences.counters.get(&name).copied().unwrap_or(0);
+        let other = self.cluster_fences.told.entry(key).or_default().insert(fence, id);
         if fence > counted || fence <= before.fence || other.is_some_and(|other| other != id) {
             self.accuse("fence-counted", || {
                 format!(
@@ -89,9 +88,10 @@ impl Auditor {
 
     /// Returns whether the cluster may not have answered in time.
     pub(super) fn may_be_uncounted(&self, acquire: &Acquire, now_ms: u64) -> bool {
-        let over_ms = self.counted.troubled_until_ms + QUORUM_ANSWER_MS + QUORUM_PROBE_MS + QUORUM_ATTEMPT_MS;
+        let over_ms =
+            self.cluster_fences.troubled_until_ms + QUORUM_ANSWER_MS + QUORUM_PROBE_MS + QUORUM_ATTEMPT_MS;
         acquire.keys().iter().any(|(key, _)| self.keys.get(key).is_some_and(|key| key.is_counted_asked))
-            && self.counted.troubled_until_ms > 0
+            && self.cluster_fences.troubled_until_ms > 0
             && now_ms <= self.latest_ms(over_ms)
     }
 }

@@ -1,7 +1,7 @@
-//! Settings of real clients, and of runs that have some.
+//! Settings of the processes with a real client.
 
+use crate::mix::Mix;
 use crate::random::Random;
-use crate::workload::Settings;
 use std::time::Duration;
 use waymaker_protocol::NamespaceKind;
 
@@ -10,7 +10,7 @@ const KINDS: [NamespaceKind; 3] = [NamespaceKind::Flat, NamespaceKind::Tree, Nam
 
 /// The settings of the real clients of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct ProcessSettings {
     pub(crate) process_count: usize,
     /// Number of processes of one owner, which use the same request ids.
     pub(crate) processes_per_owner: usize,
@@ -33,21 +33,13 @@ pub(crate) struct Plan {
     pub(crate) closes_early: bool,
 }
 
-impl Plan {
-    /// Adds the real clients of this seed to the settings of a run.
-    pub(crate) fn add(seed: u64, settings: &mut Settings) {
-        settings.processes = Self::new(seed, settings);
-        if let Some(plan) = settings.processes.clone() {
-            plan.adapt(settings);
-        }
-    }
-
+impl ProcessSettings {
     /// Chooses the settings of this seed. They have their own random source, so that seeds without real
     /// clients stay the same.
-    fn new(seed: u64, settings: &Settings) -> Option<Self> {
+    pub(crate) fn new(seed: u64, mix: &Mix) -> Option<Self> {
         let random = &mut Random::new(seed ^ 0x7265_616c_0063_6c69);
         let is_chosen = random.percent(40);
-        let kinds = settings.mix.kinds();
+        let kinds = mix.kinds();
         let kinds: Vec<_> = KINDS.into_iter().filter(|kind| kinds.contains(kind)).collect();
         (is_chosen && !kinds.is_empty()).then(|| Self {
             process_count: random.between(1, 3) as usize,
@@ -63,16 +55,5 @@ impl Plan {
             silence_max_us: random.pick(&[2_000_000, 20_000_000]).unwrap_or(2_000_000),
             closes_early: random.once_in(2),
         })
-    }
-
-    /// Slows down the rest of the run, because renewals and outages of real clients take seconds.
-    fn adapt(&self, settings: &mut Settings) {
-        let acts_per_client = u64::from(settings.operation_count) / settings.client_count as u64 + 1;
-        settings.pace_us = settings.pace_us.max(self.lasts_us / acts_per_client);
-        settings.interfere_us = settings.interfere_us.max(20_000);
-        settings.stall_max_us = settings.stall_max_us.min(1_000_000);
-        if let Some(durability) = &mut settings.durability {
-            durability.disaster_us = durability.disaster_us.map(|mean_us| mean_us * 8);
-        }
     }
 }

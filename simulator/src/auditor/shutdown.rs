@@ -1,7 +1,7 @@
 //! Rule `stopping`: a server that stops refuses new requests, grants nothing and keeps no waiters.
 
 use super::Auditor;
-use crate::operation::{Acquire, Operation, Registering};
+use crate::operation::{Acquire, Operation, Registration};
 
 impl Auditor {
     /// Records the order to stop the server.
@@ -14,7 +14,7 @@ impl Auditor {
         let begins = matches!(
             operation,
             Operation::Acquire(_)
-                | Operation::Register(Registering { heartbeat: false, .. })
+                | Operation::Register(Registration { heartbeat: false, .. })
                 | Operation::Watch { .. }
                 | Operation::Hello { .. }
         );

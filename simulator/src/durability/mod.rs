@@ -1,8 +1,10 @@
 //! Settings of the parts that survive a crash of the server: the log and its speed, the cluster, and the
 //! frequency of crashes and stops.
 
-use crate::cluster::ClusterSettings;
+mod cluster;
+
 use crate::random::Random;
+pub(crate) use cluster::ClusterSettings;
 use waymaker_server::limits::LOG_GROUP_LEN_MAX;
 
 /// Settings of a server with a log, a cluster, or both.

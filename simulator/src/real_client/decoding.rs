@@ -1,8 +1,8 @@
 //! Decodes the requests of a real client into operations for the auditor.
 
 use crate::form::{Form, KeySet, PathItem, PathSet, Permits};
-use crate::mix::{TREE, kind_of};
-use crate::operation::{Acquire, Key, MADE_UP_REQUEST_ID, Operation, request_id};
+use crate::key::{Key, TREE, kind_of};
+use crate::operation::{Acquire, MADE_UP_REQUEST_ID, Operation, request_id};
 use crate::workload::Settings;
 use std::collections::BTreeMap;
 use waymaker_engine::Scope;
@@ -47,7 +47,7 @@ impl Names {
                 options,
             }) => {
                 let acquire = acquire(key(name), *shared, Form::One, *lease_ms, *wait_ms);
-                self.asked(acquire, *session_lease, *notify_queued, options)
+                self.with_options(acquire, *session_lease, *notify_queued, options)
             }
             Request::AcquireKeys(wire::AcquireKeys {
                 lease_ms,
@@ -60,7 +60,7 @@ impl Names {
                 let keys = KeySet::new(items.iter().map(|item| (key(item.key), item.shared)));
                 let (first, shared) = keys.items()[0];
                 let acquire = acquire(first, shared, Form::Keys(keys), *lease_ms, *wait_ms);
-                self.asked(acquire, *session_lease, *notify_queued, options)
+                self.with_options(acquire, *session_lease, *notify_queued, options)
             }
             Request::AcquireSet(wire::AcquireSet {
                 lease_ms,
@@ -75,7 +75,7 @@ impl Names {
                 };
                 let paths = PathSet::new(&items.iter().map(item).collect::<Vec<_>>());
                 let acquire = acquire(TREE, paths.is_shared(), Form::Paths(paths), *lease_ms, *wait_ms);
-                self.asked(acquire, *session_lease, *notify_queued, options)
+                self.with_options(acquire, *session_lease, *notify_queued, options)
             }
             Request::AcquirePermits(wire::AcquirePermits {
                 lease_ms,
@@ -96,7 +96,7 @@ impl Names {
                     timestamp_us: (*order == PoolOrder::Timestamp).then_some(*timestamp_us),
                 };
                 let acquire = acquire(key(name), false, Form::Permits(permits), *lease_ms, *wait_ms);
-                self.asked(acquire, *session_lease, *notify_queued, options)
+                self.with_options(acquire, *session_lease, *notify_queued, options)
             }
             Request::Release(wire::Release { id, own, .. }) => {
                 Operation::Release { id: *id, forged: false, own: *own }
@@ -120,7 +120,7 @@ impl Names {
         })
     }
 
-    fn asked(
+    fn with_options(
         &mut self,
         acquire: Acquire,
         session_lease: bool,

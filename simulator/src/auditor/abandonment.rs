@@ -1,18 +1,19 @@
 //! Rule `uncalled`: a real client cancels a waiting acquire whose caller has dropped it.
 
 use super::Auditor;
-use crate::operation::{Key, MADE_UP_REQUEST_ID, Operation};
+use crate::key::Key;
+use crate::operation::{MADE_UP_REQUEST_ID, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Waiting acquires without a caller at the last check, by lane.
 #[derive(Debug, Default)]
-pub(crate) struct Uncalled(BTreeMap<usize, BTreeSet<usize>>);
+pub(crate) struct AbandonedAcquires(BTreeMap<usize, BTreeSet<usize>>);
 
 impl Auditor {
     /// Rule `uncalled`: checks the waiting acquires of a lane. Callers of its process want the keys in
     /// `wanted`. The lane has time until the next check to send the cancellation.
     pub(crate) fn judge_uncalled_of(&mut self, process: usize, lane: usize, wanted: &BTreeSet<Key>) {
-        let before = self.uncalled.0.remove(&lane).unwrap_or_default();
+        let before = self.abandoned.0.remove(&lane).unwrap_or_default();
         if !self.has_room(process, lane) {
             return;
         }
@@ -39,7 +40,7 @@ impl Auditor {
                 )
             });
         }
-        self.uncalled.0.insert(lane, left);
+        self.abandoned.0.insert(lane, left);
     }
 }
 

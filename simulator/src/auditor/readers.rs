@@ -6,81 +6,21 @@
 
 use super::Auditor;
 use super::guards::GuardView;
-use super::lease_words::{LeaseWord, LeaseWords, SaidBy};
-use super::watchers::{WatchNews, Watched};
+use super::lease_words::{LeaseWord, LeaseWords};
+use super::news::News;
+use super::watchers::ProcessWatches;
 use crate::form::Form;
 use crate::operation::{MADE_UP_REQUEST_ID, Operation};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use waymaker_client::LossReason;
-use waymaker_protocol::{ErrorCode, Event, LockId, Response, RevokeReason};
+use waymaker_protocol::{ErrorCode, LockId, RevokeReason};
 
 /// Loss reason of a hold that ends with its connection, if the session is over.
-const SESSION_LOST: LossReason = LossReason::Revoked(RevokeReason::ConnectionLost);
+pub(super) const SESSION_LOST: LossReason = LossReason::Revoked(RevokeReason::ConnectionLost);
 
 /// Loss reason of a hold that was released by its id.
 const RELEASED_BY_ID: LossReason = LossReason::Revoked(RevokeReason::ReleasedElsewhere);
-
-/// Part of a response that concerns the client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum News {
-    /// The request has its response, or waits in its queue.
-    Settled {
-        number: u32,
-    },
-    /// Report about the own lease of a hold.
-    Lease {
-        id: LockId,
-        word: LeaseWord,
-        /// Time at which the request was sent.
-        sent_ms: u64,
-    },
-    /// The response to a request sent at `sent_ms` contains the time of its decision.
-    Anchor {
-        sent_ms: u64,
-    },
-    /// The lane got WELCOME. Before this, it repeats requests, some of which no connection has carried.
-    Welcome,
-    /// Whether the server granted less than the requested lease.
-    Clamped {
-        id: LockId,
-        is_clamped: bool,
-    },
-    /// Response to an extend.
-    Extended {
-        id: LockId,
-        remaining_ms: u32,
-    },
-    Released {
-        id: LockId,
-    },
-    /// Position in a queue.
-    Place {
-        id: LockId,
-        position: u32,
-        ticket: u64,
-    },
-    /// The server refused a request about this hold.
-    NotMoved {
-        id: LockId,
-    },
-    Watch(WatchNews),
-    /// Report about the lease of the session.
-    Session {
-        end_ms: u64,
-    },
-    /// The hold is over, or another guard has it.
-    Over {
-        id: LockId,
-        reason: LossReason,
-        message: Box<str>,
-    },
-    /// The server refused a request.
-    Refused {
-        code: ErrorCode,
-    },
-    SessionOver,
-}
 
 /// Responses that one process has read.
 #[derive(Debug, Default)]
@@ -100,7 +40,7 @@ struct Reader {
     /// Released holds that a crash may have brought back.
     may_be_back: BTreeSet<LockId>,
     places: BTreeSet<(LockId, u32, u64)>,
-    pub(super) watched: Watched,
+    pub(super) watched: ProcessWatches,
     /// Time at which a lease of each hold was last read.
     lease_read_us: BTreeMap<LockId, u64>,
     /// Latest end of the session, by lane.
@@ -116,21 +56,21 @@ struct Reader {
 
 /// Responses that all real clients have read.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct Readers {
     /// Readers by process.
     readers: BTreeMap<usize, Reader>,
     /// Unread news by connection, each with the stream offset of its last byte.
-    unread: BTreeMap<usize, VecDeque<(u64, News)>>,
+    pub(super) unread: BTreeMap<usize, VecDeque<(u64, News)>>,
     read_counts: BTreeMap<usize, u64>,
 }
 
-impl Heard {
+impl Readers {
     fn reader(&mut self, process: usize) -> &mut Reader {
         self.readers.entry(process).or_default()
     }
 
     /// Returns the watches that the server has for a process.
-    pub(super) fn watched_by(&self, process: usize) -> Option<&Watched> {
+    pub(super) fn watched_by(&self, process: usize) -> Option<&ProcessWatches> {
         self.readers.get(&process).map(|reader| &reader.watched)
     }
 
@@ -192,150 +132,26 @@ impl Reader {
 }
 
 impl Auditor {
-    /// Records a response that the server sends; `end` is the stream offset of its last byte.
-    pub(super) fn note_unread(&mut self, connection: usize, end: u64, number: u32, response: &Response<'_>) {
-        let lane = self.connections[connection].lane;
-        let mut news = Vec::new();
-        let request = self.lanes[lane].asked.get(&number).copied();
-        let operation = request.map(|request| self.requests[request].operation);
-        if !matches!(response, Response::Event(_)) {
-            news.push(News::Settled { number });
-        }
-        let sent_ms = request.map_or(0, |request| self.requests[request].first_sent_ms);
-        let is_first_sending = request.is_some_and(|request| self.requests[request].sent_count == 1);
-        let asked_ms = match operation {
-            Some(Operation::Acquire(acquire)) => self.settings.given_lease_ms(acquire.lease_ms),
-            _ => 0,
-        };
-        let lease = |id, stamp_ms: u64, remaining_ms: u32, by: SaidBy, is_fresh: bool| News::Lease {
-            id,
-            word: LeaseWord {
-                stamp_ms,
-                end_ms: if remaining_ms == u32::MAX { u64::MAX } else { stamp_ms + u64::from(remaining_ms) },
-                remaining_ms,
-                lease_ms: asked_ms,
-                by,
-                is_fresh: is_fresh && is_first_sending,
-            },
-            sent_ms,
-        };
-        let grant = |id, stamp_ms, remaining_ms, session_lease, by, is_fresh| match session_lease {
-            true => News::Session { end_ms: stamp_ms + u64::from(remaining_ms) },
-            false => lease(id, stamp_ms, remaining_ms, by, is_fresh),
-        };
-        let over = |id, reason| News::Over { id, reason, message: Box::default() };
-        // A guard that already has the hold is superseded.
-        let again = |id, repeated: bool| repeated.then(|| over(id, LossReason::Superseded));
-        match response {
-            Response::Welcome(welcome) => {
-                let end_ms = welcome.stamp_ms + u64::from(welcome.session_lease_ms);
-                news.push(News::Session { end_ms });
-                news.extend((!welcome.resumed).then_some(News::SessionOver));
-                news.push(News::Welcome);
-            }
-            Response::KeptAlive(kept) => {
-                news.push(News::Anchor { sent_ms });
-                news.push(News::Session { end_ms: kept.stamp_ms + u64::from(kept.remaining_ms) });
-            }
-            Response::Granted(granted) => {
-                let (id, stamp_ms) = (granted.id, granted.stamp_ms);
-                news.extend(again(id, granted.repeated));
-                let is_fresh = !granted.waited && !granted.repeated;
-                news.push(News::Clamped { id, is_clamped: granted.clamped });
-                let (remaining_ms, session_lease) = (granted.remaining_ms, granted.session_lease);
-                news.push(grant(id, stamp_ms, remaining_ms, session_lease, SaidBy::Grant, is_fresh));
-                news.extend(is_fresh.then_some(News::Anchor { sent_ms }));
-            }
-            Response::GrantedKeys(granted) => {
-                let is_fresh = !granted.waited && !granted.repeated;
-                for key in &granted.keys {
-                    let (id, remaining_ms) = (key.id, key.remaining_ms);
-                    news.extend(again(id, granted.repeated));
-                    news.push(News::Clamped { id, is_clamped: granted.clamped });
-                    let (stamp_ms, session_lease) = (granted.stamp_ms, granted.session_lease);
-                    news.push(grant(id, stamp_ms, remaining_ms, session_lease, SaidBy::Grant, is_fresh));
-                }
-                news.extend(is_fresh.then_some(News::Anchor { sent_ms }));
-            }
-            Response::Extended(extended) => {
-                if let Some(Operation::Extend { id, .. }) = operation {
-                    let by = SaidBy::Answer(number);
-                    news.push(lease(id, extended.stamp_ms, extended.remaining_ms, by, true));
-                    news.push(News::Extended { id, remaining_ms: extended.remaining_ms });
-                }
-                news.push(News::Anchor { sent_ms });
-            }
-            Response::Released(_) => {
-                if let Some(Operation::Release { id, .. }) = operation {
-                    news.push(News::Released { id });
-                }
-            }
-            Response::Status(status) => {
-                if let Some(Operation::Status { id }) = operation {
-                    let (stamp_ms, remaining_ms) = (status.stamp_ms, status.remaining_ms);
-                    let by = SaidBy::Status(number);
-                    news.push(grant(id, stamp_ms, remaining_ms, status.session_lease, by, false));
-                    // This response may tell a client that another lane has the hold.
-                    news.push(over(id, LossReason::Superseded));
-                }
-                news.push(News::Anchor { sent_ms });
-            }
-            Response::Event(event) => match *event {
-                Event::Queued { id, position, ticket } => {
-                    news.push(News::Settled { number });
-                    news.push(News::Place { id, position, ticket });
-                }
-                Event::Expired { id } => news.push(over(id, LossReason::Expired)),
-                Event::Revoked { id, reason, message } => {
-                    let message = String::from_utf8_lossy(message).into();
-                    news.push(News::Over { id, reason: LossReason::Revoked(reason), message });
-                }
-                Event::LeaseMoved { id, remaining_ms, stamp_ms } => {
-                    news.push(lease(id, stamp_ms, remaining_ms, SaidBy::Event, false));
-                }
-                Event::TakenUp { id } => news.push(over(id, LossReason::Superseded)),
-                Event::SessionExpired => news.push(News::SessionOver),
-                _ => {}
-            },
-            Response::Error(error) => {
-                news.push(News::Refused { code: error.code });
-                if error.code == ErrorCode::SessionGone {
-                    news.push(News::SessionOver);
-                }
-                if let Some(Operation::Extend { id, .. } | Operation::Status { id }) = operation {
-                    news.extend(reason_of(error.code).map(|reason| over(id, reason)));
-                    news.push(News::NotMoved { id });
-                }
-            }
-            _ => {}
-        }
-        news.extend(WatchNews::of(number, operation, response).map(News::Watch));
-        if !news.is_empty() {
-            let unread = self.heard.unread.entry(connection).or_default();
-            unread.extend(news.into_iter().map(|news| (end, news)));
-        }
-    }
-
     /// Records that a real client has read `count` more bytes of a connection.
     pub(crate) fn note_heard(&mut self, connection: usize, count: usize, now_us: u64) {
         let lane = self.connections[connection].lane;
         let process = self.lanes[lane].process;
-        let read = self.heard.read_counts.entry(connection).or_default();
+        let read = self.readers.read_counts.entry(connection).or_default();
         *read += count as u64;
         let read = *read;
-        while let Some(unread) = self.heard.unread.get_mut(&connection)
+        while let Some(unread) = self.readers.unread.get_mut(&connection)
             && let Some((_, mut news)) = unread.pop_front_if(|(end, _)| *end <= read)
         {
             if news == News::Welcome {
                 let now_ms = self.settings.server_ms(now_us);
-                self.heard.reader(process).welcome_ms.insert(lane, now_ms);
+                self.readers.reader(process).welcome_ms.insert(lane, now_ms);
                 news = News::Anchor { sent_ms: now_ms + 1 };
             }
             if let News::Lease { id, word, .. } = &mut news {
                 let extends = |operation| matches!(operation, Operation::Extend { id: of, .. } if of == *id);
                 word.is_fresh &= !self.unanswered(process, lane).any(extends);
             }
-            self.heard.reader(process).note(lane, news, now_us);
+            self.readers.reader(process).note(lane, news, now_us);
         }
     }
 
@@ -343,7 +159,7 @@ impl Auditor {
     /// kinds of them.
     pub(super) fn note_greeting(&mut self, lane: usize) {
         let process = self.lanes[lane].process;
-        let reader = self.heard.reader(process);
+        let reader = self.readers.reader(process);
         reader.in_flight.remove(&lane);
         reader.anchors.remove(&lane);
         reader.watched.forget(lane);
@@ -352,7 +168,7 @@ impl Auditor {
     /// Returns the operations of this lane that have no response and do not wait in a queue, as far as its
     /// process knows.
     pub(super) fn unanswered(&self, process: usize, lane: usize) -> impl Iterator<Item = Operation> {
-        let numbers = self.heard.readers.get(&process).and_then(|reader| reader.in_flight.get(&lane));
+        let numbers = self.readers.readers.get(&process).and_then(|reader| reader.in_flight.get(&lane));
         let asked = &self.lanes[lane].asked;
         numbers.into_iter().flatten().filter_map(|number| Some(self.requests[*asked.get(number)?].operation))
     }
@@ -361,7 +177,7 @@ impl Auditor {
     /// connection are unanswered, the lane may have used later numbers that no connection has carried.
     pub(super) fn has_room(&self, process: usize, lane: usize) -> bool {
         let Some(plan) = &self.settings.processes else { return true };
-        let Some(reader) = self.heard.readers.get(&process) else { return true };
+        let Some(reader) = self.readers.readers.get(&process) else { return true };
         let Some(numbers) = reader.in_flight.get(&lane) else { return true };
         let Some(first) = numbers.first() else { return true };
         let asked = &self.lanes[lane].asked;
@@ -377,7 +193,7 @@ impl Auditor {
     /// Returns whether the server has refused a request of this lane on its current connection because the
     /// server is stopping.
     pub(super) fn has_read_of_stop(&self, process: usize, lane: usize) -> bool {
-        let Some(reader) = self.heard.readers.get(&process) else { return false };
+        let Some(reader) = self.readers.readers.get(&process) else { return false };
         let welcome_ms = reader.welcome_ms.get(&lane).copied().unwrap_or(0);
         reader.refused.iter().any(|(of, code, at_us)| {
             *of == lane && *code == ErrorCode::Shutdown && self.settings.server_ms(*at_us) >= welcome_ms
@@ -386,17 +202,17 @@ impl Auditor {
 
     /// Returns the newest lease of a hold that this process has read.
     pub(super) fn lease_word(&self, process: usize, id: LockId) -> Option<LeaseWord> {
-        self.heard.readers.get(&process)?.leases.newest(id)
+        self.readers.readers.get(&process)?.leases.newest(id)
     }
 
     /// Returns the earliest local deadline that the guard of this hold may have.
     pub(super) fn belief_floor_ms(&self, process: usize, id: LockId) -> Option<u64> {
-        self.heard.readers.get(&process)?.leases.floor_ms(id)
+        self.readers.readers.get(&process)?.leases.floor_ms(id)
     }
 
     /// Returns when this process last read a refusal of a request about this hold.
     pub(super) fn not_moved_us(&self, process: usize, id: LockId) -> u64 {
-        let reader = self.heard.readers.get(&process);
+        let reader = self.readers.readers.get(&process);
         reader.and_then(|reader| reader.not_moved_us.get(&id)).copied().unwrap_or(0)
     }
 
@@ -404,12 +220,12 @@ impl Auditor {
     pub(crate) fn note_extend_of(&mut self, process: usize, id: LockId, now_us: u64) {
         let now_ms = self.settings.server_ms(now_us);
         self.note_extend_call(id);
-        self.heard.reader(process).leases.note_extend_call(id, now_ms);
+        self.readers.reader(process).leases.note_extend_call(id, now_ms);
     }
 
     /// Rule `told`: a caller gets a queue position and a ticket that the server sent.
     pub(crate) fn judge_place(&mut self, process: usize, id: LockId, position: u32, ticket: u64) {
-        if !self.heard.reader(process).places.contains(&(id, position, ticket)) {
+        if !self.readers.reader(process).places.contains(&(id, position, ticket)) {
             self.accuse("told", || {
                 format!(
                     "process {process} reports that {id} waits at position {position} with ticket {ticket}, which no QUEUED event contains"
@@ -422,7 +238,7 @@ impl Auditor {
     pub(crate) fn judge_extended(&mut self, process: usize, id: LockId, remaining: Duration) {
         let remaining_ms = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX);
         let is_told = u32::try_from(remaining_ms)
-            .is_ok_and(|remaining_ms| self.heard.reader(process).extended.contains(&(id, remaining_ms)));
+            .is_ok_and(|remaining_ms| self.readers.reader(process).extended.contains(&(id, remaining_ms)));
         if !is_told {
             self.accuse("told", || {
                 format!(
@@ -434,7 +250,7 @@ impl Auditor {
 
     /// Rule `told`: a guard shows the fence, mode, lease and clamping that the server sent.
     pub(super) fn judge_guard_shown(&mut self, process: usize, view: &GuardView) {
-        let reader = self.heard.reader(process);
+        let reader = self.readers.reader(process);
         let is_clamped = reader.clamped.get(&view.id).copied();
         let lengths = reader.leases.lengths(view.id);
         let is_length = reader.leases.may_show(view.id, view.lease_ms.unwrap_or(u32::MAX));
@@ -459,7 +275,7 @@ impl Auditor {
         let lane = self.connections[connection].lane;
         let max = self.settings.processes.as_ref().map_or(u32::MAX, |plan| plan.in_flight_max.max(2));
         let process = self.lanes[lane].process;
-        let in_flight = self.heard.reader(process).in_flight.entry(lane).or_default();
+        let in_flight = self.readers.reader(process).in_flight.entry(lane).or_default();
         in_flight.insert(number);
         let (count, first) = (in_flight.len(), in_flight.first().copied().unwrap_or(number));
         if is_new && (count > max as usize || number.saturating_sub(first) >= max) {
@@ -473,31 +289,31 @@ impl Auditor {
 
     /// Records that a real client asks for the status of a hold, or for another lease.
     pub(super) fn note_asked_behind(&mut self, lane: usize, number: u32, id: LockId) {
-        self.heard.reader(self.lanes[lane].process).leases.note_asked(lane, number, id);
+        self.readers.reader(self.lanes[lane].process).leases.note_asked(lane, number, id);
     }
 
     /// Returns whether a lane of this process has read a refusal with one of these codes since `since_us`.
     pub(crate) fn has_heard_refusal(&self, process: usize, codes: &[ErrorCode], since_us: u64) -> bool {
-        let Some(reader) = self.heard.readers.get(&process) else { return false };
+        let Some(reader) = self.readers.readers.get(&process) else { return false };
         reader.refused.iter().any(|(_, code, at_us)| codes.contains(code) && *at_us >= since_us)
     }
 
     /// Returns whether this process has read any refusal since `since_us`.
     pub(super) fn has_heard_any_refusal(&self, process: usize, since_us: u64) -> bool {
-        let Some(reader) = self.heard.readers.get(&process) else { return false };
+        let Some(reader) = self.readers.readers.get(&process) else { return false };
         reader.refused.iter().any(|(_, _, at_us)| *at_us >= since_us)
     }
 
     /// Returns whether a session of this process has ended since `since_us`, as far as the process knows.
     pub(crate) fn has_heard_session_end(&self, process: usize, since_us: u64) -> bool {
-        let ended_us = self.heard.readers.get(&process).and_then(|reader| reader.session_over_us);
+        let ended_us = self.readers.readers.get(&process).and_then(|reader| reader.session_over_us);
         ended_us.is_some_and(|ended_us| ended_us >= since_us)
     }
 
     /// Rules `guard` and `last-word`: a guard reports that it holds its lock. Then no response that its process
     /// has read ended the hold, and the guard's deadline is not after the end of the newest lease that it read.
     pub(super) fn judge_by_heard(&mut self, process: usize, view: &GuardView) {
-        let reader = self.heard.reader(process);
+        let reader = self.readers.reader(process);
         let is_end = |reason: &LossReason| matches!(reason, LossReason::Expired | LossReason::Revoked(_));
         let end = (reader.over.get(&view.id))
             .and_then(|reasons| reasons.iter().map(|(reason, _)| *reason).find(is_end));
@@ -537,7 +353,7 @@ impl Auditor {
         believed_us: u64,
         now_us: u64,
     ) {
-        let reader = self.heard.reader(process);
+        let reader = self.readers.reader(process);
         let told = reader.over.get(&id).into_iter().flatten().filter(|(told, _)| *told == reason);
         let messages: Vec<&str> = told.map(|(_, message)| &**message).collect();
         let is_told = !messages.is_empty();
@@ -552,7 +368,7 @@ impl Auditor {
                 )
             });
         }
-        let reader = self.heard.reader(process);
+        let reader = self.readers.reader(process);
         let is_fair = match reason {
             // A new lease may have moved the deadline back.
             LossReason::LocalDeadline => {
@@ -590,26 +406,13 @@ impl Auditor {
     }
 }
 
-/// Returns the reason for the loss of a hold that this refusal gives.
-fn reason_of(code: ErrorCode) -> Option<LossReason> {
-    match code {
-        ErrorCode::NotFound | ErrorCode::Expired | ErrorCode::NotHeld | ErrorCode::NotOwner => {
-            Some(LossReason::Expired)
-        }
-        ErrorCode::Revoked => Some(LossReason::Revoked(RevokeReason::Other(0))),
-        ErrorCode::SessionGone => Some(LossReason::SessionExpired),
-        ErrorCode::Cancelled => Some(LossReason::Superseded),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::auditor::scene::{
         ALL, CONNECTION, PROCESS, granted_to_process, guard_view, id_of, rule, says,
     };
-    use waymaker_protocol::Extended;
+    use waymaker_protocol::{Event, Extended, Response};
 
     fn believes(auditor: &mut Auditor, until_ms: u64, now_ms: u64) {
         auditor.note_guards(PROCESS, &[guard_view(until_ms)], now_ms * 1000);
@@ -705,7 +508,7 @@ mod tests {
         let mut auditor = granted_to_process();
         let plan = (0..).find_map(|seed| {
             let mut settings = auditor.settings.clone();
-            crate::real_client::Plan::add(seed, &mut settings);
+            settings.add_processes(seed);
             settings.processes.filter(|plan| plan.in_flight_max == 4)
         });
         auditor.settings.processes = plan;
@@ -723,9 +526,9 @@ mod tests {
             let mut auditor = granted_to_process();
             auditor.note_heard(CONNECTION, ALL, 101_000);
             auditor.note_release_by_id(id_of(1));
-            auditor.heard.reader(PROCESS).note(3, News::Released { id: id_of(1) }, 102_000);
+            auditor.readers.reader(PROCESS).note(3, News::Released { id: id_of(1) }, 102_000);
             if crashes {
-                auditor.heard.forget_ends();
+                auditor.readers.forget_ends();
             }
             auditor.judge_by_heard(PROCESS, &guard_view(800));
             assert_eq!(rule(&auditor), expected, "the server crashes: {crashes}");

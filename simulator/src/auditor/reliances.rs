@@ -1,25 +1,25 @@
 //! Rule `exclusion`: clients never rely on conflicting holds at the same time.
 
 use crate::form::Form;
-use crate::operation::Key;
+use crate::key::Key;
 use std::collections::BTreeMap;
 use waymaker_protocol::LockId;
 
 /// Holds that some client may rely on, by the lease arithmetic that `docs/reference/wire.md` gives to
 /// clients.
 #[derive(Debug, Default)]
-pub(crate) struct SureHolds {
-    keys: BTreeMap<Key, Vec<SureHold>>,
+pub(crate) struct Reliances {
+    keys: BTreeMap<Key, Vec<Reliance>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct SureHold {
+struct Reliance {
     id: LockId,
     wish: (Form, bool),
     until_us: u64,
 }
 
-impl SureHolds {
+impl Reliances {
     /// Records that a client relies on this hold until `until_us`. Returns a conflicting hold that a client
     /// relies on too.
     pub(crate) fn believe(
@@ -39,7 +39,7 @@ impl SureHolds {
             .iter()
             .find(|hold| Form::conflict((&wish.0, wish.1), (&hold.wish.0, hold.wish.1)))
             .map(|hold| hold.id);
-        holds.push(SureHold { id, wish, until_us });
+        holds.push(Reliance { id, wish, until_us });
         conflict
     }
 

@@ -1,7 +1,8 @@
 //! The acts and the faults of a process.
 
 use super::{
-    Answer, Asking, Awaited, Call, Extended, Guard, Losses, RealClient, Terms, WatchStage, Watching,
+    Answer, Call, CallerFuture, ExtendResult, Guard, KeyWatch, Losses, PendingAcquire, RealClient, Terms,
+    WatchStage,
 };
 use crate::form::Form;
 use crate::operation::{Acquire, Operation, request_id};
@@ -15,7 +16,7 @@ use waymaker_client::{
 use waymaker_engine::Scope;
 
 /// Largest number of acquires that a process awaits at a time.
-const ASKING_MAX: usize = 8;
+const ACQUIRES_MAX: usize = 8;
 /// Shortest `release_after` that a client takes into account for its local deadline.
 const RELEASE_AFTER_MIN_MS: u32 = 1_000;
 
@@ -26,11 +27,11 @@ impl RealClient {
             return self.suffer(world);
         }
         match world.random.below(100) {
-            0..=39 if self.asking.len() < ASKING_MAX => self.ask(world),
-            0..=54 if !self.asking.is_empty() => {
+            0..=39 if self.acquires.len() < ACQUIRES_MAX => self.ask(world),
+            0..=54 if !self.acquires.is_empty() => {
                 // The caller gives up, possibly at the moment of the grant.
-                let index = world.random.below(self.asking.len() as u64) as usize;
-                drop(self.asking.swap_remove(index));
+                let index = world.random.below(self.acquires.len() as u64) as usize;
+                drop(self.acquires.swap_remove(index));
             }
             55..=74 => self.let_go(world),
             75..=84 => self.extend(world),
@@ -57,14 +58,17 @@ impl RealClient {
         let losses = Losses::default();
         let place: Arc<Mutex<Option<QueuePlace>>> = Arc::default();
         let name = |key| settings.name_of(key);
-        let future: Awaited<_> = match acquire.form {
+        let future: CallerFuture<_> = match acquire.form {
             Form::One => {
                 let builder = harness.key(&name(acquire.key), acquire.shared);
                 let builder = match acquire.priority {
                     Some(priority) => builder.priority(priority),
                     None => builder,
                 };
-                granted(asked(builder, &acquire, is_renewed, &losses), enqueues.then(|| Arc::clone(&place)))
+                granted(
+                    with_options(builder, &acquire, is_renewed, &losses),
+                    enqueues.then(|| Arc::clone(&place)),
+                )
             }
             Form::Keys(keys) => {
                 let keys: Vec<_> = keys.items().iter().map(|(key, shared)| (name(*key), *shared)).collect();
@@ -73,14 +77,17 @@ impl RealClient {
                     Some(priority) => builder.priority(priority),
                     None => builder,
                 };
-                granted(asked(builder, &acquire, is_renewed, &losses), enqueues.then(|| Arc::clone(&place)))
+                granted(
+                    with_options(builder, &acquire, is_renewed, &losses),
+                    enqueues.then(|| Arc::clone(&place)),
+                )
             }
             Form::Paths(paths) => {
                 let builder = paths.items().iter().fold(harness.paths(), |builder, path| match path.write {
                     true => builder.write(path.names()),
                     false => builder.read(path.names()),
                 });
-                let builder = asked(builder, &acquire, is_renewed, &losses);
+                let builder = with_options(builder, &acquire, is_renewed, &losses);
                 let builder = match acquire.is_endless() {
                     true => builder.without_lease(milliseconds(
                         acquire.release_after_ms.unwrap_or(0).max(RELEASE_AFTER_MIN_MS),
@@ -96,14 +103,17 @@ impl RealClient {
                     permits.permits,
                     permits.timestamp_us,
                 );
-                granted(asked(builder, &acquire, is_renewed, &losses), enqueues.then(|| Arc::clone(&place)))
+                granted(
+                    with_options(builder, &acquire, is_renewed, &losses),
+                    enqueues.then(|| Arc::clone(&place)),
+                )
             }
         };
         let has_end = !acquire.session_lease && !acquire.is_endless();
         let terms = Terms { kind, is_renewed, has_end, is_on_session: acquire.session_lease };
         let call = Call { is_named: named, ..self.call(world, kind, Some(acquire.wait_ms)) };
         world.auditor.note_call(self.index);
-        self.asking.push(Asking { future, terms, call, losses, acquire, place });
+        self.acquires.push(PendingAcquire { future, terms, call, losses, acquire, place });
         self.look(world);
     }
 
@@ -194,11 +204,11 @@ impl RealClient {
             return;
         }
         let stage = WatchStage::Beginning(Box::pin(lane.harness.watch(&settings.name_of(key))));
-        self.watches.push(Watching { key, stage, since_us: world.now_us, shown: None });
+        self.watches.push(KeyWatch { key, stage, since_us: world.now_us, shown: None });
         self.look_at_watches(world);
     }
 
-    fn pick_watch(&mut self, world: &mut World) -> Option<Watching> {
+    fn pick_watch(&mut self, world: &mut World) -> Option<KeyWatch> {
         let count = self.watches.len() as u64;
         (count > 0).then(|| self.watches.swap_remove(world.random.below(count) as usize))
     }
@@ -224,9 +234,9 @@ impl RealClient {
         &mut self,
         world: &mut World,
         kind: NamespaceKind,
-        answer: impl Future<Output = waymaker_client::Result<Extended>> + 'static,
+        answer: impl Future<Output = waymaker_client::Result<ExtendResult>> + 'static,
     ) {
-        let mut future: Awaited<waymaker_client::Result<Extended>> = Box::pin(answer);
+        let mut future: CallerFuture<waymaker_client::Result<ExtendResult>> = Box::pin(answer);
         let call = self.call(world, kind, None);
         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Pending => self.answers.push(Answer { future, call }),
@@ -314,7 +324,7 @@ impl RealClient {
             world.cut(connection);
             world.network.connections[connection].client_done = true;
         }
-        self.asking.clear();
+        self.acquires.clear();
         self.answers.clear();
         self.guards.clear();
         self.watches.clear();
@@ -323,7 +333,7 @@ impl RealClient {
 }
 
 /// Applies the options that acquires of all forms have.
-fn asked<G>(
+fn with_options<G>(
     builder: AcquireBuilder<G>,
     acquire: &Acquire,
     is_renewed: bool,
@@ -397,7 +407,7 @@ impl IntoLocks for Permit {
 fn granted<G: waymaker_client::Guard + IntoLocks + 'static>(
     builder: AcquireBuilder<G>,
     place: Option<Arc<Mutex<Option<QueuePlace>>>>,
-) -> Awaited<waymaker_client::Result<Vec<Lock>>> {
+) -> CallerFuture<waymaker_client::Result<Vec<Lock>>> {
     Box::pin(async move {
         let guard = if let Some(place) = place {
             let enqueued: Enqueued<G> = builder.enqueue().await?;

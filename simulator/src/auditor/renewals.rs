@@ -16,7 +16,7 @@ const RETRY_MAX_MS: u64 = 1_000;
 
 impl Auditor {
     /// Rules `needless-loss`, `guard` and `renewal` for a guard that reports that it holds.
-    pub(super) fn judge_keeping(&mut self, process: usize, view: &GuardView, now_us: u64) {
+    pub(super) fn judge_held_guard(&mut self, process: usize, view: &GuardView, now_us: u64) {
         let Some(hold) = self.holds.get(&view.id) else { return };
         // Another acquire with the same request id may have found the hold.
         if hold.request_id.is_some() || self.guards.is_excused(process, view.id) {

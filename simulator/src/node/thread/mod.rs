@@ -1,22 +1,21 @@
 //! One worker and the tasks of its thread, which run one at a time.
 
-use super::front::{Front, Hands, Woken};
-use super::io::{Io, Registered, VirtualStopwatch, register, unregister, write};
+mod turns;
+
+use super::backlog::Allowance;
+use super::front::{Front, WakeList};
+use super::io::{LaneTable, register};
 use super::tasks::{EVENTS_PER_POLL, Errands, Task, Tasks};
-use super::unserved::Allowance;
-use crate::identities::evidence_of_others;
-use crate::tenants::who_of;
-use crate::world::{Event, World};
+use crate::event::Event;
+use crate::identities::{evidence_of_others, tenant_identity_of};
+use crate::world::World;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::task::Poll;
 use waymaker_engine::Time;
-use waymaker_server::edge::connection::{Connection, End, Moved, Newcomer, TurnEnd, flush};
-use waymaker_server::edge::front_turn::{FrontTurnEnd, Others};
+use waymaker_server::edge::connection::{Connection, Moved, Newcomer};
 use waymaker_server::edge::late::LateQueue;
 use waymaker_server::edge::read_barrier::{ReadBarrier, SweepNext};
-use waymaker_server::edge::turn::Turn;
-use waymaker_server::limits::{HOUSEKEEPING_MS, READ_LEN_MAX, TURN_US};
+use waymaker_server::limits::HOUSEKEEPING_MS;
 use waymaker_server::mail::Mail;
 use waymaker_server::node::Node;
 use waymaker_server::worker::{Client, KnownAs, Worker};
@@ -25,10 +24,6 @@ use waymaker_server::worker::{Client, KnownAs, Worker};
 const STEP_MAX_US: u64 = 30;
 /// Longest time for which a preempted thread waits for its processor.
 const PREEMPTION_MAX_US: u64 = 20_000;
-/// Duration of a batch on the stopwatch of a turn.
-const BATCH_US: u64 = 30;
-/// Duration of one request of a front end on the stopwatch of a turn.
-const FRONT_REQUEST_US: u64 = 2;
 
 /// A connection on its way to a worker.
 #[derive(Debug)]
@@ -54,14 +49,14 @@ pub(crate) struct Thread {
     gave_way: VecDeque<usize>,
     tasks: Tasks,
     intake: VecDeque<Intake>,
-    pub(super) connections: BTreeMap<usize, Served>,
-    pub(super) registered: Registered,
-    woken: Woken,
+    pub(super) connections: BTreeMap<usize, ServedConnection>,
+    pub(super) registered: LaneTable,
+    woken: WakeList,
 }
 
 /// A connection that is served here.
 #[derive(Debug)]
-pub(super) struct Served {
+pub(super) struct ServedConnection {
     pub(super) inner: Inner,
     pub(super) allowance: Allowance,
     /// True if the operating system has named the socket, and no read has found it empty since.
@@ -89,8 +84,8 @@ impl Thread {
             tasks: Tasks::new(index),
             intake: VecDeque::new(),
             connections: BTreeMap::new(),
-            registered: Registered::new(),
-            woken: Woken::default(),
+            registered: LaneTable::new(),
+            woken: WakeList::default(),
         }
     }
 
@@ -272,182 +267,10 @@ impl Thread {
             Inner::Binary(inner)
         };
         let (is_readable, is_known, is_queued) = (false, false, false);
-        self.connections.insert(connection, Served { inner, allowance, is_readable, is_known, is_queued });
+        self.connections
+            .insert(connection, ServedConnection { inner, allowance, is_readable, is_known, is_queued });
         self.barrier.note_newcomer();
         self.tasks.make_ready(world, Task::Connection(connection));
-    }
-
-    /// Runs the task of a connection.
-    fn give_turn(&mut self, world: &mut World, connection: usize, errands: &mut Errands) {
-        let others = Others { are_there: self.connections.len() > 1, have_given_way: !self.late.is_empty() };
-        let Self { worker, barrier, tasks, connections, registered, .. } = self;
-        if let Some(served) = connections.get_mut(&connection)
-            && !std::mem::replace(&mut served.is_known, true)
-        {
-            let link = &world.network.connections[connection];
-            if link.to_server.is_readable() || link.server_noticed {
-                tasks.note_io(world, connection);
-            }
-        }
-        let Some(Served { inner, allowance, is_readable, is_queued: false, .. }) =
-            connections.get_mut(&connection)
-        else {
-            return;
-        };
-        let (gave_way, end) = match inner {
-            Inner::Binary(inner) => {
-                if worker.has_input(inner.key()) {
-                    world.note_served(connection);
-                }
-                inner.begin_turn(barrier, || world.network.connections[connection].to_server.unread_len());
-                // In some turns one batch takes the whole time of the turn.
-                let look_us = if world.random.once_in(4) { TURN_US } else { BATCH_US };
-                let mut stopwatch = VirtualStopwatch::default();
-                stopwatch.look_us = look_us;
-                let mut turn = Turn::new(&mut stopwatch);
-                let len_max = if world.random.once_in(8) { 40 } else { READ_LEN_MAX };
-                let mut io = Io {
-                    world,
-                    tasks,
-                    registered,
-                    errands,
-                    connection,
-                    is_readable,
-                    len_max,
-                    bytes: Vec::new(),
-                };
-                let end = inner.run(worker, &mut turn, &mut io);
-                inner.end_turn(worker, barrier, &mut turn, end);
-                allowance.spent_us += stopwatch.elapsed_us();
-                tasks.follow_up(world, worker, errands);
-                match end {
-                    TurnEnd::CaughtUp => (false, None),
-                    TurnEnd::GaveWay => (true, None),
-                    TurnEnd::Over(end) => (false, Some(end)),
-                }
-            }
-            Inner::Front(front) => {
-                let look_us = if world.random.once_in(8) { TURN_US } else { FRONT_REQUEST_US };
-                let hands = Hands { world, worker, barrier, tasks, registered, errands, is_readable, others };
-                match front.take_turn(hands, look_us) {
-                    Poll::Ready(end) => (false, Some(end)),
-                    Poll::Pending => {
-                        let end = front.end_turn(barrier);
-                        allowance.spent_us += front.spent_us();
-                        match end {
-                            FrontTurnEnd::CaughtUp => (false, None),
-                            FrontTurnEnd::GaveWay => (true, None),
-                            FrontTurnEnd::NextRound => {
-                                tasks.make_ready(world, Task::Connection(connection));
-                                (false, None)
-                            }
-                        }
-                    }
-                }
-            }
-        };
-        if gave_way {
-            self.give_way(world, connection);
-        }
-        if let Some(end) = end {
-            self.finish(world, connection, end, errands);
-        }
-    }
-
-    /// Queues a connection behind the connections that gave way before it.
-    fn give_way(&mut self, world: &mut World, connection: usize) {
-        if let Some(served) = self.connections.get_mut(&connection) {
-            served.is_queued = true;
-            self.late.give_way(connection);
-            self.gave_way.push_back(connection);
-            self.tasks.make_ready(world, Task::Late);
-        }
-    }
-
-    /// Lets one connection that gave way continue in this round of tasks.
-    fn continue_late(&mut self, world: &mut World) {
-        let are_leases_due = self.worker.next_deadline() <= world.server_time();
-        let continued = self.late.continue_one(are_leases_due);
-        let expected = if are_leases_due { None } else { self.gave_way.pop_front() };
-        if continued != expected {
-            world.auditor.accuse("turns", || {
-                format!(
-                    "connection {continued:?} continues, but {expected:?} should; leases are due: {are_leases_due}"
-                )
-            });
-        }
-        if let Some(connection) = continued
-            && let Some(served) = self.connections.get_mut(&connection)
-        {
-            served.is_queued = false;
-            self.tasks.make_ready(world, Task::Connection(connection));
-        }
-        if !self.late.is_empty() {
-            self.tasks.make_ready(world, Task::Late);
-        }
-    }
-
-    fn flush(&mut self, world: &mut World, errands: &mut Errands) {
-        let mut is_fed = false;
-        while let Some(key) = self.worker.poll_dirty() {
-            let Some((registered, connection)) = self.registered.get(&key.slot).copied() else { continue };
-            let Some(served) = self.connections.get_mut(&connection) else { continue };
-            if registered != key {
-                continue;
-            }
-            let worker = &mut self.worker;
-            let needs_turn = match &mut served.inner {
-                Inner::Binary(_) => flush(worker, key, |bytes| write(world, connection, bytes)),
-                Inner::Front(front) => {
-                    front.take_output(worker, key);
-                    is_fed = true;
-                    if let Some(number) = front.sleeper() {
-                        world.auditor.accuse("listener", || {
-                            format!(
-                                "stream {number} of connection {connection} sleeps although its lane is closed"
-                            )
-                        });
-                    }
-                    false
-                }
-            };
-            if needs_turn {
-                self.tasks.make_ready(world, Task::Connection(connection));
-            }
-        }
-        if is_fed {
-            self.tasks.follow_up(world, &mut self.worker, errands);
-        }
-    }
-
-    /// Ends a connection on this worker.
-    fn finish(&mut self, world: &mut World, connection: usize, end: End, errands: &mut Errands) {
-        let Some(Served { inner, .. }) = self.connections.remove(&connection) else { return };
-        self.tasks.forget(Task::Connection(connection));
-        let now = world.server_time().into();
-        let Self { worker, barrier, tasks, registered, .. } = self;
-        let moved = match inner {
-            Inner::Binary(inner) => {
-                unregister(registered, inner.key());
-                inner.finish(worker, barrier, end, now)
-            }
-            Inner::Front(front) => {
-                let keys = front.finish(worker, barrier, now);
-                keys.into_iter().for_each(|key| unregister(registered, key));
-                None
-            }
-        };
-        tasks.follow_up(world, worker, errands);
-        if let End::Move(to) = end {
-            world.network.connections[connection].thread = usize::from(to);
-            let drained_max = Time::NEVER;
-            return errands.moves.push((usize::from(to), Intake { connection, moved, drained_max }));
-        }
-        let link = &mut world.network.connections[connection];
-        link.server_done = true;
-        world.note_lost(connection);
-        world.close(connection, false);
-        world.note_done(connection);
     }
 
     /// Notes that the server can learn from now on that a connection was cut.
@@ -520,7 +343,7 @@ pub(super) fn client_of(world: &World, connection: usize) -> Client {
         return Client::default();
     }
     let client = world.network.connections[connection].client;
-    let evidence = match who_of(client) {
+    let evidence = match tenant_identity_of(client) {
         Some(tenant) => tenant.evidence(),
         None => evidence_of_others(world.colleagues.contains(&client)),
     };

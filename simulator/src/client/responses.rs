@@ -1,11 +1,11 @@
 //! The reaction of a client to responses and events.
 
-use super::belief::{Anchor, Held, LeaseWord, shortened_us};
+use super::belief::{Anchor, HoldView, LeaseWord, shortened_us};
 use super::lane::{Lane, Pending, Stage};
-use super::speaking::hello_number;
+use super::requests::hello_number;
 use super::{Client, SessionView, remember};
-use crate::network::Found;
-use crate::operation::{EntryListing, Listing, Operation, granted_one_by_one};
+use crate::network::ReadResult;
+use crate::operation::{Listing, Operation, RegistrationListing, granted_one_by_one};
 use crate::world::World;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
@@ -24,19 +24,19 @@ impl Client {
                 }
                 let link = &mut world.network.connections[*connection];
                 match link.to_client.read(usize::MAX) {
-                    Found::Bytes(bytes) => {
+                    ReadResult::Bytes(bytes) => {
                         if std::mem::take(&mut link.to_client.wants_room) {
-                            let event = crate::world::Event::ArriveAtServer(*connection);
+                            let event = crate::event::Event::ArriveAtServer(*connection);
                             world.after(1, event);
                         }
                         world.trace.bytes(&bytes);
                         self.lanes[lane].input.extend_from_slice(&bytes);
                     }
-                    Found::Nothing => {
+                    ReadResult::Nothing => {
                         ended = link.client_noticed;
                         break;
                     }
-                    Found::End => {
+                    ReadResult::End => {
                         ended = true;
                         break;
                     }
@@ -204,7 +204,10 @@ impl Client {
                 self.ask(world, Operation::ListPools(Listing { cursor: listed.next, ..listing }));
             }
             (Operation::ListEntries(listing), Response::EntriesListed(listed)) if listed.next != 0 => {
-                self.ask(world, Operation::ListEntries(EntryListing { cursor: listed.next, ..listing }));
+                self.ask(
+                    world,
+                    Operation::ListEntries(RegistrationListing { cursor: listed.next, ..listing }),
+                );
             }
             (Operation::Namespaces { count_max, .. }, Response::NamespacesListed(listed))
                 if listed.next != 0 =>
@@ -353,7 +356,7 @@ impl Client {
         });
         let is_session_lease = granted.session_lease;
         let is_confirmed = !granted.repeated && !self.meddled.contains(&id) && deadline_us > world.now_us;
-        let held = Held {
+        let held = HoldView {
             lease_ms,
             is_session_lease,
             is_confirmed,

@@ -1,74 +1,28 @@
 //! The state that all parts of a run share: the time, the random source, the queue of events, the network and
 //! the auditor.
+//!
+//! The network, the cluster and the auditor do not know each other or the world. The world calls them and
+//! gives the results of one to another.
+
+mod cluster;
+mod network;
 
 use crate::auditor::Auditor;
 use crate::clock::VirtualClock;
 use crate::cluster::SimulatedCluster;
+use crate::event::{Event, EventQueue};
 use crate::history::Recorder;
 use crate::network::Network;
 use crate::operation::{Acquire, Operation};
 use crate::random::Random;
+use crate::surroundings::Surroundings;
 use crate::trace::Trace;
 use crate::workload::Settings;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use waymaker_engine::Time;
 use waymaker_protocol::{LockId, NamespaceKind, SessionId};
 use waymaker_server::clock::Clock;
-
-/// An event of the queue. Its consequences are decided when it happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Event {
-    /// The first bytes in flight to the server arrive on this connection.
-    ArriveAtServer(usize),
-    /// The first bytes in flight to the client arrive on this connection.
-    ArriveAtClient(usize),
-    /// The server learns that this connection was cut.
-    ServerNotices(usize),
-    /// The client learns that this connection was cut.
-    ClientNotices(usize),
-    /// The thread of this worker runs one task.
-    Run(usize),
-    /// The sleep of this worker's sweeper has ended.
-    Alarm(usize),
-    /// A worker of this start of the server looks for stalled connections.
-    Housekeep(usize, u32),
-    /// The auditor looks for holds of requests that the front end of this connection has given up.
-    LookForStrangers(usize),
-    /// The acceptor accepts the waiting connections.
-    Accept,
-    /// The log thread of this start of the server runs.
-    Log(u32),
-    /// The keeper thread beside the log of this start of the server has finished an errand.
-    Keeper(u32),
-    /// The disk becomes full or has room again. Only the last planned change counts.
-    Disk(u64),
-    /// The thread of this start of the server that asks the cluster runs.
-    Quorum(u32),
-    /// This transaction arrives at the cluster.
-    Apply(u64),
-    /// The result of a transaction arrives at the thread of this start of the server that sent it.
-    Counted(u32, u64),
-    /// The cluster does not answer for a while.
-    Outage,
-    /// The whole server crashes, stops or starts again. Only the last planned event of this kind counts.
-    Disaster(u64),
-    /// This client acts.
-    Act(usize),
-    /// A lease or the session of this client is about to end.
-    Brink(usize),
-    /// This visitor acts.
-    Visit(usize),
-    /// This tenant acts.
-    Tenant(usize),
-    /// The server gets another policy.
-    Reload,
-    /// This real client acts.
-    Step(usize),
-    /// A worker is stalled, or a turn is taken and passed on.
-    Interfere,
-}
 
 /// A hold of a real client that adversarial clients may end.
 #[derive(Clone, Copy, Debug)]
@@ -92,8 +46,6 @@ pub(crate) struct World {
     pub(crate) colleagues: BTreeSet<usize>,
     /// Number of the policy of the server.
     pub(crate) policy: usize,
-    /// True if bytes that are sent now arrive soon.
-    pub(crate) is_hasty: bool,
     pub(crate) trace: Trace,
     pub(crate) network: Network,
     pub(crate) auditor: Auditor,
@@ -118,8 +70,7 @@ pub(crate) struct World {
     pub(crate) calm: bool,
     /// Boot time of the server's machine, in milliseconds of the run. The machine's clock began at zero then.
     booted_ms: u64,
-    queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    scheduled_count: u64,
+    queue: EventQueue,
 }
 
 impl World {
@@ -140,7 +91,6 @@ impl World {
             identity_random: Random::new(settings.identities.map_or(0, |identities| !identities.seed)),
             colleagues: BTreeSet::new(),
             policy: 0,
-            is_hasty: false,
             settings,
             random,
             trace,
@@ -152,25 +102,30 @@ impl World {
             rivals: Vec::new(),
             calm: false,
             booted_ms: 0,
-            queue: BinaryHeap::new(),
-            scheduled_count: 0,
+            queue: EventQueue::default(),
         }
+    }
+
+    /// Lends the parts of the run that simulated parts use.
+    fn surroundings(&mut self) -> (Surroundings<'_>, &mut Network, &mut SimulatedCluster) {
+        let Self { now_us, calm, settings, random, edge_random, queue, trace, network, cluster, .. } = self;
+        let surroundings =
+            Surroundings { now_us: *now_us, calm: *calm, settings, random, edge_random, queue, trace };
+        (surroundings, network, cluster)
     }
 
     /// Schedules an event after a delay. The seed decides the order of events at the same instant.
     pub(crate) fn after(&mut self, delay_us: u64, event: Event) {
-        self.at(self.now_us + delay_us, event);
+        self.surroundings().0.after(delay_us, event);
     }
 
     pub(crate) fn at(&mut self, at_us: u64, event: Event) {
-        self.scheduled_count += 1;
-        let tie = self.random.any() << 32 | self.scheduled_count & 0xffff_ffff;
-        self.queue.push(Reverse((at_us.max(self.now_us), tie, event)));
+        self.surroundings().0.at(at_us, event);
     }
 
     /// Returns the next event and advances the time to it.
     pub(crate) fn next(&mut self) -> Option<Event> {
-        let Reverse((at_us, _, event)) = self.queue.pop()?;
+        let (at_us, event) = self.queue.pop()?;
         self.now_us = at_us;
         self.set_clock();
         Some(event)

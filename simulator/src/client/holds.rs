@@ -1,7 +1,7 @@
 //! The acts of a client on its holds: it renews and releases them, and gives up holds whose local deadline
 //! has passed.
 
-use super::belief::Held;
+use super::belief::HoldView;
 use super::{Client, remember};
 use crate::operation::Operation;
 use crate::world::World;
@@ -15,7 +15,7 @@ impl Client {
     pub(super) fn give_up_what_is_over(&mut self, world: &mut World) {
         let now_us = world.now_us;
         let session_deadline_us = self.session.map_or(0, |session| session.deadline_us);
-        let over = |held: &Held| held.deadline_us(session_deadline_us) <= now_us;
+        let over = |held: &HoldView| held.deadline_us(session_deadline_us) <= now_us;
         let ids: Vec<LockId> = self.holds.iter().filter(|(_, held)| over(held)).map(|(id, _)| *id).collect();
         for id in ids {
             if self.holds.get(&id).is_some_and(|held| held.is_session_lease) {
@@ -50,7 +50,7 @@ impl Client {
             session.renew_at_us = now_us + u64::from(session.lease_ms) * 1000 / 3;
             self.ask(world, Operation::KeepAlive);
         }
-        let due = |held: &Held| held.renew_at_us.is_some_and(|at_us| at_us <= now_us);
+        let due = |held: &HoldView| held.renew_at_us.is_some_and(|at_us| at_us <= now_us);
         let ids: Vec<(LockId, u32)> =
             self.holds.iter().filter(|(_, held)| due(held)).map(|(id, held)| (*id, held.lease_ms)).collect();
         for (id, lease_ms) in ids {
@@ -71,7 +71,7 @@ impl Client {
     pub(super) fn abandon(&mut self, world: &mut World) {
         let long_us = world.now_us + 2 * ABANDONED_US;
         let lasts =
-            |held: &Held| !held.is_session_lease && !held.is_endless() && held.own_deadline_us > long_us;
+            |held: &HoldView| !held.is_session_lease && !held.is_endless() && held.own_deadline_us > long_us;
         let ids: Vec<LockId> = self.holds.iter().filter(|(_, held)| lasts(held)).map(|(id, _)| *id).collect();
         let Some(id) = world.random.pick(&ids) else { return };
         if let Some(held) = self.holds.get_mut(&id) {

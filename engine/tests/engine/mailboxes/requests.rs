@@ -1,6 +1,6 @@
 //! Requests of clients.
 
-use super::auditor::Asked;
+use super::auditor::OpenRequest;
 use super::{Lane, Run, SHARD_COUNT, WORKER_COUNT};
 use crate::node::Node;
 use std::sync::Arc;
@@ -36,10 +36,10 @@ impl Ask {
         AcquireOptions { scope, release_after_ms, request_id, ..AcquireOptions::default() }
     }
 
-    fn asked(&self, key: Option<&'static [u8]>, home: u16) -> Asked {
+    fn request(&self, key: Option<&'static [u8]>, home: u16) -> OpenRequest {
         let has_request_id = self.request_id.is_some();
         let is_fence_new = self.scope != Scope::Ephemeral && !self.shared && !has_request_id;
-        Asked { key, home, is_fence_new, has_request_id }
+        OpenRequest { key, home, is_fence_new, has_request_id }
     }
 }
 
@@ -145,7 +145,7 @@ impl Run {
             },
         };
         let ticket = self.ticket(lane);
-        self.auditor.asked(ticket, ask.asked(None, keys[0].shard));
+        self.auditor.note_request(ticket, ask.request(None, keys[0].shard));
         let mut participants = self.node.participants(&shards, Some((ticket.lane, &owner(), 0)));
         multi_key::acquire(&mut participants, ticket, 0, &request, &mut self.effects);
     }
@@ -168,7 +168,7 @@ impl Run {
                 options: (options != AcquireOptions::default()).then_some(&options),
             },
         };
-        self.auditor.asked(caller.ticket, ask.asked(Some(key), shard));
+        self.auditor.note_request(caller.ticket, ask.request(Some(key), shard));
         self.node.shards[shard_number].acquire(&caller, &acquire, &mut self.effects);
     }
 
@@ -189,14 +189,14 @@ impl Run {
                 options: Some(&ask.options()),
             },
         };
-        self.auditor.asked(caller.ticket, ask.asked(None, POOL_SHARD));
+        self.auditor.note_request(caller.ticket, ask.request(None, POOL_SHARD));
         self.node.shards[usize::from(POOL_SHARD)].acquire_permits(&caller, &acquire, &mut self.effects);
     }
 
     fn set_capacity(&mut self, lane: usize) {
         let caller = self.caller(lane, POOL_SHARD);
         let capacity = self.dice.below(4);
-        self.auditor.asked(caller.ticket, Asked { home: POOL_SHARD, ..Asked::default() });
+        self.auditor.note_request(caller.ticket, OpenRequest { home: POOL_SHARD, ..OpenRequest::default() });
         let shard = &mut self.node.shards[usize::from(POOL_SHARD)];
         shard.set_capacity(&caller, POOL, capacity, PoolOrder::Arrival, &mut self.effects);
     }
@@ -205,7 +205,7 @@ impl Run {
         let Some(cancelled) = self.auditor.open_number(self.lanes[lane].address) else { return };
         let shard = self.dice.below(SHARD_COUNT as u64) as u16;
         let caller = self.caller(lane, shard);
-        self.auditor.asked(caller.ticket, Asked { home: shard, ..Asked::default() });
+        self.auditor.note_request(caller.ticket, OpenRequest { home: shard, ..OpenRequest::default() });
         self.node.shards[usize::from(shard)].cancel(&caller, cancelled, &mut self.effects);
     }
 
@@ -218,7 +218,7 @@ impl Run {
         let id = self.known[newest - 1 - self.dice.below(newest.min(8) as u64) as usize];
         let shard = ClaimId::shard_of(id.place);
         let caller = self.caller(lane, shard);
-        self.auditor.asked(caller.ticket, Asked { home: shard, ..Asked::default() });
+        self.auditor.note_request(caller.ticket, OpenRequest { home: shard, ..OpenRequest::default() });
         let (shard, effects) = (&mut self.node.shards[usize::from(shard)], &mut self.effects);
         match self.dice.weighted(&[8, 8, 4]) {
             0 => shard.release(&caller, id, None, effects),
