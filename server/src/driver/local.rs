@@ -5,7 +5,7 @@ use super::{AcceptorHandles, Intake, Socket, WorkerHandles};
 use crate::clock::{BootClock, Clock, Moment};
 use crate::edge::connection::{Moved, Write, flush};
 use crate::edge::front_turn::{FrontTurn, Others};
-use crate::edge::inlet::{Begun, InletState};
+use crate::edge::inlet::{InletState, SentRequest};
 use crate::edge::read_barrier::ReadBarrier;
 use crate::front::FrontConfig;
 use crate::limits::{EVENTS_PER_POLL, READ_LEN_MAX};
@@ -294,8 +294,8 @@ impl Local {
         key: ConnectionKey,
         begin: impl FnOnce(&mut InletState) -> u32,
         encode: impl FnOnce(u32, &mut Vec<u8>),
-    ) -> Option<Begun> {
-        let begun = self.with_inlet(key, |inlet, worker| {
+    ) -> Option<SentRequest> {
+        let sent = self.with_inlet(key, |inlet, worker| {
             if inlet.is_closed() {
                 return None;
             }
@@ -306,7 +306,7 @@ impl Local {
             Some(inlet.send(worker, number, &frame, self.now()))
         })??;
         self.follow_up_alone();
-        Some(begun)
+        Some(sent)
     }
 
     /// Records that a moving connection ended on its way, so that no sweep waits for it.

@@ -25,7 +25,7 @@ pub use addresses::AddressLimits;
 pub(crate) use addresses::Admission;
 #[doc(hidden)]
 pub use inlet::BenchInlet;
-pub(crate) use inlet::{Asked, Closed, Followed, Inlet, Reply};
+pub(crate) use inlet::{ClosedLane, Inlet, Reply, ReplyFuture, ReplyStream};
 pub(crate) use local::Local;
 pub use port::Port;
 pub(crate) use refusal::REFUSAL_LABELS;

@@ -1,9 +1,9 @@
 //! The requests of a front end at a worker, and the delivery of their answers and events to listeners.
 
-mod following;
 #[cfg(test)]
 mod interleavings;
 mod listener;
+mod reply_queue;
 #[cfg(test)]
 mod take_ups;
 
@@ -12,7 +12,7 @@ pub use listener::Listener;
 use crate::clock::Moment;
 use crate::limits::READ_LEN_MAX;
 use crate::worker::{Client, ConnectionKey, Unlimited, Worker};
-use following::Following;
+use reply_queue::ReplyQueue;
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
@@ -101,7 +101,7 @@ pub struct InletState {
     /// Buffer for output of the worker. Empty except while frames are processed.
     taken: Vec<u8>,
     /// State of an ended request, for the next request.
-    spare: Option<Box<Following>>,
+    spare: Option<Box<ReplyQueue>>,
     is_closed: bool,
     /// ERROR that ended the lane because the client lacks an identity or a right.
     denial: Option<Reply>,
@@ -109,7 +109,7 @@ pub struct InletState {
 
 /// A request that was handed to the worker.
 #[derive(Clone, Copy, Debug)]
-pub struct Begun {
+pub struct SentRequest {
     number: u32,
     /// Whether the request is already answered.
     is_answered: bool,
@@ -132,7 +132,7 @@ enum Slot {
     },
     /// Releases this hold of an abandoned request.
     Releases(LockId),
-    Followed(Box<Following>),
+    Followed(Box<ReplyQueue>),
 }
 
 /// A request that is sent again once the lane has room.
@@ -252,7 +252,7 @@ impl InletState {
     }
 
     /// Hands the frame of a request to the worker, and processes the output of the worker.
-    pub fn send(&mut self, worker: &mut Worker, number: u32, frame: &[u8], now: Moment) -> Begun {
+    pub fn send(&mut self, worker: &mut Worker, number: u32, frame: &[u8], now: Moment) -> SentRequest {
         if frame.len() <= FRAME_LEN_MAX {
             worker.handle_bytes(self.key, frame, now);
             self.take_output(worker);
@@ -260,7 +260,7 @@ impl InletState {
         } else {
             self.hear_all(worker, &too_long(number));
         }
-        Begun { number, is_answered: self.is_answered(number) }
+        SentRequest { number, is_answered: self.is_answered(number) }
     }
 
     /// Processes the output of the worker.
@@ -333,7 +333,7 @@ impl InletState {
                 }
             }
             Slot::Followed(following) => {
-                following.tell(frame);
+                following.push(frame);
                 following.is_answered = true;
                 match Response::decode(frame) {
                     Ok(Response::Granted(granted)) => {
@@ -470,17 +470,17 @@ impl InletState {
         if is_over {
             following.ids.swap_remove(place);
         }
-        following.tell(frame);
+        following.push(frame);
         true
     }
 
     /// Passes a frame to the listener whose number it has, if `fits` accepts the listener.
-    fn tell_if(&mut self, frame: Frame<'_>, fits: impl FnOnce(&Following) -> bool) {
+    fn tell_if(&mut self, frame: Frame<'_>, fits: impl FnOnce(&ReplyQueue) -> bool) {
         let place = (frame.number() as usize).wrapping_sub(1);
         if let Some(Slot::Followed(following)) = self.slots.get_mut(place)
             && fits(following)
         {
-            following.tell(frame);
+            following.push(frame);
         }
     }
 
@@ -542,9 +542,9 @@ impl InletState {
 
     /// Returns the next answer or event for a request of [`InletState::begin_followed`]. `None` means that the lane
     /// has ended.
-    pub fn poll_told(&mut self, number: u32, context: &mut Context<'_>) -> Poll<Option<Reply>> {
+    pub fn poll_reply(&mut self, number: u32, context: &mut Context<'_>) -> Poll<Option<Reply>> {
         match &mut self.slots[number as usize - 1] {
-            Slot::Followed(following) => following.poll_told(context).map(Some),
+            Slot::Followed(following) => following.poll_reply(context).map(Some),
             _ => Poll::Ready(None),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::space::namespace;
 use crate::access::{NotIdentified, Unauthenticated};
-use crate::driver::{Closed, Reply};
+use crate::driver::{ClosedLane, Reply};
 use crate::front::shown::{cut, text};
 use http::StatusCode;
 use serde_json::json;
@@ -166,8 +166,8 @@ impl From<&Reply> for Problem {
     }
 }
 
-impl From<Closed> for Problem {
-    fn from(closed: Closed) -> Self {
+impl From<ClosedLane> for Problem {
+    fn from(closed: ClosedLane) -> Self {
         closed.denial.as_ref().map_or_else(Self::stopping, Self::from)
     }
 }

@@ -5,7 +5,7 @@ use super::message::{LockSet, MESSAGE_LEN_MAX};
 use super::namespaces::Namespace;
 use super::session::{Closing, Reaction, Session};
 use crate::driver::front_turn::poll_turn;
-use crate::driver::{Asked, Closed, Followed, Inlet, Local, Reply};
+use crate::driver::{ClosedLane, Inlet, Local, Reply, ReplyFuture, ReplyStream};
 use crate::front::http::Upgraded;
 use crate::front::shown::text;
 use crate::front::socket::FrontSocket;
@@ -102,9 +102,9 @@ struct Connection {
     socket: WebSocketStream<Framed<FrontSocket>>,
     session: Session,
     /// Worker replies about the lock.
-    lock: Option<Followed>,
+    lock: Option<ReplyStream>,
     /// Pending worker reply to the release.
-    release: Option<Asked>,
+    release: Option<ReplyFuture>,
     lane: Lane,
     pings: Interval,
     pings_missed: u32,
@@ -132,7 +132,7 @@ enum End {
 enum Happening {
     Received(Option<Result<Message, WebSocketError>>),
     /// The worker reported on the lock, or ended the lane.
-    Told(Result<Reply, Closed>),
+    Told(Result<Reply, ClosedLane>),
     Released,
     /// A message was begun but not finished in time.
     MessageIsLate,
@@ -165,7 +165,7 @@ impl Connection {
             return Poll::Ready(Happening::Released);
         }
         if let Some(lock) = &mut self.lock
-            && let Poll::Ready(told) = lock.poll_told(context)
+            && let Poll::Ready(told) = lock.poll_reply(context)
         {
             return Poll::Ready(Happening::Told(told));
         }
@@ -223,10 +223,10 @@ impl Connection {
                 self.pings_missed += 1;
                 return self.send(Message::Ping(Default::default())).await;
             }
-            Happening::Told(Err(Closed { denial: Some(denial) })) => {
+            Happening::Told(Err(ClosedLane { denial: Some(denial) })) => {
                 Reaction::Close(Closing::Denied(refusal_of(&denial).1))
             }
-            Happening::Told(Err(Closed { denial: None })) | Happening::Finishing => {
+            Happening::Told(Err(ClosedLane { denial: None })) | Happening::Finishing => {
                 Reaction::Close(Closing::Stopping)
             }
         };
@@ -291,7 +291,7 @@ impl Connection {
     }
 
     /// Requests a hold that lasts until its release, or until the abandon timeout after the connection is lost.
-    fn acquire(&self, set: &LockSet) -> Followed {
+    fn acquire(&self, set: &LockSet) -> ReplyStream {
         tracing::debug!(target: "locktopus::locks", peer = self.lane.peer, ?set, "lock requested");
         let mut buffer = Vec::new();
         let options = AcquireOptions {
@@ -311,7 +311,7 @@ impl Connection {
         self.lane.inlet.follow(b"", |number, out| Request::AcquireSet(acquire).encode(number, out))
     }
 
-    fn release(&self, id: LockId) -> Asked {
+    fn release(&self, id: LockId) -> ReplyFuture {
         self.lane
             .inlet
             .ask(|number, out| Request::Release(Release { id, key: None, own: false }).encode(number, out))

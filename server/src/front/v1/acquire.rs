@@ -3,7 +3,7 @@
 use super::claims::times;
 use super::connection::{Connection, OwnLane, Space};
 use super::status;
-use crate::driver::{Followed, Inlet};
+use crate::driver::{Inlet, ReplyStream};
 use crate::front::shown::text;
 use futures_core::Stream;
 use std::collections::BTreeSet;
@@ -123,7 +123,7 @@ impl Lane {
 /// later leaves the hold alone, unless the stream has its own lane, which closes with it.
 #[derive(Debug)]
 pub(super) struct AcquireStream {
-    followed: Followed,
+    followed: ReplyStream,
     hold: v1::Hold,
     /// Granted holds that have not ended.
     held: BTreeSet<LockId>,
@@ -137,7 +137,7 @@ impl Stream for AcquireStream {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let own = self.get_mut();
         while !own.is_over {
-            let reply = match ready!(own.followed.poll_told(context)) {
+            let reply = match ready!(own.followed.poll_reply(context)) {
                 Ok(reply) => reply,
                 Err(closed) => {
                     own.is_over = true;

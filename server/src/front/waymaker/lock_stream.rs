@@ -3,7 +3,7 @@
 use super::lease::of_status;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
-use crate::driver::{Asked, Followed, Inlet, Reply};
+use crate::driver::{Inlet, Reply, ReplyFuture, ReplyStream};
 use crate::front::lazy_inlet::LazyInlet;
 use crate::front::shown::{now_ms, unix_ms};
 use crate::front::v1;
@@ -35,7 +35,7 @@ const HEARTBEAT_MS: (u64, u64) = (250, 5_000);
 pub(in crate::front) struct LockStream {
     key: Box<str>,
     /// Worker events about the claim; `None` after the last event.
-    followed: Option<Followed>,
+    followed: Option<ReplyStream>,
     /// Shared lane for status requests, used if the claim existed before this stream.
     inlet: Option<Arc<Inlet>>,
     /// Id of the claim, once it is known.
@@ -54,7 +54,7 @@ pub(in crate::front) struct LockStream {
 /// Pending status request, and the grant whose event waits for its answer.
 #[derive(Debug)]
 struct LookUp {
-    status: Asked,
+    status: ReplyFuture,
     granted: Option<wire::Granted>,
 }
 
@@ -245,7 +245,7 @@ impl Stream for LockStream {
                 return Poll::Ready(Some(Ok(own.looked_up(status.as_ref(), granted))));
             }
             let Some(followed) = &mut own.followed else { return Poll::Ready(own.last.take()) };
-            match followed.poll_told(context) {
+            match followed.poll_reply(context) {
                 Poll::Ready(Ok(reply)) => {
                     let said = own.hear(&reply);
                     if said.is_some() {

@@ -17,7 +17,7 @@ use super::lazy_inlet::LazyInlet;
 use super::shown::{now_ms, text, unix_ms};
 use super::trace_context;
 use crate::driver::front_turn::next_turn;
-use crate::driver::{Closed, Local, Reply};
+use crate::driver::{ClosedLane, Local, Reply};
 use crate::front::lists::List;
 use crate::limits::LIST_PAGE_COUNT;
 use prost::Message as _;
@@ -208,8 +208,8 @@ fn acquired_lock(lock: &wire::ListedLock<'_>, now_unix_ms: i64) -> AcquiredLock 
     }
 }
 
-impl From<Closed> for Outcome {
-    fn from(closed: Closed) -> Self {
+impl From<ClosedLane> for Outcome {
+    fn from(closed: ClosedLane) -> Self {
         closed.denial.map_or_else(Self::shutdown, Self::from)
     }
 }

@@ -1,4 +1,4 @@
-//! Answers and events of a request that is followed, until the listener takes them.
+//! Queue of the answers and events of a followed request, until its listener takes them.
 
 use super::{OPCODE_OFFSET, Reply};
 use crate::limits::FRONT_WATCH_BACKLOG_MAX;
@@ -12,10 +12,10 @@ use waymaker_protocol::{Event, Frame, LockId};
 /// Maximum capacity of buffers that are kept for another request.
 const SPARE_LEN_MAX: usize = 8;
 
-/// A request that is followed.
+/// Replies to a followed request that its listener has not taken.
 #[derive(Debug, Default)]
-pub(super) struct Following {
-    told: VecDeque<Box<[u8]>>,
+pub(super) struct ReplyQueue {
+    replies: VecDeque<Box<[u8]>>,
     pub(super) waker: Option<Waker>,
     /// Holds that the request was granted and that have not ended.
     pub(super) ids: Vec<LockId>,
@@ -24,22 +24,22 @@ pub(super) struct Following {
     pub(super) is_watch: bool,
 }
 
-impl Following {
+impl ReplyQueue {
     /// Resets an ended request for reuse. Returns `None` if its buffers are too large to keep.
     pub(super) fn into_spare(self: Box<Self>) -> Option<Box<Self>> {
         let mut spare = self;
-        if spare.told.capacity().max(spare.ids.capacity()) > SPARE_LEN_MAX {
+        if spare.replies.capacity().max(spare.ids.capacity()) > SPARE_LEN_MAX {
             return None;
         }
-        spare.told.clear();
+        spare.replies.clear();
         spare.ids.clear();
         (spare.waker, spare.is_answered, spare.is_watch) = (None, false, false);
         Some(spare)
     }
 
     /// Returns the next answer or event.
-    pub(super) fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Reply> {
-        if let Some(bytes) = self.told.pop_front() {
+    pub(super) fn poll_reply(&mut self, context: &mut Context<'_>) -> Poll<Reply> {
+        if let Some(bytes) = self.replies.pop_front() {
             return Poll::Ready(Reply(bytes));
         }
         match &mut self.waker {
@@ -49,9 +49,9 @@ impl Following {
         Poll::Pending
     }
 
-    pub(super) fn tell(&mut self, frame: Frame<'_>) {
+    pub(super) fn push(&mut self, frame: Frame<'_>) {
         if !self.replaces(frame) && !self.overruns(frame) {
-            self.told.push_back(frame.bytes().into());
+            self.replies.push_back(frame.bytes().into());
         }
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -66,21 +66,23 @@ impl Following {
         }
         let id = |bytes: &[u8]| bytes.get(HEADER_LEN..HEADER_LEN + ID_LEN).map(<[u8]>::to_vec);
         let own = id(frame.bytes());
-        let older =
-            self.told.iter_mut().find(|told| told[OPCODE_OFFSET] == opcode::LEASE_MOVED && id(told) == own);
+        let older = self
+            .replies
+            .iter_mut()
+            .find(|reply| reply[OPCODE_OFFSET] == opcode::LEASE_MOVED && id(reply) == own);
         older.map(|older| *older = frame.bytes().into()).is_some()
     }
 
     /// Replaces further events of a watch whose listener does not take them by one `OVERRUN`. Returns whether it did.
     fn overruns(&mut self, frame: Frame<'_>) -> bool {
         let of_watch = matches!(frame.opcode(), opcode::KEY_HELD | opcode::KEY_FREED | opcode::OVERRUN);
-        if !of_watch || self.told.len() < FRONT_WATCH_BACKLOG_MAX {
+        if !of_watch || self.replies.len() < FRONT_WATCH_BACKLOG_MAX {
             return false;
         }
-        if self.told.back().is_none_or(|last| last[OPCODE_OFFSET] != opcode::OVERRUN) {
+        if self.replies.back().is_none_or(|last| last[OPCODE_OFFSET] != opcode::OVERRUN) {
             let mut overrun = Vec::new();
             Event::Overrun.encode(frame.number(), &mut overrun);
-            self.told.push_back(overrun.into());
+            self.replies.push_back(overrun.into());
         }
         true
     }
@@ -98,32 +100,30 @@ mod tests {
     use waymaker_engine::Time;
     use waymaker_protocol::{Granted, Response, next_frame};
 
-    fn tell(following: &mut Following, event: &Event<'_>) {
+    fn push(queue: &mut ReplyQueue, event: &Event<'_>) {
         let mut bytes = Vec::new();
         event.encode(1, &mut bytes);
-        following.tell(next_frame(&bytes, usize::MAX).unwrap().unwrap());
+        queue.push(next_frame(&bytes, usize::MAX).unwrap().unwrap());
     }
 
     #[test]
     fn a_listener_gets_only_the_newest_lease_of_each_hold() {
-        let mut following = Following::default();
+        let mut queue = ReplyQueue::default();
         let holds = [LockId { place: 1, secret: 1 }, LockId { place: 2, secret: 2 }];
         for remaining_ms in [100, 200] {
             for id in holds {
-                tell(&mut following, &Event::LeaseMoved { id, remaining_ms, stamp_ms: 1 });
+                push(&mut queue, &Event::LeaseMoved { id, remaining_ms, stamp_ms: 1 });
             }
         }
         let context = &mut Context::from_waker(Waker::noop());
         for hold in holds {
-            let Poll::Ready(reply) = following.poll_told(context) else {
-                panic!("nothing is told of {hold:?}")
-            };
+            let Poll::Ready(reply) = queue.poll_reply(context) else { panic!("nothing is told of {hold:?}") };
             let Response::Event(Event::LeaseMoved { id, remaining_ms, .. }) = reply.response() else {
                 panic!("{reply:?}")
             };
             assert_eq!((id, remaining_ms), (hold, 200));
         }
-        assert!(following.poll_told(context).is_pending());
+        assert!(queue.poll_reply(context).is_pending());
     }
 
     struct Woken(AtomicBool);
@@ -141,10 +141,10 @@ mod tests {
         let woken = Arc::new(Woken(AtomicBool::new(false)));
         let waker = Waker::from(Arc::clone(&woken));
         let context = &mut Context::from_waker(&waker);
-        assert!(inlet.poll_told(number, context).is_pending());
+        assert!(inlet.poll_reply(number, context).is_pending());
         inlet.close();
         assert!(woken.0.load(Ordering::Relaxed));
-        assert!(matches!(inlet.poll_told(number, context), Poll::Ready(None)));
+        assert!(matches!(inlet.poll_reply(number, context), Poll::Ready(None)));
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
         Event::Expired { id }.encode(0, &mut said);
         inlet.hear_all(&mut worker, &said);
         let context = &mut Context::from_waker(Waker::noop());
-        let last = std::iter::from_fn(|| match inlet.poll_told(newer, context) {
+        let last = std::iter::from_fn(|| match inlet.poll_reply(newer, context) {
             Poll::Ready(reply) => reply,
             Poll::Pending => None,
         })

@@ -1,6 +1,6 @@
 //! Pending requests, as their callers hold them.
 
-use super::{Closed, Local, Reply};
+use super::{ClosedLane, Local, Reply};
 use crate::edge::inlet::{InletState, Listener};
 use crate::worker::ConnectionKey;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ impl Pending {
     fn poll(
         &mut self,
         poll: impl FnOnce(&mut Listener, &mut InletState) -> Poll<Option<Reply>>,
-    ) -> Poll<Result<Reply, Closed>> {
+    ) -> Poll<Result<Reply, ClosedLane>> {
         let Self { key, listener } = self;
         let polled = Local::with(|local| local.with_inlet(*key, |inlet, _| poll(listener, inlet)));
         polled.unwrap_or(Poll::Ready(None)).map(|reply| reply.ok_or_else(|| self.closed()))
@@ -26,9 +26,9 @@ impl Pending {
 
     /// Returns the reason why the lane is closed.
     #[cold]
-    fn closed(&self) -> Closed {
+    fn closed(&self) -> ClosedLane {
         let denial = Local::with(|local| local.with_inlet(self.key, |inlet, _| inlet.denial().cloned()));
-        Closed { denial: denial.flatten() }
+        ClosedLane { denial: denial.flatten() }
     }
 }
 
@@ -49,10 +49,10 @@ impl Drop for Pending {
 
 /// Future of a single response. If the response has already arrived, the first poll returns it.
 #[derive(Debug)]
-pub(crate) struct Asked(pub(super) Pending);
+pub(crate) struct ReplyFuture(pub(super) Pending);
 
-impl Future for Asked {
-    type Output = Result<Reply, Closed>;
+impl Future for ReplyFuture {
+    type Output = Result<Reply, ClosedLane>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self(pending) = self.get_mut();
@@ -62,11 +62,11 @@ impl Future for Asked {
 
 /// Stream of all replies to one acquire or watch.
 #[derive(Debug)]
-pub(crate) struct Followed(pub(super) Pending);
+pub(crate) struct ReplyStream(pub(super) Pending);
 
-impl Followed {
+impl ReplyStream {
     /// Polls for the next reply: the response, or an event before or after it.
-    pub(crate) fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Result<Reply, Closed>> {
-        self.0.poll(|listener, inlet| listener.poll_told(inlet, context))
+    pub(crate) fn poll_reply(&mut self, context: &mut Context<'_>) -> Poll<Result<Reply, ClosedLane>> {
+        self.0.poll(|listener, inlet| listener.poll_reply(inlet, context))
     }
 }
