@@ -57,7 +57,7 @@ pub fn shard_count(worker_count: usize) -> usize {
 
 /// A shard with the state of its turns.
 #[derive(Debug)]
-pub struct Hosted {
+pub struct HostedShard {
     /// The shard.
     pub shard: Shard,
     /// Instant of the timer that some worker has armed for this shard. A worker that makes the next deadline earlier
@@ -84,7 +84,7 @@ pub struct Hosted {
 /// ```
 pub struct Node {
     /// The shards; their number is a power of two.
-    pub shards: Box<[TurnCell<Hosted, Batch>]>,
+    pub shards: Box<[TurnCell<HostedShard, Batch>]>,
     /// Mailboxes, one for each worker.
     pub mailboxes: Box<[Mailbox<Mail>]>,
     drained: Box<[CachePadded<AtomicU64>]>,
@@ -162,7 +162,7 @@ impl Node {
             .map(|number| {
                 let (number, secret_seed, start) = (number as u16, secret_seed(), config.start);
                 let config = ShardConfig { number, limits, hash_seeds, secret_seed, start };
-                TurnCell::new(Hosted {
+                TurnCell::new(HostedShard {
                     shard: Shard::new(&config),
                     armed: Time::NEVER,
                     knocks: Vec::new(),

@@ -206,12 +206,12 @@ pub(super) async fn serve_reserved(socket: FrontSocket, client: FrontClient, rou
 
 /// Number of requests that a connection began in its latest turn.
 #[derive(Clone, Copy, Debug, Default)]
-struct Begun {
+struct RequestCount {
     turn: u64,
     count: u32,
 }
 
-impl Begun {
+impl RequestCount {
     /// Counts another request in this turn. Returns whether the request must wait for the next turn.
     fn one_more(self, turn: u64) -> (Self, bool) {
         let count = if turn == self.turn { self.count + 1 } else { 1 };
@@ -226,11 +226,11 @@ async fn serve_requests(
     router: &Router,
 ) -> hyper::Result<()> {
     let head_ms = if connection.client.port() == Port::Dynamodb { DYNAMODB_HEAD_MS } else { HTTP_HEAD_MS };
-    let begun = Cell::new(Begun::default());
+    let count = Cell::new(RequestCount::default());
     let service = service_fn(|mut request: http::Request<Incoming>| {
         request.extensions_mut().insert(connection.clone());
-        let (now, waits) = begun.get().one_more(Local::with(|local| local.front_turn.borrow().number()));
-        begun.set(now);
+        let (now, waits) = count.get().one_more(Local::with(|local| local.front_turn.borrow().number()));
+        count.set(now);
         let mut router = router.clone();
         async move {
             if waits {

@@ -32,8 +32,8 @@ mod streams;
 mod timed_body;
 mod trace_context;
 mod trailers;
+mod unread_responses;
 mod unserved;
-mod untaken;
 mod v1;
 mod waymaker;
 

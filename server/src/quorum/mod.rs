@@ -4,7 +4,6 @@
 //! replicates it. [`options`] has the addresses of the cluster. [`cluster`] sends each request to one member and
 //! reports its outcome: answered, certainly not applied, or unknown.
 
-pub mod asker;
 mod channel;
 pub mod cluster;
 pub mod codec;
@@ -14,6 +13,7 @@ mod endpoint;
 pub mod options;
 pub mod port;
 mod positions;
+pub mod requester;
 pub mod thread;
 mod tls;
 mod verdict;

@@ -1,11 +1,11 @@
 //! The quorum thread, which sends requests to the cluster.
 
-use super::asker::{Act, Asker};
 use super::cluster::{Cluster, ClusterError};
 use super::codec::{STEP_COUNT_MAX, etcd_key, replies_of, txn_of};
 use super::counters::{Reply, Settled, Step};
 use super::delivery::Delivery;
 use super::port::{QuorumOrder, QuorumPort};
+use super::requester::{Act, Requester};
 use crate::limits::QUORUM_ATTEMPT_MS;
 use crate::node::Node;
 use crate::waiting::post;
@@ -48,7 +48,7 @@ impl QuorumThread {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let status = Arc::clone(port.status());
         let mut run = Run {
-            asker: Asker::new(rand::random(), status, STEP_COUNT_MAX, node.clock.now()),
+            requester: Requester::new(rand::random(), status, STEP_COUNT_MAX, node.clock.now()),
             cluster,
             prefix,
             node,
@@ -89,9 +89,9 @@ async fn timed<T>(node: &Node, request: impl Future<Output = T>) -> T {
     answer
 }
 
-/// The state of the running thread, which performs the acts of the asker.
+/// The state of the running thread, which performs the acts of the requester.
 struct Run<W> {
-    asker: Asker,
+    requester: Requester,
     cluster: Cluster,
     prefix: String,
     node: Arc<Node>,
@@ -106,7 +106,7 @@ impl<W: Fn(u16)> Run<W> {
     async fn run(&mut self, mut orders: UnboundedReceiver<QuorumOrder>) {
         loop {
             let now = self.node.clock.now();
-            match self.asker.next(now) {
+            match self.requester.next(now) {
                 Act::Wait(until) => {
                     let wait = Duration::from_millis(until.ms_since(now)).min(WAIT_MAX);
                     tokio::select! {
@@ -114,7 +114,7 @@ impl<W: Fn(u16)> Run<W> {
                             let mut order = order;
                             while let Some(QuorumOrder::Count(questions)) = order {
                                 let now = self.node.clock.now();
-                                questions.into_iter().for_each(|question| self.asker.ask(question, now));
+                                questions.into_iter().for_each(|question| self.requester.ask(question, now));
                                 order = orders.try_recv().ok();
                                 if order.is_none() {
                                     break;
@@ -148,8 +148,8 @@ impl<W: Fn(u16)> Run<W> {
     fn take(&mut self, answer: Answer) {
         let now = self.node.clock.now();
         match answer {
-            Answer::Counted(steps, replies) => self.asker.take_answer(&steps, replies, now),
-            Answer::Seen(look) => self.asker.take_look(look, now),
+            Answer::Counted(steps, replies) => self.requester.take_answer(&steps, replies, now),
+            Answer::Seen(look) => self.requester.take_look(look, now),
         }
     }
 

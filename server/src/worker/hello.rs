@@ -1,7 +1,7 @@
 //! The beginning of a connection: its version, namespace and session, and the worker that serves it.
 
 use super::acts::caller;
-use super::awaited::Awaited;
+use super::expectation::Expectation;
 use super::lane::{ConnectionKey, KnownAs, Stage};
 use super::outbox::mark_dirty;
 use super::sessions::{SessionRefusal, Sessions};
@@ -136,7 +136,7 @@ impl State {
             Ok(next) => {
                 let key = if let Next::Rebound(key) = next { key } else { key };
                 if let Some(lane) = self.lanes.of(key) {
-                    lane.awaited = Awaited::Nothing;
+                    lane.expectation = Expectation::Nothing;
                 }
                 let len = frame.len();
                 if input.len() > len {

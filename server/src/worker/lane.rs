@@ -1,6 +1,6 @@
 //! The lanes of one worker: its connections, and the members of sessions that survive the loss of a connection.
 
-use super::awaited::Awaited;
+use super::expectation::Expectation;
 use super::rights::Barriers;
 use super::window::Window;
 use crate::access::Evidence;
@@ -158,7 +158,7 @@ pub(crate) struct Lane {
     /// Watches that lost events while the output was full. Each of them got one `OVERRUN`.
     pub(crate) overrun: BTreeSet<u32>,
     /// Event that the server waits for from this client.
-    pub(crate) awaited: Awaited,
+    pub(crate) expectation: Expectation,
     /// Whether the client answers `PING`.
     pub(crate) answers_ping: bool,
     /// Time at which the client last took some output. `None` while there is no output.
@@ -273,8 +273,8 @@ impl Lanes {
         let epoch = self.new_epoch();
         let generation = self.slots[slot as usize].address.generation.wrapping_add(1);
         let address = LaneAddress { worker: self.worker, slot, generation };
-        let (owner, awaited) = (Arc::from(peer), Awaited::Frame(now));
-        self.slots[slot as usize] = Lane { address, epoch, owner, awaited, ..Lane::default() };
+        let (owner, expectation) = (Arc::from(peer), Expectation::Frame(now));
+        self.slots[slot as usize] = Lane { address, epoch, owner, expectation, ..Lane::default() };
         ConnectionKey { slot, epoch }
     }
 

@@ -1,7 +1,7 @@
 //! The end of connections and sessions.
 
 use super::State;
-use super::awaited::{Awaited, Silence};
+use super::expectation::{Expectation, Silence};
 use super::lane::{ConnectionKey, Lane, Stage};
 use super::outbox::mark_dirty;
 use crate::limits::{HOUSEKEEPING_MS, LANE_ENDS_PER_TURN, OUTPUT_LEN_PAUSE, PINGS_MISSED_MAX};
@@ -45,7 +45,7 @@ impl State {
         lane.counted = None;
         lane.dirty = false;
         lane.input = Vec::new();
-        lane.awaited = Awaited::Nothing;
+        lane.expectation = Expectation::Nothing;
         lane.output = Vec::new();
         lane.clear_output();
         if let Some(session) = lane.session {
@@ -271,13 +271,13 @@ enum Stall {
 impl Lane {
     /// Excludes the time in which the server did not run from its waits for this client.
     fn excuse(&mut self, stood_still_ms: u64, now: Time) {
-        self.awaited.excuse(stood_still_ms, now);
+        self.expectation.excuse(stood_still_ms, now);
         self.output_since = self.output_since.map(|since| since.after_ms(stood_still_ms).min(now));
     }
 
     /// Returns the wait for this client that has become too long, except silence.
     fn stall(&self, limits: &LimitOptions, now: Time) -> Option<Stall> {
-        let reading_ms = self.awaited.frame_ms(now);
+        let reading_ms = self.expectation.frame_ms(now);
         let writing_ms = self.output_since.map_or(0, |since| now.ms_since(since));
         let wants_input = self.input_len_wanted();
         match self.stage {
@@ -296,10 +296,12 @@ impl Lane {
         match self.stage {
             _ if self.pending_len() >= OUTPUT_LEN_PAUSE => {
                 // The server does not read the connection, so answers of the client to `PING` are not read either.
-                self.awaited.note_not_read();
+                self.expectation.note_not_read();
                 Silence::Short
             }
-            Stage::Open | Stage::SessionGone if self.answers_ping => self.awaited.look(ping.as_u64(), now),
+            Stage::Open | Stage::SessionGone if self.answers_ping => {
+                self.expectation.look(ping.as_u64(), now)
+            }
             _ => Silence::Short,
         }
     }

@@ -3,12 +3,12 @@
 mod acts;
 mod answer;
 mod apply;
-mod awaited;
 mod broadcast;
 mod budget;
 mod by_ticket;
 mod cost;
-mod followed;
+mod expectation;
+mod followed_requests;
 mod hello;
 mod idle_namespaces;
 mod kinds;
@@ -48,7 +48,7 @@ use crate::mail::{Batch, Content, Letter, Mail};
 use crate::metrics::WorkerMetrics;
 use crate::node::Node;
 use crate::traces::AcquireSpan;
-use followed::Followed;
+use followed_requests::FollowedRequests;
 use lane::{Lane, Lanes, Stage};
 use lifecycle::LaneEnd;
 use multi_shard::{FollowUp, MultiShard};
@@ -145,7 +145,7 @@ pub(crate) struct State {
     /// Number of entries of `multi_shard`, from the front, that are still to be tried again.
     untried: usize,
     /// Acts of operators and traced acquires.
-    followed: Followed,
+    followed: FollowedRequests,
     /// Frames of the batch that is being served. `sorted` has the same frames in the order of their shards.
     batch: Vec<Located>,
     sorted: Vec<Located>,
@@ -191,7 +191,7 @@ impl Worker {
             multi_shard: VecDeque::new(),
             knocked: Vec::new(),
             untried: 0,
-            followed: Followed::new(index),
+            followed: FollowedRequests::new(index),
             batch: Vec::new(),
             sorted: Vec::new(),
             ends: vec![0; node.shards.len()],

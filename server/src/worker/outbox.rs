@@ -2,7 +2,7 @@
 
 use super::acts;
 use super::answer::{Context, lock_id, put_allowance, put_answer, put_event, put_grant, put_refusal};
-use super::followed::Followed;
+use super::followed_requests::FollowedRequests;
 use super::lane::{ConnectionKey, Lane, Lanes, Stage};
 use super::multi_shard::FollowUp;
 use super::window::Withdrawn;
@@ -43,7 +43,7 @@ pub(crate) struct Outbox<'a> {
     /// Work to do after the turn is given back.
     pub(crate) follow_ups: &'a mut Vec<FollowUp>,
     /// Acts of operators and traced acquires.
-    pub(crate) followed: &'a mut Followed,
+    pub(crate) followed: &'a mut FollowedRequests,
     /// Namespaces of the server, to look up their names.
     pub(crate) namespaces: &'a Mutex<Namespaces>,
     /// Counts of registrations whose lease expired.

@@ -2,8 +2,8 @@
 
 use super::answer::put_error;
 use super::apply::claim_id;
-use super::awaited::Awaited;
 use super::cost::cost_of;
+use super::expectation::Expectation;
 use super::kinds::serves;
 use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
@@ -65,7 +65,7 @@ impl State {
                 && let Some(lane) = self.lanes.of(key)
             {
                 // The awaited frame is complete, and the bytes after it are the beginning of a new one.
-                lane.awaited = Awaited::Nothing;
+                lane.expectation = Expectation::Nothing;
             }
             self.set_aside_whole(key, input);
         }
@@ -77,14 +77,14 @@ impl State {
         if !rest.is_empty() {
             self.set_aside_whole(key, rest.to_vec());
         } else if let Some(lane) = self.lanes.of(key) {
-            lane.awaited = Awaited::Nothing;
+            lane.expectation = Expectation::Nothing;
         }
     }
 
     pub(super) fn set_aside_whole(&mut self, key: ConnectionKey, input: Vec<u8>) {
         let now = self.now;
         let Some(lane) = self.lanes.of(key).filter(|lane| !lane.stage.is_over()) else { return };
-        lane.awaited = if input.is_empty() { Awaited::Nothing } else { lane.awaited.frame(now) };
+        lane.expectation = if input.is_empty() { Expectation::Nothing } else { lane.expectation.frame(now) };
         lane.input = input;
     }
 

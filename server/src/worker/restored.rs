@@ -84,7 +84,7 @@ impl State {
         let (stamp, shard_count) = (self.now, node.shards.len() as u16);
         let lane = &mut self.lanes[slot];
         lane.epoch = 0;
-        lane.awaited = super::awaited::Awaited::Nothing;
+        lane.expectation = super::expectation::Expectation::Nothing;
         lane.session = Some(session);
         lane.session_tag = session_tag;
         lane.session_end = session_end;

@@ -9,12 +9,12 @@ use crate::front::{LOCKET_NAMESPACE, LOCKET_TYPES};
 use crate::limits::{BATCH_COST_MAX, SERVED_COST_MAX};
 use crate::mail::{Batch, LaneChange, LeftCost, Mail, RequestBatch};
 use crate::metrics::Contended;
-use crate::node::{Hosted, Node};
+use crate::node::{HostedShard, Node};
 use waymaker_engine::{HandedOver, LaneAddress, Pass, Time, Turn};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::next_frame;
 
-pub(super) type ShardTurn<'a> = Turn<'a, Hosted, Batch>;
+pub(super) type ShardTurn<'a> = Turn<'a, HostedShard, Batch>;
 
 impl State {
     /// Serves the batch in `self.batch`, whose frames lie in `bytes` and come from one lane of this worker.

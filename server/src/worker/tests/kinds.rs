@@ -181,7 +181,7 @@ impl Crew {
 
     /// Returns the number of holds and waiters in all shards.
     fn claim_count(&self, verifies: bool) -> usize {
-        let count = |cell: &waymaker_engine::TurnCell<crate::node::Hosted, crate::mail::Batch>| {
+        let count = |cell: &waymaker_engine::TurnCell<crate::node::HostedShard, crate::mail::Batch>| {
             let turn = cell.enter().expect("nobody has it");
             if verifies {
                 turn.shard.verify();

@@ -9,8 +9,8 @@ use tonic::Status;
 use waymaker_proto::v1;
 
 /// An expected line without what the contract leaves out.
-pub(super) fn as_told(text: &str) -> String {
-    let told = told::as_told(text);
+pub(super) fn without_internals(text: &str) -> String {
+    let told = contract_text::without_internals(text);
     // An owner who takes out what is over is not told that it was another's.
     let told = told.strip_suffix(" of somebody who was late").unwrap_or(&told);
     match told.split_once(" waited=") {

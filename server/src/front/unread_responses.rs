@@ -17,9 +17,9 @@ use tonic::body::Body;
 
 /// Number of response bytes that the client of one connection has not taken.
 #[derive(Debug, Default)]
-pub(super) struct Untaken(AtomicUsize);
+pub(super) struct UnreadResponses(AtomicUsize);
 
-impl Untaken {
+impl UnreadResponses {
     fn add(&self, len: isize) {
         // Only responses of this connection change the number, on a single thread, so no atomic addition is needed.
         self.0.store(self.0.load(Relaxed).wrapping_add_signed(len), Relaxed);
@@ -40,20 +40,20 @@ impl Untaken {
 /// Counts a number of bytes as untaken until it is dropped.
 #[derive(Debug)]
 struct Counted {
-    untaken: Arc<Untaken>,
+    unread: Arc<UnreadResponses>,
     len: usize,
 }
 
 impl Counted {
-    fn new(untaken: Arc<Untaken>, len: usize) -> Self {
-        untaken.add(len as isize);
-        Self { untaken, len }
+    fn new(unread: Arc<UnreadResponses>, len: usize) -> Self {
+        unread.add(len as isize);
+        Self { unread, len }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.untaken.add(-(self.len as isize));
+        self.unread.add(-(self.len as isize));
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Answer {
 impl Answer {
     /// Creates the body of a single-message response and encodes the message now. For a longer message the encoder is
     /// dropped, because it may keep far more memory than the message has bytes.
-    pub(super) fn whole(body: Body, untaken: Arc<Untaken>, context: &mut Context<'_>) -> Self {
+    pub(super) fn whole(body: Body, unread: Arc<UnreadResponses>, context: &mut Context<'_>) -> Self {
         let mut answer = Self::stream(body);
         while let Poll::Ready(frame) = Pin::new(&mut answer.body).poll_frame(context) {
             match frame {
@@ -97,7 +97,7 @@ impl Answer {
                 }
             }
         }
-        answer.counted = Some(Counted::new(untaken, answer.message.len()));
+        answer.counted = Some(Counted::new(unread, answer.message.len()));
         answer
     }
 

@@ -8,7 +8,7 @@ use waymaker_engine::Time;
 /// A read that leaves no partial frame sets `Nothing`. Housekeeping alone sets `SignOfLife`. So the server notices
 /// silence without any work for each read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) enum Awaited {
+pub(crate) enum Expectation {
     /// No event: the client has sent whole frames since the last housekeeping.
     #[default]
     Nothing,
@@ -34,7 +34,7 @@ pub(crate) enum Silence {
     TooLong,
 }
 
-impl Awaited {
+impl Expectation {
     /// Waits for the rest of a frame from now on, unless the server waits for it already.
     pub(crate) fn frame(self, now: Time) -> Self {
         match self {
@@ -94,16 +94,16 @@ mod tests {
     const LOOK_MS: u64 = 500;
 
     /// Checks for `millis` milliseconds. Returns each action and the time at which it was taken.
-    fn look_for(awaited: &mut Awaited, start: Time, millis: u64) -> Vec<(u64, Silence)> {
+    fn look_for(expectation: &mut Expectation, start: Time, millis: u64) -> Vec<(u64, Silence)> {
         let looks = (0..=millis).step_by(LOOK_MS as usize);
-        let done = looks.map(|ms| (ms, awaited.look(PING_MS, start.after_ms(ms))));
+        let done = looks.map(|ms| (ms, expectation.look(PING_MS, start.after_ms(ms))));
         done.filter(|(_, silence)| *silence != Silence::Short).collect()
     }
 
     #[test]
     fn a_silent_client_is_pinged_three_times_and_then_closed() {
-        let mut awaited = Awaited::Nothing;
-        let done = look_for(&mut awaited, Time::from_millis(7), 4 * PING_MS + LOOK_MS);
+        let mut expectation = Expectation::Nothing;
+        let done = look_for(&mut expectation, Time::from_millis(7), 4 * PING_MS + LOOK_MS);
         let expected = [
             (PING_MS, Silence::Ping),
             (2 * PING_MS, Silence::Ping),
@@ -115,11 +115,11 @@ mod tests {
 
     #[test]
     fn an_active_client_is_never_pinged() {
-        let (mut awaited, mut now) = (Awaited::Nothing, Time::from_millis(7));
+        let (mut expectation, mut now) = (Expectation::Nothing, Time::from_millis(7));
         for _ in 0..10 {
-            assert_eq!(look_for(&mut awaited, now, PING_MS - LOOK_MS), []);
+            assert_eq!(look_for(&mut expectation, now, PING_MS - LOOK_MS), []);
             now = now.after_ms(PING_MS);
-            awaited = Awaited::Nothing;
+            expectation = Expectation::Nothing;
         }
     }
 
@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn a_suspended_server_reads_a_connection_before_it_closes_it() {
         for pings in 0..=PINGS_MISSED_MAX {
-            let mut awaited = Awaited::SignOfLife { since: Time::from_millis(7), pings };
+            let mut expectation = Expectation::SignOfLife { since: Time::from_millis(7), pings };
             assert_ne!(
-                awaited.look(PING_MS, Time::from_millis(1 << 40)),
+                expectation.look(PING_MS, Time::from_millis(1 << 40)),
                 Silence::TooLong,
                 "after {pings} pings"
             );
@@ -139,9 +139,13 @@ mod tests {
     #[test]
     fn the_time_limit_of_a_frame_starts_with_its_first_byte() {
         let (begin, later) = (Time::from_millis(7), Time::from_millis(1_007));
-        let silent = Awaited::SignOfLife { since: Time::from_millis(1), pings: 2 };
-        let mut awaited = silent.frame(begin).frame(later);
-        assert_eq!((awaited, awaited.frame_ms(later)), (Awaited::Frame(begin), 1_000));
-        assert_eq!(awaited.look(PING_MS, Time::from_millis(1 << 40)), Silence::Short, "it has another limit");
+        let silent = Expectation::SignOfLife { since: Time::from_millis(1), pings: 2 };
+        let mut expectation = silent.frame(begin).frame(later);
+        assert_eq!((expectation, expectation.frame_ms(later)), (Expectation::Frame(begin), 1_000));
+        assert_eq!(
+            expectation.look(PING_MS, Time::from_millis(1 << 40)),
+            Silence::Short,
+            "it has another limit"
+        );
     }
 }

@@ -14,7 +14,7 @@ const NO_WORKER: u16 = u16::MAX;
 
 /// The followed requests of one worker.
 #[derive(Debug)]
-pub(crate) struct Followed {
+pub(crate) struct FollowedRequests {
     pub(super) acts: Acts,
     spans: Spans,
     worker: u16,
@@ -22,7 +22,7 @@ pub(crate) struct Followed {
     plain_worker: u16,
 }
 
-impl Followed {
+impl FollowedRequests {
     pub(super) fn new(worker: u16) -> Self {
         Self { acts: Acts::default(), spans: Spans::default(), worker, plain_worker: worker }
     }

@@ -1,7 +1,7 @@
 //! What every front end leaves out of what the engine says.
 
 /// An expected line without what is in no contract.
-pub(super) fn as_told(text: &str) -> String {
+pub(super) fn without_internals(text: &str) -> String {
     let is_inspection = text.starts_with("fence=");
     let line = |line: &str| {
         let mut line = line;
