@@ -1,6 +1,6 @@
 //! Messages between workers, and work that workers queue at shards.
 
-use crate::namespaces::Looking;
+use crate::namespaces::EmptinessCheck;
 use crate::worker::{Broadcast, ConnectionKey, CountedClaims, LaneClosing, Vacancy};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -124,7 +124,7 @@ pub enum Batch {
     /// Report whether the shard has a claim of this session.
     Vacancy(Arc<Vacancy>),
     /// Check whether these namespaces are empty, and forget their idle keys.
-    Forget(Looking),
+    Forget(EmptinessCheck),
     /// A request to every shard, its time, and the progress of this shard.
     Broadcast(Arc<Broadcast>, Reading, CountedClaims),
 }

@@ -42,7 +42,7 @@ const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 ///   because late answers of a cluster may still name it.
 #[derive(Debug, Default)]
 pub struct Namespaces {
-    by_name: BTreeMap<Box<[u8]>, Entry>,
+    by_name: BTreeMap<Box<[u8]>, Namespace>,
     /// Name of each number, so that a page of a list takes time for its own length only.
     names: BTreeMap<u16, Box<[u8]>>,
     /// Numbers that were used and that no shard knows.
@@ -53,7 +53,7 @@ pub struct Namespaces {
     removal: Option<Removal>,
     removal_count: u64,
     /// Namespaces that operators want to remove, for the next removal.
-    wanted: Vec<Wanted>,
+    requests: Vec<RemovalRequest>,
     /// Number of declared namespaces that are not built in.
     declared_count: usize,
     /// Number of openings of all namespaces.
@@ -77,8 +77,8 @@ impl Default for NamespaceLimits {
 }
 
 #[derive(Debug)]
-struct Entry {
-    namespace: Arc<Used>,
+struct Namespace {
+    namespace: Arc<SharedNamespace>,
     kind: NamespaceKind,
     /// Number of the last opening of this namespace.
     last_opening: u64,
@@ -93,7 +93,7 @@ struct Entry {
 }
 
 #[derive(Debug)]
-struct Used {
+struct SharedNamespace {
     number: u16,
     /// Whether a shard may know the namespace.
     is_known: AtomicBool,
@@ -103,7 +103,7 @@ struct Used {
 
 /// The use of a namespace by a lane. A namespace in use is not removed.
 #[derive(Clone, Debug)]
-pub struct NamespaceUse(Arc<Used>);
+pub struct NamespaceUse(Arc<SharedNamespace>);
 
 impl NamespaceUse {
     /// Returns the number of the namespace.
@@ -156,13 +156,13 @@ struct Removal {
     /// Candidates by number, with the name and the last opening before no lane used it.
     candidates: BTreeMap<u16, (Box<[u8]>, u64)>,
     /// Operators that wait for the removal.
-    wanted: Vec<Wanted>,
+    requests: Vec<RemovalRequest>,
     shards_left: usize,
 }
 
 /// A namespace that an operator wants to remove.
 #[derive(Debug)]
-struct Wanted {
+struct RemovalRequest {
     /// Ticket of the response.
     ticket: Ticket,
     name: Box<[u8]>,
@@ -172,7 +172,7 @@ struct Wanted {
 
 /// Reasons why a namespace is not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StaysBecause {
+pub enum RemovalRefusal {
     /// There is no namespace with this name.
     Unknown,
     /// The namespace belongs to a front end.
@@ -189,16 +189,16 @@ pub enum StaysBecause {
 
 /// The result of a removal.
 #[derive(Debug, Default)]
-pub struct Looked {
+pub struct RemovalResult {
     /// Numbers of the removed namespaces.
     pub removed: Vec<u16>,
     /// Responses to the operators that requested removals.
-    pub answers: Vec<(Ticket, Result<(), StaysBecause>)>,
+    pub answers: Vec<(Ticket, Result<(), RemovalRefusal>)>,
 }
 
 /// Namespaces that the shards must check.
 #[derive(Clone, Debug)]
-pub struct Looking {
+pub struct EmptinessCheck {
     /// Number of the removal.
     pub removal: u64,
     /// Numbers of the namespaces, in ascending order.
@@ -280,7 +280,8 @@ impl Namespaces {
         let entry = self.insert(number, name, kind);
         entry.is_declared = true;
         // `open_declared` sets the terms in the shards, so the shards know the number.
-        entry.namespace = Arc::new(Used { number, is_known: AtomicBool::new(true), lease_default_ms });
+        entry.namespace =
+            Arc::new(SharedNamespace { number, is_known: AtomicBool::new(true), lease_default_ms });
         if !std::mem::replace(&mut entry.is_recorded, true) {
             tell(NamespaceChange::Made { number, kind, name });
         }
@@ -373,7 +374,7 @@ impl Namespaces {
         shard_count: usize,
         is_frozen: impl Fn(u16) -> bool,
         mut tell: impl FnMut(NamespaceChange<'_>),
-    ) -> Option<Looking> {
+    ) -> Option<EmptinessCheck> {
         let mut candidates = BTreeMap::new();
         for (name, entry) in &mut self.by_name {
             if is_built_in(name) || entry.is_declared || entry.is_used() || is_frozen(entry.namespace.number)
@@ -387,7 +388,7 @@ impl Namespaces {
             }
         }
         candidates.retain(|number, (name, _)| {
-            let is_known = self.by_name.get(name).is_some_and(Entry::is_known);
+            let is_known = self.by_name.get(name).is_some_and(Namespace::is_known);
             if !is_known {
                 self.remove(name, &mut tell);
                 self.spare_numbers.insert(*number);
@@ -408,7 +409,7 @@ impl Namespaces {
     }
 
     /// Removes a namespace for an operator. `Ok(true)` means that it is removed. `Ok(false)` means that the shards must
-    /// check it first: [`Namespaces::begin_wanted`] starts that check, and its result has the response.
+    /// check it first: [`Namespaces::begin_requested`] starts that check, and its result has the response.
     ///
     /// # Errors
     /// Returns the reason why the namespace stays.
@@ -418,19 +419,19 @@ impl Namespaces {
         name: &[u8],
         is_frozen: impl Fn(u16) -> bool,
         mut tell: impl FnMut(NamespaceChange<'_>),
-    ) -> Result<bool, StaysBecause> {
+    ) -> Result<bool, RemovalRefusal> {
         if is_built_in(name) {
-            return Err(StaysBecause::BuiltIn);
+            return Err(RemovalRefusal::BuiltIn);
         }
-        let entry = self.by_name.get(name).ok_or(StaysBecause::Unknown)?;
+        let entry = self.by_name.get(name).ok_or(RemovalRefusal::Unknown)?;
         if entry.is_declared {
-            return Err(StaysBecause::Declared);
+            return Err(RemovalRefusal::Declared);
         }
         if entry.is_used() {
-            return Err(StaysBecause::Used(entry.lane_count()));
+            return Err(RemovalRefusal::Used(entry.lane_count()));
         }
         if is_frozen(entry.namespace.number) {
-            return Err(StaysBecause::NotEmpty);
+            return Err(RemovalRefusal::NotEmpty);
         }
         if !entry.is_known() {
             if let Some(number) = self.remove(name, &mut tell) {
@@ -438,40 +439,40 @@ impl Namespaces {
             }
             return Ok(true);
         }
-        if self.wanted.len() >= NAMESPACE_REMOVALS_WANTED_MAX {
-            return Err(StaysBecause::TooManyWait(NAMESPACE_REMOVALS_WANTED_MAX));
+        if self.requests.len() >= NAMESPACE_REMOVALS_WANTED_MAX {
+            return Err(RemovalRefusal::TooManyWait(NAMESPACE_REMOVALS_WANTED_MAX));
         }
         // A lane may open it before the check and leave claims in a shard. `last_opening` detects that.
-        self.wanted.push(Wanted { ticket, name: name.into(), last_opening: entry.last_opening });
+        self.requests.push(RemovalRequest { ticket, name: name.into(), last_opening: entry.last_opening });
         Ok(false)
     }
 
     /// Starts a check of the namespaces that operators want to remove, unless one is in progress. The end of that one
     /// must call this again.
-    pub fn begin_wanted(&mut self, shard_count: usize) -> Option<Looking> {
-        if self.removal.is_some() || self.wanted.is_empty() {
+    pub fn begin_requested(&mut self, shard_count: usize) -> Option<EmptinessCheck> {
+        if self.removal.is_some() || self.requests.is_empty() {
             return None;
         }
-        let wanted = std::mem::take(&mut self.wanted);
-        let candidate = |Wanted { name, last_opening, .. }: &Wanted| {
+        let requests = std::mem::take(&mut self.requests);
+        let candidate = |RemovalRequest { name, last_opening, .. }: &RemovalRequest| {
             // Another removal may have removed the namespace meanwhile.
             let entry = self.by_name.get(name)?;
             Some((entry.namespace.number, (name.clone(), *last_opening)))
         };
-        let candidates = wanted.iter().filter_map(candidate).collect();
-        Some(self.begin(candidates, wanted, shard_count))
+        let candidates = requests.iter().filter_map(candidate).collect();
+        Some(self.begin(candidates, requests, shard_count))
     }
 
     fn begin(
         &mut self,
         candidates: BTreeMap<u16, (Box<[u8]>, u64)>,
-        wanted: Vec<Wanted>,
+        requests: Vec<RemovalRequest>,
         shard_count: usize,
-    ) -> Looking {
+    ) -> EmptinessCheck {
         self.removal_count += 1;
         let number = self.removal_count;
-        let looking = Looking { removal: number, namespaces: candidates.keys().copied().collect() };
-        self.removal = Some(Removal { number, candidates, wanted, shards_left: shard_count });
+        let looking = EmptinessCheck { removal: number, namespaces: candidates.keys().copied().collect() };
+        self.removal = Some(Removal { number, candidates, requests, shards_left: shard_count });
         looking
     }
 
@@ -482,9 +483,9 @@ impl Namespaces {
         removal: u64,
         in_use: &[u16],
         mut tell: impl FnMut(NamespaceChange<'_>),
-    ) -> Looked {
+    ) -> RemovalResult {
         let Some(own) = self.removal.as_mut().filter(|own| own.number == removal) else {
-            return Looked::default();
+            return RemovalResult::default();
         };
         for number in in_use {
             own.candidates.remove(number);
@@ -492,12 +493,14 @@ impl Namespaces {
         // A shard that has checked may get new claims, but only from a lane, whose opening shows in `last_opening`.
         own.shards_left -= 1;
         if own.shards_left > 0 {
-            return Looked::default();
+            return RemovalResult::default();
         }
-        let Some(Removal { candidates, wanted, .. }) = self.removal.take() else { return Looked::default() };
+        let Some(Removal { candidates, requests, .. }) = self.removal.take() else {
+            return RemovalResult::default();
+        };
         let mut removed = Vec::new();
         for (number, (name, last_opening)) in candidates {
-            let is_unused = |entry: &Entry| !entry.is_used() && entry.last_opening == last_opening;
+            let is_unused = |entry: &Namespace| !entry.is_used() && entry.last_opening == last_opening;
             if self.by_name.get(&name).is_some_and(is_unused) {
                 self.remove(&name, &mut tell);
                 removed.push(number);
@@ -505,11 +508,11 @@ impl Namespaces {
         }
         let answer = |name: &[u8]| match self.by_name.get(name) {
             None => Ok(()),
-            Some(entry) if entry.is_used() => Err(StaysBecause::Used(entry.lane_count())),
-            Some(_) => Err(StaysBecause::NotEmpty),
+            Some(entry) if entry.is_used() => Err(RemovalRefusal::Used(entry.lane_count())),
+            Some(_) => Err(RemovalRefusal::NotEmpty),
         };
-        let answers = wanted.into_iter().map(|wanted| (wanted.ticket, answer(&wanted.name))).collect();
-        Looked { removed, answers }
+        let answers = requests.into_iter().map(|request| (request.ticket, answer(&request.name))).collect();
+        RemovalResult { removed, answers }
     }
 
     /// Returns the number of namespaces that are neither built in nor declared.
@@ -532,11 +535,12 @@ impl Namespaces {
         Some((self.next_number - 1) as u16)
     }
 
-    fn insert(&mut self, number: u16, name: &[u8], kind: NamespaceKind) -> &mut Entry {
-        let namespace = Arc::new(Used { number, is_known: AtomicBool::new(false), lease_default_ms: None });
+    fn insert(&mut self, number: u16, name: &[u8], kind: NamespaceKind) -> &mut Namespace {
+        let namespace =
+            Arc::new(SharedNamespace { number, is_known: AtomicBool::new(false), lease_default_ms: None });
         self.opening_count += 1;
         let last_opening = self.opening_count;
-        let entry = Entry {
+        let entry = Namespace {
             namespace,
             kind,
             last_opening,
@@ -554,7 +558,7 @@ impl Namespaces {
     /// Removes some namespaces that no lane uses and no shard knows. It removes a limited number, so that no `HELLO`
     /// takes long.
     fn remove_unknown(&mut self, tell: &mut impl FnMut(NamespaceChange<'_>)) {
-        let is_unknown = |entry: &Entry| !entry.is_used() && !entry.is_known() && !entry.is_declared;
+        let is_unknown = |entry: &Namespace| !entry.is_used() && !entry.is_known() && !entry.is_declared;
         let unknown = self.by_name.iter().filter(|(_, entry)| is_unknown(entry));
         let names: Vec<_> = unknown.map(|(name, _)| name.clone()).take(UNKNOWN_REMOVED_AT_ONCE).collect();
         for name in names {
@@ -574,7 +578,7 @@ impl Namespaces {
     }
 }
 
-impl Entry {
+impl Namespace {
     /// Returns whether a lane uses the namespace. Lanes start a use only while they hold the lock of all namespaces.
     fn is_used(&self) -> bool {
         let is_used = Arc::strong_count(&self.namespace) > 1;
@@ -783,9 +787,9 @@ mod tests {
         let looking = namespaces.look(at(NAMESPACE_IDLE_MS), 1, |_| false, |_| {}).unwrap();
         let ticket = Ticket::default();
         assert_eq!(namespaces.remove_wanted(ticket, b"a", |_| false, |_| {}), Ok(false));
-        assert!(namespaces.begin_wanted(1).is_none(), "a removal is in progress");
+        assert!(namespaces.begin_requested(1).is_none(), "a removal is in progress");
         assert_eq!(namespaces.note_looked(looking.removal, &[], |_| {}).removed, [0]);
-        let looking = namespaces.begin_wanted(1).unwrap();
+        let looking = namespaces.begin_requested(1).unwrap();
         let [(_, answer)] = namespaces.note_looked(looking.removal, &[], |_| {}).answers[..] else {
             panic!("one operator waits")
         };
@@ -800,12 +804,12 @@ mod tests {
         let ticket = Ticket::default();
         assert_eq!(namespaces.remove_wanted(ticket, b"a", |_| false, |_| {}), Ok(false));
         let user = open(&mut namespaces, "a").unwrap();
-        let looking = namespaces.begin_wanted(2).expect("no removal is in progress");
+        let looking = namespaces.begin_requested(2).expect("no removal is in progress");
         assert!(namespaces.note_looked(looking.removal, &[], |_| {}).removed.is_empty());
         drop(user);
-        let Looked { removed, answers } = namespaces.note_looked(looking.removal, &[], |_| {});
+        let RemovalResult { removed, answers } = namespaces.note_looked(looking.removal, &[], |_| {});
         assert!(removed.is_empty());
-        assert!(matches!(answers[..], [(_, Err(StaysBecause::NotEmpty))]), "{answers:?}");
+        assert!(matches!(answers[..], [(_, Err(RemovalRefusal::NotEmpty))]), "{answers:?}");
     }
 
     #[test]
@@ -821,7 +825,7 @@ mod tests {
         assert!(namespaces.look(at(10_000), 1, |_| false, |_| {}).is_none());
         let ticket = Ticket::default();
         let removed = namespaces.remove_wanted(ticket, b"jobs", |_| false, |_| {});
-        assert_eq!(removed, Err(StaysBecause::Declared));
+        assert_eq!(removed, Err(RemovalRefusal::Declared));
         let refused = namespaces.open(b"jobs", NamespaceKind::Pool, &Accounts::NONE, |_| {});
         assert_eq!(refused.unwrap_err(), NamespaceRefusal::OtherKind(FLAT));
         let own = open(&mut namespaces, "jobs").unwrap();

@@ -37,7 +37,7 @@ pub trait Reload: fmt::Debug + Send {
 /// The objects whose files are watched.
 #[derive(Debug, Default)]
 pub struct Reloader {
-    watched: Vec<Watched>,
+    watched: Vec<WatchedObject>,
     audit: Audit,
     supervisor: Supervisor,
 }
@@ -50,7 +50,7 @@ impl Reloader {
 
     /// Adds an object whose files have already been read.
     pub fn add(&mut self, subject: impl Reload + 'static) {
-        self.watched.push(Watched::new(Box::new(subject)));
+        self.watched.push(WatchedObject::new(Box::new(subject)));
     }
 
     /// Starts a task that reads files again, on SIGHUP and after changes. From now on SIGHUP does not end the process.
@@ -103,7 +103,7 @@ impl Reloader {
 
 /// An object and the state of its files.
 #[derive(Debug)]
-struct Watched {
+struct WatchedObject {
     subject: Box<dyn Reload>,
     /// State of the files at the last check.
     stamps: Vec<Option<Stamp>>,
@@ -148,7 +148,7 @@ impl Stamp {
     }
 }
 
-impl Watched {
+impl WatchedObject {
     fn new(subject: Box<dyn Reload>) -> Self {
         let mut watched = Self { subject, stamps: Vec::new(), state: State::Unconfirmed };
         watched.stamps = watched.current_stamps();

@@ -5,7 +5,7 @@ use crate::audit::{Act, Audit, AuditEvent, AuditThread, Caller, Detail};
 use crate::clock::{BootClock, Clock};
 use crate::creatable;
 use crate::data_dir::DataDir;
-use crate::driver::{Acceptor, DriverConfig, Listening, Port, Workers};
+use crate::driver::{Acceptor, DriverConfig, Listener, Port, Workers};
 use crate::front::FrontConfig;
 use crate::limits::RECOVERY_LOOK_MS;
 use crate::log::start::ReadLog;
@@ -145,13 +145,13 @@ async fn serve(
         .map(|(option, address, port)| {
             let tls = tls.as_ref().map(|tls| tls.acceptor(port.tls_protocols()));
             let listening =
-                Listening::tcp(address, port, tls).with_context(|| cannot_listen(option, address))?;
+                Listener::tcp(address, port, tls).with_context(|| cannot_listen(option, address))?;
             let needs_identity = !options.insecure && !is_loopback(option, address)?;
             Ok((listening, needs_identity))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(path) = &options.unix {
-        let listener = Listening::unix(path).with_context(|| cannot_listen_on(path))?;
+        let listener = Listener::unix(path).with_context(|| cannot_listen_on(path))?;
         listening.push((listener, false));
     }
     let addresses =
@@ -279,7 +279,7 @@ fn tcp_ports(options: &Options) -> impl Iterator<Item = (&'static str, &str, Por
 /// Returns an error if a TCP address cannot be bound.
 fn check_addresses(options: &Options) -> anyhow::Result<()> {
     for (option, address, _) in tcp_ports(options) {
-        Listening::check_tcp(address).with_context(|| cannot_listen(option, address))?;
+        Listener::check_tcp(address).with_context(|| cannot_listen(option, address))?;
     }
     Ok(())
 }

@@ -206,7 +206,7 @@ impl Server {
             self.worker.handle_drained(now, now);
         }
         if self.worker.next_deadline() <= now {
-            self.worker.turn(now);
+            self.worker.tick(now);
         }
     }
 

@@ -63,7 +63,7 @@ pub(crate) fn check(mut image: Image) {
         // All leases end.
         let later = START.after_ms(u64::from(u32::MAX));
         for worker in &mut workers {
-            worker.turn(later);
+            worker.tick(later);
             worker.handle_drained(later, later);
             worker.handle_mail(later);
         }

@@ -171,7 +171,7 @@ impl Rig {
         for worker in &mut self.workers {
             worker.housekeep(now);
             if worker.next_deadline() <= now {
-                worker.turn(now);
+                worker.tick(now);
             }
             // Every step reads all sockets empty.
             worker.handle_drained(now, now);

@@ -7,7 +7,7 @@ use crate::access::Evidence;
 use crate::clock::Moment;
 use crate::edge::connection::{self, ConnectionIo, End, Newcomer, Read, TurnEnd, Write};
 use crate::edge::turn::Turn;
-use crate::worker::{Client, ConnectionKey, KnownAs, Worker};
+use crate::worker::{Client, ConnectionKey, Identification, Worker};
 use std::cell::{RefCell, RefMut};
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -113,7 +113,7 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
     let inner = {
         let mut worker = local.worker.borrow_mut();
         let client = Client {
-            known_as: KnownAs::Unidentified,
+            identification: Identification::Unidentified,
             evidence: Some(Arc::new(evidence)),
             address: Some(peer.as_str().into()),
             front_end: Some(Port::Binary.name()),

@@ -20,7 +20,7 @@ mod tasks;
 pub(crate) mod test_local;
 mod tls_stream;
 
-pub use accept::{Acceptor, Listening};
+pub use accept::{Acceptor, Listener};
 pub use addresses::AddressLimits;
 pub(crate) use addresses::Admission;
 #[doc(hidden)]

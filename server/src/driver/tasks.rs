@@ -101,13 +101,13 @@ fn has_work(local: &Local) -> bool {
     local.worker.borrow().next_deadline() <= local.now().passed
 }
 
-/// Expires leases and waits that are due and does remaining work, for at most [`WORK_US`] plus one worker turn.
+/// Expires leases and waits that are due and does remaining work, for at most [`WORK_US`] plus one timer tick.
 fn work(local: &Local) {
     let mut worker = local.worker.borrow_mut();
     let since = Instant::now();
     loop {
         let now = local.now();
-        worker.turn(now);
+        worker.tick(now);
         if worker.next_deadline() > now.passed || since.elapsed() >= Duration::from_micros(WORK_US) {
             break;
         }

@@ -36,13 +36,13 @@ use waymaker_access::SignedRequest;
 
 /// Connection after its upgrade from HTTP.
 #[derive(Debug)]
-pub(super) struct Upgraded {
+pub(super) struct UpgradedConnection {
     pub(super) socket: FrontSocket,
     /// Bytes that were already read from the socket.
     pub(super) read: Vec<u8>,
 }
 
-impl Upgraded {
+impl UpgradedConnection {
     fn of(parts: Parts<TokioIo<FrontSocket>>) -> Self {
         // Copy: even a small part of the shared buffer would keep all of it in memory.
         Self { socket: parts.io.into_inner(), read: parts.read_buf.to_vec() }
@@ -52,7 +52,7 @@ impl Upgraded {
 /// Future that serves an upgraded connection until it closes.
 pub(super) type Afterwards = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-type After = Box<dyn FnOnce(Upgraded) -> Afterwards + Send>;
+type After = Box<dyn FnOnce(UpgradedConnection) -> Afterwards + Send>;
 
 /// Returns the routes of the HTTP port.
 pub(super) fn router(locktopus: &Arc<Locktopus>, metrics: &Arc<Metrics>) -> Router {
@@ -149,8 +149,11 @@ impl Connection {
     }
 
     /// Registers a function that serves the connection after the response to the upgrade request.
-    pub(super) fn go_on<F>(&self, upgrade: OnUpgrade, after: impl FnOnce(Upgraded) -> F + Send + 'static)
-    where
+    pub(super) fn go_on<F>(
+        &self,
+        upgrade: OnUpgrade,
+        after: impl FnOnce(UpgradedConnection) -> F + Send + 'static,
+    ) where
         F: Future<Output = ()> + Send + 'static,
     {
         let after: After = Box::new(move |upgraded| Box::pin(after(upgraded)));
@@ -182,7 +185,7 @@ pub(super) async fn serve(
     }
     let (upgrade, after) = connection.take_after()?;
     let parts = upgrade.await.ok()?.downcast::<TokioIo<FrontSocket>>().ok()?;
-    Some(after(Upgraded::of(parts)))
+    Some(after(UpgradedConnection::of(parts)))
 }
 
 /// Serves the single request of a connection beyond the connection limit.

@@ -5,8 +5,8 @@
 use super::locket::{self, LOCKET_TYPES, LocketMetrics};
 use crate::driver::{Local, REFUSAL_LABELS};
 use crate::metrics::{
-    AcquireResult, BUCKET_COUNT, FIRST_BOUND, Histogram, Merged, NamespaceLabels, NewAcquires, ResultCounts,
-    ShardGauges, WorkerMetrics, add, bound,
+    AcquireResult, BUCKET_COUNT, FIRST_BOUND, Histogram, HistogramSum, NamespaceLabels, NewAcquires,
+    ResultCounts, ShardGauges, WorkerMetrics, add, bound,
 };
 use crate::node::Node;
 use crate::readiness::{Readiness, ReasonCode};
@@ -39,12 +39,12 @@ pub(super) struct Metrics {
     /// Number of refused connections for each of [`REFUSAL_LABELS`].
     refused_connections: [AtomicU64; REFUSAL_LABELS.len()],
     /// Latest text. Locked while a text is written, so that frequent scrapes use at most one processor.
-    newest: Arc<tokio::sync::Mutex<Newest>>,
+    newest: Arc<tokio::sync::Mutex<LatestText>>,
 }
 
 /// Latest metrics text.
 #[derive(Debug, Default)]
-struct Newest {
+struct LatestText {
     /// Time at which the text was begun.
     begun: Option<Instant>,
     text: Bytes,
@@ -97,7 +97,7 @@ impl Metrics {
                 .and_then(|()| encode_registry(&mut text, &locket_registry))
                 .and_then(|()| encode_eof(&mut text))
                 .expect("writing to a string cannot fail");
-            *newest = Newest { begun: Some(begun), text: text.into() };
+            *newest = LatestText { begun: Some(begun), text: text.into() };
             newest.text.clone()
         });
         written.await.expect("the thread does not panic")
@@ -232,7 +232,7 @@ impl Scrape {
         for (name, help, histogram) in seconds {
             page.seconds(name, help, self.workers().map(histogram))?;
         }
-        let depths = Merged::of(self.workers().map(|worker| &worker.queue_depths));
+        let depths = HistogramSum::of(self.workers().map(|worker| &worker.queue_depths));
         let help = "Number of waiters of a key when another one came, that one included";
         page.histogram("waymaker_queue_depth", help, None, &depths, FIRST_BOUND as f64)?;
         let lost = self.node.metrics.lost();
@@ -401,7 +401,7 @@ impl Page<'_> {
         help: &str,
         histograms: impl IntoIterator<Item = &'a Histogram>,
     ) -> fmt::Result {
-        self.histogram(name, help, Some(&Unit::Seconds), &Merged::of(histograms), 1e9)
+        self.histogram(name, help, Some(&Unit::Seconds), &HistogramSum::of(histograms), 1e9)
     }
 
     /// Writes a histogram. Values are divided by `scale`.
@@ -410,7 +410,7 @@ impl Page<'_> {
         name: &str,
         help: &str,
         unit: Option<&Unit>,
-        merged: &Merged,
+        merged: &HistogramSum,
         scale: f64,
     ) -> fmt::Result {
         let mut encoder = self.0.encode_descriptor(name, help, unit, MetricType::Histogram)?;

@@ -1,7 +1,7 @@
 //! Requests of one gRPC connection, run within the task of the connection.
 
 use crate::driver::Local;
-use crate::edge::streams::{FrontWork, Ran, StreamTurns};
+use crate::edge::streams::{FrontWork, RunResult, StreamTurns};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use futures_util::task::AtomicWaker;
 use std::cell::{Cell, RefCell};
@@ -97,7 +97,7 @@ impl Streams {
     }
 
     /// Runs new and woken requests until none is left or the turn of the connection is over.
-    fn run(&self, context: &mut Context<'_>) -> Ran {
+    fn run(&self, context: &mut Context<'_>) -> RunResult {
         let before = self.0.poll_count.get();
         let mut running = self.0.running.borrow_mut();
         loop {
@@ -109,7 +109,7 @@ impl Streams {
                     serve_later();
                 }
                 if Local::with(|local| local.front_turn.borrow().serves_later()) {
-                    return Ran::Part;
+                    return RunResult::Part;
                 }
             }
             // The set pauses after many polls; a changed count shows that there may be more to run.
@@ -121,7 +121,7 @@ impl Streams {
                 None => break,
             }
         }
-        if self.0.poll_count.get() == before { Ran::Nothing } else { Ran::All }
+        if self.0.poll_count.get() == before { RunResult::Nothing } else { RunResult::All }
     }
 
     /// Drops the remaining requests after the end of the connection, in turns, because each may hold much data.
@@ -150,7 +150,7 @@ struct Work<'a, 'b, L> {
 impl<T, L: FnMut(&mut Context<'_>) -> Poll<T>> FrontWork for Work<'_, '_, L> {
     type End = T;
 
-    fn run(&mut self) -> Ran {
+    fn run(&mut self) -> RunResult {
         self.streams.run(self.context)
     }
 

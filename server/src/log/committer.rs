@@ -6,7 +6,7 @@ use super::errand::{Errand, Report};
 use super::keeper::Space;
 use super::port::{LogBatch, LogOrder, LogStatus, Run};
 use super::writer::LogWriter;
-use super::{AppendError, CompactionPlan, Dead};
+use super::{AppendError, CompactionPlan, ObsoleteFiles};
 use crate::clock::Clock;
 use crate::limits::{LOG_COMPACT_SEGMENT_COUNT, LOG_GROUP_LEN_MAX, LOG_SLOW_MS};
 use std::collections::VecDeque;
@@ -49,7 +49,7 @@ pub enum DiskStep {
 
 /// Old segments that can be folded into a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Foldable {
+pub struct FoldableSegments {
     /// Number of segments.
     pub segment_count: u64,
     /// Plan of the compaction.
@@ -64,7 +64,7 @@ pub struct CommitterConfig {
     /// Whether the first frames found no room.
     pub waits_for_room: bool,
     /// Old segments, if there are any.
-    pub foldable: Option<Foldable>,
+    pub foldable: Option<FoldableSegments>,
     /// Time until all holds that may have been lost have expired, in milliseconds; `None` if none were lost.
     pub losses_ms: Option<u64>,
     /// Number of bytes of records after which a group is full.
@@ -112,7 +112,7 @@ pub struct Committer {
     write_began: Time,
     /// Whether a segment was begun since the last sync.
     is_new_segment: bool,
-    foldable: Option<Foldable>,
+    foldable: Option<FoldableSegments>,
     is_compacting: bool,
     /// The failure that ends the server.
     failure: Option<AppendError>,
@@ -305,7 +305,7 @@ impl Committer {
         }
     }
 
-    fn note_adopted(&mut self, dead: Dead) {
+    fn note_adopted(&mut self, dead: ObsoleteFiles) {
         self.is_compacting = false;
         self.steps.push_back(Step::Send(Errand::Remove(dead)));
         self.compact();
@@ -331,7 +331,7 @@ impl Committer {
 
     fn compact(&mut self) {
         self.agenda.note_compaction_tried();
-        if let Some(Foldable { segment_count, plan }) = self.foldable
+        if let Some(FoldableSegments { segment_count, plan }) = self.foldable
             && !self.is_compacting
             && (segment_count >= LOG_COMPACT_SEGMENT_COUNT || self.agenda.space() == Space::Low)
         {
@@ -406,8 +406,8 @@ mod tests {
         }
     }
 
-    fn segments(segment_count: u64) -> Option<Foldable> {
-        Some(Foldable { segment_count, plan: PLAN })
+    fn segments(segment_count: u64) -> Option<FoldableSegments> {
+        Some(FoldableSegments { segment_count, plan: PLAN })
     }
 
     /// Returns a batch with this number of bytes.
@@ -612,7 +612,7 @@ mod tests {
         committer.compact();
         committer.says(at(0), &["adopt"]);
         committer.foldable = segments(2);
-        committer.note_adopted(Dead { segments_before: 6, snapshots_except: [3, 4] });
+        committer.note_adopted(ObsoleteFiles { segments_before: 6, snapshots_except: [3, 4] });
         committer.says(at(0), &["remove", "compact"]);
     }
 
@@ -633,7 +633,7 @@ mod tests {
         committer.told(at(0), LogOrder::Report(Report::Compacted(PLAN, Ok(()))));
         committer.says(at(0), &["adopt"]);
         committer.foldable = None;
-        committer.note_adopted(Dead { segments_before: 6, snapshots_except: [3, 4] });
+        committer.note_adopted(ObsoleteFiles { segments_before: 6, snapshots_except: [3, 4] });
         committer.says(at(0), &["remove", "prepare"]);
     }
 

@@ -29,7 +29,7 @@ pub mod writer;
 
 pub use directory::Directory;
 pub use disk::{Device, Disk};
-pub use log::{AppendError, CompactionPlan, Dead, Log, Written};
-pub use open::{OpenError, OpenOptions, Opened};
-pub use read::Lost;
+pub use log::{AppendError, AppendedFrame, CompactionPlan, Log, ObsoleteFiles};
+pub use open::{OpenError, OpenOptions, OpenResult};
+pub use read::AcceptedLoss;
 pub use storage::{SegmentFile, Storage, is_no_space};

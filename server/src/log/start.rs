@@ -3,7 +3,7 @@
 use super::port::{LogOrder, LogPort};
 use super::thread::{LogThread, LogThreadConfig};
 use super::writer::LogWriter;
-use super::{AppendError, Device, Disk, Log, OpenOptions, Opened, Storage};
+use super::{AppendError, Device, Disk, Log, OpenOptions, OpenResult, Storage};
 use crate::clock::{BootClock, Clock};
 use crate::driver::Workers;
 use crate::limits::LOG_LAST_WORDS_MS;
@@ -24,7 +24,7 @@ const EXIT_DISK_FAILED: i32 = 75;
 pub struct ReadLog {
     log: Log,
     image: Image,
-    opened: Opened,
+    opened: OpenResult,
     storage: Arc<dyn Storage>,
     segment_len: u64,
     started: Started,
@@ -136,7 +136,7 @@ impl ReadLog {
     }
 }
 
-fn announce_losses(losses: &Losses, opened: &Opened) {
+fn announce_losses(losses: &Losses, opened: &OpenResult) {
     match &opened.lost {
         Some(lost) => {
             tracing::error!(damage = %lost.damage, "a part of the log is damaged and was discarded");

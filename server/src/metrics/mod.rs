@@ -15,7 +15,7 @@ mod worker;
 pub(crate) use acquires::{AcquireResult, NewAcquires, ResultCounts, add};
 pub(crate) use contended::Contended;
 pub(crate) use gauges::ShardGauges;
-pub(crate) use histogram::{BUCKET_COUNT, FIRST_BOUND, Histogram, Merged, bound};
+pub(crate) use histogram::{BUCKET_COUNT, FIRST_BOUND, Histogram, HistogramSum, bound};
 pub(crate) use namespace_labels::NamespaceLabels;
 pub(crate) use processor::watch_processors;
 pub(crate) use worker::{AcquireCounts, NO_FRONT_END, WorkerMetrics};

@@ -76,11 +76,13 @@ impl Ending {
 
 impl Service<Request<Body>> for Channel {
     type Response = Response<Incoming>;
-    type Error = Lost;
-    type Future = BoxFuture<Self::Response, Lost>;
+    type Error = LostConnection;
+    type Future = BoxFuture<Self::Response, LostConnection>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Lost>> {
-        self.sender.poll_ready(context).map_err(|error| Lost { was_sent: false, problem: explain(&error) })
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), LostConnection>> {
+        self.sender
+            .poll_ready(context)
+            .map_err(|error| LostConnection { was_sent: false, problem: explain(&error) })
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
@@ -89,7 +91,7 @@ impl Service<Request<Body>> for Channel {
             answer.await.map_err(|mut error| {
                 // hyper returns the message if the connection never took it.
                 let was_sent = error.take_message().is_none();
-                Lost { was_sent, problem: explain(error.error()) }
+                LostConnection { was_sent, problem: explain(error.error()) }
             })
         })
     }
@@ -98,7 +100,7 @@ impl Service<Request<Body>> for Channel {
 /// The connection was lost before a response began.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was lost: {problem}")]
-pub(crate) struct Lost {
+pub(crate) struct LostConnection {
     /// Whether the member may have received the request.
     pub(crate) was_sent: bool,
     problem: String,

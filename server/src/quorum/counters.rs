@@ -39,14 +39,14 @@ pub enum Reply {
         revision: i64,
     },
     /// The step was not applied because the counter has another revision. `None` if the counter does not exist.
-    Found(Option<Found>),
+    Found(Option<StoredCounter>),
     /// The step was not applied, and the stored value is not a counter.
     Nonsense,
 }
 
 /// A counter as stored in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct StoredCounter {
     /// Revision that wrote the counter.
     pub revision: i64,
     /// Stored fence.
@@ -57,7 +57,7 @@ pub struct Found {
 
 /// A finished question.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Settled {
+pub struct FinishedQuestion {
     /// The question as asked.
     pub question: QuorumQuestion,
     /// The fence of each grant of the question. `None` if they were not counted, as far as the server knows.
@@ -85,9 +85,9 @@ pub struct Counters {
     /// Counters that may have caused etcd to refuse a whole transaction. Each gets its own transaction until etcd
     /// answers it.
     suspects: BTreeSet<CounterName>,
-    questions: BTreeMap<u64, Open>,
+    questions: BTreeMap<u64, OpenQuestion>,
     last_question: u64,
-    settled: Vec<Settled>,
+    settled: Vec<FinishedQuestion>,
 }
 
 /// The open grants of one counter.
@@ -108,7 +108,7 @@ struct Place {
 
 /// An unfinished question.
 #[derive(Debug)]
-struct Open {
+struct OpenQuestion {
     question: QuorumQuestion,
     fences: Box<[u64]>,
     uncounted: usize,
@@ -151,7 +151,7 @@ impl Counters {
             }
             line.waiting.push((Place { question: number, member: place }, member.reserved.fence));
         }
-        self.questions.insert(number, Open { question, fences, uncounted, deadline });
+        self.questions.insert(number, OpenQuestion { question, fences, uncounted, deadline });
     }
 
     /// Returns the next steps, at most `count_max`, all of different counters. A suspect gets a list of its own.
@@ -201,9 +201,8 @@ impl Counters {
             // If the counter was deleted, continue from the last known fence, so that fences never fall.
             let fence = self.positions.get(&step.name).fence;
             let position =
-                found.map_or(Position { revision: 0, fence }, |Found { revision, fence, .. }| Position {
-                    revision,
-                    fence,
+                found.map_or(Position { revision: 0, fence }, |StoredCounter { revision, fence, .. }| {
+                    Position { revision, fence }
                 });
             self.positions.set(&step.name, position);
         }
@@ -254,7 +253,7 @@ impl Counters {
 
     /// Fails the questions whose deadline has passed. Returns whether there were any.
     pub fn expire(&mut self, now: Time) -> bool {
-        let is_over = |open: &Open| open.deadline <= now;
+        let is_over = |open: &OpenQuestion| open.deadline <= now;
         let mut any = false;
         while let Some(first) = self.questions.first_entry()
             && is_over(first.get())
@@ -283,7 +282,7 @@ impl Counters {
     }
 
     /// Returns the questions that have finished since the last call.
-    pub fn take_settled(&mut self) -> Vec<Settled> {
+    pub fn take_settled(&mut self) -> Vec<FinishedQuestion> {
         std::mem::take(&mut self.settled)
     }
 
@@ -313,16 +312,16 @@ impl Counters {
         open.fences[place.member] = fence;
         open.uncounted -= 1;
         if open.uncounted == 0
-            && let Some(Open { question, fences, .. }) = self.questions.remove(&place.question)
+            && let Some(OpenQuestion { question, fences, .. }) = self.questions.remove(&place.question)
         {
-            self.settled.push(Settled { question, fences: Some(fences) });
+            self.settled.push(FinishedQuestion { question, fences: Some(fences) });
         }
     }
 
     /// Fails a question. Lines of its other counters skip it later.
     fn give_up(&mut self, question: u64) {
-        if let Some(Open { question, .. }) = self.questions.remove(&question) {
-            self.settled.push(Settled { question, fences: None });
+        if let Some(OpenQuestion { question, .. }) = self.questions.remove(&question) {
+            self.settled.push(FinishedQuestion { question, fences: None });
         }
     }
 }
@@ -340,7 +339,7 @@ mod tests {
     #[derive(Default)]
     struct Cluster {
         revision: i64,
-        counters: BTreeMap<CounterName, Found>,
+        counters: BTreeMap<CounterName, StoredCounter>,
     }
 
     impl Cluster {
@@ -350,7 +349,7 @@ mod tests {
                 return Reply::Found(found);
             }
             self.revision += 1;
-            let found = Found { revision: self.revision, fence: step.fence, attempt: step.attempt };
+            let found = StoredCounter { revision: self.revision, fence: step.fence, attempt: step.attempt };
             self.counters.insert(step.name.clone(), found);
             Reply::Written { revision: self.revision }
         }

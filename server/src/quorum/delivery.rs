@@ -1,6 +1,6 @@
 //! Delivery of the results of questions.
 
-use super::counters::Settled;
+use super::counters::FinishedQuestion;
 use crate::log::port::LogBatch;
 use crate::mail::Mail;
 use crate::waiting::{Waiting, mails};
@@ -19,8 +19,8 @@ pub enum Delivery {
 impl Delivery {
     /// Prepares the delivery of a finished question. With a log, a grant begins after the log has durably recorded that
     /// the cluster counted it. A restart drops grants without that record.
-    pub fn new(settled: Settled, has_log: bool, now: Time) -> Self {
-        let Settled { mut question, fences } = settled;
+    pub fn new(settled: FinishedQuestion, has_log: bool, now: Time) -> Self {
+        let FinishedQuestion { mut question, fences } = settled;
         let Some(fences) = fences else {
             return Self::Workers(mails(begin(question), ReservedEnd::NotCounted));
         };

@@ -2,7 +2,7 @@
 //! simulator, performs one act after the other and passes the results to the requester.
 
 use super::cluster::ClusterError;
-use super::counters::{Counters, Reply, Settled, Step};
+use super::counters::{Counters, FinishedQuestion, Reply, Step};
 use super::port::QuorumStatus;
 use crate::limits::{
     QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_MAX_MS, QUORUM_PROBE_MS, QUORUM_RETRY_MS,
@@ -26,7 +26,7 @@ pub enum Act {
     /// Probe the cluster with a read. The caller passes its result to [`Requester::take_look`].
     Look,
     /// Deliver the result of a finished question to the workers or the log.
-    Deliver(Settled),
+    Deliver(FinishedQuestion),
     /// Log that the value of this counter in etcd is malformed.
     NoteNonsense(CounterName),
 }
@@ -252,7 +252,7 @@ fn is_too_large(reason: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::counters::Found;
+    use super::super::counters::StoredCounter;
     use super::super::port::QuorumPort;
     use super::*;
     use waymaker_engine::{ClaimId, ClaimIx, LaneAddress, QuorumMember, Reserved};
@@ -573,7 +573,7 @@ mod tests {
         let mut requester = asked(8, 1);
         let steps = requester.steps(at(0));
         let attempt = super::super::counters::Attempt { run: 8, number: 1 };
-        let found = Reply::Found(Some(Found { revision: 5, fence: 9, attempt }));
+        let found = Reply::Found(Some(StoredCounter { revision: 5, fence: 9, attempt }));
         requester.take_answer(&steps, Ok(vec![found]), at(1));
         let steps = requester.steps(at(1));
         assert_eq!((steps[0].since, steps[0].fence), (5, 10));

@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, ClusterError};
 use super::codec::{STEP_COUNT_MAX, etcd_key, replies_of, txn_of};
-use super::counters::{Reply, Settled, Step};
+use super::counters::{FinishedQuestion, Reply, Step};
 use super::delivery::Delivery;
 use super::port::{QuorumOrder, QuorumPort};
 use super::requester::{Act, Requester};
@@ -188,7 +188,7 @@ impl<W: Fn(u16)> Run<W> {
     }
 
     /// Delivers the result of a question to the workers, or to the log if the grant must be recorded first.
-    fn deliver(&mut self, settled: Settled) {
+    fn deliver(&mut self, settled: FinishedQuestion) {
         let log = self.node.log.as_ref();
         match Delivery::new(settled, log.is_some(), self.node.clock.now()) {
             Delivery::Workers(mails) => post(&self.node, mails, &self.wake),

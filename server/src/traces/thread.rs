@@ -2,7 +2,7 @@
 
 use super::encode::{Anchor, request};
 use super::span::AcquireSpan;
-use super::{Exporting, SpanCounts, Traces};
+use super::{Exporter, SpanCounts, Traces};
 use crate::chars::truncate;
 use crate::clock::Clock;
 use crate::limits::{
@@ -60,7 +60,7 @@ impl TraceThread {
             // Do not wait for a name service that does not respond.
             runtime.shutdown_background();
         })?;
-        Ok((Traces(Some(Exporting { queue, counts })), Self { is_stopping, thread: Some(thread) }))
+        Ok((Traces(Some(Exporter { queue, counts })), Self { is_stopping, thread: Some(thread) }))
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::acts::caller;
 use super::expectation::Expectation;
-use super::lane::{ConnectionKey, KnownAs, Stage};
+use super::lane::{ConnectionKey, Identification, Stage};
 use super::outbox::mark_dirty;
 use super::sessions::{SessionRefusal, Sessions};
 use super::window::Window;
 use super::{Budget, Next, State};
-use crate::access::{NotIdentified, Unauthenticated};
+use crate::access::{LoginRefusal, NotIdentified};
 use crate::limits::{LANES_PER_SESSION_MAX, SESSION_LEASE_MIN_MS};
 use crate::mail::LaneChange;
 use crate::memory;
@@ -65,7 +65,7 @@ impl HelloRefusal {
         }
     }
 
-    fn unauthenticated(refusal: Unauthenticated) -> Self {
+    fn unauthenticated(refusal: LoginRefusal) -> Self {
         Self::new(ErrorCode::Unauthorized, 0, "credentials", refusal.to_string())
     }
 
@@ -232,14 +232,14 @@ impl State {
         let Some(lane) = self.lanes.of(key) else { return Ok(None) };
         let policy = node.access.policy();
         let now_unix_s = node.unix_seconds();
-        let is_new = matches!(lane.client.known_as, KnownAs::Unidentified);
-        match &lane.client.known_as {
-            KnownAs::Unidentified => {
+        let is_new = matches!(lane.client.identification, Identification::Unidentified);
+        match &lane.client.identification {
+            Identification::Unidentified => {
                 let evidence = lane.client.evidence.clone().unwrap_or_default();
                 let identity =
                     node.access.identify(&evidence, hello.credentials, node.clock.now(), now_unix_s);
                 match identity {
-                    Ok(identity) => lane.client.known_as = KnownAs::Identified(identity),
+                    Ok(identity) => lane.client.identification = Identification::Identified(identity),
                     Err(refusal) => {
                         if let NotIdentified::Unauthenticated { pause: Some(pause), .. } = refusal {
                             self.followed.acts.note(pause.event(caller(lane)));
@@ -248,10 +248,10 @@ impl State {
                     }
                 }
             }
-            KnownAs::Identified(Some(identity)) if !policy.is_current(identity, now_unix_s) => {
-                return Err(HelloRefusal::unauthenticated(Unauthenticated::Expired));
+            Identification::Identified(Some(identity)) if !policy.is_current(identity, now_unix_s) => {
+                return Err(HelloRefusal::unauthenticated(LoginRefusal::Expired));
             }
-            KnownAs::Identified(_) => {}
+            Identification::Identified(_) => {}
         }
         let evidence = lane.client.evidence.as_deref();
         let access = node.access.access(&policy, lane.identity(), evidence, hello.namespace, hello.kind);

@@ -63,7 +63,7 @@ impl Stage {
 #[derive(Clone, Debug, Default)]
 pub struct Client {
     /// Identity of the client.
-    pub known_as: KnownAs,
+    pub identification: Identification,
     /// Evidence that the connection provides about its client. `None` for the server itself, which has all rights.
     pub evidence: Option<Arc<Evidence>>,
     /// Address of the client as readable text.
@@ -74,14 +74,14 @@ pub struct Client {
 
 /// Result of identifying a client.
 #[derive(Clone, Debug)]
-pub enum KnownAs {
+pub enum Identification {
     /// The client is not identified yet. `HELLO` may contain credentials.
     Unidentified,
     /// The client is identified. `None`: it has no identity and has all rights.
     Identified(Option<Arc<Identity>>),
 }
 
-impl Default for KnownAs {
+impl Default for Identification {
     fn default() -> Self {
         Self::Identified(None)
     }
@@ -220,9 +220,9 @@ impl Lane {
 
     /// Returns the identity of the client, if it is known.
     pub(crate) fn identity(&self) -> Option<&Arc<Identity>> {
-        match &self.client.known_as {
-            KnownAs::Identified(identity) => identity.as_ref(),
-            KnownAs::Unidentified => None,
+        match &self.client.identification {
+            Identification::Identified(identity) => identity.as_ref(),
+            Identification::Unidentified => None,
         }
     }
 

@@ -4,7 +4,7 @@ use super::State;
 use super::expectation::{Expectation, Silence};
 use super::lane::{ConnectionKey, Lane, Stage};
 use super::outbox::mark_dirty;
-use crate::limits::{HOUSEKEEPING_MS, LANE_ENDS_PER_TURN, OUTPUT_LEN_PAUSE, PINGS_MISSED_MAX};
+use crate::limits::{HOUSEKEEPING_MS, LANE_ENDS_PER_TICK, OUTPUT_LEN_PAUSE, PINGS_MISSED_MAX};
 use crate::mail::{LaneChange, Mail};
 use crate::milliseconds::Milliseconds;
 use crate::node::Node;
@@ -113,9 +113,9 @@ impl State {
     }
 
     /// Closes lanes of ended sessions in shards, as many as other work may wait for. The remaining lanes follow in
-    /// [`State::turn`].
+    /// [`State::tick`].
     pub(super) fn close_lanes(&mut self, node: &Node) {
-        for _ in 0..LANE_ENDS_PER_TURN {
+        for _ in 0..LANE_ENDS_PER_TICK {
             let Some(lane) = self.lane_ends.front_mut() else { return };
             let (address, closing) = (lane.address, Arc::clone(&lane.closing));
             if let Some(shard) = lane.shards.pop() {

@@ -35,7 +35,7 @@ mod window;
 
 pub use broadcast::{Broadcast, CountedClaims};
 pub use budget::{Budget, Spent, Unlimited};
-pub use lane::{Client, ConnectionKey, KnownAs};
+pub use lane::{Client, ConnectionKey, Identification};
 pub use lifecycle::LaneClosing;
 pub use vacancy::Vacancy;
 
@@ -54,12 +54,12 @@ use lifecycle::LaneEnd;
 use multi_shard::{FollowUp, MultiShard};
 use outbox::Outbox;
 use reauthorize::Look;
-use serve::Located;
+use serve::FrameLocation;
 use sessions::{SessionLimits, Sessions};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use timers::Timers;
-use vacancy::Asking;
+use vacancy::VacancyCheck;
 use waymaker_engine::multi_key::MultiKeyClaim;
 use waymaker_engine::{LaneAddress, Nanos, QuorumQuestion, Reading, Time};
 
@@ -83,7 +83,7 @@ pub enum Next {
 /// poll_dirty    returns connections that now have something to write
 /// output/wrote  returns the bytes to write, and notes how many of them were written
 /// poll_wake     returns workers to wake, because they were asleep when this worker left mail for them
-/// next_deadline returns when to call `turn` if no event comes before
+/// next_deadline returns when to call `tick` if no event comes before
 /// wants_drain   returns whether to read all sockets empty once, and then to call `handle_drained`
 /// poll_accept   returns up to when new connections must be accepted, see `Node::publish_accepted`
 /// ```
@@ -147,8 +147,8 @@ pub(crate) struct State {
     /// Acts of operators and traced acquires.
     followed: FollowedRequests,
     /// Frames of the batch that is being served. `sorted` has the same frames in the order of their shards.
-    batch: Vec<Located>,
-    sorted: Vec<Located>,
+    batch: Vec<FrameLocation>,
+    sorted: Vec<FrameLocation>,
     /// Index in `sorted` at which the part of each shard ends.
     ends: Vec<usize>,
     finishing: bool,
@@ -157,7 +157,7 @@ pub(crate) struct State {
     /// Time at which this worker last looked for stalled connections.
     housekept_at: Time,
     /// Session without a connection, while this worker counts its claims in all shards.
-    asking: Option<Asking>,
+    vacancy_check: Option<VacancyCheck>,
     /// Lanes of ended sessions that are still to be closed in shards.
     lane_ends: VecDeque<LaneEnd>,
     /// The running check whether identities and rights of connections are still valid.
@@ -198,7 +198,7 @@ impl Worker {
             finishing: false,
             namespaces_looked_at: now,
             housekept_at: now,
-            asking: None,
+            vacancy_check: None,
             lane_ends: VecDeque::new(),
             look: None,
             access_version: 0,
@@ -297,7 +297,7 @@ impl Worker {
                 Mail::Letters(letters) => self.state.deliver(&self.node, letters),
                 Mail::Turn { shard, pass } => self.state.take_turn(&self.node, shard, pass),
                 Mail::Drain { asker, due } => self.state.timers.asked_to_drain(asker, due),
-                Mail::Drained => self.state.turn(&self.node),
+                Mail::Drained => self.state.tick(&self.node),
                 Mail::Settled(number) => self.state.settled(&self.node, number),
                 Mail::Vacant(vacancy) => self.state.vacate(&vacancy),
                 Mail::Closed(key) => self.state.tell_of_end(key),
@@ -328,9 +328,9 @@ impl Worker {
 
     /// Ends leases and waits that are due, and continues unfinished work. Must be called when `next_deadline` has
     /// come.
-    pub fn turn(&mut self, now: impl Into<Moment>) {
+    pub fn tick(&mut self, now: impl Into<Moment>) {
         self.state.advance(now.into());
-        self.state.turn(&self.node);
+        self.state.tick(&self.node);
         self.state.finish_step(&self.node);
     }
 
@@ -457,7 +457,7 @@ impl Worker {
         Moved { input, client, ticket }
     }
 
-    /// Returns when to call `turn`.
+    /// Returns when to call `tick`.
     #[inline]
     pub fn next_deadline(&self) -> Time {
         self.state.timers.next_wake.min(self.state.sessions_wake())

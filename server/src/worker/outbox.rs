@@ -5,7 +5,7 @@ use super::answer::{Context, lock_id, put_allowance, put_answer, put_event, put_
 use super::followed_requests::FollowedRequests;
 use super::lane::{ConnectionKey, Lane, Lanes, Stage};
 use super::multi_shard::FollowUp;
-use super::window::Withdrawn;
+use super::window::Withdrawal;
 use crate::audit::{Act, AuditEvent, Caller, Detail};
 use crate::expiries::Expiries;
 use crate::limits::{OUTPUT_LEN_PAUSE, OUTPUT_LEN_REFUSE};
@@ -256,11 +256,11 @@ impl Outbox<'_> {
         if let Some(window) = &mut lane.window {
             if matches!(answer, Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost))) {
                 match window.withdraw(ticket.number, lane.epoch) {
-                    Withdrawn::Forgotten => {}
-                    Withdrawn::AskedAgain(frame) => {
+                    Withdrawal::Forgotten => {}
+                    Withdrawal::AskedAgain(frame) => {
                         self.follow_ups.push(FollowUp::AskAgain(ticket.lane, frame));
                     }
-                    Withdrawn::GivenUp => {
+                    Withdrawal::GivenUp => {
                         let given_up = Answer::Refused(Refusal::Cancelled(CancelReason::Asked));
                         keep_answer(lane, ticket.number, &given_up, context);
                         mark_dirty(lane, self.dirty);

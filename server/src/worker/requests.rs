@@ -8,9 +8,9 @@ use super::kinds::serves;
 use super::lane::{ConnectionKey, Stage};
 use super::outbox::mark_dirty;
 use super::rights::missing_right;
-use super::serve::Located;
+use super::serve::FrameLocation;
 use super::spans::has_trace_context;
-use super::window::{Known, NOBODY, Window};
+use super::window::{NOBODY, RequestState, Window};
 use super::{Budget, Next, State, Unlimited, answer};
 use crate::limits::{
     BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, LEFT_COST_MAX, LONG_COST_MIN, OUTPUT_LEN_PAUSE, WINDOW_LEN_MAX,
@@ -25,7 +25,7 @@ use waymaker_protocol::{
 };
 
 /// Result of sorting a frame.
-enum Sorted {
+enum FrameRoute {
     /// The frame was answered.
     Answered,
     /// The frame was added to the batch.
@@ -110,12 +110,14 @@ impl State {
                         let frame_cost = cost_of(frame, || self.lanes[key.slot].kind);
                         cost += frame_cost;
                         match self.sort(node, key.slot, frame, offset - frame.len(), frame_cost) {
-                            Sorted::Batched => {}
-                            Sorted::Answered if self.lanes[key.slot].pending_len() >= OUTPUT_LEN_PAUSE => {
+                            FrameRoute::Batched => {}
+                            FrameRoute::Answered
+                                if self.lanes[key.slot].pending_len() >= OUTPUT_LEN_PAUSE =>
+                            {
                                 break;
                             }
-                            Sorted::Answered => {}
-                            Sorted::AfterBatch => {
+                            FrameRoute::Answered => {}
+                            FrameRoute::AfterBatch => {
                                 after_batch = Some(frame);
                                 break;
                             }
@@ -159,12 +161,12 @@ impl State {
 
     /// Adds a frame to the batch, or answers it here if it does not belong to a shard.
     #[inline]
-    fn sort(&mut self, node: &Node, slot: u32, frame: Frame<'_>, offset: usize, cost: usize) -> Sorted {
+    fn sort(&mut self, node: &Node, slot: u32, frame: Frame<'_>, offset: usize, cost: usize) -> FrameRoute {
         let lane = &mut self.lanes[slot];
         // The session of the lane has ended. No frame gets here before `HELLO` or after `GOODBYE`.
         if lane.stage != Stage::Open {
             self.refuse_for_session(node, slot, frame);
-            return Sorted::Answered;
+            return FrameRoute::Answered;
         }
         if lane.barriers.let_pass(frame.opcode()) {
             self.sort_open(node, slot, frame, offset, cost, false)
@@ -183,12 +185,12 @@ impl State {
         frame: Frame<'_>,
         offset: usize,
         cost: usize,
-    ) -> Sorted {
+    ) -> FrameRoute {
         if node.traces.is_on() && has_trace_context(frame) {
             self.begin_span_of_new(node, slot, frame);
         }
         if self.is_barred(node, slot, frame) {
-            return Sorted::Answered;
+            return FrameRoute::Answered;
         }
         self.sort_open(node, slot, frame, offset, cost, true)
     }
@@ -203,9 +205,9 @@ impl State {
         offset: usize,
         cost: usize,
         may_be_act: bool,
-    ) -> Sorted {
+    ) -> FrameRoute {
         let lane = &mut self.lanes[slot];
-        let is_new = |window: &Window| window.look(frame.number()) == Known::New;
+        let is_new = |window: &Window| window.look(frame.number()) == RequestState::New;
         // An owner also renews with REGISTER. The shard knows the owner, and refuses other clients once the stop was
         // announced to it.
         let is_refused = begins_claim(frame.opcode()) && frame.opcode() != opcode::REGISTER;
@@ -213,24 +215,24 @@ impl State {
             // Shards learn of the stop one after the other. This check makes all of them refuse from the same moment
             // on.
             self.refuse(slot, frame.number(), ErrorCode::Shutdown, 0, "", "the server is stopping");
-            return Sorted::Answered;
+            return FrameRoute::Answered;
         }
         if frame.opcode() == opcode::WATCH
             && let Some(limit) = node.memory.full()
             && lane.window.as_deref().is_none_or(is_new)
         {
             self.refuse_for_memory(slot, frame.number(), limit);
-            return Sorted::Answered;
+            return FrameRoute::Answered;
         }
         let shard = match route(frame) {
             Route::Key(_) | Route::Namespace if lane.kind == NamespaceKind::Tree => lane.namespace_shard,
             Route::Key(key) => node.shard_of_key(key),
             Route::Claim(id) => node.shard_of_claim(claim_id(id)),
-            Route::Cursor(_) | Route::MultiKey | Route::Broadcast => return Sorted::AfterBatch,
+            Route::Cursor(_) | Route::MultiKey | Route::Broadcast => return FrameRoute::AfterBatch,
             Route::Connection => return self.sort_of_connection(node, slot, frame),
             Route::Malformed | Route::Namespace => {
                 self.refuse_malformed(slot, frame);
-                return Sorted::Answered;
+                return FrameRoute::Answered;
             }
         };
         if usize::from(shard) >= node.shards.len() {
@@ -247,33 +249,33 @@ impl State {
                 "id",
                 "no claim of this namespace has this id; it may have expired or been released",
             );
-            return Sorted::Answered;
+            return FrameRoute::Answered;
         }
         if !self.admit(slot, frame, cost)
             || !self.multi_shard.is_empty() && self.cancels_multi_shard(node, slot, frame)
         {
-            return Sorted::Answered;
+            return FrameRoute::Answered;
         }
         if may_be_act {
             self.note_act(node, slot, frame);
         }
-        self.batch.push(Located::new(offset, frame, shard));
-        Sorted::Batched
+        self.batch.push(FrameLocation::new(offset, frame, shard));
+        FrameRoute::Batched
     }
 
     /// Answers `KEEP_ALIVE`, `SERVER_STATUS` and `PONG`. Leaves requests that change the connection until after the
     /// batch.
     #[inline(never)]
-    fn sort_of_connection(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> Sorted {
+    fn sort_of_connection(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> FrameRoute {
         match frame.opcode() {
             opcode::KEEP_ALIVE => self.keep_alive(slot, frame),
             opcode::SERVER_STATUS => self.server_status(node, slot, frame),
             // A `PONG` needs no handling: reading its bytes was the sign of life.
             opcode::PONG if Request::decode(frame).is_ok() => {}
             opcode::PONG => self.refuse_malformed(slot, frame),
-            _ => return Sorted::AfterBatch,
+            _ => return FrameRoute::AfterBatch,
         }
-        Sorted::Answered
+        FrameRoute::Answered
     }
 
     #[cold]
@@ -334,7 +336,7 @@ impl State {
     /// Opens the span of an acquire, unless the acquire repeats an earlier one.
     fn begin_span_of_new(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
         let window = self.lanes[slot].window.as_deref();
-        if window.is_none_or(|window| window.look(frame.number()) == Known::New) {
+        if window.is_none_or(|window| window.look(frame.number()) == RequestState::New) {
             self.begin_span(node, slot, frame);
         }
     }
@@ -349,7 +351,7 @@ impl State {
             return true;
         }
         // A repeated request gets the answer of the first attempt, even if the client has lost the right since.
-        if lane.window.as_deref().is_some_and(|window| window.look(frame.number()) != Known::New) {
+        if lane.window.as_deref().is_some_and(|window| window.look(frame.number()) != RequestState::New) {
             return false;
         }
         // A malformed request passes here and is refused as malformed later.
@@ -380,18 +382,18 @@ impl State {
         let lane = &mut self.lanes[slot];
         let Some(window) = &mut lane.window else { return true };
         match window.look(frame.number()) {
-            Known::InFlight if frame.opcode() == opcode::WATCH => {
+            RequestState::InFlight if frame.opcode() == opcode::WATCH => {
                 self.refuse_repeated_watch(slot, frame.number());
                 false
             }
-            Known::New => {
+            RequestState::New => {
                 window.begin(frame.number(), lane.epoch);
                 if frame.opcode() == opcode::CANCEL {
                     give_up(window, frame);
                 }
                 true
             }
-            Known::InFlight => {
+            RequestState::InFlight => {
                 if begins_claim(frame.opcode()) {
                     window.ask_again(frame.number(), lane.epoch, frame.bytes());
                 } else {
@@ -399,7 +401,7 @@ impl State {
                 }
                 false
             }
-            Known::Dropped => {
+            RequestState::Dropped => {
                 let message = "the request was served, but the server no longer keeps the response";
                 let field = "bytes of kept responses";
                 put_error(
@@ -413,7 +415,7 @@ impl State {
                 mark_dirty(lane, &mut self.dirty);
                 false
             }
-            Known::Answered(answer) => {
+            RequestState::Answered(answer) => {
                 lane.output.extend_from_slice(answer);
                 mark_dirty(lane, &mut self.dirty);
                 false
@@ -481,7 +483,7 @@ impl State {
                 }
                 if self.admit(key.slot, frame, cost) {
                     let offset = frame.bytes().as_ptr() as usize - bytes.as_ptr() as usize;
-                    self.batch.push(Located::new(offset, frame, shard as u16));
+                    self.batch.push(FrameLocation::new(offset, frame, shard as u16));
                     self.serve(node, key.slot, bytes);
                 }
             }

@@ -940,10 +940,10 @@ fn leftover_work_does_not_delay_reading_sockets_before_expiries() {
             (0..1024_u16).map(|number| [[2, 0], number.to_le_bytes()].concat().repeat(8)).collect();
         rig.ask(flooder, 2, &Request::AcquireSet(large_set(&paths, &mut Vec::new())));
         rig.now = rig.now.after_ms(100);
-        rig.workers[0].turn(rig.now);
+        rig.workers[0].tick(rig.now);
         // The end of a session takes two steps.
         rig.now = rig.now.after_ms(1);
-        rig.workers[0].turn(rig.now);
+        rig.workers[0].tick(rig.now);
         assert_eq!(rig.workers[0].next_deadline(), Time::ZERO, "work is left over");
         assert!(rig.workers[0].wants_drain(), "{session:?}");
     }
@@ -957,7 +957,7 @@ fn a_worker_armed_twice_reads_its_sockets_for_the_earlier_deadline() {
     rig.workers[0].state.timers.arm(0, now.after_ms(10), now.after_ms(10));
     rig.workers[0].state.timers.arm(0, later, later);
     rig.now = now.after_ms(20);
-    rig.workers[0].turn(rig.now);
+    rig.workers[0].tick(rig.now);
     assert!(rig.workers[0].wants_drain());
     rig.workers[0].handle_drained(rig.now, rig.now);
     assert!(!rig.workers[0].wants_drain());
@@ -994,7 +994,7 @@ fn do_the_work(rig: &mut Rig) {
     for _ in 0..100 {
         for worker in &mut rig.workers {
             worker.handle_mail(rig.now);
-            worker.turn(rig.now);
+            worker.tick(rig.now);
         }
     }
 }
@@ -1228,7 +1228,7 @@ fn a_lease_lasts_in_full_and_expires_after_at_most_two_reads() {
         let mut drain_count = 0;
         let end = (begin..).step_by(STEP_NS as usize).find(|nanos| {
             let worker = &mut rig.workers[0];
-            worker.turn(moment(*nanos));
+            worker.tick(moment(*nanos));
             if worker.wants_drain() {
                 drain_count += 1;
                 worker.handle_drained(moment(*nanos).passed, moment(*nanos));

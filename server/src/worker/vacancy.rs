@@ -7,7 +7,7 @@
 
 use super::State;
 use super::turns::ShardTurn;
-use crate::limits::VACANT_LANES_PER_TURN;
+use crate::limits::VACANT_LANES_PER_TICK;
 use crate::mail::{Batch, Mail};
 use crate::node::Node;
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ pub struct Vacancy {
 /// A question on its way to the shards. Each shard looks up every lane, so one worker does not ask all shards at
 /// once.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct VacancyCheck {
     vacancy: Arc<Vacancy>,
     /// Shards to which the question has not gone yet.
     shards: Vec<u16>,
@@ -60,8 +60,8 @@ impl State {
     /// enough lanes.
     pub(super) fn look_at_vacant_sessions(&mut self, node: &Node) {
         let mut lane_count = 0;
-        while lane_count < VACANT_LANES_PER_TURN {
-            let Some(mut asking) = self.asking.take().or_else(|| self.next_vacant()) else { return };
+        while lane_count < VACANT_LANES_PER_TICK {
+            let Some(mut asking) = self.vacancy_check.take().or_else(|| self.next_vacant()) else { return };
             // Count at least one lane, so that sessions without lanes count too.
             lane_count += asking.vacancy.lane_count().max(1);
             match asking.shards.pop() {
@@ -69,12 +69,12 @@ impl State {
                 Some(shard) => self.hand_over(node, shard, Batch::Vacancy(Arc::clone(&asking.vacancy))),
                 None => self.vacate(&asking.vacancy),
             }
-            self.asking = Some(asking).filter(|asking| !asking.shards.is_empty());
+            self.vacancy_check = Some(asking).filter(|asking| !asking.shards.is_empty());
         }
     }
 
     /// Returns the question about the next session whose check is due.
-    fn next_vacant(&mut self) -> Option<Asking> {
+    fn next_vacant(&mut self) -> Option<VacancyCheck> {
         let (slot, left_at) = self.sessions.take_look(self.passed)?;
         let (session, worker) = (self.sessions.id(slot), self.index);
         let lanes = self.sessions.get(slot).into_iter().flat_map(|session| session.lanes.values());
@@ -83,7 +83,7 @@ impl State {
         let lanes = lanes.into_iter().map(|lane| lane.address).collect();
         let left = AtomicUsize::new(shards.len());
         let vacancy = Arc::new(Vacancy { worker, session, left_at, lanes, left });
-        Some(Asking { vacancy, shards: shards.into_iter().collect() })
+        Some(VacancyCheck { vacancy, shards: shards.into_iter().collect() })
     }
 
     /// Looks for claims in the shard whose turn is held. If no shard has one, informs the worker of the session.

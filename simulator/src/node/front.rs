@@ -24,7 +24,7 @@ use waymaker_server::edge::connection::{End, Write};
 use waymaker_server::edge::front_turn::{FrontTurn, FrontTurnEnd, Others};
 use waymaker_server::edge::inlet::{InletState, Listener, Reply};
 use waymaker_server::edge::read_barrier::ReadBarrier;
-use waymaker_server::edge::streams::{FrontWork, Ran, StreamTurns};
+use waymaker_server::edge::streams::{FrontWork, RunResult, StreamTurns};
 use waymaker_server::worker::{ConnectionKey, Worker};
 
 /// Number of bytes that the library reads at once.
@@ -289,8 +289,8 @@ impl Front {
 impl FrontWork for Work<'_, '_> {
     type End = End;
 
-    fn run(&mut self) -> Ran {
-        let mut ran = Ran::Nothing;
+    fn run(&mut self) -> RunResult {
+        let mut ran = RunResult::Nothing;
         loop {
             self.begin_naps();
             let next = self.next_woken();
@@ -299,9 +299,9 @@ impl FrontWork for Work<'_, '_> {
             }
             if self.front.turn.is_spent() {
                 self.front.turn.serve_later();
-                return Ran::Part;
+                return RunResult::Part;
             }
-            ran = Ran::All;
+            ran = RunResult::All;
             match next {
                 Some(number) => self.poll_stream(number),
                 None => {

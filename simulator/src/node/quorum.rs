@@ -9,7 +9,7 @@ use waymaker_engine::{QuorumState, Time};
 use waymaker_server::limits::{QUORUM_ATTEMPT_MS, QUORUM_RETRY_MS, QUORUM_TRANSACTION_COUNT_MAX};
 use waymaker_server::node::Node;
 use waymaker_server::quorum::cluster::ClusterError;
-use waymaker_server::quorum::counters::{Settled, Step};
+use waymaker_server::quorum::counters::{FinishedQuestion, Step};
 use waymaker_server::quorum::delivery::Delivery;
 use waymaker_server::quorum::port::{QuorumOrder, QuorumPort};
 use waymaker_server::quorum::requester::{Act, Requester};
@@ -207,7 +207,7 @@ impl SimulatedQuorum {
         let was_unavailable = std::mem::replace(&mut self.heard.was_unavailable, is_unavailable);
         let silent_ms = world.server_time().ms_since(self.heard.answered_at);
         let is_silent = silent_ms >= QUORUM_ATTEMPT_MS;
-        let is_given_up = matches!(act, Act::Deliver(Settled { fences: None, .. }));
+        let is_given_up = matches!(act, Act::Deliver(FinishedQuestion { fences: None, .. }));
         if is_unavailable && !was_unavailable && !is_silent && !self.heard.is_stranger {
             world.auditor.accuse("answers", || {
                 format!("the server considers the cluster unavailable, but it responded {silent_ms} ms ago")
@@ -251,7 +251,7 @@ impl SimulatedQuorum {
     }
 }
 
-fn deliver(world: &mut World, node: &Node, settled: Settled) -> Vec<usize> {
+fn deliver(world: &mut World, node: &Node, settled: FinishedQuestion) -> Vec<usize> {
     let mut wakes = Vec::new();
     let log = node.log.as_ref();
     match Delivery::new(settled, log.is_some(), world.server_time()) {

@@ -19,7 +19,7 @@ use waymaker_server::edge::turn::Turn;
 use waymaker_server::limits::{HOUSEKEEPING_MS, READ_LEN_MAX, TURN_US};
 use waymaker_server::mail::Mail;
 use waymaker_server::node::Node;
-use waymaker_server::worker::{Client, KnownAs, Worker};
+use waymaker_server::worker::{Client, Identification, Worker};
 
 /// Longest time between two tasks of a thread.
 const STEP_MAX_US: u64 = 30;
@@ -462,7 +462,7 @@ impl Thread {
         // Work that an earlier sweep allowed continues during a sweep.
         if !self.barrier.is_sweeping() || self.worker.next_deadline() <= now {
             self.tasks.sweeper_sleeps_until = Time::ZERO;
-            self.worker.turn(now);
+            self.worker.tick(now);
             self.tasks.follow_up(world, &mut self.worker, errands);
         }
         if !self.barrier.is_sweeping() {
@@ -524,5 +524,9 @@ pub(super) fn client_of(world: &World, connection: usize) -> Client {
         Some(tenant) => tenant.evidence(),
         None => evidence_of_others(world.colleagues.contains(&client)),
     };
-    Client { known_as: KnownAs::Unidentified, evidence: Some(Arc::new(evidence)), ..Client::default() }
+    Client {
+        identification: Identification::Unidentified,
+        evidence: Some(Arc::new(evidence)),
+        ..Client::default()
+    }
 }

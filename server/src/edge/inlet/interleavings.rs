@@ -284,7 +284,7 @@ impl World {
         self.now = self.now.after_ms(self.random.random_range(1..150));
         // A lease ends in the first turn after all workers have read their sockets.
         self.workers.iter_mut().for_each(|worker| worker.handle_drained(self.now, self.now));
-        self.workers.iter_mut().for_each(|worker| worker.turn(self.now));
+        self.workers.iter_mut().for_each(|worker| worker.tick(self.now));
     }
 
     /// Lets the workers read their mail and the inlets process their output, until there is no more.

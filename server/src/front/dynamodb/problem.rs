@@ -1,7 +1,7 @@
 //! Errors of requests, with the names and statuses of DynamoDB.
 
 use super::space::namespace;
-use crate::access::{NotIdentified, Unauthenticated};
+use crate::access::{LoginRefusal, NotIdentified};
 use crate::driver::{ClosedLane, Reply};
 use crate::front::shown::{cut, text};
 use http::StatusCode;
@@ -176,7 +176,7 @@ impl From<NotIdentified> for Problem {
     fn from(refusal: NotIdentified) -> Self {
         let message = refusal.to_string();
         match refusal {
-            NotIdentified::Unauthenticated { reason: Unauthenticated::Missing, .. } => Self::new(
+            NotIdentified::Unauthenticated { reason: LoginRefusal::Missing, .. } => Self::new(
                 Kind::UnrecognizedClient,
                 "the server needs to know its clients: it has no access keys (--dynamodb-keys), and this client showed no certificate",
             ),

@@ -260,18 +260,18 @@ async fn unregister_all(
 }
 
 /// Entry of a page.
-struct Listed {
+struct ListedLock {
     key: Box<[u8]>,
     owner: Box<[u8]>,
     age_ms: u64,
 }
 
 /// Returns a page of entries, and the cursor of the next page; 0 after the last page.
-async fn page(space: &Space, cursor: u64) -> Result<(u64, Vec<Listed>), Problem> {
+async fn page(space: &Space, cursor: u64) -> Result<(u64, Vec<ListedLock>), Problem> {
     let list = ListEntries { cursor, count_max: PAGE_LEN, any_type: true, type_name: b"" };
     let read = |response: Response<'_>| match response {
         Response::EntriesListed(page) => {
-            let entries = page.entries.iter().map(|entry| Listed {
+            let entries = page.entries.iter().map(|entry| ListedLock {
                 key: entry.key.into(),
                 owner: entry.owner.into(),
                 age_ms: entry.age_ms,

@@ -18,7 +18,7 @@ use waymaker_protocol::{
 };
 
 /// Parameters that all forms of acquire share.
-pub(super) struct Acquiring<'a> {
+pub(super) struct AcquireParameters<'a> {
     pub(super) kind: NamespaceKind,
     pub(super) namespace: &'a str,
     pub(super) options: &'a v1::AcquireOptions,
@@ -53,7 +53,7 @@ pub(super) fn wire_options<'a>(
     })
 }
 
-impl Acquiring<'_> {
+impl AcquireParameters<'_> {
     /// Acquires at once or fails. If the caller drops the future, nothing stays held.
     pub(super) async fn attempt(
         self,

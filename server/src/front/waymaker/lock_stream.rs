@@ -42,7 +42,7 @@ pub(in crate::front) struct LockStream {
     id: Option<LockId>,
     /// Status request whose answer the next event needs.
     looking_up: Option<Box<LookUp>>,
-    held: Option<Box<Held>>,
+    held: Option<Box<HeldLock>>,
     /// Last item of the stream.
     last: Option<Result<LockEvent, Status>>,
     /// Maximum wait, as this request states it.
@@ -59,7 +59,7 @@ struct LookUp {
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldLock {
     acquired_at: i64,
     lease_expires_at: i64,
     every: Duration,
@@ -202,8 +202,12 @@ impl LockStream {
         let lease_expires_at = unix_ms(granted.stamp_ms + u64::from(granted.remaining_ms));
         let every = (u64::from(granted.remaining_ms) / 3).clamp(HEARTBEAT_MS.0, HEARTBEAT_MS.1);
         let every = Duration::from_millis(every);
-        self.held =
-            Some(Box::new(Held { acquired_at, lease_expires_at, every, heartbeat: Box::pin(sleep(every)) }));
+        self.held = Some(Box::new(HeldLock {
+            acquired_at,
+            lease_expires_at,
+            every,
+            heartbeat: Box::pin(sleep(every)),
+        }));
         let event = self.event(LockEventType::Acquired, true);
         LockEvent { lease_expires_at, acquired_at, fence_token: granted.fence, ..event }
     }

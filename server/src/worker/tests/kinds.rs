@@ -152,7 +152,7 @@ impl Crew {
                 is_idle &= !worker.handle_mail(*now);
                 if worker.next_deadline() <= *now {
                     is_idle = false;
-                    worker.turn(*now);
+                    worker.tick(*now);
                 }
                 if worker.wants_drain() {
                     is_idle = false;

@@ -47,7 +47,7 @@ fn ended_span_count(rig: &mut Rig) -> usize {
         rig.now = rig.now.after_ms(1);
         rig.workers[0].handle_mail(rig.now);
         rig.workers[0].handle_drained(rig.now, rig.now);
-        rig.workers[0].turn(rig.now);
+        rig.workers[0].tick(rig.now);
     }
     std::iter::from_fn(|| rig.workers[0].poll_span()).count()
 }

@@ -2,7 +2,7 @@
 
 use crate::parity::command::segments;
 use crate::parity::grpc::now_ms;
-use crate::parity::told;
+use crate::parity::contract_text;
 use crate::parity::words::{mode, shown_millis, shown_path};
 use prost::Message as _;
 use tonic::Status;
