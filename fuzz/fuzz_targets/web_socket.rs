@@ -11,7 +11,7 @@
 use libfuzzer_sys::fuzz_target;
 use waymaker_fuzz::bytes::Bytes;
 use waymaker_fuzz::{memory, web_socket};
-use waymaker_server::driver::Port;
+use waymaker_server::port::Port;
 use waymaker_server::fuzzing::{decode_message, note_frames, serve};
 
 const HANDSHAKE: &[u8] =

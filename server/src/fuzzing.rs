@@ -6,9 +6,9 @@ pub use crate::front::dynamodb_fuzzing::read as read_dynamodb;
 pub use crate::front::locktopus_fuzzing::{decode_message, note_frames};
 
 use crate::driver;
-use crate::driver::Port;
 use crate::front::FrontConfig;
 use crate::options::{Configuration, Options, OptionsError};
+use crate::port::Port;
 use std::sync::{Arc, LazyLock};
 
 static FRONTS: LazyLock<FrontConfig> =

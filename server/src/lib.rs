@@ -17,6 +17,7 @@ pub mod expiries;
 pub mod front;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+pub mod limit_options;
 pub mod limits;
 pub mod log;
 pub mod mail;
@@ -27,7 +28,9 @@ pub mod milliseconds;
 pub mod namespaces;
 mod network;
 pub mod node;
+mod option_values;
 pub mod options;
+pub mod port;
 pub mod quorum;
 pub mod readiness;
 pub mod reload;

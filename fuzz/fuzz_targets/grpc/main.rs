@@ -12,7 +12,7 @@ mod methods;
 use libfuzzer_sys::fuzz_target;
 use waymaker_fuzz::bytes::Bytes;
 use waymaker_fuzz::{http2, memory};
-use waymaker_server::driver::Port;
+use waymaker_server::port::Port;
 use waymaker_server::fuzzing::serve;
 
 /// Most pieces of a connection; each costs several turns of the runtime.

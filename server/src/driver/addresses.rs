@@ -12,7 +12,7 @@ use crate::limits::TRACKED_ADDRESS_COUNT_MAX;
 use crate::maximum::Maximum;
 use crate::metrics;
 use crate::network::Network;
-use crate::options::heading;
+use crate::option_values::heading;
 use clap::Args;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

@@ -2,11 +2,12 @@
 
 use super::late::Queued;
 use super::local::Local;
-use super::{Admission, Intake, Port, Reserved, Socket, failed_handshake};
+use super::{Admission, Intake, Reserved, Socket, failed_handshake};
 use crate::access::Evidence;
 use crate::clock::Moment;
 use crate::edge::connection::{self, ConnectionIo, End, Newcomer, Read, TurnEnd, Write};
 use crate::edge::turn::Turn;
+use crate::port::Port;
 use crate::worker::{Client, ConnectionKey, Identification, Worker};
 use std::cell::{RefCell, RefMut};
 use std::future::poll_fn;

@@ -1,12 +1,13 @@
 //! Worker's thread that serves a single connection, for fuzzing.
 
-use super::{AcceptorHandles, Admission, Intake, Local, Port, StdSocket, WorkerHandle, WorkerHandles, tasks};
+use super::{AcceptorHandles, Admission, Intake, Local, StdSocket, WorkerHandle, WorkerHandles, tasks};
 use crate::access::Evidence;
 use crate::clock::{BootClock, Clock};
 use crate::front::FrontConfig;
 use crate::limits::SESSION_VACANT_MS;
 use crate::mail::Mail;
 use crate::node::{Node, NodeConfig};
+use crate::port::Port;
 use crate::worker::Worker;
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;

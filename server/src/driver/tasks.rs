@@ -1,11 +1,12 @@
 //! Tasks of a worker other than its connections.
 
 use super::local::Local;
-use super::{Intake, Port, connection};
+use super::{Intake, connection};
 use crate::edge::read_barrier::SweepNext;
 use crate::front;
 use crate::limits::{HOUSEKEEPING_MS, WORK_US};
 use crate::memory;
+use crate::port::Port;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::{Duration, Instant};

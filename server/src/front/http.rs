@@ -8,11 +8,12 @@ use super::metrics::{self, Metrics};
 use super::probes::{healthz, readyz};
 use super::socket::FrontSocket;
 use crate::access::{NotIdentified, NotSigned};
+use crate::driver::Local;
 use crate::driver::front_turn::next_turn;
-use crate::driver::{Local, Port};
 use crate::limits::{
     DYNAMODB_HEAD_MS, HTTP_BUFFER_LEN, HTTP_HEAD_MS, HTTP_REQUESTS_PER_TURN, RESERVED_HEAD_MS,
 };
+use crate::port::Port;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -264,10 +265,10 @@ async fn serve_requests(
 mod tests {
     use super::*;
     use crate::access::Evidence;
-    use crate::driver::Port;
     use crate::driver::front_turn::in_turns;
     use crate::driver::test_local::{enter_crowded, in_runtime};
     use crate::front::socket::test_socket;
+    use crate::port::Port;
     use std::io::{ErrorKind, Read};
     use std::task::{Context, Waker};
 

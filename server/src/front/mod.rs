@@ -48,9 +48,10 @@ pub(crate) use locktopus::fuzzing as locktopus_fuzzing;
 
 use crate::access::Evidence;
 use crate::driver::front_turn::in_turns;
-use crate::driver::{Admission, Intake, Local, Port, StdSocket, failed_handshake};
+use crate::driver::{Admission, Intake, Local, StdSocket, failed_handshake};
 use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN, RESERVED_CONNECTION_MS};
 use crate::options::Options;
+use crate::port::Port;
 use axum::Router;
 use browser::guard;
 use client::FrontClient;

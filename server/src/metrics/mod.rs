@@ -20,7 +20,7 @@ pub(crate) use namespace_labels::NamespaceLabels;
 pub(crate) use processor::watch_processors;
 pub(crate) use worker::{AcquireCounts, NO_FRONT_END, WorkerMetrics};
 
-use crate::driver::Port;
+use crate::port::Port;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,7 +8,6 @@ mod declared;
 mod environment;
 mod file;
 mod form;
-mod limits;
 mod log;
 mod nearest;
 mod print;
@@ -18,22 +17,21 @@ mod secret;
 mod tls;
 mod values;
 
-pub use declared::{DeclaredNamespace, LeaseAboveMaximum};
 pub use environment::unknown_variables;
 pub use file::{FileKey, file_key};
-pub use limits::LimitOptions;
 pub use log::LogFormat;
 pub use problem::OptionsError;
 pub use read::Configuration;
-pub(crate) use secret::without_user_info;
 pub use tls::TlsFlags;
-pub(crate) use values::{OrNone, path_or_none};
 
 use crate::access::{AccessOptions, LoginLimits};
 use crate::audit::AuditTarget;
 use crate::driver::AddressLimits;
 use crate::front::{BrowserConfig, LocketConfig};
+use crate::limit_options::LimitOptions;
 use crate::memory::MemoryLimit;
+use crate::namespaces::DeclaredNamespace;
+use crate::option_values::{OrNone, address_or_none, heading, parse_duration, path_or_none};
 use crate::quorum::Endpoint;
 use crate::quorum::options::QuorumOptions;
 use crate::traces::{OtlpOptionError, collector_of};
@@ -44,24 +42,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 use tracing_subscriber::filter::Targets;
-use values::{address_or_none, parse_duration, parse_segment_len, parse_worker_count};
+use values::{parse_segment_len, parse_worker_count};
 
 const BOOL: &str = "true|false";
-
-/// Headings of `--help`.
-pub(crate) mod heading {
-    pub(crate) const LISTENING: &str = "Listening";
-    pub(crate) const DURABILITY: &str = "Durability";
-    pub(crate) const TLS: &str = "TLS";
-    pub(crate) const ACCESS: &str = "Identities and rights";
-    pub(crate) const LIMITS: &str = "Limits and performance";
-    pub(crate) const SET_LIMITS: &str = "Limits of the server";
-    pub(crate) const LIFECYCLE: &str = "Configuration and shutdown";
-    pub(crate) const LOG: &str = "Log and audit log";
-    pub(crate) const TRACES: &str = "Traces";
-    pub(crate) const CONTRACTS: &str = "Contracts of other lock servers";
-    pub(crate) const QUORUM: &str = "Scope quorum (fences kept by an etcd cluster)";
-}
 
 /// Lock server: locks, read-write locks, semaphores, leader election, rate limits and a registry over a binary protocol,
 /// gRPC and WebSocket.

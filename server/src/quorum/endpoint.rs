@@ -2,7 +2,7 @@
 
 use super::options::{QuorumOptions, QuorumOptionsError};
 use super::tls;
-use crate::options::without_user_info;
+use crate::option_values::without_user_info;
 use http::Uri;
 use http::uri::Authority;
 use rustls::ClientConfig;

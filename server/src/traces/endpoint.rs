@@ -1,6 +1,6 @@
 //! Collector of `--otlp-endpoint`.
 
-use crate::options::without_user_info;
+use crate::option_values::without_user_info;
 use crate::quorum::{Endpoint, client_config};
 
 /// Port of OTLP over gRPC.

@@ -12,6 +12,7 @@ use super::test_node::{test_node, test_node_with};
 use super::{ConnectionKey, Next, Worker};
 use crate::clock::Moment;
 use crate::expiries::ExpiryCount;
+use crate::limit_options::LimitOptions;
 use crate::limits::{
     BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, FRAME_MS, HOUSEKEEPING_MS, LANES_PER_SESSION_MAX,
     LEFT_COST_MAX, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, PING_MS, PINGS_MISSED_MAX, SERVED_COST_MAX,
@@ -21,7 +22,6 @@ use crate::mail::Mail;
 use crate::memory::MemoryUse;
 use crate::milliseconds::Milliseconds;
 use crate::node::Node;
-use crate::options::LimitOptions;
 use std::sync::Arc;
 use waymaker_engine::{Limits, Time};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX, IN_FLIGHT_MAX, VALUE_LEN_MAX, WAIT_FOREVER_MS};

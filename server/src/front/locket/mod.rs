@@ -21,7 +21,7 @@ use super::trace_context;
 use crate::driver::front_turn::next_turn;
 use crate::driver::{Inlet, Local, Reply};
 use crate::limits::LIST_PAGE_COUNT;
-use crate::options::heading;
+use crate::option_values::heading;
 use clap::{ArgAction, Args};
 use prost::Message as _;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Messages of the contract in the words of the spec files.
 
 use crate::parity::command::segments;
-use crate::parity::grpc::now_ms;
 use crate::parity::contract_text;
+use crate::parity::grpc::now_ms;
 use crate::parity::words::{mode, shown_millis, shown_path};
 use prost::Message as _;
 use tonic::Status;

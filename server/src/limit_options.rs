@@ -1,7 +1,5 @@
 //! The limits that operators may set. Other limits are constants in [`crate::limits`].
 
-use super::heading;
-use super::values::{OrNone, number, number_or_none, time};
 use crate::limits::{
     CONNECTIONS_SET_MAX, FRAME_MS, GRPC_STREAM_COUNT_MAX, HELLO_MS, IDLE_MAX_MS, IDLE_MIN_MS, LISTS_LEN_MAX,
     LISTS_LEN_SET_MAX, LISTS_LEN_SET_MIN, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, PING_MS, PING_SET_MAX_MS,
@@ -10,6 +8,7 @@ use crate::limits::{
     WRITE_MS,
 };
 use crate::milliseconds::Milliseconds;
+use crate::option_values::{OrNone, heading, number, number_or_none, time};
 use clap::builder::Resettable;
 use clap::{Args, Command, FromArgMatches as _};
 use std::sync::LazyLock;

@@ -1,5 +1,9 @@
 //! The namespaces of a server: their names, kinds and numbers, their use, and their removal.
 
+mod declared;
+
+pub use declared::{DeclaredNamespace, LeaseAboveMaximum};
+
 use crate::limits::{
     NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, NAMESPACE_REMOVALS_MAX, NAMESPACE_REMOVALS_WANTED_MAX,
 };
