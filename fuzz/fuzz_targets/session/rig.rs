@@ -10,7 +10,8 @@ use waymaker_protocol::{Event, LockId, Response, SessionId, next_frame};
 use waymaker_server::limits::{HOUSEKEEPING_MS, SESSION_VACANT_MS};
 use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, NodeConfig, shard_count};
-use waymaker_server::worker::{ConnectionKey, Next, Worker};
+use waymaker_server::worker::{Next, Worker};
+use waymaker_server::mail::ConnectionKey;
 
 /// Most connections at a time.
 const CONNECTION_COUNT_MAX: usize = 16;

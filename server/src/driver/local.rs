@@ -3,14 +3,16 @@
 use super::late::Late;
 use super::{AcceptorHandles, Intake, Socket, WorkerHandles};
 use crate::clock::{BootClock, Clock, Moment};
-use crate::edge::connection::{Moved, Write, flush};
+use crate::edge::connection::{Write, flush};
 use crate::edge::front_turn::{FrontTurn, Others};
 use crate::edge::inlet::{InletState, SentRequest};
 use crate::edge::read_barrier::ReadBarrier;
 use crate::front::FrontConfig;
 use crate::limits::{EVENTS_PER_POLL, READ_LEN_MAX};
+use crate::mail::ConnectionKey;
 use crate::node::Node;
-use crate::worker::{Client, ConnectionKey, Worker};
+use crate::worker::MovedConnection;
+use crate::worker::{Client, Worker};
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -310,7 +312,7 @@ impl Local {
     }
 
     /// Records that a moving connection ended on its way, so that no sweep waits for it.
-    pub(super) fn settle(&self, moved: &Moved) {
+    pub(super) fn settle(&self, moved: &MovedConnection) {
         let mut worker = self.worker.borrow_mut();
         worker.handle_settled(moved.ticket);
         self.follow_up(&mut worker);

@@ -33,13 +33,13 @@ pub(crate) use socket::StdSocket;
 
 use crate::access::Evidence;
 use crate::clock::{BootClock, Clock};
-use crate::edge::connection::Moved;
+
 use crate::front::FrontConfig;
 use crate::limits::EVENTS_PER_POLL;
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::port::Port;
-use crate::worker::Worker;
+use crate::worker::{MovedConnection, Worker};
 use addresses::Addresses;
 use refusal::Refusal;
 use reserve::Reserves;
@@ -62,7 +62,7 @@ pub struct Intake {
     /// Facts about the client.
     pub evidence: Evidence,
     /// State of a moved connection, including data that the other worker had read.
-    pub moved: Option<Moved>,
+    pub moved: Option<MovedConnection>,
     /// Permit from the reserve, if the server was at its connection limit.
     pub(crate) reserved: Option<Reserved>,
     /// Place of the connection in the counts of its source address.

@@ -2,13 +2,14 @@
 
 use super::acts::caller;
 use super::expectation::Expectation;
-use super::lane::{ConnectionKey, Identification, Stage};
+use super::lane::{Identification, Stage};
 use super::outbox::mark_dirty;
 use super::sessions::{SessionRefusal, Sessions};
 use super::window::Window;
 use super::{Budget, Next, State};
 use crate::access::{LoginRefusal, NotIdentified};
 use crate::limits::{LANES_PER_SESSION_MAX, SESSION_LEASE_MIN_MS};
+use crate::mail::ConnectionKey;
 use crate::mail::LaneChange;
 use crate::memory;
 use crate::namespaces::{DYNAMODB_TABLES, NamespaceRefusal, NamespaceUse};

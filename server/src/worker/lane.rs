@@ -4,6 +4,7 @@ use super::expectation::Expectation;
 use super::rights::Barriers;
 use super::window::Window;
 use crate::access::Evidence;
+use crate::mail::ConnectionKey;
 use crate::metrics::{AcquireCounts, AcquireResult};
 use crate::namespaces::NamespaceUse;
 use std::collections::BTreeSet;
@@ -16,15 +17,6 @@ use waymaker_protocol::NamespaceKind;
 
 /// Namespace number of a restored lane that held nothing. The log does not contain the namespace of such a lane.
 pub(crate) const NO_NAMESPACE: u16 = u16::MAX;
-
-/// Identifies one connection of a worker. The key stays unique when the lane passes to another connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ConnectionKey {
-    /// Slot of the lane.
-    pub slot: u32,
-    /// Number of the connection. It is different for each connection that the lane has had.
-    pub epoch: u32,
-}
 
 /// Progress of a connection from `HELLO` to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

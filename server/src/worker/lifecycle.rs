@@ -2,29 +2,18 @@
 
 use super::State;
 use super::expectation::{Expectation, Silence};
-use super::lane::{ConnectionKey, Lane, Stage};
+use super::lane::{Lane, Stage};
 use super::outbox::mark_dirty;
 use crate::limit_options::LimitOptions;
 use crate::limits::{HOUSEKEEPING_MS, LANE_ENDS_PER_TICK, OUTPUT_LEN_PAUSE, PINGS_MISSED_MAX};
-use crate::mail::{LaneChange, Mail};
+use crate::mail::ConnectionKey;
+use crate::mail::{LaneChange, LaneClosing, Mail};
 use crate::milliseconds::Milliseconds;
 use crate::node::Node;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use waymaker_engine::{LaneAddress, Time};
 use waymaker_protocol::{ErrorCode, Event, Farewell};
-
-/// A lane that the shards are closing. Its connection gets the last frame once all of them have closed it.
-#[derive(Debug)]
-pub struct LaneClosing {
-    worker: u16,
-    key: ConnectionKey,
-    /// Number of shards that have not closed the lane, plus the number of lanes for which this one waits. One more
-    /// until the message has gone to all shards.
-    left: AtomicUsize,
-    /// Lane that waits for this one, because its `FAREWELL` confirms that the whole session has ended.
-    awaited_by: Option<Arc<LaneClosing>>,
-}
 
 /// A lane of a session that has ended.
 #[derive(Debug)]

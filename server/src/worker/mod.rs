@@ -14,6 +14,7 @@ mod idle_namespaces;
 mod kinds;
 mod lane;
 mod lifecycle;
+mod moved;
 mod multi_shard;
 mod outbox;
 mod reauthorize;
@@ -33,18 +34,14 @@ mod turns;
 mod vacancy;
 mod window;
 
-pub use broadcast::{Broadcast, CountedClaims};
 pub use budget::{Budget, Spent, Unlimited};
-pub use lane::{Client, ConnectionKey, Identification};
-pub use lifecycle::LaneClosing;
-pub use vacancy::Vacancy;
+pub use lane::{Client, Identification};
+pub use moved::{MoveTicket, MovedConnection};
 
 use crate::audit::AuditEvent;
 use crate::clock::Moment;
-use crate::edge::connection::Moved;
-use crate::edge::read_barrier::MoveTicket;
 use crate::log::port::LogBatch;
-use crate::mail::{Batch, Content, Letter, Mail};
+use crate::mail::{Batch, ConnectionKey, Content, Letter, Mail};
 use crate::metrics::WorkerMetrics;
 use crate::node::Node;
 use crate::traces::AcquireSpan;
@@ -448,13 +445,13 @@ impl Worker {
     /// Returns a connection that must move to another worker, with all bytes read from it, and removes it here. The
     /// next drain of this worker counts only after [`Worker::handle_settled`] of the other worker was called with the
     /// ticket.
-    pub fn take_moving(&mut self, key: ConnectionKey) -> Moved {
+    pub fn take_moving(&mut self, key: ConnectionKey) -> MovedConnection {
         let lane = self.state.lanes.of(key);
         let taken = lane.map(|lane| (std::mem::take(&mut lane.input), std::mem::take(&mut lane.client)));
         let (input, client) = taken.unwrap_or_default();
         self.state.lose(&self.node, key);
         let ticket = MoveTicket { from: self.state.index, number: self.state.timers.note_move() };
-        Moved { input, client, ticket }
+        MovedConnection { input, client, ticket }
     }
 
     /// Returns when to call `tick`.

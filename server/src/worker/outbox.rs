@@ -3,13 +3,14 @@
 use super::acts;
 use super::answer::{Context, lock_id, put_allowance, put_answer, put_event, put_grant, put_refusal};
 use super::followed_requests::FollowedRequests;
-use super::lane::{ConnectionKey, Lane, Lanes, Stage};
+use super::lane::{Lane, Lanes, Stage};
 use super::multi_shard::FollowUp;
 use super::window::Withdrawal;
 use crate::audit::{Act, AuditEvent, Caller, Detail};
 use crate::expiries::Expiries;
 use crate::limits::{OUTPUT_LEN_PAUSE, OUTPUT_LEN_REFUSE};
 use crate::log::port::LogBatch;
+use crate::mail::ConnectionKey;
 use crate::mail::{Content, Letter};
 use crate::metrics::{AcquireResult, WorkerMetrics};
 use crate::namespaces::Namespaces;

@@ -5,7 +5,7 @@ use super::apply::claim_id;
 use super::cost::cost_of;
 use super::expectation::Expectation;
 use super::kinds::serves;
-use super::lane::{ConnectionKey, Stage};
+use super::lane::Stage;
 use super::outbox::mark_dirty;
 use super::rights::missing_right;
 use super::serve::FrameLocation;
@@ -15,6 +15,7 @@ use super::{Budget, Next, State, Unlimited, answer};
 use crate::limits::{
     BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, LEFT_COST_MAX, LONG_COST_MIN, OUTPUT_LEN_PAUSE, WINDOW_LEN_MAX,
 };
+use crate::mail::ConnectionKey;
 use crate::memory;
 use crate::node::Node;
 use waymaker_engine::{Answer, LaneAddress, Refusal, Ticket};

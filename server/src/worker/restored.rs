@@ -2,10 +2,11 @@
 
 use super::State;
 use super::answer::{Context, put_answer};
-use super::lane::{ConnectionKey, NO_NAMESPACE};
+use super::lane::NO_NAMESPACE;
 use super::window::{NOBODY, Window};
 use crate::limits::LANES_PER_SESSION_MAX;
 use crate::log::restore::RestoredLane;
+use crate::mail::ConnectionKey;
 use crate::namespaces::NamespaceUse;
 use crate::node::Node;
 use std::collections::BTreeMap;

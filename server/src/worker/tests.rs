@@ -9,7 +9,7 @@ mod spans;
 mod vacancy;
 
 use super::test_node::{test_node, test_node_with};
-use super::{ConnectionKey, Next, Worker};
+use super::{Next, Worker};
 use crate::clock::Moment;
 use crate::expiries::ExpiryCount;
 use crate::limit_options::LimitOptions;
@@ -18,6 +18,7 @@ use crate::limits::{
     LEFT_COST_MAX, NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, PING_MS, PINGS_MISSED_MAX, SERVED_COST_MAX,
     WRITE_MS,
 };
+use crate::mail::ConnectionKey;
 use crate::mail::Mail;
 use crate::memory::MemoryUse;
 use crate::milliseconds::Milliseconds;

@@ -8,27 +8,11 @@
 use super::State;
 use super::turns::ShardTurn;
 use crate::limits::VACANT_LANES_PER_TICK;
-use crate::mail::{Batch, Mail};
+use crate::mail::{Batch, Mail, Vacancy};
 use crate::node::Node;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use waymaker_engine::{LaneAddress, Time};
-use waymaker_protocol::SessionId;
-
-/// The question whether any shard has a claim of a session.
-#[derive(Debug)]
-pub struct Vacancy {
-    /// Worker of the session.
-    worker: u16,
-    session: SessionId,
-    /// Time at which the session lost its last connection.
-    left_at: Time,
-    lanes: Vec<LaneAddress>,
-    /// Number of shards that have not confirmed yet that they have no claim. It stays above 0 if one of them has a
-    /// claim.
-    left: AtomicUsize,
-}
 
 /// A question on its way to the shards. Each shard looks up every lane, so one worker does not ask all shards at
 /// once.
@@ -37,13 +21,6 @@ pub(super) struct VacancyCheck {
     vacancy: Arc<Vacancy>,
     /// Shards to which the question has not gone yet.
     shards: Vec<u16>,
-}
-
-impl Vacancy {
-    /// Returns the number of lanes that each shard looks up.
-    pub(super) fn lane_count(&self) -> usize {
-        self.lanes.len()
-    }
 }
 
 impl State {

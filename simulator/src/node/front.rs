@@ -25,7 +25,8 @@ use waymaker_server::edge::front_turn::{FrontTurn, FrontTurnEnd, Others};
 use waymaker_server::edge::inlet::{InletState, Listener, Reply};
 use waymaker_server::edge::read_barrier::ReadBarrier;
 use waymaker_server::edge::streams::{FrontWork, RunResult, StreamTurns};
-use waymaker_server::worker::{ConnectionKey, Worker};
+use waymaker_server::mail::ConnectionKey;
+use waymaker_server::worker::Worker;
 
 /// Number of bytes that the library reads at once.
 const READ_LEN_MAX: usize = 4 << 10;

@@ -11,7 +11,7 @@ use self::pending::Pending;
 use super::Local;
 use crate::edge::inlet::{InletState, Listener};
 use crate::front::FrontCaller;
-use crate::worker::ConnectionKey;
+use crate::mail::ConnectionKey;
 use waymaker_protocol::limits::ANY_WORKER;
 use waymaker_protocol::{Hello, NamespaceKind, SessionRequest, VERSION};
 

@@ -2,7 +2,7 @@
 
 use super::{ClosedLane, Local, Reply};
 use crate::edge::inlet::{InletState, Listener};
-use crate::worker::ConnectionKey;
+use crate::mail::ConnectionKey;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 

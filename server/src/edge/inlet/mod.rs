@@ -11,7 +11,8 @@ pub use listener::Listener;
 
 use crate::clock::Moment;
 use crate::limits::READ_LEN_MAX;
-use crate::worker::{Client, ConnectionKey, Unlimited, Worker};
+use crate::mail::ConnectionKey;
+use crate::worker::{Client, Unlimited, Worker};
 use reply_queue::ReplyQueue;
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};

@@ -92,8 +92,9 @@ impl ReplyQueue {
 mod tests {
     use super::*;
     use crate::edge::inlet::InletState;
+    use crate::mail::ConnectionKey;
+    use crate::worker::Worker;
     use crate::worker::test_node::test_node;
-    use crate::worker::{ConnectionKey, Worker};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::Wake;

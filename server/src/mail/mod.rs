@@ -1,7 +1,15 @@
 //! Messages between workers, and work that workers queue at shards.
 
+mod broadcast;
+mod lane_closing;
+mod vacancy;
+
+pub use broadcast::{Broadcast, CountedClaims};
+pub(crate) use broadcast::{NamespacePage, Question};
+pub use lane_closing::LaneClosing;
+pub use vacancy::Vacancy;
+
 use crate::namespaces::EmptinessCheck;
-use crate::worker::{Broadcast, ConnectionKey, CountedClaims, LaneClosing, Vacancy};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_engine::multi_key::MultiKeyClaim;
@@ -10,6 +18,15 @@ use waymaker_engine::{
 };
 use waymaker_log::SessionTag;
 use waymaker_protocol::NamespaceKind;
+
+/// Identifies one connection of a worker. The key stays unique when the lane passes to another connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionKey {
+    /// Slot of the lane.
+    pub slot: u32,
+    /// Number of the connection. It is different for each connection that the lane has had.
+    pub epoch: u32,
+}
 
 /// A message to one worker.
 #[derive(Debug)]
