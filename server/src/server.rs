@@ -5,10 +5,10 @@ use crate::audit::{Act, Audit, AuditEvent, AuditThread, Caller, Detail};
 use crate::clock::{BootClock, Clock};
 use crate::creatable;
 use crate::data_dir::DataDir;
+use crate::delivery::Host;
 use crate::driver::{Acceptor, DriverConfig, Listener, Workers};
 use crate::front::FrontConfig;
 use crate::limits::RECOVERY_LOOK_MS;
-use crate::log::start::ReadLog;
 use crate::mail::Mail;
 use crate::memory::{self, MemoryUse};
 use crate::metrics::watch_processors;
@@ -21,6 +21,7 @@ use crate::quorum::cluster::Cluster;
 use crate::quorum::port::QuorumPort;
 use crate::quorum::thread::QuorumThread;
 use crate::readiness::Readiness;
+use crate::recovery::{ReadLog, open_declared};
 use crate::reload::Reloader;
 use crate::supervisor::{self, Supervisor};
 use crate::tls::{Tls, TlsOptions};
@@ -178,7 +179,7 @@ async fn serve(
     node.set_limits(options.limits);
     node.declared.clone_from(&options.namespaces);
     if log.is_none() {
-        node.open_declared()?;
+        open_declared(&node)?;
     }
     let log = log.map(|log| log.restore(&mut node, |clock| clock.now())).transpose()?;
     node.access = access;
@@ -189,19 +190,21 @@ async fn serve(
     let (traces, trace_thread) = traces.transpose()?.unzip();
     node.traces = traces.unwrap_or_default();
     let node = Arc::new(node);
-    watch_processors(Arc::clone(&node)).context("could not start the thread that measures workers")?;
+    watch_processors(node.metrics.workers.to_vec())
+        .context("could not start the thread that measures workers")?;
     let config = DriverConfig {
         pin: options.pin,
         busy_poll: options.busy_poll,
         address_limits: options.address_limits(),
     };
     let workers = Workers::start(&node, config, &fronts).context("could not start the workers")?;
-    let log = log.map(|log| log.start(&node, &workers)).transpose().context("could not start the log")?;
-    let quorum = quorum.map(|(cluster, port)| {
+    let host = || {
         let handles = Arc::clone(&workers.handles);
-        let wake = move |worker: u16| handles[usize::from(worker)].wake();
-        QuorumThread::start(cluster, options.quorum.prefix.clone(), Arc::clone(&node), port, wake)
-    });
+        Host::new(Arc::clone(&node), move |worker: u16| handles[usize::from(worker)].wake())
+    };
+    let log = log.map(|log| log.start(host())).transpose().context("could not start the log")?;
+    let quorum = quorum
+        .map(|(cluster, port)| QuorumThread::start(cluster, options.quorum.prefix.clone(), host(), port));
     let quorum = quorum.transpose().context("could not start the etcd thread")?;
     if let Some(data_dir) = data_dir {
         data_dir.note_addresses(&addresses);

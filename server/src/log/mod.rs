@@ -16,9 +16,7 @@ mod map;
 mod open;
 pub mod port;
 mod read;
-pub mod restore;
 mod segment_source;
-pub mod start;
 mod storage;
 mod superblock_file;
 #[cfg(test)]

@@ -8,7 +8,6 @@ mod channel;
 pub mod cluster;
 pub mod codec;
 pub mod counters;
-pub mod delivery;
 mod endpoint;
 pub mod options;
 pub mod port;

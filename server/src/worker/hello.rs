@@ -316,7 +316,7 @@ impl State {
         lane.namespace = namespace.number();
         lane.namespace_use = Some(namespace);
         lane.kind = hello.kind;
-        lane.acquires = Some(self.metrics.acquires_of(hello.namespace, hello.kind, &lane.client));
+        lane.acquires = Some(self.metrics.acquires_of(hello.namespace, hello.kind, lane.client.front_end));
         lane.set_access(access, node.traces.is_on());
         lane.notify_taken_up = hello.notify_taken_up;
         lane.answers_ping = answers_ping(hello);
@@ -395,7 +395,7 @@ impl State {
         self.sessions.note_connected(session);
         let lane = &mut self.lanes[slot];
         lane.session_end = session_end;
-        lane.acquires = Some(self.metrics.acquires_of(hello.namespace, hello.kind, &client));
+        lane.acquires = Some(self.metrics.acquires_of(hello.namespace, hello.kind, client.front_end));
         lane.client = client;
         lane.counted = counted;
         let (address, known_to) = (lane.address, lane.known_to.clone());

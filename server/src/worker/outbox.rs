@@ -7,6 +7,7 @@ use super::lane::{Lane, Lanes, Stage};
 use super::multi_shard::FollowUp;
 use super::window::Withdrawal;
 use crate::audit::{Act, AuditEvent, Caller, Detail};
+use crate::deferred::DeferredEffect;
 use crate::expiries::Expiries;
 use crate::limits::{OUTPUT_LEN_PAUSE, OUTPUT_LEN_REFUSE};
 use crate::log::port::LogBatch;
@@ -14,7 +15,6 @@ use crate::mail::ConnectionKey;
 use crate::mail::{Content, Letter};
 use crate::metrics::{AcquireResult, WorkerMetrics};
 use crate::namespaces::Namespaces;
-use crate::waiting::Waiting;
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::multi_key::MultiKeyClaim;
 use waymaker_engine::{
@@ -175,7 +175,7 @@ impl Effects for Outbox<'_> {
     }
 
     fn when_durable(&mut self, then: WhenDurable) {
-        self.log.waiting.push(Waiting { stamp: self.stamp, shard: self.shard, then });
+        self.log.waiting.push(DeferredEffect { stamp: self.stamp, shard: self.shard, then });
     }
 
     fn ask_quorum(&mut self, question: QuorumQuestion) {

@@ -6,14 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::mpsc::UnboundedReceiver;
 use waymaker_engine::{QuorumState, Time};
+use waymaker_server::delivery::{Delivery, post};
 use waymaker_server::limits::{QUORUM_ATTEMPT_MS, QUORUM_RETRY_MS, QUORUM_TRANSACTION_COUNT_MAX};
 use waymaker_server::node::Node;
 use waymaker_server::quorum::cluster::ClusterError;
 use waymaker_server::quorum::counters::{FinishedQuestion, Step};
-use waymaker_server::quorum::delivery::Delivery;
 use waymaker_server::quorum::port::{QuorumOrder, QuorumPort};
 use waymaker_server::quorum::requester::{Act, Requester};
-use waymaker_server::waiting::post;
 
 /// Longest delay until the thread wakes.
 const WAKE_MAX_US: u64 = 60;

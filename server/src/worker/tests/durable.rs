@@ -1,9 +1,9 @@
 //! Answers that wait for the log.
 
 use super::*;
+use crate::delivery::{mails, post};
 use crate::limits::LOG_STALLED_MS;
 use crate::log::port::LogOrder;
-use crate::waiting::{mails, post};
 use crate::worker::test_node::test_node_with_log;
 use crate::worker::tests::vacancy::names_of_shards;
 use crossbeam_channel::Receiver;

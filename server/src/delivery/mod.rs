@@ -1,25 +1,21 @@
-//! Work that waits until a record is durable in the log or counted by the cluster.
+//! Delivery of the results of the log and the cluster to the workers that wait for them.
 
+mod fences;
+mod host;
+
+pub use fences::Delivery;
+pub(crate) use host::Host;
+
+use crate::deferred::DeferredEffect;
 use crate::mail::{Content, Letter, Mail};
 use crate::node::Node;
-use waymaker_engine::{Answer, Refusal, Reserved, ReservedEnd, Time, WhenDurable};
+use waymaker_engine::{Answer, Refusal, Reserved, ReservedEnd, WhenDurable};
 
-/// One deferred response, event or grant.
-#[derive(Debug)]
-pub struct Waiting {
-    /// Time of the turn that produced it.
-    pub stamp: Time,
-    /// Shard of that turn.
-    pub shard: u16,
-    /// Action to take once the record is durable.
-    pub then: WhenDurable,
-}
-
-/// Returns the mail for workers about deferred work with this end, in order.
-pub fn mails(waiting: impl Iterator<Item = Waiting>, end: ReservedEnd) -> Vec<(u16, Mail)> {
+/// Returns the mail for workers about deferred effects with this end, in order.
+pub fn mails(deferred: impl Iterator<Item = DeferredEffect>, end: ReservedEnd) -> Vec<(u16, Mail)> {
     let is_durable = matches!(end, ReservedEnd::Begins(_));
     let mut mails: Vec<(u16, Mail)> = Vec::new();
-    for Waiting { stamp, shard, then } in waiting {
+    for DeferredEffect { stamp, shard, then } in deferred {
         match then {
             WhenDurable::Answer(ticket, answer) => {
                 let answer = if is_durable { answer } else { Answer::Refused(Refusal::Unknown) };

@@ -1,5 +1,12 @@
 //! State that the workers of a server share.
 
+mod records;
+mod restored;
+
+pub(crate) use records::Recorder;
+pub use restored::Restored;
+pub(crate) use restored::{RestoredLane, RestoredSession};
+
 use crate::access::AccessControl;
 use crate::audit::Audit;
 use crate::clock::Clock;
@@ -7,7 +14,6 @@ use crate::expiries::Expiries;
 use crate::limit_options::LimitOptions;
 use crate::limits::WORKER_COUNT_MAX;
 use crate::log::port::LogPort;
-use crate::log::restore::Restored;
 use crate::mail::{Batch, Mail};
 use crate::memory::MemoryUse;
 use crate::metrics::NodeMetrics;

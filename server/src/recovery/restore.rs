@@ -1,54 +1,14 @@
 //! Restores the state of an earlier server from its log into a node, before any worker runs.
 
-use super::port::{LogBatch, LogPort};
-use crate::declared::DeclarationError;
-use crate::limits::LOG_GROUP_LEN_MAX;
+use super::declared::{DeclarationError, check_kind, open_declared};
 use crate::namespaces::NamespaceChange;
-use crate::node::Node;
+use crate::node::{Node, Recorder, Restored, RestoredLane, RestoredSession};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::multi_key::key_set_number;
-use waymaker_engine::{
-    Answer, ClaimId, Effects, Event, Grant, KeyGrant, LaneAddress, LogState, Refusal, Shard, Ticket, Time,
-    WhenDurable,
-};
-use waymaker_log::{Hold, Image, Item, Record, SessionTag};
+use waymaker_engine::{Answer, ClaimId, Grant, KeyGrant, LaneAddress, LogState, Refusal, Shard, Time};
+use waymaker_log::{Hold, Image, Item, SessionTag};
 use waymaker_protocol::{NamespaceKind, Readable, SessionId};
-
-/// Restored state that is not in the shards.
-#[derive(Debug, Default)]
-pub struct Restored {
-    /// Shards of claims that are not in the shard of their id. The server had another number of shards when it
-    /// granted them.
-    pub claims: BTreeMap<ClaimId, u16>,
-    /// Sessions for each worker, which takes its own when it is created.
-    pub(crate) sessions: Vec<Mutex<Vec<RestoredSession>>>,
-    /// Time at which the remaining leases in the kept answers are correct.
-    pub(crate) stamp: Time,
-}
-
-/// A session with at least one restored hold.
-#[derive(Debug)]
-pub(crate) struct RestoredSession {
-    pub(crate) id: SessionId,
-    pub(crate) lease_ms: u32,
-    /// Identity of its client, if the log contains it.
-    pub(crate) identity: Option<Arc<str>>,
-    /// Lanes by their numbers. `None` for a lane that is known only by its number.
-    pub(crate) lanes: BTreeMap<u16, Option<RestoredLane>>,
-}
-
-/// One lane of a restored session.
-#[derive(Debug)]
-pub(crate) struct RestoredLane {
-    pub(crate) namespace: u16,
-    pub(crate) kind: NamespaceKind,
-    pub(crate) namespace_shard: u16,
-    /// Shards in which the lane has holds.
-    pub(crate) known_to: Vec<u16>,
-    /// Answers that the client may not have received.
-    pub(crate) answers: BTreeMap<u32, Answer>,
-}
 
 /// Counts of restored items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,108 +44,40 @@ fn known_kind(namespace: u16, kind: u8) -> Result<NamespaceKind, RestoreError> {
     NamespaceKind::ALL.get(usize::from(kind)).copied().ok_or(RestoreError::UnknownKind(namespace))
 }
 
-impl Node {
-    /// Fails if a namespace has a kind that this server does not know, or another kind than the configuration
-    /// declares.
-    pub(super) fn check_kinds(&self, image: &Image) -> Result<(), RestoreError> {
-        image.namespaces().try_for_each(|(number, kind, name)| {
-            let kind = known_kind(number, kind)?;
-            let mut declared = self.declared.iter().filter(|declared| declared.name.as_bytes() == name);
-            Ok(declared.try_for_each(|declared| declared.check_kind(kind))?)
-        })
-    }
-
-    /// Restores the state of an image into this node, which has not served any client yet.
-    ///
-    /// # Errors
-    /// If the image contradicts itself.
-    pub fn restore(&mut self, image: &Image, now: Time) -> Result<RestoredCounts, RestoreError> {
-        let mut restoring = Restoring::new(self, image, now)?;
-        restoring.counters(image);
-        restoring.holds(image)?;
-        let Restoring { effects, sessions, claims, .. } = restoring;
-        self.restored = Restored { claims, sessions: self.group_by_worker(sessions), stamp: now };
-        if let Some(log) = &self.log
-            && !effects.batch.is_empty()
-        {
-            log.post(effects.batch);
-        }
-        Ok(RestoredCounts { holds: image.hold_count(), counters: image.counter_count() })
-    }
-
-    /// Records the ephemeral state, which survives only a clean stop. No worker may be running.
-    pub fn record_ephemeral(&self) {
-        let Some(log) = &self.log else { return };
-        for hosted in &self.shards {
-            let mut turn = hosted.enter().expect("all workers have ended");
-            let mut effects = Recorder { log: Some(log), batch: LogBatch::default() };
-            turn.shard.record_ephemeral(&mut effects);
-            log.post(effects.batch);
-            let left = turn.leave();
-            assert!(left.is_none(), "no worker leaves a batch after its end");
-        }
-        self.record(&Record::Stopped);
-    }
-
-    /// Passes records to `put` that produce the whole state from nothing, including ephemeral holds. The record of
-    /// the server's start precedes them. No worker may be running.
-    ///
-    /// # Panics
-    /// If a worker is still running.
-    pub fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>)) {
-        let namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        for (number, name, kind) in namespaces.by_number(0) {
-            put(&Record::Namespace { number, kind: kind.number(), name });
-        }
-        for hosted in &self.shards {
-            let turn = hosted.enter().expect("all workers have ended");
-            turn.shard.write_contents(put);
-            let left = turn.leave();
-            assert!(left.is_none(), "no worker leaves a batch after its end");
-        }
-        let freezes = self.freezes.lock().unwrap_or_else(PoisonError::into_inner);
-        for (namespace, prefix) in freezes.all() {
-            put(&Record::Frozen { namespace, frozen: true, prefix });
-        }
-    }
-
-    /// Records that a namespace was created or removed. The caller has the lock of the namespaces, so changes are
-    /// recorded in their order.
-    pub(crate) fn record_namespace(&self, change: NamespaceChange<'_>) {
-        self.record(&match change {
-            NamespaceChange::Made { number, kind, name } => {
-                Record::Namespace { number, kind: kind.number(), name }
-            }
-            NamespaceChange::Removed(number) => Record::NamespaceRemoved { number },
-        });
-    }
-
-    /// Records a change that belongs to no single shard.
-    pub(crate) fn record(&self, record: &Record<'_>) {
-        if let Some(log) = &self.log {
-            let mut batch = LogBatch::default();
-            batch.add(record);
-            log.post(batch);
-        }
-    }
-
-    fn group_by_worker(&self, sessions: BTreeMap<SessionId, Session>) -> Vec<Mutex<Vec<RestoredSession>>> {
-        let mut by_worker: Vec<Vec<RestoredSession>> = (0..self.worker_count()).map(|_| Vec::new()).collect();
-        for (id, Session { worker, lease_ms, identity, lanes, .. }) in sessions {
-            by_worker[usize::from(worker)].push(RestoredSession { id, lease_ms, identity, lanes });
-        }
-        by_worker.into_iter().map(Mutex::new).collect()
-    }
+/// Fails if a namespace has a kind that this server does not know, or another kind than the configuration
+/// declares.
+pub(super) fn check_kinds(node: &Node, image: &Image) -> Result<(), RestoreError> {
+    image.namespaces().try_for_each(|(number, kind, name)| {
+        let kind = known_kind(number, kind)?;
+        let mut declared = node.declared.iter().filter(|declared| declared.name.as_bytes() == name);
+        Ok(declared.try_for_each(|declared| check_kind(declared, kind))?)
+    })
 }
 
-impl Restored {
-    /// Returns the sessions of this worker, once.
-    pub(crate) fn take_sessions(&self, worker: u16) -> Vec<RestoredSession> {
-        let sessions = self.sessions.get(usize::from(worker));
-        sessions
-            .map(|own| std::mem::take(&mut *own.lock().unwrap_or_else(PoisonError::into_inner)))
-            .unwrap_or_default()
+/// Restores the state of an image into a node that has not served any client yet.
+///
+/// # Errors
+/// If the image contradicts itnode.
+pub fn restore(node: &mut Node, image: &Image, now: Time) -> Result<RestoredCounts, RestoreError> {
+    let mut restoring = Restoring::new(node, image, now)?;
+    restoring.counters(image);
+    restoring.holds(image)?;
+    let Restoring { effects, sessions, claims, .. } = restoring;
+    node.restored = Restored { claims, sessions: group_by_worker(node, sessions), stamp: now };
+    if let Some(log) = &node.log
+        && !effects.batch.is_empty()
+    {
+        log.post(effects.batch);
     }
+    Ok(RestoredCounts { holds: image.hold_count(), counters: image.counter_count() })
+}
+
+fn group_by_worker(node: &Node, sessions: BTreeMap<SessionId, Session>) -> Vec<Mutex<Vec<RestoredSession>>> {
+    let mut by_worker: Vec<Vec<RestoredSession>> = (0..node.worker_count()).map(|_| Vec::new()).collect();
+    for (id, Session { worker, lease_ms, identity, lanes, .. }) in sessions {
+        by_worker[usize::from(worker)].push(RestoredSession { id, lease_ms, identity, lanes });
+    }
+    by_worker.into_iter().map(Mutex::new).collect()
 }
 
 /// A session while its holds are collected.
@@ -235,7 +127,7 @@ impl<'a> Restoring<'a> {
             namespaces.insert(number, (kind, node.shard_of_key(renamed.as_deref().unwrap_or(name))));
         }
         // Open declared namespaces first: the terms of a namespace apply to the holds that are restored in it.
-        node.open_declared()?;
+        open_declared(node)?;
         let mut restoring = Self {
             node,
             now,
@@ -403,30 +295,4 @@ impl<'a> Restoring<'a> {
             }
         }
     }
-}
-
-/// Collects the records of a restore or a stop. There are no clients yet, or no more, so answers and events are
-/// dropped.
-#[derive(Debug, Default)]
-struct Recorder<'a> {
-    /// Port for records that become too many for one batch.
-    log: Option<&'a LogPort>,
-    batch: LogBatch,
-}
-
-impl Effects for Recorder<'_> {
-    fn answer(&mut self, _: Ticket, _: Answer) {}
-
-    fn event(&mut self, _: LaneAddress, _: Event) {}
-
-    fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
-        self.batch.push(shard, number, record);
-        if let Some(log) = self.log
-            && self.batch.records.len() > LOG_GROUP_LEN_MAX / 2
-        {
-            log.post(std::mem::take(&mut self.batch));
-        }
-    }
-
-    fn when_durable(&mut self, _: WhenDurable) {}
 }

@@ -1,9 +1,10 @@
-//! Delivery of the results of questions.
+//! Delivery of fences that the cluster counted.
 
-use super::counters::FinishedQuestion;
+use super::mails;
+use crate::deferred::DeferredEffect;
 use crate::log::port::LogBatch;
 use crate::mail::Mail;
-use crate::waiting::{Waiting, mails};
+use crate::quorum::counters::FinishedQuestion;
 use waymaker_engine::{QuorumMember, QuorumQuestion, ReservedEnd, Time};
 use waymaker_log::Record;
 
@@ -43,6 +44,6 @@ fn give_fences(question: &mut QuorumQuestion, fences: &[u64]) {
     grants.zip(fences).for_each(|(key, fence)| key.grant.fence = *fence);
 }
 
-fn begin(question: QuorumQuestion) -> impl Iterator<Item = Waiting> {
-    question.begin().map(|then| Waiting { stamp: Time::ZERO, shard: 0, then })
+fn begin(question: QuorumQuestion) -> impl Iterator<Item = DeferredEffect> {
+    question.begin().map(|then| DeferredEffect { stamp: Time::ZERO, shard: 0, then })
 }

@@ -1,12 +1,12 @@
 //! The path from a data directory to a node that continues the state of an earlier server.
 
-use super::port::{LogOrder, LogPort};
-use super::thread::{LogThread, LogThreadConfig};
-use super::writer::LogWriter;
-use super::{AppendError, Device, Disk, Log, OpenOptions, OpenResult, Storage};
+use super::restore::{check_kinds, restore};
 use crate::clock::{BootClock, Clock};
-use crate::driver::Workers;
 use crate::limits::LOG_LAST_WORDS_MS;
+use crate::log::port::{LogOrder, LogPort};
+use crate::log::thread::{LogHost, LogThread, LogThreadConfig};
+use crate::log::writer::LogWriter;
+use crate::log::{AppendError, Device, Disk, Log, OpenOptions, OpenResult, Storage};
 use crate::node::Node;
 use anyhow::Context;
 use crossbeam_channel::Receiver;
@@ -116,7 +116,7 @@ impl ReadLog {
         restored_at: impl FnOnce(&dyn Clock) -> Time,
     ) -> anyhow::Result<RestoredLog> {
         // The first record discards the ephemeral state of a clean stop, so a start that fails must not write it.
-        node.check_kinds(&self.image)?;
+        check_kinds(node, &self.image)?;
         let losses_ms = self.losses_ms();
         if let Some(wait_ms) = losses_ms {
             node.refuse_grants_for(Duration::from_millis(wait_ms));
@@ -129,7 +129,7 @@ impl ReadLog {
         let Self { storage, segment_len, port, orders, started, .. } = self;
         let writer = LogWriter::start(self.log, started, &records, &*node.clock)
             .context("--data-dir: cannot write to the log")?;
-        let counts = node.restore(&self.image, restored_at(&*Arc::clone(&node.clock)))?;
+        let counts = restore(node, &self.image, restored_at(&*Arc::clone(&node.clock)))?;
         let clean = self.opened.is_clean || self.opened.is_new;
         tracing::info!(holds = counts.holds, counters = counts.counters, clean, "recovered the log");
         Ok(RestoredLog { config: LogThreadConfig { writer, orders, storage, segment_len, losses_ms }, port })
@@ -189,14 +189,12 @@ pub struct RestoredLog {
 }
 
 impl RestoredLog {
-    /// Starts the log thread for these workers. If the disk fails, the thread ends the process.
+    /// Starts the log thread of a server. If the disk fails, the thread ends the process.
     ///
     /// # Errors
     /// If a thread cannot be created.
-    pub fn start(self, node: &Arc<Node>, workers: &Workers) -> std::io::Result<LogThread> {
-        let handles = Arc::clone(&workers.handles);
-        let wake = move |worker: u16| handles[usize::from(worker)].wake();
-        LogThread::start(self.config, Arc::clone(node), self.port, wake, end_process)
+    pub fn start(self, host: impl LogHost) -> std::io::Result<LogThread> {
+        LogThread::start(self.config, host, self.port, end_process)
     }
 }
 
