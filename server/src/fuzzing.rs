@@ -12,7 +12,7 @@ use crate::port::Port;
 use std::sync::{Arc, LazyLock};
 
 static FRONTS: LazyLock<FrontConfig> =
-    LazyLock::new(|| FrontConfig::new(&Options::default()).expect("the contracts are valid"));
+    LazyLock::new(|| FrontConfig::new(&Options::default().fronts()).expect("the contracts are valid"));
 
 /// Serves one connection of a front end on a new worker, in virtual time and without a network. Sends these pieces in
 /// order, then closes the client's side. Returns the output of the server.

@@ -143,7 +143,7 @@ async fn serve(
         tracing::info!("stopped before the start was complete");
         return Ok(());
     }
-    let fronts = Arc::new(FrontConfig::new(options)?);
+    let fronts = Arc::new(FrontConfig::new(&options.fronts())?);
     let mut listening = tcp_ports(options)
         .map(|(option, address, port)| {
             let tls = tls.as_ref().map(|tls| tls.acceptor(port.tls_protocols()));

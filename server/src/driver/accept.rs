@@ -296,14 +296,14 @@ impl Acceptor {
                     } else {
                         Refusal::Connections(self.connection_count_max)
                     };
-                    self.refuse(&socket, &peer, refusal, workers);
+                    self.refuse(&socket, &peer, refusal, node);
                     return Ok(());
                 }
                 let mut admission = match self.admit(address, workers) {
                     Ok(admission) => admission,
                     Err(excess) => {
                         // Refuse without a pause, which would delay other addresses.
-                        self.refuse(&socket, &peer, Refusal::Address(excess), workers);
+                        self.refuse(&socket, &peer, Refusal::Address(excess), node);
                         return Ok(());
                     }
                 };
@@ -349,8 +349,8 @@ impl Acceptor {
     }
 
     /// Counts and logs a refusal, and reports it to the client if the client can read it.
-    fn refuse(&mut self, socket: &StdSocket, peer: &str, refusal: Refusal, workers: &Workers) {
-        workers.note_refused(refusal);
+    fn refuse(&mut self, socket: &StdSocket, peer: &str, refusal: Refusal, node: &Node) {
+        node.metrics.note_refused(refusal.label_index());
         self.log(|| {
             tracing::warn!(reason = ?refusal, peer, "refused a connection because a limit is reached");
         });

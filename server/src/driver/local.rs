@@ -7,7 +7,6 @@ use crate::edge::connection::{Write, flush};
 use crate::edge::front_turn::{FrontTurn, Others};
 use crate::edge::inlet::{InletState, SentRequest};
 use crate::edge::read_barrier::ReadBarrier;
-use crate::front::FrontConfig;
 use crate::limits::{EVENTS_PER_POLL, READ_LEN_MAX};
 use crate::mail::ConnectionKey;
 use crate::node::Node;
@@ -41,8 +40,6 @@ pub(crate) struct Local {
     connections: RefCell<Vec<Option<Registered>>>,
     /// Buffer for encoding requests on their way from an inlet to the worker.
     frame: RefCell<Vec<u8>>,
-    /// Configuration and shared state of the front ends.
-    pub(crate) fronts: Arc<FrontConfig>,
     /// Number of front-end connections. They have no lane until their first worker request.
     front_count: Cell<usize>,
     /// Whether the server has asked every connection to end.
@@ -92,7 +89,6 @@ impl Local {
         handles: WorkerHandles,
         acceptors: AcceptorHandles,
         intake: mpsc::UnboundedReceiver<Intake>,
-        fronts: Arc<FrontConfig>,
     ) -> Self {
         Self {
             node,
@@ -104,7 +100,6 @@ impl Local {
             clock: BootClock,
             connections: RefCell::default(),
             frame: RefCell::default(),
-            fronts,
             front_count: Cell::new(0),
             finishing: watch::Sender::new(false),
             flusher: RefCell::default(),
@@ -406,7 +401,6 @@ mod tests {
     use super::*;
     use crate::driver::inlet::Inlet;
     use crate::driver::test_local::{hello_and_keep_alives, test_local_of};
-    use crate::front::FrontCaller;
     use crate::mail::Mail;
     use std::pin::pin;
     use waymaker_protocol::limits::WAIT_FOREVER_MS;
@@ -423,7 +417,7 @@ mod tests {
         let shard = local.node.shard_of_key(b"key");
         let turn = local.node.shards[usize::from(shard)].enter().expect("the turn is free");
         let inlet =
-            Inlet::open(NamespaceKind::Flat, b"default", b"leaver", &FrontCaller::default()).expect("a lane");
+            Inlet::open(NamespaceKind::Flat, b"default", b"leaver", Client::default()).expect("a lane");
         drop(inlet.ask_for_holds(b"key", |number, frame| acquire(0).encode(number, frame)));
         local.node.mailboxes[0].post(Mail::Turn { shard, pass: turn.pass_on() });
         local.follow_up_alone();

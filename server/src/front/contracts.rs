@@ -135,7 +135,7 @@ impl KnownCallers {
                     counted.map_err(|reached| v1::quota_reached(&reached))?.map(Arc::new)
                 }
             };
-            let contracts = Arc::new(Contracts::new(&local.fronts, caller, counted));
+            let contracts = Arc::new(FrontConfig::with(|fronts| Contracts::new(fronts, caller, counted)));
             self.all.push(Arc::clone(&contracts));
             Ok(contracts)
         })

@@ -97,8 +97,8 @@ pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
 }
 
 /// Serves one connection until it closes.
-pub(super) async fn serve(local: &Local, socket: FrontSocket, client: FrontClient) {
-    let services = Services::new(&local.fronts, client);
+pub(super) async fn serve(fronts: &FrontConfig, local: &Local, socket: FrontSocket, client: FrontClient) {
+    let services = Services::new(fronts, client);
     let streams = Streams::default();
     let connection = http2::Builder::new(streams.clone())
         .timer(TokioTimer::new())
@@ -116,7 +116,7 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, client: FrontClien
         .auto_date_header(false)
         .serve_connection(TokioIo::new(socket), services);
     let mut connection = pin!(connection);
-    let closing = &local.fronts.closing;
+    let closing = &fronts.closing;
     let _open = closing.note_open();
     let mut end = pin!(closing.wait());
     let (mut waits_for_end, mut is_ending) = (false, false);

@@ -1,35 +1,21 @@
 //! The namespaces of a server: their names, kinds and numbers, their use, and their removal.
 
+mod built_in;
 mod declared;
 
+pub use built_in::built_in_kind;
+pub(crate) use built_in::{DYNAMODB_TABLES, LOCKET_LOCK, LOCKET_NAMESPACE, LOCKET_PRESENCE, LOCKET_TYPES};
 pub use declared::{DeclaredNamespace, LeaseAboveMaximum};
 
 use crate::limits::{
     NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS, NAMESPACE_REMOVALS_MAX, NAMESPACE_REMOVALS_WANTED_MAX,
 };
+use built_in::{BUILT_IN, is_built_in};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use waymaker_engine::{Accounts, Counted, QuotaReached, Resource, Ticket, Time};
 use waymaker_protocol::NamespaceKind;
-
-/// Registry with a registration for each table that DynamoDB clients created. Only the server itself opens it.
-pub(crate) const DYNAMODB_TABLES: &str = "registry/dynamodb";
-
-/// Namespaces of the front ends. The kind of each name is fixed before its first use, and no limit prevents opening it.
-const BUILT_IN: [(&[u8], NamespaceKind); 9] = [
-    (b"waymaker", NamespaceKind::Flat),
-    (b"registry/locket", NamespaceKind::Registry),
-    (DYNAMODB_TABLES.as_bytes(), NamespaceKind::Registry),
-    (b"default", NamespaceKind::Flat),
-    (b"tree/default", NamespaceKind::Tree),
-    (b"registry/default", NamespaceKind::Registry),
-    (b"lazy/clever/default", NamespaceKind::Lazy),
-    (b"sem/default", NamespaceKind::Pool),
-    (b"limit/default", NamespaceKind::Limit),
-];
-/// Prefix of the names of Locktopus namespaces, which are trees.
-const LOCKTOPUS: &[u8] = b"tree/locktopus/";
 
 /// Maximum of namespaces that one `HELLO` removes to make room.
 const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
@@ -207,18 +193,6 @@ pub struct EmptinessCheck {
     pub removal: u64,
     /// Numbers of the namespaces, in ascending order.
     pub namespaces: Arc<[u16]>,
-}
-
-/// Returns the kind of a name that belongs to a front end, which is fixed before its first use.
-pub fn built_in_kind(name: &[u8]) -> Option<NamespaceKind> {
-    if name.starts_with(LOCKTOPUS) {
-        return Some(NamespaceKind::Tree);
-    }
-    BUILT_IN.iter().find(|(built_in, _)| *built_in == name).map(|(_, kind)| *kind)
-}
-
-fn is_built_in(name: &[u8]) -> bool {
-    BUILT_IN.iter().any(|(built_in, _)| *built_in == name)
 }
 
 impl Namespaces {

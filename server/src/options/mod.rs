@@ -27,7 +27,7 @@ pub use tls::TlsFlags;
 use crate::access::{AccessOptions, LoginLimits};
 use crate::audit::AuditTarget;
 use crate::driver::AddressLimits;
-use crate::front::{BrowserConfig, LocketConfig};
+use crate::front::{BrowserConfig, FrontOptions, LocketConfig};
 use crate::limit_options::LimitOptions;
 use crate::memory::MemoryLimit;
 use crate::namespaces::DeclaredNamespace;
@@ -392,6 +392,20 @@ impl Options {
     /// Returns an error if its URL cannot be used.
     pub fn collector(&self) -> Result<Option<Endpoint>, OtlpOptionError> {
         self.otlp_endpoint.as_deref().map(collector_of).transpose()
+    }
+
+    /// Returns the options of the front ends.
+    pub fn fronts(&self) -> FrontOptions {
+        FrontOptions {
+            browsers: self.browsers.clone(),
+            locket: self.locket,
+            locktopus_abandon_timeout: self.locktopus_abandon_timeout,
+            is_encrypted: self.tls.cert.is_some(),
+            http_listen: self.http_listen.clone(),
+            locktopus_listen: self.locktopus_listen.clone(),
+            dynamodb_listen: self.dynamodb_listen.clone(),
+            lists_len_max: self.limits.lists_memory as usize,
+        }
     }
 
     /// Returns the limits per source address.

@@ -10,8 +10,8 @@ pub(crate) use crate::edge::inlet::Reply;
 use self::pending::Pending;
 use super::Local;
 use crate::edge::inlet::{InletState, Listener};
-use crate::front::FrontCaller;
 use crate::mail::ConnectionKey;
+use crate::worker::Client;
 use waymaker_protocol::limits::ANY_WORKER;
 use waymaker_protocol::{Hello, NamespaceKind, SessionRequest, VERSION};
 
@@ -42,7 +42,7 @@ pub(crate) struct ClosedLane {
 }
 
 impl Inlet {
-    /// Opens a lane in this namespace for the requests of this caller. `owner` is the default owner of its acquires.
+    /// Opens a lane in this namespace for the requests of this client. `owner` is the default owner of its acquires.
     ///
     /// # Errors
     /// Returns the worker's ERROR if it refuses the lane.
@@ -50,7 +50,7 @@ impl Inlet {
         kind: NamespaceKind,
         namespace: &[u8],
         owner: &[u8],
-        caller: &FrontCaller,
+        client: Client,
     ) -> Result<Self, Reply> {
         let hello = Hello {
             version_min: VERSION,
@@ -65,7 +65,7 @@ impl Inlet {
             notify_taken_up: true,
             capabilities: None,
         };
-        let opened = Local::with(|local| local.open_inlet(&hello, caller.lane_client()));
+        let opened = Local::with(|local| local.open_inlet(&hello, client));
         opened.map(|key| Self { key }).map_err(Reply::from)
     }
 

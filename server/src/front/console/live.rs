@@ -235,7 +235,7 @@ impl Numbers {
                 renew_slack: counts(|worker| &worker.renewal_slacks),
             },
             lost: node.metrics.lost().into_iter().map(|(reason, count)| (reason.name(), count)).collect(),
-            rejected: rejected(node, metrics.refused()),
+            rejected: rejected(node),
             workers: node.metrics.workers().map(WorkerMetrics::busy_ratio).collect(),
             memory: Memory {
                 used_bytes: node.memory.used_now().unwrap_or_else(|| node.memory.used()),

@@ -80,8 +80,8 @@ impl Operator {
             found.ok_or_else(|| Problem::not_found("there is no namespace of this name".to_owned()))?;
         let access = self.caller.access(name.as_bytes(), kind);
         let owner = self.caller.address.as_deref().unwrap_or_default().as_bytes();
-        let inlet =
-            Inlet::open(kind, name.as_bytes(), owner, &self.caller).map_err(|reply| Problem::from(&reply))?;
+        let inlet = Inlet::open(kind, name.as_bytes(), owner, self.caller.lane_client())
+            .map_err(|reply| Problem::from(&reply))?;
         Ok(Space { number, kind, access, inlet })
     }
 }

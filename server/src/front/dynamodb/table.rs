@@ -10,8 +10,8 @@ use super::tables::{Table, Tables};
 use crate::audit::{Act, AuditEvent, Detail, Outcome};
 use crate::driver::Local;
 use crate::driver::front_turn::next_turn;
-use crate::front::FrontCaller;
 use crate::front::shown::{now_ms, unix_ms};
+use crate::front::{FrontCaller, FrontConfig};
 use crate::namespaces::DYNAMODB_TABLES;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ impl ServerTables {
 
 /// Returns the tables of this server. The first call loads them.
 async fn tables() -> Result<Arc<ServerTables>, Problem> {
-    let tables = Local::with(|local| Arc::clone(&local.fronts.dynamodb_tables));
+    let tables = FrontConfig::with(|fronts| Arc::clone(&fronts.dynamodb_tables));
     let restore = async || {
         let tables = Arc::clone(&tables);
         // Run in a task, because it gives way to other tasks between pages.
@@ -106,10 +106,8 @@ pub(super) async fn require(table: &str) -> Result<(), Problem> {
 
 /// Keeps the namespace of a table, if it exists, as long as the table exists.
 pub(super) fn pin_namespace(table: &str) {
-    Local::with(|local| {
-        let find = || local.node.use_namespace(namespace(table).as_bytes());
-        local.fronts.dynamodb_tables.lock().pin_namespace(table, find);
-    });
+    let find = || Local::with(|local| local.node.use_namespace(namespace(table).as_bytes()));
+    FrontConfig::with(|fronts| fronts.dynamodb_tables.lock().pin_namespace(table, find));
 }
 
 /// Rejects a client that lacks one of these rights for some key of a table. The table need not exist.
