@@ -36,6 +36,7 @@ pub mod quorum;
 pub mod readiness;
 pub mod recovery;
 pub mod reload;
+pub mod reloader;
 pub mod server;
 pub mod supervisor;
 pub mod tls;

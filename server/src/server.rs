@@ -22,7 +22,7 @@ use crate::quorum::port::QuorumPort;
 use crate::quorum::thread::QuorumThread;
 use crate::readiness::Readiness;
 use crate::recovery::{ReadLog, open_declared};
-use crate::reload::Reloader;
+use crate::reloader::Reloader;
 use crate::supervisor::{self, Supervisor};
 use crate::tls::{Tls, TlsOptions};
 use crate::traces::TraceThread;
