@@ -31,6 +31,7 @@ mod network;
 pub mod node;
 mod option_values;
 pub mod options;
+pub mod peer;
 pub mod port;
 pub mod quorum;
 pub mod readiness;

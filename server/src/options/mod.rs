@@ -32,7 +32,7 @@ use crate::limit_options::LimitOptions;
 use crate::memory::MemoryLimit;
 use crate::namespaces::DeclaredNamespace;
 use crate::option_values::{OrNone, address_or_none, heading, parse_duration, path_or_none};
-use crate::quorum::Endpoint;
+use crate::peer::Endpoint;
 use crate::quorum::options::QuorumOptions;
 use crate::traces::{OtlpOptionError, collector_of};
 use clap::builder::{PathBufValueParser, TypedValueParser as _};

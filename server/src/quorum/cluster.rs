@@ -7,10 +7,11 @@
 //! A connection counts as open after the member has answered a first request on it. A stopped process still accepts TCP
 //! connections. If only the real request discovered this, its outcome would be unknown.
 
-use super::channel::{Channel, explain};
-use super::endpoint::Endpoint;
+use super::endpoint::endpoints;
 use super::options::{QuorumOptions, QuorumOptionsError};
 use super::verdict::{is_missing_token, is_stale_token, lost, verdict};
+use crate::peer::Endpoint;
+use crate::peer::{Channel, explain};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -117,7 +118,7 @@ impl Cluster {
             (Some(_), None) => return incomplete("--quorum-user", "--quorum-password"),
             (None, Some(_)) => return incomplete("--quorum-password", "--quorum-user"),
         };
-        let endpoints = Endpoint::all(options)?;
+        let endpoints = endpoints(options)?;
         Ok(Self(Arc::new(Shared {
             endpoints,
             credentials,
@@ -262,11 +263,10 @@ impl Shared {
             // reset the connection at once.
             drop(channel);
             let problem = ending.problem().await.unwrap_or_else(|| status.message().to_owned());
-            let hint = match &endpoint.encryption {
-                Some(encryption) if !encryption.config.client_auth_cert_resolver.has_certs() => {
-                    "; the member may require a client certificate (--quorum-cert)"
-                }
-                _ => "",
+            let hint = if endpoint.lacks_certificate() {
+                "; the member may require a client certificate (--quorum-cert)"
+            } else {
+                ""
             };
             return Err(cannot(&format!("{problem}{hint}")));
         }

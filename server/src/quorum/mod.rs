@@ -4,7 +4,6 @@
 //! replicates it. [`options`] has the addresses of the cluster. [`cluster`] sends each request to one member and
 //! reports its outcome: answered, certainly not applied, or unknown.
 
-mod channel;
 pub mod cluster;
 pub mod codec;
 pub mod counters;
@@ -16,7 +15,3 @@ pub mod requester;
 pub mod thread;
 mod tls;
 mod verdict;
-
-pub(crate) use channel::Channel;
-pub use endpoint::Endpoint;
-pub(crate) use tls::client_config;

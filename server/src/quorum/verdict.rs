@@ -2,8 +2,8 @@
 //!
 //! etcd has few error codes, so the texts matter too. A request with an unknown error may have been applied.
 
-use super::channel::LostConnection;
 use super::cluster::ClusterError;
+use crate::peer::LostConnection;
 use std::error::Error;
 use tonic::{Code, Status};
 

@@ -9,7 +9,7 @@ use crate::limits::{
     SPAN_BATCH_COUNT_MAX, SPAN_EXPORT_MS, SPAN_PAUSE_MS, SPAN_PROBLEM_CHARS_MAX, SPAN_QUEUE_COUNT_MAX,
     SPAN_RETRY_MAX_MS, SPAN_RETRY_MIN_MS, SPAN_STOP_MS,
 };
-use crate::quorum::{Channel, Endpoint};
+use crate::peer::{Channel, Endpoint};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,

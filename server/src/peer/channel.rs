@@ -1,4 +1,4 @@
-//! One HTTP/2 connection to an etcd member.
+//! One HTTP/2 connection to a peer.
 //!
 //! Unlike tonic's channel, it never reconnects. For a lost request it reports whether the request may have been sent.
 //! It sends no pings: etcd closes connections that ping without open requests, and every request has a timeout.
@@ -27,7 +27,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Connects and starts TLS and HTTP/2. It does not wait for the member's HTTP/2 settings. The [`Ending`] reports
+    /// Connects and starts TLS and HTTP/2. It does not wait for the peer's HTTP/2 settings. The [`Ending`] reports
     /// how the connection ends.
     pub(crate) async fn open(endpoint: &Endpoint) -> io::Result<(Self, Ending)> {
         let socket = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
@@ -101,13 +101,13 @@ impl Service<Request<Body>> for Channel {
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was lost: {problem}")]
 pub(crate) struct LostConnection {
-    /// Whether the member may have received the request.
+    /// Whether the peer may have received the request.
     pub(crate) was_sent: bool,
     problem: String,
 }
 
 /// Returns the text of an error with all its sources. hyper's own errors only say which step failed.
-pub(super) fn explain(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn explain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
