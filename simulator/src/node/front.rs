@@ -545,7 +545,7 @@ impl Work<'_, '_> {
             let waker = Waker::from(Arc::clone(&stream.wake));
             let mut context = Context::from_waker(&waker);
             let polled = if stream.is_followed {
-                stream.listener.poll_told(inlet, &mut context)
+                stream.listener.poll_reply(inlet, &mut context)
             } else {
                 stream.listener.poll_answer(inlet, &mut context)
             };

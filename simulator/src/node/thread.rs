@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::task::Poll;
 use waymaker_engine::Time;
-use waymaker_server::edge::connection::{Connection, End, Moved, Newcomer, TurnEnd, flush};
+use waymaker_server::edge::connection::{Connection, End, Newcomer, TurnEnd, flush};
 use waymaker_server::edge::front_turn::{FrontTurnEnd, Others};
 use waymaker_server::edge::late::LateQueue;
 use waymaker_server::edge::read_barrier::{ReadBarrier, SweepNext};
@@ -19,7 +19,7 @@ use waymaker_server::edge::turn::Turn;
 use waymaker_server::limits::{HOUSEKEEPING_MS, READ_LEN_MAX, TURN_US};
 use waymaker_server::mail::Mail;
 use waymaker_server::node::Node;
-use waymaker_server::worker::{Client, Identification, Worker};
+use waymaker_server::worker::{Client, Identification, MovedConnection, Worker};
 
 /// Longest time between two tasks of a thread.
 const STEP_MAX_US: u64 = 30;
@@ -35,7 +35,7 @@ const FRONT_REQUEST_US: u64 = 2;
 pub(crate) struct Intake {
     pub(crate) connection: usize,
     /// Unserved input that another worker had read from the connection.
-    pub(crate) moved: Option<Moved>,
+    pub(crate) moved: Option<MovedConnection>,
     /// Upper bound of the instant up to which all workers may count as having read everything, until the
     /// connection is served here.
     pub(crate) drained_max: Time,
