@@ -10,8 +10,7 @@
 use super::endpoint::endpoints;
 use super::options::{QuorumOptions, QuorumOptionsError};
 use super::verdict::{is_missing_token, is_stale_token, lost, verdict};
-use crate::peer::Endpoint;
-use crate::peer::{Channel, explain};
+use crate::peer::{Channel, Endpoint, explain};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,8 +1,7 @@
 //! Namespaces that the configuration declares. They exist from the start, and every shard has their terms.
 
 use crate::milliseconds::Milliseconds;
-use crate::namespaces::DeclaredNamespace;
-use crate::namespaces::NamespaceRefusal;
+use crate::namespaces::{DeclaredNamespace, NamespaceRefusal};
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
 use waymaker_engine::{Account, Holder, Terms};

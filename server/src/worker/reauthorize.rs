@@ -3,8 +3,7 @@
 use super::State;
 use super::lane::Stage;
 use crate::limits::{COMPARED_PER_STEP_MAX, REAUTHORIZED_PER_STEP_MAX};
-use crate::mail::ConnectionKey;
-use crate::mail::{LaneChange, Mail};
+use crate::mail::{ConnectionKey, LaneChange, Mail};
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
 use waymaker_engine::Access;

@@ -13,12 +13,11 @@ pub use resource_type::LocketCompatibility;
 
 use self::fault::Fault;
 use self::resource_type::ResourceType;
-use super::FrontConfig;
 use super::client::FrontCaller;
 use super::lazy_inlet::LazyInlet;
 use super::lists::List;
 use super::shown::text;
-use super::trace_context;
+use super::{FrontConfig, trace_context};
 use crate::driver::front_turn::next_turn;
 use crate::driver::{Inlet, Reply};
 use crate::limits::LIST_PAGE_COUNT;

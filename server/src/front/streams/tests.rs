@@ -3,8 +3,7 @@
 use super::*;
 use crate::driver::front_turn::in_turns;
 use crate::driver::test_local::{Wakes, continue_one, enter_crowded, give_turns};
-use crate::limits::FRONT_BATCH_LEN;
-use crate::limits::GRPC_TURNS_UNREAD_MAX;
+use crate::limits::{FRONT_BATCH_LEN, GRPC_TURNS_UNREAD_MAX};
 use hyper::rt::Executor as _;
 use std::future::poll_fn;
 use std::pin::pin;

@@ -23,7 +23,7 @@ use waymaker_engine::{
     Answer, CancelReason, ClaimId, Contention, Event, Grant, KeyGrant, Limits, Refusal, Ticket,
 };
 use waymaker_protocol as wire;
-use waymaker_protocol::{AcquirePermits, Cancel, LockId, PoolOrder};
+use waymaker_protocol::{AcquirePermits, AcquireSet, Cancel, LockId, PathItem, PathKey, PoolOrder, Release};
 
 const START: Time = Time::from_millis(1_000);
 const WORKER_COUNT: usize = 2;

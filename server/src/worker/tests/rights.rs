@@ -8,7 +8,7 @@ use crate::worker::{Client, Identification};
 use waymaker_access::{Identity, Proof, Rules};
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::message::release::RELEASED;
-use waymaker_protocol::{LockId, NamespaceKind, PathKey};
+use waymaker_protocol::{LockId, NamespaceKind, PathKey, Release};
 
 const KEY: &[u8] = b"a/key";
 

@@ -1,12 +1,15 @@
 //! Ends of sessions with many connections.
 
 use super::super::test_node::test_node_with_log;
+use super::several_turns::claim_count;
 use super::*;
-use crate::limits::LANE_ENDS_PER_TICK;
+use crate::limits::{LANE_ENDS_PER_TICK, SERVED_COST_MAX};
 use crate::log::port::LogOrder;
 use crate::mail::Batch;
 use waymaker_log::{Record, Records};
-use waymaker_protocol::AcquireOptions;
+use waymaker_protocol::message::goodbye::FAREWELL;
+use waymaker_protocol::message::keep_alive::KEPT_ALIVE;
+use waymaker_protocol::{AcquireOptions, Bucket, Goodbye, Inspect, KeepAlive, Release, Throttle};
 
 const SESSION_COUNT: usize = 3;
 const LEASE_MS: u32 = 10_000;

@@ -4,8 +4,8 @@ use super::super::test_node::test_node_with_limits;
 use super::*;
 use crate::limits::SPAN_OPEN_COUNT_MAX;
 use crate::traces::Traces;
-use waymaker_engine::{LaneAddress, Ticket};
-use waymaker_protocol::AcquireOptions;
+use waymaker_engine::{LaneAddress, Limits, Ticket};
+use waymaker_protocol::{AcquireOptions, AcquireSet, Goodbye, PathItem, PathKey};
 
 const SESSION: SessionRequest = SessionRequest::New { lease_ms: 10_000 };
 const TRACEPARENT: &[u8; 25] = &[1; 25];

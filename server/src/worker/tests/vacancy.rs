@@ -1,10 +1,13 @@
 //! Sessions without a connection: the vacant ones end before their lease.
 
 use super::*;
-use crate::limits::{SESSION_COUNT_MAX, SESSION_LEASE_MAX_MS, SESSION_VACANT_MS, VACANT_LANES_PER_TICK};
+use crate::limits::{
+    SERVED_COST_MAX, SESSION_COUNT_MAX, SESSION_LEASE_MAX_MS, SESSION_VACANT_MS, VACANT_LANES_PER_TICK,
+};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
+use waymaker_protocol::{Bucket, Inspect, KeepAlive, Register, Release, Throttle};
 
 const LONG: SessionRequest = SessionRequest::New { lease_ms: SESSION_LEASE_MAX_MS };
 /// Time for the steps of the end of a session.
