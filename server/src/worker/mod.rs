@@ -1,6 +1,7 @@
 //! The logic of one worker, without sockets, threads or clock.
 
 mod acts;
+mod admission;
 mod answer;
 mod apply;
 mod broadcast;
@@ -10,6 +11,7 @@ mod cost;
 mod expectation;
 mod followed_requests;
 mod hello;
+mod hello_refusal;
 mod idle_namespaces;
 mod inspection;
 mod kinds;
@@ -20,12 +22,14 @@ mod moved;
 mod multi_shard;
 mod outbox;
 mod reauthorize;
+mod refusals;
 mod requests;
 mod restored;
 mod rights;
 mod serve;
 mod server_status;
 mod sessions;
+mod sorting;
 mod spans;
 mod state;
 #[cfg(test)]
