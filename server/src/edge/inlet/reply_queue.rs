@@ -1,6 +1,6 @@
 //! Queue of the answers and events of a followed request, until its listener takes them.
 
-use super::{OPCODE_OFFSET, Reply};
+use super::reply::{OPCODE_OFFSET, Reply};
 use crate::limits::FRONT_WATCH_BACKLOG_MAX;
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
