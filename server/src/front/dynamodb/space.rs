@@ -5,7 +5,7 @@ use crate::driver::{Inlet, Reply};
 use crate::front::FrontCaller;
 use waymaker_protocol::{NamespaceKind, Request, Response};
 
-/// Prefix of the namespaces of tables. They equal the names that our own clients use for the lazy entries of
+/// Prefix of the namespaces of tables. They equal the names that our own clients use for the lazy registrations of
 /// `clever/TABLE`.
 const PREFIX: &str = "lazy/clever/";
 

@@ -233,12 +233,12 @@ async fn each_page(
     }
 }
 
-fn resource(entry: &wire::Entry<'_>) -> Resource {
-    let resource_type = ResourceType::named(entry.type_name);
+fn resource(registration: &wire::Entry<'_>) -> Resource {
+    let resource_type = ResourceType::named(registration.type_name);
     Resource {
-        key: text(entry.key),
-        owner: text(entry.owner),
-        value: text(entry.value),
+        key: text(registration.key),
+        owner: text(registration.owner),
+        value: text(registration.value),
         r#type: resource_type.name().to_owned(),
         type_code: resource_type.code().into(),
     }

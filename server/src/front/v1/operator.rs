@@ -2,7 +2,7 @@
 
 use super::claims::{self, cursor, key_of, next_cursor, page_size, place, times};
 use super::connection::Connection;
-use super::entries;
+use super::registrations;
 use super::status;
 use crate::driver::Local;
 use crate::front::operators::{frozen_prefixes, some_namespace};
@@ -309,6 +309,6 @@ impl OperatorService for Operators {
     ) -> Result<Response<v1::ListEntriesResponse>, Status> {
         let request = request.get_ref();
         let ExistingNamespace { name, kind, .. } = named(&self.0, &request.namespace, Rights::LIST)?;
-        entries::list(&self.0, kind, name, request).await
+        registrations::list(&self.0, kind, name, request).await
     }
 }

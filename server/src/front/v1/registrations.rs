@@ -9,18 +9,18 @@ use waymaker_protocol as wire;
 use waymaker_protocol::{ListEntries, NamespaceKind, Request, Response};
 
 /// Converts one registration, as of the server time `stamp_ms`.
-pub(super) fn entry(entry: &wire::Entry<'_>, stamp_ms: u64) -> v1::Entry {
+pub(super) fn registration(registration: &wire::Entry<'_>, stamp_ms: u64) -> v1::Entry {
     let now = unix_ms(stamp_ms);
     v1::Entry {
-        id: entry.id.to_string(),
-        key: text(entry.key),
-        owner: text(entry.owner),
-        value: entry.value.to_vec(),
-        r#type: text(entry.type_name),
-        fence: entry.fence,
-        remaining_ms: entry.remaining_ms,
-        lease_expires_at_ms: now.saturating_add(entry.remaining_ms),
-        updated_at_ms: now.saturating_sub_unsigned(entry.age_ms),
+        id: registration.id.to_string(),
+        key: text(registration.key),
+        owner: text(registration.owner),
+        value: registration.value.to_vec(),
+        r#type: text(registration.type_name),
+        fence: registration.fence,
+        remaining_ms: registration.remaining_ms,
+        lease_expires_at_ms: now.saturating_add(registration.remaining_ms),
+        updated_at_ms: now.saturating_sub_unsigned(registration.age_ms),
     }
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn list(
         Response::EntriesListed(page) => {
             let stamp_ms = now_ms();
             Some(v1::ListEntriesResponse {
-                entries: page.entries.iter().map(|listed| entry(listed, stamp_ms)).collect(),
+                entries: page.entries.iter().map(|listed| registration(listed, stamp_ms)).collect(),
                 next_cursor: next_cursor(page.next),
             })
         }
