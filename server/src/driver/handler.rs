@@ -4,7 +4,7 @@ use super::{Intake, Local};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Serves the connections of all ports except that of the binary protocol.
+/// Serves the connections of every port except the port of the binary protocol.
 pub(crate) trait ConnectionHandler: Send + Sync + 'static {
     /// Makes this handler the handler of the current thread. Called once for each worker, before its first connection.
     fn enter(self: &Arc<Self>);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use waymaker_engine::{Counted, Time};
 use waymaker_protocol::NamespaceKind;
 
-/// A namespace and what the server knows of its use.
+/// A namespace, with the state of its use.
 #[derive(Debug)]
 pub(super) struct Namespace {
     pub(super) namespace: Arc<SharedNamespace>,

@@ -1,5 +1,5 @@
-//! What every part of the server needs to define its options: headings of `--help`, and parsers of values without a
-//! type of their own. Each error of a parser names the accepted form.
+//! Headings of `--help`, and parsers of option values without their own type. Every part of the server defines its
+//! options with them. Each error of a parser names the accepted form.
 
 mod address;
 pub(crate) mod heading;

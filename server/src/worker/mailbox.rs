@@ -1,4 +1,4 @@
-//! The mail of a worker: what it handles, and what it posts at the end of a step.
+//! The mail of a worker: incoming mail, and the mail that it posts at the end of a step.
 
 use super::{State, Worker};
 use crate::clock::Moment;

@@ -15,8 +15,8 @@ use waymaker_protocol::{
 ///
 /// It is public only for `waymaker-bench`, and hidden from the documentation. It replaces `Local`, which holds the
 /// worker of a thread: `Local` reads the clock of the machine, so instruction counts would differ between runs. The
-/// benchmark therefore omits the thread-local borrows of `Local`, its clock reads, and the `ReplyFuture` that polls through
-/// it.
+/// benchmark therefore omits the thread-local borrows of `Local`, its clock reads, and the `ReplyFuture` that polls
+/// through it.
 #[derive(Debug)]
 pub struct BenchInlet {
     worker: Worker,

@@ -1,7 +1,7 @@
 //! Conversion between table rows and registrations.
 //!
-//! A row that was written over this protocol is stored unchanged. For a registration of another protocol, the server builds a
-//! row from its owner and times.
+//! A row that was written over this protocol is stored unchanged. For a registration of another protocol, the server
+//! builds a row from its owner and times.
 
 use super::attribute::{self, Item, string};
 use super::instant;

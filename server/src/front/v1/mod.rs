@@ -1,8 +1,8 @@
 //! Our own gRPC contract `waymaker.v1`, which covers all features of the server.
 //!
-//! There is one file per service. `connection` holds the worker lanes that the services share. `claims` and `registrations`
-//! convert between the wire and the contract; `acquire` and `watch` are the streams. `status` is the table of errors.
-//! `docs/reference/grpc.md` documents the usage.
+//! There is one file per service. `connection` holds the worker lanes that the services share. `claims` and
+//! `registrations` convert between the wire and the contract; `acquire` and `watch` are the streams. `status` is the
+//! table of errors. `docs/reference/grpc.md` documents the usage.
 
 mod acquire;
 mod claims;

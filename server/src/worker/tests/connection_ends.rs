@@ -1,4 +1,4 @@
-//! What the next connection of a lane sees, and what follows the end of one.
+//! Frames after the end of a connection, and on the next connection of its lane.
 
 use super::*;
 use waymaker_engine::Limits;
