@@ -3,9 +3,9 @@
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
 use waymaker_engine::{ReservedEnd, Time};
+use waymaker_server::delivery;
 use waymaker_server::log::port::{LogOrder, LogPort, LogStatus};
 use waymaker_server::node::Node;
-use waymaker_server::waiting;
 
 /// The log side of a [`LogPort`], which makes every record durable as soon as it is handed over.
 ///
@@ -32,8 +32,8 @@ impl InstantLog {
             for run in &batch.runs {
                 self.status.set_durable(run.shard, run.last);
             }
-            let mails = waiting::mails(batch.waiting.into_iter(), ReservedEnd::Begins(now));
-            waiting::post(node, mails, |_| {});
+            let mails = delivery::mails(batch.waiting.into_iter(), ReservedEnd::Begins(now));
+            delivery::post(node, mails, |_| {});
         }
     }
 }

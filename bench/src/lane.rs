@@ -144,7 +144,13 @@ impl Bench {
     ) {
         let acquire = AcquireSet {
             items,
-            terms: AcquireTerms { lease_ms, wait_ms, session_lease: false, notify_queued: false, options: Some(&options) },
+            terms: AcquireTerms {
+                lease_ms,
+                wait_ms,
+                session_lease: false,
+                notify_queued: false,
+                options: Some(&options),
+            },
         };
         let caller = self.next_caller();
         self.shard.acquire_set(&caller, &acquire, &mut self.sink);

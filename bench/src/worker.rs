@@ -18,8 +18,9 @@ use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::message::acquire::flag;
 use waymaker_protocol::{Granted, Hello, SessionRequest, VERSION, next_frame};
 use waymaker_server::log::port::LogPort;
+use waymaker_server::mail::ConnectionKey;
 use waymaker_server::node::{Node, shard_count};
-use waymaker_server::worker::{ConnectionKey, Worker};
+use waymaker_server::worker::Worker;
 
 /// Number of keys, all of them known to the engine.
 pub const KEY_COUNT: u32 = 1_000;

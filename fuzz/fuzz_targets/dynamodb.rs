@@ -11,8 +11,8 @@ use libfuzzer_sys::fuzz_target;
 use waymaker_access::{AccessKeys, SignedRequest};
 use waymaker_fuzz::bytes::Bytes;
 use waymaker_fuzz::memory;
-use waymaker_server::driver::Port;
 use waymaker_server::fuzzing::{read_dynamodb, serve};
+use waymaker_server::port::Port;
 
 const OPERATIONS: [&str; 8] =
     ["PutItem", "DeleteItem", "GetItem", "CreateTable", "DescribeTable", "DeleteTable", "ListTables", "Scan"];

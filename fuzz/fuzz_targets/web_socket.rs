@@ -11,8 +11,8 @@
 use libfuzzer_sys::fuzz_target;
 use waymaker_fuzz::bytes::Bytes;
 use waymaker_fuzz::{memory, web_socket};
-use waymaker_server::driver::Port;
 use waymaker_server::fuzzing::{decode_message, note_frames, serve};
+use waymaker_server::port::Port;
 
 const HANDSHAKE: &[u8] =
     b"GET /v1?namespace=a&abandon-timeout-ms=100 HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\n\

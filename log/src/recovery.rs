@@ -188,11 +188,11 @@ impl<F: Fold> Recovery<F> {
         }
         let name = FileName::Segment(header.number);
         let tail = match self.behind(header, file, block, newest)? {
-            Behind::Durable(evidence) => return damaged(evidence),
-            Behind::Frames(0) if is_blank(read(file, name, offset_of(block), BLOCK_LEN)?) => Tail::Clean,
-            Behind::Frames(0) => Tail::Torn { offset: offset_of(block) },
-            Behind::Frames(_) if clean_lsn != 0 => return damaged(Evidence::CleanStop(clean_lsn)),
-            Behind::Frames(frames) => Tail::OutOfOrder { offset: offset_of(block), frames },
+            Remainder::Durable(evidence) => return damaged(evidence),
+            Remainder::Frames(0) if is_blank(read(file, name, offset_of(block), BLOCK_LEN)?) => Tail::Clean,
+            Remainder::Frames(0) => Tail::Torn { offset: offset_of(block) },
+            Remainder::Frames(_) if clean_lsn != 0 => return damaged(Evidence::CleanStop(clean_lsn)),
+            Remainder::Frames(frames) => Tail::OutOfOrder { offset: offset_of(block), frames },
         };
         Ok(End { tail, block })
     }
@@ -297,26 +297,26 @@ impl<F: Fold> Recovery<F> {
         file: &mut dyn FileReader,
         from: u32,
         newest: u64,
-    ) -> Result<Behind, Damage> {
+    ) -> Result<Remainder, Damage> {
         let (origin, bad_lsn) = (header.origin(), self.position.lsn + 1);
         let blocks = (file.file_len() / BLOCK_LEN as u64) as u32;
         let mut block = from;
         let mut frames = 0;
         while block < blocks {
-            let moved = Behind::Durable(Evidence::Moved { offset: offset_of(block) });
+            let moved = Remainder::Durable(Evidence::Moved { offset: offset_of(block) });
             let bytes = read(file, FileName::Segment(header.number), offset_of(block), FRAME_LIMIT)?;
             match FrameHeader::decode_at(&origin, bytes, block) {
                 Ok(frame) if frame.generation < newest => block += 1,
                 Ok(frame) if frame.generation > newest => {
                     // A server start that the superblock does not know found the frame.
                     let offset = offset_of(block);
-                    return Ok(Behind::Durable(Evidence::LaterFrame { lsn: frame.fields.lsn, offset }));
+                    return Ok(Remainder::Durable(Evidence::LaterFrame { lsn: frame.fields.lsn, offset }));
                 }
                 Ok(frame) => {
                     let fields = frame.fields;
                     if fields.durable.lsn >= bad_lsn {
                         let offset = offset_of(block);
-                        return Ok(Behind::Durable(Evidence::LaterFrame { lsn: fields.lsn, offset }));
+                        return Ok(Remainder::Durable(Evidence::LaterFrame { lsn: fields.lsn, offset }));
                     }
                     let is_bad_one = block == from;
                     if is_bad_one != (fields.lsn == bad_lsn) || fields.lsn < bad_lsn {
@@ -334,7 +334,7 @@ impl<F: Fold> Recovery<F> {
                 Err(_) => block += 1,
             }
         }
-        Ok(Behind::Frames(frames))
+        Ok(Remainder::Frames(frames))
     }
 
     fn damaged(&self, number: u64, block: u32, reason: BadFrame, evidence: Evidence) -> Damage {
@@ -343,7 +343,7 @@ impl<F: Fold> Recovery<F> {
     }
 }
 
-enum Behind {
+enum Remainder {
     /// Proof that the bad frame was durable.
     Durable(Evidence),
     /// Number of later frames, without proof that the bad frame was durable.

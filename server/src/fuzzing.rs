@@ -6,13 +6,13 @@ pub use crate::front::dynamodb_fuzzing::read as read_dynamodb;
 pub use crate::front::locktopus_fuzzing::{decode_message, note_frames};
 
 use crate::driver;
-use crate::driver::Port;
 use crate::front::FrontConfig;
 use crate::options::{Configuration, Options, OptionsError};
+use crate::port::Port;
 use std::sync::{Arc, LazyLock};
 
 static FRONTS: LazyLock<FrontConfig> =
-    LazyLock::new(|| FrontConfig::new(&Options::default()).expect("the contracts are valid"));
+    LazyLock::new(|| FrontConfig::new(&Options::default().fronts()).expect("the contracts are valid"));
 
 /// Serves one connection of a front end on a new worker, in virtual time and without a network. Sends these pieces in
 /// order, then closes the client's side. Returns the output of the server.

@@ -102,10 +102,10 @@ pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
 pub const SESSION_VACANT_MS: u64 = 60_000;
 /// Number of lanes of ended sessions that a worker closes in shards before it does other work. A lane counts once for
 /// each shard that knows it.
-pub const LANE_ENDS_PER_TURN: usize = 256;
+pub const LANE_ENDS_PER_TICK: usize = 256;
 /// Number of lanes of vacant sessions that a worker checks before it does other work. Each shard checks all lanes of a
 /// session.
-pub const VACANT_LANES_PER_TURN: usize = 256;
+pub const VACANT_LANES_PER_TICK: usize = 256;
 /// Maximum of namespaces that one gRPC connection uses through `waymaker.v1`. Each takes two lanes.
 pub const GRPC_NAMESPACES_MAX: usize = 64;
 /// Maximum of connections whose identity a worker verifies again in one step.

@@ -5,21 +5,24 @@ use crate::audit::{Act, Audit, AuditEvent, AuditThread, Caller, Detail};
 use crate::clock::{BootClock, Clock};
 use crate::creatable;
 use crate::data_dir::DataDir;
-use crate::driver::{Acceptor, DriverConfig, Listening, Port, Workers};
+use crate::delivery::Host;
+use crate::driver::{Acceptor, DriverConfig, Listener, Workers};
 use crate::front::FrontConfig;
 use crate::limits::RECOVERY_LOOK_MS;
-use crate::log::start::ReadLog;
 use crate::mail::Mail;
 use crate::memory::{self, MemoryUse};
 use crate::metrics::watch_processors;
+use crate::namespaces::LeaseAboveMaximum;
 use crate::node::{Node, NodeConfig, shard_count};
-use crate::options::{LeaseAboveMaximum, Options};
-use crate::quorum::Endpoint;
+use crate::options::Options;
+use crate::peer::Endpoint;
+use crate::port::Port;
 use crate::quorum::cluster::Cluster;
 use crate::quorum::port::QuorumPort;
 use crate::quorum::thread::QuorumThread;
 use crate::readiness::Readiness;
-use crate::reload::Reloader;
+use crate::recovery::{ReadLog, open_declared};
+use crate::reloader::Reloader;
 use crate::supervisor::{self, Supervisor};
 use crate::tls::{Tls, TlsOptions};
 use crate::traces::TraceThread;
@@ -140,18 +143,18 @@ async fn serve(
         tracing::info!("stopped before the start was complete");
         return Ok(());
     }
-    let fronts = Arc::new(FrontConfig::new(options)?);
+    let fronts = Arc::new(FrontConfig::new(&options.fronts())?);
     let mut listening = tcp_ports(options)
         .map(|(option, address, port)| {
             let tls = tls.as_ref().map(|tls| tls.acceptor(port.tls_protocols()));
             let listening =
-                Listening::tcp(address, port, tls).with_context(|| cannot_listen(option, address))?;
+                Listener::tcp(address, port, tls).with_context(|| cannot_listen(option, address))?;
             let needs_identity = !options.insecure && !is_loopback(option, address)?;
             Ok((listening, needs_identity))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(path) = &options.unix {
-        let listener = Listening::unix(path).with_context(|| cannot_listen_on(path))?;
+        let listener = Listener::unix(path).with_context(|| cannot_listen_on(path))?;
         listening.push((listener, false));
     }
     let addresses =
@@ -176,7 +179,7 @@ async fn serve(
     node.set_limits(options.limits);
     node.declared.clone_from(&options.namespaces);
     if log.is_none() {
-        node.open_declared()?;
+        open_declared(&node)?;
     }
     let log = log.map(|log| log.restore(&mut node, |clock| clock.now())).transpose()?;
     node.access = access;
@@ -187,19 +190,21 @@ async fn serve(
     let (traces, trace_thread) = traces.transpose()?.unzip();
     node.traces = traces.unwrap_or_default();
     let node = Arc::new(node);
-    watch_processors(Arc::clone(&node)).context("could not start the thread that measures workers")?;
+    watch_processors(node.metrics.workers.to_vec())
+        .context("could not start the thread that measures workers")?;
     let config = DriverConfig {
         pin: options.pin,
         busy_poll: options.busy_poll,
         address_limits: options.address_limits(),
     };
     let workers = Workers::start(&node, config, &fronts).context("could not start the workers")?;
-    let log = log.map(|log| log.start(&node, &workers)).transpose().context("could not start the log")?;
-    let quorum = quorum.map(|(cluster, port)| {
+    let host = || {
         let handles = Arc::clone(&workers.handles);
-        let wake = move |worker: u16| handles[usize::from(worker)].wake();
-        QuorumThread::start(cluster, options.quorum.prefix.clone(), Arc::clone(&node), port, wake)
-    });
+        Host::new(Arc::clone(&node), move |worker: u16| handles[usize::from(worker)].wake())
+    };
+    let log = log.map(|log| log.start(host())).transpose().context("could not start the log")?;
+    let quorum = quorum
+        .map(|(cluster, port)| QuorumThread::start(cluster, options.quorum.prefix.clone(), host(), port));
     let quorum = quorum.transpose().context("could not start the etcd thread")?;
     if let Some(data_dir) = data_dir {
         data_dir.note_addresses(&addresses);
@@ -279,7 +284,7 @@ fn tcp_ports(options: &Options) -> impl Iterator<Item = (&'static str, &str, Por
 /// Returns an error if a TCP address cannot be bound.
 fn check_addresses(options: &Options) -> anyhow::Result<()> {
     for (option, address, _) in tcp_ports(options) {
-        Listening::check_tcp(address).with_context(|| cannot_listen(option, address))?;
+        Listener::check_tcp(address).with_context(|| cannot_listen(option, address))?;
     }
     Ok(())
 }

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use waymaker_engine::CounterName;
     use waymaker_server::quorum::codec::{etcd_key, replies_of, txn_of};
-    use waymaker_server::quorum::counters::{Attempt, Found, Reply, Step};
+    use waymaker_server::quorum::counters::{Attempt, Reply, Step, StoredCounter};
 
     fn step(key: &[u8], number: u64, since: i64) -> Step {
         let name = CounterName { namespace: 0, key: key.into() };
@@ -93,7 +93,7 @@ mod tests {
             replies(&mut etcd, std::slice::from_ref(&one)),
             Some(vec![Reply::Written { revision: 1 }])
         );
-        let found = Found { revision: 1, fence: 10, attempt: one.attempt };
+        let found = StoredCounter { revision: 1, fence: 10, attempt: one.attempt };
         let both = vec![Reply::Found(Some(found)), Reply::Written { revision: 2 }];
         assert_eq!(replies(&mut etcd, &[one.clone(), other]), Some(both));
         let next = Step { since: 1, ..one.clone() };

@@ -13,7 +13,8 @@ use crate::cost::Cost;
 use std::time::{Duration, Instant};
 use waymaker_protocol::{Hello, NamespaceKind};
 use waymaker_server::limits::{READ_LEN_MAX, TURN_US};
-use waymaker_server::worker::{Budget, ConnectionKey, Next};
+use waymaker_server::mail::ConnectionKey;
+use waymaker_server::worker::{Budget, Next};
 
 /// Maximum number of reads in one poll, as in the driver.
 const READS_PER_TURN: u32 = 64;

@@ -12,7 +12,8 @@ use waymaker_protocol::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, Hello, Items, LockId, NamespaceKind, PathItem,
     PathKey, PoolOrder, Register, Release, Request, Response, SetCapacity, VERSION, next_frame,
 };
-use waymaker_server::worker::{ConnectionKey, Next, Worker};
+use waymaker_server::mail::ConnectionKey;
+use waymaker_server::worker::{Next, Worker};
 
 /// The longest lease, so that no hold of the stock expires.
 const LEASE_MS: u32 = 86_400_000;
@@ -206,7 +207,7 @@ impl Server {
             self.worker.handle_drained(now, now);
         }
         if self.worker.next_deadline() <= now {
-            self.worker.turn(now);
+            self.worker.tick(now);
         }
     }
 

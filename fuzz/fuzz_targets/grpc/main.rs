@@ -12,8 +12,8 @@ mod methods;
 use libfuzzer_sys::fuzz_target;
 use waymaker_fuzz::bytes::Bytes;
 use waymaker_fuzz::{http2, memory};
-use waymaker_server::driver::Port;
 use waymaker_server::fuzzing::serve;
+use waymaker_server::port::Port;
 
 /// Most pieces of a connection; each costs several turns of the runtime.
 const PIECE_COUNT_MAX: usize = 32;

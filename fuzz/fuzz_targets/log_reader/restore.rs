@@ -6,6 +6,7 @@ use waymaker_log::{Image, Started};
 use waymaker_server::clock::Clock;
 use waymaker_server::limits::SESSION_VACANT_MS;
 use waymaker_server::node::{Node, NodeConfig};
+use waymaker_server::recovery;
 use waymaker_server::worker::Worker;
 
 const START: Time = Time::from_millis(1_000_000);
@@ -53,7 +54,7 @@ pub(crate) fn check(mut image: Image) {
             log: None,
             quorum: None,
         });
-        if node.restore(&image, START).is_err() {
+        if recovery::restore(&mut node, &image, START).is_err() {
             continue;
         }
         verify(&node);
@@ -63,7 +64,7 @@ pub(crate) fn check(mut image: Image) {
         // All leases end.
         let later = START.after_ms(u64::from(u32::MAX));
         for worker in &mut workers {
-            worker.turn(later);
+            worker.tick(later);
             worker.handle_drained(later, later);
             worker.handle_mail(later);
         }

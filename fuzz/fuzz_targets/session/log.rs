@@ -5,9 +5,9 @@ use std::sync::Arc;
 use waymaker_engine::{ReservedEnd, Time};
 use waymaker_log::record::each;
 use waymaker_log::{Image, Record, Started};
+use waymaker_server::delivery;
 use waymaker_server::log::port::{LogOrder, LogPort, LogStatus};
 use waymaker_server::node::Node;
-use waymaker_server::waiting;
 
 /// The log side of a [`LogPort`].
 #[derive(Debug)]
@@ -47,8 +47,8 @@ impl ManualLog {
                 }
                 ReservedEnd::Begins(node.clock.now())
             };
-            let mails = waiting::mails(batch.waiting.into_iter(), end);
-            waiting::post(node, mails, |_| {});
+            let mails = delivery::mails(batch.waiting.into_iter(), end);
+            delivery::post(node, mails, |_| {});
         }
     }
 

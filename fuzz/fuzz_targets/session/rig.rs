@@ -8,9 +8,10 @@ use waymaker_log::Started;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Event, LockId, Response, SessionId, next_frame};
 use waymaker_server::limits::{HOUSEKEEPING_MS, SESSION_VACANT_MS};
-use waymaker_server::mail::Mail;
+use waymaker_server::mail::{ConnectionKey, Mail};
 use waymaker_server::node::{Node, NodeConfig, shard_count};
-use waymaker_server::worker::{ConnectionKey, Next, Worker};
+use waymaker_server::recovery;
+use waymaker_server::worker::{Next, Worker};
 
 /// Most connections at a time.
 const CONNECTION_COUNT_MAX: usize = 16;
@@ -171,7 +172,7 @@ impl Rig {
         for worker in &mut self.workers {
             worker.housekeep(now);
             if worker.next_deadline() <= now {
-                worker.turn(now);
+                worker.tick(now);
             }
             // Every step reads all sockets empty.
             worker.handle_drained(now, now);
@@ -333,7 +334,8 @@ impl Rig {
         image.rebase(&Started { boot_id: [1; 16], now_ms: clock.time().as_millis(), unix_ms: 0 });
         assert!(image.contradictions().is_empty(), "the log has conflicting holds");
         let mut restored = Node::new(&node_config(config, node.worker_count(), &clock));
-        restored.restore(&image, clock.time()).expect("a server restores what another one recorded");
+        recovery::restore(&mut restored, &image, clock.time())
+            .expect("a server restores what another one recorded");
         let restored = Arc::new(restored);
         let _workers = workers(&restored, clock.time());
         for hosted in &restored.shards {

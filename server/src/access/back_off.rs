@@ -25,14 +25,14 @@ const FORGOTTEN_PER_FAILURE: usize = 4;
 pub(super) struct BackOff {
     /// Number of failures within [`LOGIN_SERIES_MS`] that start a pause.
     failure_count_max: u32,
-    tracked: HashMap<Network, Tracked>,
+    tracked: HashMap<Network, AddressFailures>,
     /// All tracked networks, in the order of their last failure.
     by_failure: BTreeSet<(Time, Network)>,
 }
 
 /// The failures of one address.
 #[derive(Clone, Copy, Debug)]
-struct Tracked {
+struct AddressFailures {
     failed_at: Time,
     /// Time of the first failure of the series.
     series_begun: Time,
@@ -66,7 +66,8 @@ impl BackOff {
         {
             self.tracked.remove(&quietest);
         }
-        let mut tracked = known.filter(|known| !known.is_quiet(now)).unwrap_or_else(|| Tracked::new(now));
+        let mut tracked =
+            known.filter(|known| !known.is_quiet(now)).unwrap_or_else(|| AddressFailures::new(now));
         let pause_ms = tracked.note_failure(self.failure_count_max, now);
         self.by_failure.insert((tracked.failed_at, network));
         self.tracked.insert(network, tracked);
@@ -86,7 +87,7 @@ impl BackOff {
     }
 }
 
-impl Tracked {
+impl AddressFailures {
     fn new(now: Time) -> Self {
         Self {
             failed_at: now,

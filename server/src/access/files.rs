@@ -1,7 +1,7 @@
 //! The files of a policy: the access file and the token files.
 
 use super::{AccessControl, Policy};
-use crate::options::{OrNone, heading, path_or_none};
+use crate::option_values::{OrNone, heading, path_or_none};
 use crate::reload::{Reload, ReloadError};
 use clap::Args;
 use clap::builder::{PathBufValueParser, TypedValueParser as _};

@@ -5,7 +5,7 @@ use super::evidence::Evidence;
 use crate::audit::{Act, Audit, AuditEvent, Caller, Detail};
 use crate::maximum::Maximum;
 use crate::network::Network;
-use crate::options::heading;
+use crate::option_values::heading;
 use clap::Args;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -20,7 +20,7 @@ pub(crate) use files::PolicyFiles;
 pub use files::{AccessOptions, AccessOptionsError};
 pub use logins::LoginLimits;
 pub(crate) use logins::{Pause, audit_failed_login};
-pub use policy::{Policy, Unauthenticated};
+pub use policy::{LoginRefusal, Policy};
 
 use accounts::AccountBook;
 use logins::Logins;
@@ -52,7 +52,7 @@ pub(crate) enum NotIdentified {
     /// The credentials are missing or not valid.
     #[error("{reason}")]
     Unauthenticated {
-        reason: Unauthenticated,
+        reason: LoginRefusal,
         /// Pause of the address that this failure starts.
         pause: Option<Pause>,
     },

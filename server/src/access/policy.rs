@@ -12,7 +12,7 @@ use waymaker_protocol::NamespaceKind;
 
 /// Reasons why a client is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unauthenticated {
+pub enum LoginRefusal {
     /// The client has no credentials.
     #[error("the server needs credentials: send a token, or connect with a client certificate")]
     Missing,
@@ -63,7 +63,7 @@ impl Policy {
         evidence: &Evidence,
         credentials: &[u8],
         now_unix_s: u64,
-    ) -> Result<Option<Arc<Identity>>, Unauthenticated> {
+    ) -> Result<Option<Arc<Identity>>, LoginRefusal> {
         let known = |name: Arc<str>, proof| Arc::new(Identity { name, groups: Vec::new(), proof });
         if !credentials.is_empty() && self.has_credentials() {
             return self.identify_by_credentials(credentials, now_unix_s).map(Some);
@@ -72,7 +72,7 @@ impl Policy {
             let name = self.rules.identity_of_certificate(&evidence.certificate_names);
             return match name {
                 Some(name) => Ok(Some(known(name, Proof::Certificate))),
-                None => Err(Unauthenticated::UnknownCertificate),
+                None => Err(LoginRefusal::UnknownCertificate),
             };
         }
         if let Some(uid) = evidence.uid
@@ -82,7 +82,7 @@ impl Policy {
         }
         match self.rules.anonymous() {
             Some(name) => Ok(Some(known(Arc::clone(name), Proof::Anonymous))),
-            None if evidence.needs_identity || !self.rules.is_empty() => Err(Unauthenticated::Missing),
+            None if evidence.needs_identity || !self.rules.is_empty() => Err(LoginRefusal::Missing),
             None => Ok(None),
         }
     }
@@ -106,17 +106,17 @@ impl Policy {
         &self,
         credentials: &[u8],
         now_unix_s: u64,
-    ) -> Result<Arc<Identity>, Unauthenticated> {
+    ) -> Result<Arc<Identity>, LoginRefusal> {
         match (&self.tokens, &self.jwt) {
             (tokens, Some(jwt)) if tokens.is_none() || !credentials.starts_with(Token::PREFIX) => {
                 let identity = jwt.verify(credentials, now_unix_s).map_err(|refusal| match refusal {
-                    JwtRefusal::Expired => Unauthenticated::Expired,
-                    _ => Unauthenticated::Invalid,
+                    JwtRefusal::Expired => LoginRefusal::Expired,
+                    _ => LoginRefusal::Invalid,
                 })?;
                 Ok(Arc::new(identity))
             }
             (Some(tokens), _) => identify_by_token(tokens, credentials, now_unix_s),
-            (None, _) => Err(Unauthenticated::Invalid),
+            (None, _) => Err(LoginRefusal::Invalid),
         }
     }
 
@@ -213,10 +213,10 @@ fn identify_by_token(
     tokens: &TokenTable,
     credentials: &[u8],
     now_unix_s: u64,
-) -> Result<Arc<Identity>, Unauthenticated> {
+) -> Result<Arc<Identity>, LoginRefusal> {
     let record = tokens.check(credentials, now_unix_s).map_err(|refusal| match refusal {
-        TokenRefusal::Expired { .. } => Unauthenticated::Expired,
-        _ => Unauthenticated::Invalid,
+        TokenRefusal::Expired { .. } => LoginRefusal::Expired,
+        _ => LoginRefusal::Invalid,
     })?;
     Ok(Arc::new(Identity {
         name: Arc::from(record.identity.as_str()),

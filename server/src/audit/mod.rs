@@ -20,7 +20,7 @@ pub use options::AuditTarget;
 pub use thread::{AuditError, AuditThread};
 
 use crate::clock::{BootClock, Clock};
-use queue::{Queue, Taken};
+use queue::{Queue, QueuedWork};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -97,7 +97,7 @@ impl Shared {
     }
 
     /// Waits for work and returns it.
-    fn take(&self) -> Taken {
+    fn take(&self) -> QueuedWork {
         let mut queue = self.queue();
         loop {
             let taken = queue.take(now_ms());

@@ -30,7 +30,7 @@ struct Allowance {
 
 /// Work for the thread.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct QueuedWork {
     pub(super) lines: Vec<String>,
     /// Number of lines that were dropped before `lines`, if it is time to report them; 0 otherwise.
     pub(super) dropped_count: u64,
@@ -38,7 +38,7 @@ pub(super) struct Taken {
     pub(super) is_stopping: bool,
 }
 
-impl Taken {
+impl QueuedWork {
     pub(super) fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
@@ -88,14 +88,14 @@ impl Queue {
     }
 
     /// Takes all work that is due.
-    pub(super) fn take(&mut self, now_ms: u64) -> Taken {
+    pub(super) fn take(&mut self, now_ms: u64) -> QueuedWork {
         self.len = 0;
         let is_due = self.is_stopping || self.report_in_ms(now_ms) == Some(0);
         let dropped_count = if is_due { std::mem::take(&mut self.unreported_count) } else { 0 };
         if dropped_count > 0 {
             self.reported_at_ms = now_ms;
         }
-        Taken {
+        QueuedWork {
             lines: std::mem::take(&mut self.lines),
             dropped_count,
             wants_reopen: std::mem::take(&mut self.wants_reopen),

@@ -2,7 +2,7 @@
 
 use super::event::AuditEvent;
 use super::options::AuditTarget;
-use super::queue::Taken;
+use super::queue::QueuedWork;
 use super::writer::{AuditFile, write_stream};
 use super::{Audit, Encoding, Shared, now_ms};
 use crate::limits::AUDIT_STOP_MS;
@@ -96,7 +96,7 @@ struct Run {
 impl Run {
     fn run(mut self) {
         loop {
-            let Taken { mut lines, dropped_count, wants_reopen, is_stopping } = self.shared.take();
+            let QueuedWork { mut lines, dropped_count, wants_reopen, is_stopping } = self.shared.take();
             let line_count = lines.len() as u64;
             if dropped_count > 0 {
                 lines.push(self.shared.encoding.line(&AuditEvent::dropped(dropped_count), now_ms()));

@@ -5,13 +5,14 @@ use super::refusal::Refusal;
 use super::reserve::Reserve;
 use super::socket::StdSocket;
 use super::tls_stream::TlsState;
-use super::{Intake, Port, Workers};
+use super::{Intake, Workers};
 use crate::access::Evidence;
 use crate::clock::{BootClock, Clock};
+use crate::limit_options::LimitOptions;
 use crate::limits::{REFUSALS_PER_REST, REFUSALS_REST_MS, SEND_BUFFER_LEN, SPARE_DESCRIPTORS};
 use crate::mail::Mail;
 use crate::node::Node;
-use crate::options::LimitOptions;
+use crate::port::Port;
 use crate::tls::TlsAcceptor;
 use std::future::poll_fn;
 use std::io;
@@ -33,7 +34,7 @@ const BACKLOG: i32 = 4096;
 /// Listening socket of a server.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "each variant is named after its content")]
-pub enum Listening {
+pub enum Listener {
     /// Encrypted if it has a TLS acceptor.
     Tcp(TcpListener, Port, Option<TlsAcceptor>),
     Unix(UnixListener, SocketFile),
@@ -65,14 +66,14 @@ fn bound(address: &str) -> io::Result<socket2::Socket> {
 }
 
 /// Accepted connection.
-struct Accepted {
+struct AcceptedConnection {
     socket: StdSocket,
     /// Address of the client, for people.
     peer: String,
     evidence: Evidence,
 }
 
-impl Listening {
+impl Listener {
     /// Listens on a TCP address for the protocol of this port. Port number 0 picks a free one. With `tls`, all
     /// connections must be encrypted.
     ///
@@ -87,7 +88,7 @@ impl Listening {
     /// Checks that a server could listen on a TCP address, without listening.
     ///
     /// # Errors
-    /// Fails in the same cases as [`Listening::tcp`].
+    /// Fails in the same cases as [`Listener::tcp`].
     pub fn check_tcp(address: &str) -> io::Result<()> {
         bound(address).map(drop)
     }
@@ -142,13 +143,13 @@ impl Listening {
         }
     }
 
-    async fn accept(&self) -> io::Result<Accepted> {
+    async fn accept(&self) -> io::Result<AcceptedConnection> {
         match self {
             Self::Tcp(listener, ..) => {
                 let (stream, peer) = listener.accept().await?;
                 let socket = StdSocket::Tcp(stream.into_std()?);
                 let evidence = Evidence { address: Some(peer.ip()), ..Evidence::default() };
-                Ok(Accepted { socket, peer: peer.to_string(), evidence })
+                Ok(AcceptedConnection { socket, peer: peer.to_string(), evidence })
             }
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept().await?;
@@ -162,7 +163,7 @@ impl Listening {
                 };
                 let uid = credentials.map(|credentials| credentials.uid());
                 let evidence = Evidence { uid, ..Evidence::default() };
-                Ok(Accepted { socket: StdSocket::Unix(stream.into_std()?), peer, evidence })
+                Ok(AcceptedConnection { socket: StdSocket::Unix(stream.into_std()?), peer, evidence })
             }
         }
     }
@@ -189,14 +190,14 @@ fn tune(socket: &StdSocket) -> io::Result<()> {
 }
 
 /// The system has no descriptor or no memory for another connection.
-struct Exhausted;
+struct OutOfResources;
 
 /// Accepts connections of one listener and hands each to the worker with the fewest connections.
 #[derive(Debug)]
 pub struct Acceptor {
     /// Index of this acceptor in its node.
     index: usize,
-    listening: Listening,
+    listener: Listener,
     /// Whether its clients must identify themselves.
     needs_identity: bool,
     connection_count_max: usize,
@@ -207,10 +208,10 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// Creates the acceptor with this index. It keeps some of the process's file descriptors free.
-    pub fn new(index: usize, listening: Listening, needs_identity: bool, limits: &LimitOptions) -> Self {
+    pub fn new(index: usize, listener: Listener, needs_identity: bool, limits: &LimitOptions) -> Self {
         Self {
             index,
-            listening,
+            listener,
             needs_identity,
             connection_count_max: connection_count_max(limits.connections),
             last_log: None,
@@ -222,7 +223,7 @@ impl Acceptor {
     pub async fn run(mut self, node: &Node, workers: &Workers) {
         loop {
             let accepted = tokio::select! {
-                accepted = self.listening.accept() => accepted,
+                accepted = self.listener.accept() => accepted,
                 () = workers.acceptors[self.index].asked.notified() => {
                     self.catch_up(node, workers).await;
                     continue;
@@ -258,8 +259,8 @@ impl Acceptor {
     }
 
     /// Returns the next connection if it is available at once.
-    async fn try_accept(&self) -> Option<io::Result<Accepted>> {
-        let mut accept = pin!(tokio::task::unconstrained(self.listening.accept()));
+    async fn try_accept(&self) -> Option<io::Result<AcceptedConnection>> {
+        let mut accept = pin!(tokio::task::unconstrained(self.listener.accept()));
         poll_fn(|context| {
             Poll::Ready(match accept.as_mut().poll(context) {
                 Poll::Ready(accepted) => Some(accepted),
@@ -272,17 +273,17 @@ impl Acceptor {
     /// Hands an accepted connection to the worker with the fewest connections. Fails if the system is exhausted.
     fn hand_over(
         &mut self,
-        accepted: io::Result<Accepted>,
+        accepted: io::Result<AcceptedConnection>,
         node: &Node,
         workers: &Workers,
-    ) -> Result<(), Exhausted> {
+    ) -> Result<(), OutOfResources> {
         match accepted {
-            Ok(Accepted { socket, peer, mut evidence }) => {
+            Ok(AcceptedConnection { socket, peer, mut evidence }) => {
                 evidence.needs_identity = self.needs_identity;
                 let address = evidence.address;
                 let is_exceeded = node.memory.is_exceeded();
                 let is_full = is_exceeded || workers.connection_count() >= self.connection_count_max;
-                let reserve = match (&socket, self.listening.port()) {
+                let reserve = match (&socket, self.listener.port()) {
                     (StdSocket::Unix(_), _) => Some(&workers.reserves.unix),
                     (_, Port::Http) => Some(&workers.reserves.http),
                     _ => None,
@@ -295,28 +296,28 @@ impl Acceptor {
                     } else {
                         Refusal::Connections(self.connection_count_max)
                     };
-                    self.refuse(&socket, &peer, refusal, workers);
+                    self.refuse(&socket, &peer, refusal, node);
                     return Ok(());
                 }
                 let mut admission = match self.admit(address, workers) {
                     Ok(admission) => admission,
                     Err(excess) => {
                         // Refuse without a pause, which would delay other addresses.
-                        self.refuse(&socket, &peer, Refusal::Address(excess), workers);
+                        self.refuse(&socket, &peer, Refusal::Address(excess), node);
                         return Ok(());
                     }
                 };
-                admission.count(node.metrics.count_connection(self.listening.port()));
+                admission.count(node.metrics.count_connection(self.listener.port()));
                 // Set the options only after the admission, so that a refusal stays cheap.
                 if let Err(error) = tune(&socket) {
                     tracing::debug!(%error, peer, "the peer closed a connection before it was served");
                     return Ok(());
                 }
-                let socket = match self.listening.encrypt(socket) {
+                let socket = match self.listener.encrypt(socket) {
                     Ok(socket) => socket,
                     Err(error) => {
                         self.log(|| tracing::warn!(%error, "could not begin to encrypt a connection"));
-                        return Err(Exhausted);
+                        return Err(OutOfResources);
                     }
                 };
                 let least = workers
@@ -324,7 +325,7 @@ impl Acceptor {
                     .iter()
                     .min_by_key(|handle| handle.connection_count.load(Ordering::Relaxed));
                 if let Some(worker) = least {
-                    let (port, moved) = (self.listening.port(), None);
+                    let (port, moved) = (self.listener.port(), None);
                     worker.send(Intake { port, socket, peer, evidence, moved, reserved, admission });
                 }
                 Ok(())
@@ -332,7 +333,7 @@ impl Acceptor {
             Err(error) => {
                 self.log(|| tracing::warn!(%error, "could not accept a connection"));
                 // A connection that was aborted affects only itself; other errors mean an exhausted system.
-                if error.kind() == io::ErrorKind::ConnectionAborted { Ok(()) } else { Err(Exhausted) }
+                if error.kind() == io::ErrorKind::ConnectionAborted { Ok(()) } else { Err(OutOfResources) }
             }
         }
     }
@@ -344,17 +345,17 @@ impl Acceptor {
         if !addresses.has_limits(address) {
             return Ok(Admission::default());
         }
-        addresses.admit(address, self.listening.is_encrypted(), BootClock.moment().passed)
+        addresses.admit(address, self.listener.is_encrypted(), BootClock.moment().passed)
     }
 
     /// Counts and logs a refusal, and reports it to the client if the client can read it.
-    fn refuse(&mut self, socket: &StdSocket, peer: &str, refusal: Refusal, workers: &Workers) {
-        workers.note_refused(refusal);
+    fn refuse(&mut self, socket: &StdSocket, peer: &str, refusal: Refusal, node: &Node) {
+        node.metrics.note_refused(refusal.label_index());
         self.log(|| {
             tracing::warn!(reason = ?refusal, peer, "refused a connection because a limit is reached");
         });
         // An encrypted client cannot read anything before the TLS handshake.
-        if self.listening.port() == Port::Binary && !self.listening.is_encrypted() {
+        if self.listener.port() == Port::Binary && !self.listener.is_encrypted() {
             refusal.tell(socket);
         }
     }

@@ -12,7 +12,7 @@ use crate::limits::TRACKED_ADDRESS_COUNT_MAX;
 use crate::maximum::Maximum;
 use crate::metrics;
 use crate::network::Network;
-use crate::options::heading;
+use crate::option_values::heading;
 use clap::Args;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -75,14 +75,14 @@ pub(super) enum Excess {
 #[derive(Debug)]
 pub(super) struct Addresses {
     limits: AddressLimits,
-    tracked: HashMap<Network, Tracked>,
+    tracked: HashMap<Network, AddressState>,
     /// All tracked networks. A new network causes a check of the first few, which are forgotten or moved to the end.
     order: VecDeque<Network>,
 }
 
 /// State of one address.
 #[derive(Debug)]
-struct Tracked {
+struct AddressState {
     counts: Arc<Counts>,
     /// Parts of tokens that were taken from the bucket and not refilled by the time `spent_at`.
     spent: u64,
@@ -144,7 +144,7 @@ impl Addresses {
             self.order.push_back(network);
         }
         let limits = self.limits;
-        let tracked = self.tracked.entry(network).or_insert_with(|| Tracked::new(now));
+        let tracked = self.tracked.entry(network).or_insert_with(|| AddressState::new(now));
         tracked.admit(limits, is_encrypted, now)
     }
 
@@ -162,7 +162,7 @@ impl Addresses {
     }
 }
 
-impl Tracked {
+impl AddressState {
     fn new(now: Time) -> Self {
         Self { counts: Arc::default(), spent: 0, spent_at: now }
     }

@@ -1,9 +1,9 @@
 //! Failed TLS handshakes.
 
-use super::Port;
 use crate::access::{Evidence, audit_failed_login};
 use crate::audit::Caller;
 use crate::node::Node;
+use crate::port::Port;
 use std::io;
 
 /// Logs a failed handshake. If the server rejected the certificate of the client, the handshake counts as a failed

@@ -1,12 +1,15 @@
 //! Worker's thread that serves a single connection, for fuzzing.
 
-use super::{AcceptorHandles, Admission, Intake, Local, Port, StdSocket, WorkerHandle, WorkerHandles, tasks};
+use super::{
+    AcceptorHandles, Admission, ConnectionHandler, Intake, Local, StdSocket, WorkerHandle, WorkerHandles,
+    tasks,
+};
 use crate::access::Evidence;
 use crate::clock::{BootClock, Clock};
-use crate::front::FrontConfig;
 use crate::limits::SESSION_VACANT_MS;
 use crate::mail::Mail;
 use crate::node::{Node, NodeConfig};
+use crate::port::Port;
 use crate::worker::Worker;
 use std::io;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -29,23 +32,28 @@ const STEPS_PER_PIECE: u32 = 2;
 const END: Duration = Duration::from_secs(600);
 
 /// Serves a connection that sends these pieces and then closes its side. Returns the output of the server.
-pub(crate) fn serve(fronts: &Arc<FrontConfig>, port: Port, pieces: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn serve(handler: &Arc<impl ConnectionHandler>, port: Port, pieces: &[&[u8]]) -> Vec<u8> {
     // A worker is bound to its thread, so a new thread gives each connection a fresh worker.
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             runtime.enable_io().enable_time().start_paused(true);
             let runtime = runtime.build_local(tokio::runtime::LocalOptions::default()).expect("a runtime");
-            runtime.block_on(serve_on_thread(Arc::clone(fronts), port, pieces)).expect("two sockets")
+            runtime.block_on(serve_on_thread(Arc::clone(handler), port, pieces)).expect("two sockets")
         });
         worker.join().expect("the worker does not panic")
     })
 }
 
-async fn serve_on_thread(fronts: Arc<FrontConfig>, port: Port, pieces: &[&[u8]]) -> io::Result<Vec<u8>> {
-    let local = new_local(fronts);
+async fn serve_on_thread(
+    handler: Arc<impl ConnectionHandler>,
+    port: Port,
+    pieces: &[&[u8]],
+) -> io::Result<Vec<u8>> {
+    let local = new_local();
     Local::enter(&local);
-    let tasks = spawn_local(tasks::run(Rc::clone(&local), Duration::ZERO));
+    handler.enter();
+    let tasks = spawn_local(tasks::run(Rc::clone(&local), handler, Duration::ZERO));
     let (socket, client) = StdUnixStream::pair()?;
     socket.set_nonblocking(true)?;
     client.set_nonblocking(true)?;
@@ -88,7 +96,7 @@ async fn serve_on_thread(fronts: Arc<FrontConfig>, port: Port, pieces: &[&[u8]])
 }
 
 /// Creates the state of the tasks of a node with one worker.
-fn new_local(fronts: Arc<FrontConfig>) -> Rc<Local> {
+fn new_local() -> Rc<Local> {
     let now = BootClock.moment();
     let node = Arc::new(Node::new(&NodeConfig {
         worker_count: 1,
@@ -107,5 +115,5 @@ fn new_local(fronts: Arc<FrontConfig>) -> Rc<Local> {
     let handles: WorkerHandles = [handle].into();
     let acceptors: AcceptorHandles = [].into();
     let worker = Worker::new(Arc::clone(&node), 0, now);
-    Rc::new(Local::new(node, worker, 0, handles, acceptors, receiver, fronts))
+    Rc::new(Local::new(node, worker, 0, handles, acceptors, receiver))
 }

@@ -3,14 +3,14 @@
 use super::late::Late;
 use super::{AcceptorHandles, Intake, Socket, WorkerHandles};
 use crate::clock::{BootClock, Clock, Moment};
-use crate::edge::connection::{Moved, Write, flush};
+use crate::edge::connection::{Write, flush};
 use crate::edge::front_turn::{FrontTurn, Others};
-use crate::edge::inlet::{Begun, InletState};
+use crate::edge::inlet::{InletState, SentRequest};
 use crate::edge::read_barrier::ReadBarrier;
-use crate::front::FrontConfig;
 use crate::limits::{EVENTS_PER_POLL, READ_LEN_MAX};
+use crate::mail::ConnectionKey;
 use crate::node::Node;
-use crate::worker::{Client, ConnectionKey, Worker};
+use crate::worker::{Client, MovedConnection, Worker};
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,8 +39,6 @@ pub(crate) struct Local {
     connections: RefCell<Vec<Option<Registered>>>,
     /// Buffer for encoding requests on their way from an inlet to the worker.
     frame: RefCell<Vec<u8>>,
-    /// Configuration and shared state of the front ends.
-    pub(crate) fronts: Arc<FrontConfig>,
     /// Number of front-end connections. They have no lane until their first worker request.
     front_count: Cell<usize>,
     /// Whether the server has asked every connection to end.
@@ -90,7 +88,6 @@ impl Local {
         handles: WorkerHandles,
         acceptors: AcceptorHandles,
         intake: mpsc::UnboundedReceiver<Intake>,
-        fronts: Arc<FrontConfig>,
     ) -> Self {
         Self {
             node,
@@ -102,7 +99,6 @@ impl Local {
             clock: BootClock,
             connections: RefCell::default(),
             frame: RefCell::default(),
-            fronts,
             front_count: Cell::new(0),
             finishing: watch::Sender::new(false),
             flusher: RefCell::default(),
@@ -294,8 +290,8 @@ impl Local {
         key: ConnectionKey,
         begin: impl FnOnce(&mut InletState) -> u32,
         encode: impl FnOnce(u32, &mut Vec<u8>),
-    ) -> Option<Begun> {
-        let begun = self.with_inlet(key, |inlet, worker| {
+    ) -> Option<SentRequest> {
+        let sent = self.with_inlet(key, |inlet, worker| {
             if inlet.is_closed() {
                 return None;
             }
@@ -306,11 +302,11 @@ impl Local {
             Some(inlet.send(worker, number, &frame, self.now()))
         })??;
         self.follow_up_alone();
-        Some(begun)
+        Some(sent)
     }
 
     /// Records that a moving connection ended on its way, so that no sweep waits for it.
-    pub(super) fn settle(&self, moved: &Moved) {
+    pub(super) fn settle(&self, moved: &MovedConnection) {
         let mut worker = self.worker.borrow_mut();
         worker.handle_settled(moved.ticket);
         self.follow_up(&mut worker);
@@ -404,7 +400,6 @@ mod tests {
     use super::*;
     use crate::driver::inlet::Inlet;
     use crate::driver::test_local::{hello_and_keep_alives, test_local_of};
-    use crate::front::FrontCaller;
     use crate::mail::Mail;
     use std::pin::pin;
     use waymaker_protocol::limits::WAIT_FOREVER_MS;
@@ -421,7 +416,7 @@ mod tests {
         let shard = local.node.shard_of_key(b"key");
         let turn = local.node.shards[usize::from(shard)].enter().expect("the turn is free");
         let inlet =
-            Inlet::open(NamespaceKind::Flat, b"default", b"leaver", &FrontCaller::default()).expect("a lane");
+            Inlet::open(NamespaceKind::Flat, b"default", b"leaver", Client::default()).expect("a lane");
         drop(inlet.ask_for_holds(b"key", |number, frame| acquire(0).encode(number, frame)));
         local.node.mailboxes[0].post(Mail::Turn { shard, pass: turn.pass_on() });
         local.follow_up_alone();

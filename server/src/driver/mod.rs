@@ -7,11 +7,11 @@ pub(crate) mod failed_handshake;
 pub(crate) mod front_turn;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod handler;
 mod inlet;
 mod late;
 mod local;
 mod partial_record;
-mod port;
 mod refusal;
 mod reserve;
 mod socket;
@@ -20,29 +20,27 @@ mod tasks;
 pub(crate) mod test_local;
 mod tls_stream;
 
-pub use accept::{Acceptor, Listening};
+pub use accept::{Acceptor, Listener};
 pub use addresses::AddressLimits;
 pub(crate) use addresses::Admission;
+pub(crate) use handler::ConnectionHandler;
 #[doc(hidden)]
 pub use inlet::BenchInlet;
-pub(crate) use inlet::{Asked, Closed, Followed, Inlet, Reply};
+pub(crate) use inlet::{ClosedLane, Inlet, Reply, ReplyFuture, ReplyStream};
 pub(crate) use local::Local;
-pub use port::Port;
-pub(crate) use refusal::REFUSAL_LABELS;
 pub(crate) use reserve::Reserved;
 pub use socket::Socket;
 pub(crate) use socket::StdSocket;
 
 use crate::access::Evidence;
 use crate::clock::{BootClock, Clock};
-use crate::edge::connection::Moved;
-use crate::front::FrontConfig;
+
 use crate::limits::EVENTS_PER_POLL;
 use crate::mail::Mail;
 use crate::node::Node;
-use crate::worker::Worker;
+use crate::port::Port;
+use crate::worker::{MovedConnection, Worker};
 use addresses::Addresses;
-use refusal::Refusal;
 use reserve::Reserves;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -63,7 +61,7 @@ pub struct Intake {
     /// Facts about the client.
     pub evidence: Evidence,
     /// State of a moved connection, including data that the other worker had read.
-    pub moved: Option<Moved>,
+    pub moved: Option<MovedConnection>,
     /// Permit from the reserve, if the server was at its connection limit.
     pub(crate) reserved: Option<Reserved>,
     /// Place of the connection in the counts of its source address.
@@ -141,16 +139,19 @@ pub struct Workers {
     reserves: Reserves,
     /// Connections of each source address.
     addresses: Mutex<Addresses>,
-    fronts: Arc<FrontConfig>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Workers {
-    /// Starts a thread for each worker of the node.
+    /// Starts a thread for each worker of the node. `handler` serves the connections of front ends.
     ///
     /// # Errors
     /// Fails if a thread or its runtime cannot be created.
-    pub fn start(node: &Arc<Node>, config: DriverConfig, fronts: &Arc<FrontConfig>) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        node: &Arc<Node>,
+        config: DriverConfig,
+        handler: &Arc<impl ConnectionHandler>,
+    ) -> std::io::Result<Self> {
         let count = node.worker_count();
         let (handles, intakes): (Vec<_>, Vec<_>) = (0..count)
             .map(|_| {
@@ -169,7 +170,7 @@ impl Workers {
         let all_finished = Arc::new(Barrier::new(count));
         for (index, intake) in intakes.into_iter().enumerate() {
             let (node, handles, acceptors) = (Arc::clone(node), Arc::clone(&handles), Arc::clone(&acceptors));
-            let (fronts, all_finished) = (Arc::clone(fronts), Arc::clone(&all_finished));
+            let (handler, all_finished) = (Arc::clone(handler), Arc::clone(&all_finished));
             let core = (!cores.is_empty()).then(|| cores[index % cores.len()]);
             let thread = std::thread::Builder::new().name(format!("worker-{index}"));
             threads.push(thread.spawn(move || {
@@ -180,14 +181,14 @@ impl Workers {
                 }
                 let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
                 node.metrics.workers[index].thread_id.set(thread_id.unsigned_abs().into());
-                let local = run_worker(node, index as u16, handles, acceptors, intake, config, fronts);
+                let local = run_worker(node, index as u16, handles, acceptors, intake, config, handler);
                 // Before the barrier, another worker may still pass a shard turn to this one; after it, none can.
                 all_finished.wait();
                 local.take_last_mail();
             })?);
         }
         let (reserves, addresses) = (Reserves::default(), Mutex::new(Addresses::new(config.address_limits)));
-        Ok(Self { handles, acceptors, reserves, addresses, fronts: Arc::clone(fronts), threads })
+        Ok(Self { handles, acceptors, reserves, addresses, threads })
     }
 
     /// Sends mail to every worker and wakes it.
@@ -210,11 +211,6 @@ impl Workers {
         count.saturating_sub(self.reserves.count())
     }
 
-    /// Counts a refused connection.
-    fn note_refused(&self, refusal: Refusal) {
-        self.fronts.note_refused(refusal.label_index());
-    }
-
     /// Waits for the workers to end after `Mail::Finish`.
     pub fn join(self) {
         for thread in self.threads {
@@ -232,7 +228,7 @@ fn run_worker(
     acceptors: AcceptorHandles,
     intake: mpsc::UnboundedReceiver<Intake>,
     config: DriverConfig,
-    fronts: Arc<FrontConfig>,
+    handler: Arc<impl ConnectionHandler>,
 ) -> Rc<Local> {
     let (parking_node, parking_handles) = (Arc::clone(&node), Arc::clone(&handles));
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -254,29 +250,28 @@ fn run_worker(
         }
     };
     let worker = Worker::new(Arc::clone(&node), index, BootClock.moment());
-    let local = Rc::new(Local::new(node, worker, index, handles, acceptors, intake, fronts));
+    let local = Rc::new(Local::new(node, worker, index, handles, acceptors, intake));
     Local::enter(&local);
-    runtime.block_on(tasks::run(Rc::clone(&local), config.busy_poll));
+    handler.enter();
+    runtime.block_on(tasks::run(Rc::clone(&local), handler, config.busy_poll));
     local
 }
 
 #[cfg(test)]
 mod tests {
+    use super::test_local::NoFronts;
     use super::*;
     use crate::clock::BootClock;
     use crate::limits::SERVED_COST_MAX;
     use crate::mail::Batch;
-    use crate::options::Options;
     use crate::worker::test_node::test_node_with_log;
 
     /// A clean stop records the state of all shards, so no worker may keep a shard turn.
     #[test]
     fn a_worker_that_ends_first_leaves_no_shard_turn_taken() {
         let (node, orders) = test_node_with_log(2, BootClock.moment().now);
-        let options = Options::default();
-        let fronts = Arc::new(FrontConfig::new(&options).expect("the contracts"));
         let config = DriverConfig::default();
-        let workers = Workers::start(&node, config, &fronts).expect("two threads");
+        let workers = Workers::start(&node, config, &Arc::new(NoFronts)).expect("two threads");
         let mut turn = loop {
             if let Some(turn) = node.shards[0].enter() {
                 break turn;

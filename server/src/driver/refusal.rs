@@ -16,17 +16,8 @@ pub(super) enum Refusal {
     Address(Excess),
 }
 
-/// Label of each [`Refusal`] in the metrics.
-pub(crate) const REFUSAL_LABELS: [&str; 5] = [
-    "connections",
-    "bytes_of_memory",
-    "connections_per_address",
-    "new_connections_per_second",
-    "handshakes_per_address",
-];
-
 impl Refusal {
-    /// Returns the index of the label in [`REFUSAL_LABELS`].
+    /// Returns the index of the label in `REFUSAL_LABELS` of the metrics.
     pub(super) fn label_index(self) -> usize {
         match self {
             Self::Connections(_) => 0,

@@ -1,13 +1,14 @@
 //! Tasks of a worker other than its connections.
 
 use super::local::Local;
-use super::{Intake, Port, connection};
+use super::{ConnectionHandler, Intake, connection};
 use crate::edge::read_barrier::SweepNext;
-use crate::front;
 use crate::limits::{HOUSEKEEPING_MS, WORK_US};
 use crate::memory;
+use crate::port::Port;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::{spawn_local, yield_now};
 use waymaker_engine::Time;
@@ -16,12 +17,12 @@ use waymaker_engine::Time;
 const FINISH_MS: u64 = 1_000;
 
 /// Runs a worker until it must finish.
-pub(super) async fn run(local: Rc<Local>, busy_poll: Duration) {
+pub(super) async fn run(local: Rc<Local>, handler: Arc<impl ConnectionHandler>, busy_poll: Duration) {
     spawn_local({
         let local = Rc::clone(&local);
         async move { poll_fn(|context| local.poll_flush(context)).await }
     });
-    spawn_local(sweep(Rc::clone(&local)));
+    spawn_local(sweep(Rc::clone(&local), Arc::clone(&handler)));
     spawn_local(housekeep(Rc::clone(&local)));
     spawn_local({
         let local = Rc::clone(&local);
@@ -34,7 +35,7 @@ pub(super) async fn run(local: Rc<Local>, busy_poll: Duration) {
         let local = Rc::clone(&local);
         async move {
             while let Some(intake) = poll_fn(|context| local.intake.borrow_mut().poll_recv(context)).await {
-                begin(&local, intake);
+                begin(&local, &handler, intake);
             }
         }
     });
@@ -51,12 +52,12 @@ pub(super) async fn run(local: Rc<Local>, busy_poll: Duration) {
 }
 
 /// Serves a connection in a new task.
-fn begin(local: &Rc<Local>, intake: Intake) {
+fn begin(local: &Rc<Local>, handler: &Arc<impl ConnectionHandler>, intake: Intake) {
     local.barrier().note_newcomer();
     match intake.port {
         Port::Binary => spawn_local(connection::serve(Rc::clone(local), intake)),
         Port::Grpc | Port::Http | Port::Locktopus | Port::Dynamodb => {
-            spawn_local(front::serve(Rc::clone(local), intake))
+            spawn_local(Arc::clone(handler).serve(Rc::clone(local), intake))
         }
     };
 }
@@ -75,7 +76,7 @@ async fn take_mail(local: &Local) {
 }
 
 /// Expires leases and waits that are due. Before that, it reads all sockets empty if required.
-async fn sweep(local: Rc<Local>) {
+async fn sweep(local: Rc<Local>, handler: Arc<impl ConnectionHandler>) {
     loop {
         let until = local.worker.borrow().next_deadline();
         if !local.worker.borrow().wants_drain() {
@@ -85,7 +86,7 @@ async fn sweep(local: Rc<Local>) {
         local.sweeper_sleeps_until.set(Time::ZERO);
         work(&local);
         if local.worker.borrow().wants_drain() {
-            let at = read_all(&local).await;
+            let at = read_all(&local, &handler).await;
             let mut worker = local.worker.borrow_mut();
             worker.handle_drained(at, local.now());
             local.follow_up(&mut worker);
@@ -101,13 +102,13 @@ fn has_work(local: &Local) -> bool {
     local.worker.borrow().next_deadline() <= local.now().passed
 }
 
-/// Expires leases and waits that are due and does remaining work, for at most [`WORK_US`] plus one worker turn.
+/// Expires leases and waits that are due and does remaining work, for at most [`WORK_US`] plus one timer tick.
 fn work(local: &Local) {
     let mut worker = local.worker.borrow_mut();
     let since = Instant::now();
     loop {
         let now = local.now();
-        worker.turn(now);
+        worker.tick(now);
         if worker.next_deadline() > now.passed || since.elapsed() >= Duration::from_micros(WORK_US) {
             break;
         }
@@ -129,9 +130,9 @@ async fn sleep_until(local: &Local, until: Time) {
 ///
 /// Each yield lets the runtime poll the operating system once and then run every connection that became readable,
 /// before this task continues. The barrier decides how many such rounds are needed.
-async fn read_all(local: &Rc<Local>) -> Time {
+async fn read_all(local: &Rc<Local>, handler: &Arc<impl ConnectionHandler>) -> Time {
     let at = local.now().passed;
-    take_intake(local);
+    take_intake(local, handler);
     local.barrier().begin_sweep(at);
     loop {
         let next = local.barrier().poll_sweep(local.connection_count());
@@ -147,9 +148,9 @@ async fn read_all(local: &Rc<Local>) -> Time {
 }
 
 /// Starts to serve all connections that were handed over.
-fn take_intake(local: &Rc<Local>) {
+fn take_intake(local: &Rc<Local>, handler: &Arc<impl ConnectionHandler>) {
     while let Ok(intake) = local.intake.borrow_mut().try_recv() {
-        begin(local, intake);
+        begin(local, handler, intake);
     }
 }
 
@@ -201,7 +202,7 @@ async fn spin(local: Rc<Local>, busy_poll: Duration) {
 mod tests {
     use super::*;
     use crate::access::Evidence;
-    use crate::driver::test_local::{hello_and_keep_alives, in_runtime, test_local};
+    use crate::driver::test_local::{NoFronts, hello_and_keep_alives, in_runtime, test_local};
     use crate::driver::{Admission, StdSocket};
     use crate::limits::EVENTS_PER_POLL;
     use std::io::Write;
@@ -211,7 +212,8 @@ mod tests {
 
     /// Returns how often the runtime polls the operating system before all sockets count as read.
     fn poll_count(local: &Rc<Local>) -> usize {
-        let mut reading = pin!(read_all(local));
+        let handler = Arc::new(NoFronts);
+        let mut reading = pin!(read_all(local, &handler));
         let mut context = Context::from_waker(Waker::noop());
         (0..).take_while(|_| reading.as_mut().poll(&mut context).is_pending()).count()
     }
@@ -249,7 +251,9 @@ mod tests {
                 .collect();
             let sweep = Rc::clone(&local);
             // Run in a task, as the sweeper does.
-            spawn_local(async move { read_all(&sweep).await }).await.expect("all sockets are read");
+            spawn_local(async move { read_all(&sweep, &Arc::new(NoFronts)).await })
+                .await
+                .expect("all sockets are read");
             let mut worker = local.worker.borrow_mut();
             let answered_count = std::iter::from_fn(|| worker.poll_dirty()).count();
             assert_eq!(answered_count, clients.len());

@@ -1,10 +1,8 @@
 //! Worker's thread for tests, which perform the work of its tasks themselves.
 
 use super::front_turn::in_turns;
-use super::{AcceptorHandles, Local, WorkerHandle, WorkerHandles};
+use super::{AcceptorHandles, ConnectionHandler, Intake, Local, WorkerHandle, WorkerHandles};
 use crate::clock::{BootClock, Clock};
-use crate::front::FrontConfig;
-use crate::options::Options;
 use crate::worker::Worker;
 use crate::worker::test_node::test_node;
 use std::pin::pin;
@@ -31,9 +29,18 @@ pub(super) fn test_local_of(worker_count: usize) -> Rc<Local> {
     let handles: WorkerHandles = intakes.into_iter().map(handle).collect();
     let acceptors: AcceptorHandles = [].into();
     let worker = Worker::new(Arc::clone(&node), 0, now);
-    let options = Options::default();
-    let fronts = Arc::new(FrontConfig::new(&options).expect("the contracts"));
-    Rc::new(Local::new(node, worker, 0, handles, acceptors, receivers.swap_remove(0), fronts))
+    Rc::new(Local::new(node, worker, 0, handles, acceptors, receivers.swap_remove(0)))
+}
+
+/// Handler of a driver without front ends.
+pub(super) struct NoFronts;
+
+impl ConnectionHandler for NoFronts {
+    fn enter(self: &Arc<Self>) {}
+
+    async fn serve(self: Arc<Self>, _: Rc<Local>, intake: Intake) {
+        panic!("a connection of the port {:?}", intake.port);
+    }
 }
 
 /// Waker that counts its wakes.

@@ -105,7 +105,7 @@ impl TlsStream {
     /// Sends encrypted data. Returns `WouldBlock` if the socket does not accept all of it.
     fn send(&mut self) -> io::Result<()> {
         while self.state.connection.wants_write() {
-            if self.state.connection.write_tls(&mut Sending(&self.socket))? == 0 {
+            if self.state.connection.write_tls(&mut WriteSide(&self.socket))? == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
         }
@@ -126,7 +126,7 @@ impl TlsStream {
     /// Reads once from the socket and decrypts complete records. Returns the number of received bytes.
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let TlsState { connection, partial } = &mut *self.state;
-        match connection.read_tls(&mut Receiving { socket: &mut self.socket, partial, context }) {
+        match connection.read_tls(&mut ReadSide { socket: &mut self.socket, partial, context }) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
             Ok(len) => match connection.process_new_packets() {
@@ -214,13 +214,13 @@ impl AsyncWrite for TlsStream {
 }
 
 /// Read side of the socket for the TLS library.
-struct Receiving<'a, 'b> {
+struct ReadSide<'a, 'b> {
     socket: &'a mut TcpStream,
     partial: &'a mut PartialRecord,
     context: &'a mut Context<'b>,
 }
 
-impl Read for Receiving<'_, '_> {
+impl Read for ReadSide<'_, '_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let mut buffer = ReadBuf::new(bytes);
         // Without `unconstrained`, the runtime may report an empty socket once the task has used up its budget.
@@ -237,9 +237,9 @@ impl Read for Receiving<'_, '_> {
 }
 
 /// Write side of the socket for the TLS library; sends several records at once.
-struct Sending<'a>(&'a TcpStream);
+struct WriteSide<'a>(&'a TcpStream);
 
-impl Write for Sending<'_> {
+impl Write for WriteSide<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_write(bytes)
     }

@@ -1,9 +1,10 @@
 //! One connection of the binary protocol.
 
-use super::read_barrier::{MoveTicket, Place, ReadBarrier};
+use super::read_barrier::{Place, ReadBarrier};
 use super::turn::{Stopwatch, Turn};
 use crate::clock::Moment;
-use crate::worker::{Client, ConnectionKey, Next, Spent, Worker};
+use crate::mail::ConnectionKey;
+use crate::worker::{Client, MovedConnection, Next, Spent, Worker};
 
 /// The socket of a connection and the thread of its worker.
 pub trait ConnectionIo {
@@ -56,17 +57,6 @@ pub struct Connection {
     place: Option<Place>,
 }
 
-/// A connection on its way to another worker.
-#[derive(Debug)]
-pub struct Moved {
-    /// Bytes that were read from the connection and not served.
-    pub input: Vec<u8>,
-    /// Identity of the client.
-    pub client: Client,
-    /// Identification of the move.
-    pub ticket: MoveTicket,
-}
-
 /// Reason for which a connection ends at its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -95,7 +85,7 @@ pub struct Newcomer<'a> {
     /// Name of the peer. It is the owner of the claims until the client sets another owner.
     pub peer: &'a [u8],
     /// State of a connection that comes from another worker.
-    pub moved: Option<Moved>,
+    pub moved: Option<MovedConnection>,
     /// Identity of the client. A connection that moves has its own in `moved`.
     pub client: Client,
     /// Whether the connection has one of the places for operators.
@@ -104,7 +94,7 @@ pub struct Newcomer<'a> {
 
 impl<'a> Newcomer<'a> {
     /// Returns a connection of a client without a reserved place.
-    pub fn new(peer: &'a [u8], moved: Option<Moved>) -> Self {
+    pub fn new(peer: &'a [u8], moved: Option<MovedConnection>) -> Self {
         Self { peer, moved, client: Client::default(), is_reserved: false }
     }
 }
@@ -118,7 +108,7 @@ impl Connection {
         now: Moment,
     ) -> Self {
         let Newcomer { peer, moved, client, is_reserved } = newcomer;
-        let Some(Moved { input, client, ticket }) = moved else {
+        let Some(MovedConnection { input, client, ticket }) = moved else {
             let key = worker.handle_open(peer, now);
             worker.note_client(key, client);
             worker.note_reserved(key, is_reserved);
@@ -250,7 +240,7 @@ impl Connection {
         barrier: &mut ReadBarrier,
         end: End,
         now: Moment,
-    ) -> Option<Moved> {
+    ) -> Option<MovedConnection> {
         barrier.catch_up(&mut self.place);
         settle(worker, barrier);
         if let End::Move(_) = end {
@@ -330,7 +320,7 @@ mod tests {
         workers: [Worker; 2],
         barrier: ReadBarrier,
         socket: Socket,
-        moved: Moved,
+        moved: MovedConnection,
     }
 
     /// Returns the bytes of a HELLO that selects the second worker, and of requests after it.

@@ -19,6 +19,7 @@
 //! A connection that another worker sent on owes that worker the bytes that are unread at its arrival: see
 //! [`MoveTicket`].
 
+use crate::worker::MoveTicket;
 use std::time::Duration;
 use waymaker_engine::Time;
 
@@ -41,18 +42,6 @@ pub struct ReadBarrier {
 /// The place of a connection that gave way. It must be given back by [`ReadBarrier::catch_up`].
 #[derive(Debug)]
 pub struct Place(u32);
-
-/// Identifies one move of a connection from one worker to another.
-///
-/// A connection that moves may have bytes that arrived before the present sweep of the worker that it leaves. So that
-/// worker publishes the end of the sweep only after the other worker has served these bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MoveTicket {
-    /// Worker that sent the connection on.
-    pub from: u16,
-    /// Number of the move among those of this worker.
-    pub number: u64,
-}
 
 /// Debt of a connection with a place. By default it owes no bytes.
 #[derive(Clone, Copy, Debug, Default)]

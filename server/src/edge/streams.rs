@@ -8,7 +8,7 @@ pub trait FrontWork {
     /// Type of the end of a connection.
     type End;
     /// Runs the requests that were begun or woken, until none is left or the turn is over.
-    fn run(&mut self) -> Ran;
+    fn run(&mut self) -> RunResult;
     /// Returns true if the library was woken since it last ran.
     fn is_library_woken(&self) -> bool;
     /// Lets the library read and write. Ready when the connection has ended.
@@ -21,7 +21,7 @@ pub trait FrontWork {
 
 /// Part of the requests of a connection that ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ran {
+pub enum RunResult {
     /// No request was begun or woken.
     Nothing,
     /// All requests that were begun or woken.
@@ -55,7 +55,7 @@ impl StreamTurns {
         }
         let mut ran = work.run();
         loop {
-            if ran == Ran::Part {
+            if ran == RunResult::Part {
                 self.part_count += 1;
                 return Poll::Pending;
             }
@@ -70,7 +70,7 @@ impl StreamTurns {
                 return Poll::Pending;
             }
             ran = work.run();
-            if ran == Ran::Nothing {
+            if ran == RunResult::Nothing {
                 return Poll::Pending;
             }
         }
@@ -97,13 +97,13 @@ mod tests {
     impl FrontWork for Noted {
         type End = ();
 
-        fn run(&mut self) -> Ran {
+        fn run(&mut self) -> RunResult {
             self.ran.push("requests");
             if self.short_turns > 0 {
                 self.short_turns -= 1;
-                return Ran::Part;
+                return RunResult::Part;
             }
-            if std::mem::replace(&mut self.has_run, true) { Ran::Nothing } else { Ran::All }
+            if std::mem::replace(&mut self.has_run, true) { RunResult::Nothing } else { RunResult::All }
         }
 
         fn is_library_woken(&self) -> bool {

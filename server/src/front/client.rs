@@ -2,9 +2,10 @@
 
 use crate::access::{Evidence, NotIdentified, NotSigned, Pause, audit_failed_login, no_right_in};
 use crate::audit::{Act, AuditEvent, Caller};
-use crate::driver::{Local, Port};
+use crate::driver::Local;
 use crate::front::shown::cut;
-use crate::worker::{Client, KnownAs};
+use crate::port::Port;
+use crate::worker::{Client, Identification};
 use http::header::{AUTHORIZATION, HeaderMap};
 use std::sync::Arc;
 use waymaker_access::{Identity, SignedRequest};
@@ -187,7 +188,7 @@ impl FrontCaller {
     /// Returns the caller in the form of an inlet's lane.
     pub(crate) fn lane_client(&self) -> Client {
         Client {
-            known_as: KnownAs::Identified(self.identity.clone()),
+            identification: Identification::Identified(self.identity.clone()),
             evidence: self.evidence.clone(),
             address: self.address.clone(),
             front_end: self.front_end,

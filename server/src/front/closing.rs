@@ -2,7 +2,7 @@
 //! lost.
 
 use super::trailers::trailers;
-use super::untaken::Answer;
+use super::unread_responses::Answer;
 use http_body::{Frame, SizeHint};
 use hyper::body::Bytes;
 use std::pin::Pin;

@@ -52,11 +52,11 @@ impl Contracts {
 /// Callers of one connection.
 pub(super) struct Callers {
     client: FrontClient,
-    known: Mutex<Known>,
+    known: Mutex<KnownCallers>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownCallers {
     /// Credentials of the latest call, and the version of the policy at that time.
     credentials: Box<[u8]>,
     version: u64,
@@ -108,7 +108,7 @@ impl Callers {
     }
 }
 
-impl Known {
+impl KnownCallers {
     fn of(&mut self, caller: FrontCaller) -> Result<Arc<Contracts>, Status> {
         if let Some(known) = self.all.iter().find(|contracts| contracts.identity == caller.identity) {
             return Ok(Arc::clone(known));
@@ -135,7 +135,7 @@ impl Known {
                     counted.map_err(|reached| v1::quota_reached(&reached))?.map(Arc::new)
                 }
             };
-            let contracts = Arc::new(Contracts::new(&local.fronts, caller, counted));
+            let contracts = Arc::new(FrontConfig::with(|fronts| Contracts::new(fronts, caller, counted)));
             self.all.push(Arc::clone(&contracts));
             Ok(contracts)
         })

@@ -11,8 +11,8 @@ use super::response::Response;
 use super::served::{call, compressed, is_compressed, served};
 use super::socket::FrontSocket;
 use super::streams::Streams;
-use super::timed_body::{Awaited, TimedBody};
-use super::untaken::Untaken;
+use super::timed_body::{OpenBodies, TimedBody};
+use super::unread_responses::UnreadResponses;
 use crate::driver::Local;
 use crate::driver::front_turn::in_turns;
 use crate::limits::{
@@ -97,8 +97,8 @@ pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
 }
 
 /// Serves one connection until it closes.
-pub(super) async fn serve(local: &Local, socket: FrontSocket, client: FrontClient) {
-    let services = Services::new(&local.fronts, client);
+pub(super) async fn serve(fronts: &FrontConfig, local: &Local, socket: FrontSocket, client: FrontClient) {
+    let services = Services::new(fronts, client);
     let streams = Streams::default();
     let connection = http2::Builder::new(streams.clone())
         .timer(TokioTimer::new())
@@ -116,7 +116,7 @@ pub(super) async fn serve(local: &Local, socket: FrontSocket, client: FrontClien
         .auto_date_header(false)
         .serve_connection(TokioIo::new(socket), services);
     let mut connection = pin!(connection);
-    let closing = &local.fronts.closing;
+    let closing = &fronts.closing;
     let _open = closing.note_open();
     let mut end = pin!(closing.wait());
     let (mut waits_for_end, mut is_ending) = (false, false);
@@ -145,9 +145,9 @@ struct Services {
     side_services: Routes,
     /// Permits for calls of the side services, which may stay open indefinitely.
     side_calls: Arc<Semaphore>,
-    awaited: Awaited,
+    bodies: OpenBodies,
     long_answers: LongAnswers,
-    untaken: Arc<Untaken>,
+    unread: Arc<UnreadResponses>,
     closing: Arc<Closing>,
 }
 
@@ -157,9 +157,9 @@ impl Services {
             callers: Arc::new(Callers::new(client)),
             side_services: config.side_services.clone(),
             side_calls: Arc::new(Semaphore::new(GRPC_SIDE_CALLS_MAX)),
-            awaited: Awaited::default(),
+            bodies: OpenBodies::default(),
             long_answers: LongAnswers::new(),
-            untaken: Arc::default(),
+            unread: Arc::default(),
             closing: Arc::clone(&config.closing),
         }
     }
@@ -208,7 +208,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         let path = request.uri().path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
-        let request = request.map(|body| TimedBody::new(body, &self.awaited, &self.untaken));
+        let request = request.map(|body| TimedBody::new(body, &self.bodies, &self.unread));
         let service = path.path().split('/').nth(1).unwrap_or_default();
         let answer = if !is_grpc(request.headers()) {
             Box::pin(ready(Ok(refuse_media_type())))
@@ -222,7 +222,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
         };
         let is_one_message = is_one_message(path.path());
         let answer = if is_one_message { answer } else { self.long_answers.queue(path.path(), answer) };
-        Response::new(path, answer, is_one_message, &self.closing, &self.untaken)
+        Response::new(path, answer, is_one_message, &self.closing, &self.unread)
     }
 }
 

@@ -8,11 +8,12 @@ use super::metrics::{self, Metrics};
 use super::probes::{healthz, readyz};
 use super::socket::FrontSocket;
 use crate::access::{NotIdentified, NotSigned};
+use crate::driver::Local;
 use crate::driver::front_turn::next_turn;
-use crate::driver::{Local, Port};
 use crate::limits::{
     DYNAMODB_HEAD_MS, HTTP_BUFFER_LEN, HTTP_HEAD_MS, HTTP_REQUESTS_PER_TURN, RESERVED_HEAD_MS,
 };
+use crate::port::Port;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -36,13 +37,13 @@ use waymaker_access::SignedRequest;
 
 /// Connection after its upgrade from HTTP.
 #[derive(Debug)]
-pub(super) struct Upgraded {
+pub(super) struct UpgradedConnection {
     pub(super) socket: FrontSocket,
     /// Bytes that were already read from the socket.
     pub(super) read: Vec<u8>,
 }
 
-impl Upgraded {
+impl UpgradedConnection {
     fn of(parts: Parts<TokioIo<FrontSocket>>) -> Self {
         // Copy: even a small part of the shared buffer would keep all of it in memory.
         Self { socket: parts.io.into_inner(), read: parts.read_buf.to_vec() }
@@ -52,7 +53,7 @@ impl Upgraded {
 /// Future that serves an upgraded connection until it closes.
 pub(super) type Afterwards = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-type After = Box<dyn FnOnce(Upgraded) -> Afterwards + Send>;
+type After = Box<dyn FnOnce(UpgradedConnection) -> Afterwards + Send>;
 
 /// Returns the routes of the HTTP port.
 pub(super) fn router(locktopus: &Arc<Locktopus>, metrics: &Arc<Metrics>) -> Router {
@@ -149,8 +150,11 @@ impl Connection {
     }
 
     /// Registers a function that serves the connection after the response to the upgrade request.
-    pub(super) fn go_on<F>(&self, upgrade: OnUpgrade, after: impl FnOnce(Upgraded) -> F + Send + 'static)
-    where
+    pub(super) fn go_on<F>(
+        &self,
+        upgrade: OnUpgrade,
+        after: impl FnOnce(UpgradedConnection) -> F + Send + 'static,
+    ) where
         F: Future<Output = ()> + Send + 'static,
     {
         let after: After = Box::new(move |upgraded| Box::pin(after(upgraded)));
@@ -182,7 +186,7 @@ pub(super) async fn serve(
     }
     let (upgrade, after) = connection.take_after()?;
     let parts = upgrade.await.ok()?.downcast::<TokioIo<FrontSocket>>().ok()?;
-    Some(after(Upgraded::of(parts)))
+    Some(after(UpgradedConnection::of(parts)))
 }
 
 /// Serves the single request of a connection beyond the connection limit.
@@ -206,12 +210,12 @@ pub(super) async fn serve_reserved(socket: FrontSocket, client: FrontClient, rou
 
 /// Number of requests that a connection began in its latest turn.
 #[derive(Clone, Copy, Debug, Default)]
-struct Begun {
+struct RequestCount {
     turn: u64,
     count: u32,
 }
 
-impl Begun {
+impl RequestCount {
     /// Counts another request in this turn. Returns whether the request must wait for the next turn.
     fn one_more(self, turn: u64) -> (Self, bool) {
         let count = if turn == self.turn { self.count + 1 } else { 1 };
@@ -226,11 +230,11 @@ async fn serve_requests(
     router: &Router,
 ) -> hyper::Result<()> {
     let head_ms = if connection.client.port() == Port::Dynamodb { DYNAMODB_HEAD_MS } else { HTTP_HEAD_MS };
-    let begun = Cell::new(Begun::default());
+    let count = Cell::new(RequestCount::default());
     let service = service_fn(|mut request: http::Request<Incoming>| {
         request.extensions_mut().insert(connection.clone());
-        let (now, waits) = begun.get().one_more(Local::with(|local| local.front_turn.borrow().number()));
-        begun.set(now);
+        let (now, waits) = count.get().one_more(Local::with(|local| local.front_turn.borrow().number()));
+        count.set(now);
         let mut router = router.clone();
         async move {
             if waits {
@@ -261,10 +265,10 @@ async fn serve_requests(
 mod tests {
     use super::*;
     use crate::access::Evidence;
-    use crate::driver::Port;
     use crate::driver::front_turn::in_turns;
     use crate::driver::test_local::{enter_crowded, in_runtime};
     use crate::front::socket::test_socket;
+    use crate::port::Port;
     use std::io::{ErrorKind, Read};
     use std::task::{Context, Waker};
 

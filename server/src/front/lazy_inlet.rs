@@ -30,7 +30,7 @@ impl LazyInlet {
         if let Some(inlet) = opened.as_ref().filter(|inlet| !inlet.is_closed()) {
             return Ok(Arc::clone(inlet));
         }
-        let inlet = Arc::new(Inlet::open(self.kind, self.namespace, b"", &self.caller)?);
+        let inlet = Arc::new(Inlet::open(self.kind, self.namespace, b"", self.caller.lane_client())?);
         *opened = Some(Arc::clone(&inlet));
         Ok(inlet)
     }

@@ -37,12 +37,12 @@ pub(super) struct Lists {
     len: AtomicUsize,
     /// Maximum of `len`.
     len_max: usize,
-    begun: Mutex<Begun>,
+    unsent: Mutex<UnsentLists>,
 }
 
-/// Lists that are being made or sent.
+/// Lists that are not sent completely.
 #[derive(Debug, Default)]
-struct Begun {
+struct UnsentLists {
     /// Lists by number, which is the order in which they began.
     lists: BTreeMap<u64, (Instant, Weak<List>)>,
     next_number: u64,
@@ -140,7 +140,7 @@ impl Ord for Run {
 impl Lists {
     /// Returns an empty collection whose lists have at most `len_max` bytes together.
     pub(super) fn new(len_max: usize) -> Self {
-        Self { len: AtomicUsize::new(0), len_max, begun: Mutex::default() }
+        Self { len: AtomicUsize::new(0), len_max, unsent: Mutex::default() }
     }
 
     /// Begins a list. `fields` are the encoded fields of the message other than the list.
@@ -150,11 +150,11 @@ impl Lists {
 
     fn begin_at(self: &Arc<Self>, fields: Vec<u8>, now: Instant) -> Arc<List> {
         let parts = Parts { message_len: fields.len(), fields, ..Parts::default() };
-        let mut begun = lock(&self.begun);
-        let number = begun.next_number;
-        begun.next_number += 1;
+        let mut unsent = lock(&self.unsent);
+        let number = unsent.next_number;
+        unsent.next_number += 1;
         let list = Arc::new(List { lists: Arc::clone(self), number, parts: Mutex::new(parts) });
-        begun.lists.insert(number, (now, Arc::downgrade(&list)));
+        unsent.lists.insert(number, (now, Arc::downgrade(&list)));
         list
     }
 
@@ -174,10 +174,10 @@ impl Lists {
                 return true;
             }
             let oldest = {
-                let mut begun = lock(&self.begun);
+                let mut unsent = lock(&self.unsent);
                 let is_old =
                     |since: &Instant| now.duration_since(*since) >= Duration::from_millis(LIST_KEPT_MS);
-                match begun.lists.first_entry().filter(|first| is_old(&first.get().0)) {
+                match unsent.lists.first_entry().filter(|first| is_old(&first.get().0)) {
                     Some(first) => first.remove().1,
                     None => return false,
                 }
@@ -244,7 +244,7 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
-        lock(&self.lists.begun).lists.remove(&self.number);
+        lock(&self.lists.unsent).lists.remove(&self.number);
         self.give_up();
     }
 }
@@ -453,7 +453,7 @@ mod tests {
         for _ in 0..100 {
             drop(begin(&lists, now));
         }
-        assert_eq!(lock(&lists.begun).lists.len(), 1);
+        assert_eq!(lock(&lists.unsent).lists.len(), 1);
     }
 
     #[test]

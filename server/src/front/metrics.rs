@@ -2,12 +2,13 @@
 //!
 //! `docs/reference/metrics.md` describes every metric; a test compares it with this file.
 
-use super::locket::{self, LOCKET_TYPES, LocketMetrics};
-use crate::driver::{Local, REFUSAL_LABELS};
+use super::locket::LocketMetrics;
+use crate::driver::Local;
 use crate::metrics::{
-    AcquireResult, BUCKET_COUNT, FIRST_BOUND, Histogram, Merged, NamespaceLabels, NewAcquires, ResultCounts,
-    ShardGauges, WorkerMetrics, add, bound,
+    AcquireResult, BUCKET_COUNT, FIRST_BOUND, Histogram, HistogramSum, NamespaceLabels, NewAcquires,
+    ResultCounts, ShardGauges, WorkerMetrics, add, bound,
 };
+use crate::namespaces::{LOCKET_NAMESPACE, LOCKET_TYPES};
 use crate::node::Node;
 use crate::readiness::{Readiness, ReasonCode};
 use hyper::body::Bytes;
@@ -18,7 +19,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::task::spawn_blocking;
@@ -36,15 +37,13 @@ pub(super) struct Metrics {
     locket_registry: Arc<Registry>,
     pub(super) locket: Arc<LocketMetrics>,
     pub(super) labels: Arc<Mutex<NamespaceLabels>>,
-    /// Number of refused connections for each of [`REFUSAL_LABELS`].
-    refused_connections: [AtomicU64; REFUSAL_LABELS.len()],
     /// Latest text. Locked while a text is written, so that frequent scrapes use at most one processor.
-    newest: Arc<tokio::sync::Mutex<Newest>>,
+    newest: Arc<tokio::sync::Mutex<LatestText>>,
 }
 
 /// Latest metrics text.
 #[derive(Debug, Default)]
-struct Newest {
+struct LatestText {
     /// Time at which the text was begun.
     begun: Option<Instant>,
     text: Bytes,
@@ -58,20 +57,8 @@ impl Metrics {
             locket_registry: Arc::new(locket_registry),
             locket,
             labels: Arc::default(),
-            refused_connections: Default::default(),
             newest: Arc::default(),
         }
-    }
-
-    /// Counts a refused connection. `label_index` is an index into [`REFUSAL_LABELS`].
-    pub(super) fn note_refused(&self, label_index: usize) {
-        self.refused_connections[label_index].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the number of refused connections by limit.
-    pub(super) fn refused(&self) -> Vec<(&'static str, u64)> {
-        let counts = self.refused_connections.iter().map(|count| count.load(Ordering::Relaxed));
-        REFUSAL_LABELS.into_iter().zip(counts).collect()
     }
 
     /// Returns all metrics as text. A separate thread writes it, because a worker would serve no client in the
@@ -86,10 +73,9 @@ impl Metrics {
         let begun = Instant::now();
         self.locket.refresh();
         let node = Local::with(|local| Arc::clone(&local.node));
-        let refused = self.refused();
         let (labels, locket_registry) = (Arc::clone(&self.labels), Arc::clone(&self.locket_registry));
         let written = spawn_blocking(move || {
-            let rejected = rejected(&node, refused);
+            let rejected = rejected(&node);
             let mut registry = Registry::default();
             registry.register_collector(Box::new(Scrape { node, labels, rejected }));
             let mut text = String::new();
@@ -97,7 +83,7 @@ impl Metrics {
                 .and_then(|()| encode_registry(&mut text, &locket_registry))
                 .and_then(|()| encode_eof(&mut text))
                 .expect("writing to a string cannot fail");
-            *newest = Newest { begun: Some(begun), text: text.into() };
+            *newest = LatestText { begun: Some(begun), text: text.into() };
             newest.text.clone()
         });
         written.await.expect("the thread does not panic")
@@ -123,14 +109,11 @@ fn note_acquires<'a>(node: &Node, labels: &'a Mutex<NamespaceLabels>) -> MutexGu
 }
 
 /// Returns the number of rejections by limit.
-pub(super) fn rejected(
-    node: &Node,
-    connections: impl IntoIterator<Item = (&'static str, u64)>,
-) -> BTreeMap<String, u64> {
+pub(super) fn rejected(node: &Node) -> BTreeMap<String, u64> {
     let mut requests = BTreeMap::new();
     node.metrics.workers.iter().for_each(|worker| worker.add_rejected(&mut requests));
     let mut rejected: BTreeMap<String, u64> = BTreeMap::new();
-    for (limit, count) in requests.into_iter().chain(connections) {
+    for (limit, count) in requests.into_iter().chain(node.metrics.refused()) {
         *rejected.entry(limit.replace(' ', "_")).or_default() += count;
     }
     rejected
@@ -232,7 +215,7 @@ impl Scrape {
         for (name, help, histogram) in seconds {
             page.seconds(name, help, self.workers().map(histogram))?;
         }
-        let depths = Merged::of(self.workers().map(|worker| &worker.queue_depths));
+        let depths = HistogramSum::of(self.workers().map(|worker| &worker.queue_depths));
         let help = "Number of waiters of a key when another one came, that one included";
         page.histogram("waymaker_queue_depth", help, None, &depths, FIRST_BOUND as f64)?;
         let lost = self.node.metrics.lost();
@@ -401,7 +384,7 @@ impl Page<'_> {
         help: &str,
         histograms: impl IntoIterator<Item = &'a Histogram>,
     ) -> fmt::Result {
-        self.histogram(name, help, Some(&Unit::Seconds), &Merged::of(histograms), 1e9)
+        self.histogram(name, help, Some(&Unit::Seconds), &HistogramSum::of(histograms), 1e9)
     }
 
     /// Writes a histogram. Values are divided by `scale`.
@@ -410,7 +393,7 @@ impl Page<'_> {
         name: &str,
         help: &str,
         unit: Option<&Unit>,
-        merged: &Merged,
+        merged: &HistogramSum,
         scale: f64,
     ) -> fmt::Result {
         let mut encoder = self.0.encode_descriptor(name, help, unit, MetricType::Histogram)?;
@@ -429,7 +412,7 @@ fn escaped(value: &str) -> String {
 
 /// Returns the number of Locket resources of this type whose lease expired.
 fn expired_count(node: &Node, type_name: &str) -> u64 {
-    let Some((namespace, _)) = node.find_namespace(locket::NAMESPACE) else { return 0 };
+    let Some((namespace, _)) = node.find_namespace(LOCKET_NAMESPACE) else { return 0 };
     let counts = node.expiries.read();
     let of_type =
         counts.iter().find(|count| count.namespace == namespace && *count.type_name == *type_name.as_bytes());

@@ -32,8 +32,8 @@ mod streams;
 mod timed_body;
 mod trace_context;
 mod trailers;
+mod unread_responses;
 mod unserved;
-mod untaken;
 mod v1;
 mod waymaker;
 
@@ -41,16 +41,15 @@ pub use browser::{AllowedHost, AllowedOrigin, BadHost, BadOrigin, BrowserConfig}
 pub(crate) use client::FrontCaller;
 #[cfg(feature = "fuzzing")]
 pub(crate) use dynamodb::fuzzing as dynamodb_fuzzing;
-pub(crate) use locket::{LOCKET_TYPES, NAMESPACE as LOCKET_NAMESPACE};
 pub use locket::{LocketCompatibility, LocketConfig};
 #[cfg(feature = "fuzzing")]
 pub(crate) use locktopus::fuzzing as locktopus_fuzzing;
 
 use crate::access::Evidence;
 use crate::driver::front_turn::in_turns;
-use crate::driver::{Admission, Intake, Local, Port, StdSocket, failed_handshake};
+use crate::driver::{Admission, ConnectionHandler, Intake, Local, StdSocket, failed_handshake};
 use crate::limits::{GRPC_GREETING_LEN, HTTP_GREETING_LEN, RESERVED_CONNECTION_MS};
-use crate::options::Options;
+use crate::port::Port;
 use axum::Router;
 use browser::guard;
 use client::FrontClient;
@@ -60,11 +59,38 @@ use lists::Lists;
 use locktopus::Locktopus;
 use metrics::Metrics;
 use socket::FrontSocket;
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 use tonic::service::Routes;
+
+thread_local! {
+    /// The front ends of the server whose worker runs on this thread.
+    static FRONTS: OnceCell<Arc<FrontConfig>> = const { OnceCell::new() };
+}
+
+/// Options of the front ends.
+#[derive(Clone, Debug)]
+pub struct FrontOptions {
+    /// Hosts and web pages that may use the HTTP ports.
+    pub browsers: BrowserConfig,
+    /// Options of Locket's contract.
+    pub locket: LocketConfig,
+    /// Time for which a Locktopus lock is kept after its connection is lost.
+    pub locktopus_abandon_timeout: Duration,
+    /// Whether the TCP listeners are encrypted.
+    pub is_encrypted: bool,
+    /// Listen address of HTTP, if there is one.
+    pub http_listen: Option<String>,
+    /// Listen address that serves only Locktopus, if there is one.
+    pub locktopus_listen: Option<String>,
+    /// Listen address of the DynamoDB protocol, if there is one.
+    pub dynamodb_listen: Option<String>,
+    /// Maximum length of all lists that are made or sent, in bytes.
+    pub lists_len_max: usize,
+}
 
 /// Configuration and shared state of all front ends.
 #[derive(Clone, Debug)]
@@ -92,12 +118,12 @@ impl FrontConfig {
     ///
     /// # Errors
     /// Fails if the description of a compiled-in contract is invalid.
-    pub fn new(options: &Options) -> anyhow::Result<Self> {
+    pub fn new(options: &FrontOptions) -> anyhow::Result<Self> {
         let locktopus = Arc::new(Locktopus::new(options.locktopus_abandon_timeout));
         let metrics = Arc::new(Metrics::new());
         let health = Health::new(grpc::SERVICES);
         let rule = |listen: &Option<String>| {
-            browser::Rule::new(&options.browsers, listen.as_deref(), options.tls.cert.is_some())
+            browser::Rule::new(&options.browsers, listen.as_deref(), options.is_encrypted)
         };
         let (http_rule, locktopus_rule) = (rule(&options.http_listen), rule(&options.locktopus_listen));
         Ok(Self {
@@ -111,19 +137,19 @@ impl FrontConfig {
             dynamodb_tables: Arc::default(),
             metrics,
             closing: Arc::default(),
-            lists: Arc::new(Lists::new(options.limits.lists_memory as usize)),
+            lists: Arc::new(Lists::new(options.lists_len_max)),
         })
+    }
+
+    /// Runs a function with the front ends of the current thread.
+    fn with<T>(act: impl FnOnce(&Self) -> T) -> T {
+        FRONTS.with(|own| act(own.get().expect("front ends run on the threads of workers")))
     }
 
     /// Returns the same configuration for another server, without any tables.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn of_another_server(&self) -> Self {
         Self { dynamodb_tables: Arc::default(), ..self.clone() }
-    }
-
-    /// Counts a refused connection. `label_index` is an index into `REFUSAL_LABELS`.
-    pub(crate) fn note_refused(&self, label_index: usize) {
-        self.metrics.note_refused(label_index);
     }
 
     /// Sets whether the gRPC health service reports that new claims are served.
@@ -143,13 +169,23 @@ impl FrontConfig {
     }
 }
 
+impl ConnectionHandler for FrontConfig {
+    fn enter(self: &Arc<Self>) {
+        FRONTS.with(|own| own.set(Arc::clone(self)).expect("a thread runs one worker"));
+    }
+
+    fn serve(self: Arc<Self>, local: Rc<Local>, intake: Intake) -> impl Future<Output = ()> + 'static {
+        serve(self, local, intake)
+    }
+}
+
 /// Serves a front-end connection until it closes.
-pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
+async fn serve(fronts: Arc<FrontConfig>, local: Rc<Local>, intake: Intake) {
     let Intake { port, socket, peer, mut evidence, reserved, mut admission, .. } = intake;
     local.note_front();
     if let Some(reserved) = reserved {
         // Boxed so that other connections do not reserve memory for this future.
-        Box::pin(serve_reserved(&local, socket, peer, evidence, admission)).await;
+        Box::pin(serve_reserved(&fronts, &local, socket, peer, evidence, admission)).await;
         local.note_front_ended();
         return drop(reserved);
     }
@@ -163,14 +199,12 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
             match port {
                 // Boxed so that connections of other front ends do not reserve memory for this future.
                 Port::Grpc => {
-                    Box::pin(grpc::serve(&local, socket, client)).await;
+                    Box::pin(grpc::serve(&fronts, &local, socket, client)).await;
                     None
                 }
-                Port::Http => in_turns(http::serve(&local, socket, client, &local.fronts.http)).await,
-                Port::Locktopus => {
-                    in_turns(http::serve(&local, socket, client, &local.fronts.locktopus)).await
-                }
-                Port::Dynamodb => in_turns(http::serve(&local, socket, client, &local.fronts.dynamodb)).await,
+                Port::Http => in_turns(http::serve(&local, socket, client, &fronts.http)).await,
+                Port::Locktopus => in_turns(http::serve(&local, socket, client, &fronts.locktopus)).await,
+                Port::Dynamodb => in_turns(http::serve(&local, socket, client, &fronts.dynamodb)).await,
                 Port::Binary => None,
             }
         }
@@ -192,6 +226,7 @@ pub(crate) async fn serve(local: Rc<Local>, intake: Intake) {
 
 /// Serves a connection beyond the connection limit of the HTTP port, for a short time.
 async fn serve_reserved(
+    fronts: &FrontConfig,
     local: &Local,
     socket: StdSocket,
     peer: String,
@@ -205,7 +240,7 @@ async fn serve_reserved(
             Ok(socket) => {
                 evidence.certificate_names = socket.certificate_names();
                 let client = FrontClient::new(Port::Http, peer, evidence);
-                http::serve_reserved(socket, client, &local.fronts.reserved).await;
+                http::serve_reserved(socket, client, &fronts.reserved).await;
             }
             Err(error) => failed_handshake::note(&local.node, &error, &evidence, &peer, Port::Http),
         }

@@ -2,8 +2,8 @@
 
 use super::closing::{Closing, EndingBody};
 use super::grpc::SERVICES;
+use super::unread_responses::{Answer, UnreadResponses};
 use super::unserved;
-use super::untaken::{Answer, Untaken};
 use http::uri::PathAndQuery;
 use http_body::Body as _;
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ pub(super) struct Response {
     path: PathAndQuery,
     is_one_message: bool,
     closing: Arc<Closing>,
-    untaken: Arc<Untaken>,
+    unread: Arc<UnreadResponses>,
     /// Completes when connections must close. A call that was not served waits for it.
     end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
@@ -33,10 +33,10 @@ impl Response {
         answer: BoxFuture<http::Response<Body>, Infallible>,
         is_one_message: bool,
         closing: &Arc<Closing>,
-        untaken: &Arc<Untaken>,
+        unread: &Arc<UnreadResponses>,
     ) -> Self {
-        let (closing, untaken) = (Arc::clone(closing), Arc::clone(untaken));
-        Self { answer, path, is_one_message, closing, untaken, end: None }
+        let (closing, unread) = (Arc::clone(closing), Arc::clone(unread));
+        Self { answer, path, is_one_message, closing, unread, end: None }
     }
 }
 
@@ -55,11 +55,11 @@ impl Future for Response {
                 response = unimplemented(self.path.path()).into_http();
             }
             if !is_unserved {
-                let (closing, untaken) = (Arc::clone(&self.closing), Arc::clone(&self.untaken));
+                let (closing, unread) = (Arc::clone(&self.closing), Arc::clone(&self.unread));
                 let is_one_message = self.is_one_message;
                 return Poll::Ready(Ok(response.map(|body| {
                     let body = if is_one_message {
-                        Answer::whole(body, untaken, context)
+                        Answer::whole(body, unread, context)
                     } else {
                         Answer::stream(body)
                     };

@@ -2,7 +2,7 @@
 
 use super::rejection::reject;
 use super::streams::may_run;
-use super::untaken::Untaken;
+use super::unread_responses::UnreadResponses;
 use crate::driver::Local;
 use crate::limits::{GRPC_AWAITED_LEN_MAX, GRPC_AWAITED_MAX, GRPC_MESSAGE_LEN_MAX};
 use crate::milliseconds::Milliseconds;
@@ -25,15 +25,15 @@ const PREFIX_LEN: usize = 5;
 #[derive(Debug)]
 pub(super) struct TimedBody {
     body: Incoming,
-    awaited: Awaited,
-    untaken: Arc<Untaken>,
+    bodies: OpenBodies,
+    unread: Arc<UnreadResponses>,
     /// Bytes that have arrived; set if the message was incomplete at the first poll.
     part: Option<Box<Part>>,
 }
 
 /// Number and total length of the incomplete requests of one connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Awaited(Arc<Counts>);
+pub(super) struct OpenBodies(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -46,10 +46,10 @@ struct Counts {
 struct Part {
     bytes: Vec<u8>,
     end: Pin<Box<Sleep>>,
-    awaited: Awaited,
+    bodies: OpenBodies,
 }
 
-impl Awaited {
+impl OpenBodies {
     fn begin(&self) -> Result<Part, Status> {
         let Self(counts) = self;
         if counts.requests.load(Ordering::Relaxed) >= GRPC_AWAITED_MAX {
@@ -59,7 +59,7 @@ impl Awaited {
         }
         counts.requests.fetch_add(1, Ordering::Relaxed);
         let end = Box::pin(sleep(frame_limit().into()));
-        Ok(Part { bytes: Vec::new(), end, awaited: self.clone() })
+        Ok(Part { bytes: Vec::new(), end, bodies: self.clone() })
     }
 }
 
@@ -71,7 +71,7 @@ impl Part {
                 "the message is at least {len} bytes long; the maximum is {GRPC_MESSAGE_LEN_MAX}"
             )));
         }
-        let Awaited(counts) = &self.awaited;
+        let OpenBodies(counts) = &self.bodies;
         // Only requests of this connection change the count, on a single thread, so no atomic addition is needed.
         let awaited_len = counts.bytes.load(Ordering::Relaxed) + bytes.len();
         if awaited_len > GRPC_AWAITED_LEN_MAX {
@@ -88,15 +88,15 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let Awaited(counts) = &self.awaited;
+        let OpenBodies(counts) = &self.bodies;
         counts.requests.fetch_sub(1, Ordering::Relaxed);
         counts.bytes.fetch_sub(self.bytes.len(), Ordering::Relaxed);
     }
 }
 
 impl TimedBody {
-    pub(super) fn new(body: Incoming, awaited: &Awaited, untaken: &Arc<Untaken>) -> Self {
-        Self { body, awaited: awaited.clone(), untaken: Arc::clone(untaken), part: None }
+    pub(super) fn new(body: Incoming, bodies: &OpenBodies, unread: &Arc<UnreadResponses>) -> Self {
+        Self { body, bodies: bodies.clone(), unread: Arc::clone(unread), part: None }
     }
 
     /// Returns the body without limits, for streams of requests.
@@ -107,7 +107,7 @@ impl TimedBody {
     /// Returns the part that has arrived; created when the message is first found incomplete.
     fn part(&mut self) -> Result<&mut Part, Status> {
         if self.part.is_none() {
-            self.part = Some(Box::new(self.awaited.begin()?));
+            self.part = Some(Box::new(self.bodies.begin()?));
         }
         Ok(self.part.as_mut().expect("it was set above"))
     }
@@ -115,7 +115,7 @@ impl TimedBody {
     /// Passes on a complete message.
     fn whole(&self, message: Bytes) -> Result<Frame<Bytes>, BodyError> {
         // Check only now: a call rejected earlier would be reset, and the library closes connections with many resets.
-        self.untaken.check_room()?;
+        self.unread.check_room()?;
         Ok(Frame::data(message))
     }
 
@@ -155,7 +155,7 @@ impl TimedBody {
                     let Some(mut part) = self.part.take() else {
                         return Poll::Ready((!first.is_empty()).then(|| self.whole(first)));
                     };
-                    let Awaited(counts) = &part.awaited;
+                    let OpenBodies(counts) = &part.bodies;
                     counts.bytes.fetch_sub(part.bytes.len(), Ordering::Relaxed);
                     return Poll::Ready(Some(self.whole(std::mem::take(&mut part.bytes).into())));
                 }

@@ -2,7 +2,7 @@
 //! its choice.
 
 use super::keeper::{self, CompactError, Space};
-use super::{CompactionPlan, Dead, Storage};
+use super::{CompactionPlan, ObsoleteFiles, Storage};
 use std::io;
 use waymaker_log::Image;
 
@@ -14,7 +14,7 @@ pub enum Errand {
     /// Fold old segments into a snapshot.
     Compact(CompactionPlan),
     /// Remove files that are no longer needed.
-    Remove(Dead),
+    Remove(ObsoleteFiles),
 }
 
 /// The result of an errand, for the log.

@@ -8,7 +8,7 @@ use waymaker_log::{
 };
 
 use super::directory::Directory;
-use super::log::{CompactionPlan, Dead};
+use super::log::{CompactionPlan, ObsoleteFiles};
 use super::read::open;
 use super::segment_source::{BeginError, make};
 use super::storage::{SegmentFile, Storage, is_no_space};
@@ -93,7 +93,7 @@ pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<
 ///
 /// # Errors
 /// If the disk fails. The next start removes the remaining files.
-pub fn remove(storage: &dyn Storage, dead: &Dead) -> io::Result<()> {
+pub fn remove(storage: &dyn Storage, dead: &ObsoleteFiles) -> io::Result<()> {
     let directory = Directory::list(storage)?;
     let mut is_any = false;
     for file in directory.files().filter(|file| dead.contains(*file)) {

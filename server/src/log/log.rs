@@ -33,7 +33,7 @@ pub enum AppendError {
 
 /// Result of appending one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct AppendedFrame {
     /// Number of the frame that has the records.
     pub lsn: u64,
     /// Whether the frame is the first of a new segment. Then the spare was used, and there is one more segment to
@@ -58,7 +58,7 @@ pub struct CompactionPlan {
 
 /// Files that are no longer needed, in addition to temporary ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dead {
+pub struct ObsoleteFiles {
     /// Segments before this one.
     pub segments_before: u64,
     /// Snapshots with other numbers than these two.
@@ -122,7 +122,7 @@ impl Log {
     ///
     /// # Errors
     /// If the records form no valid frame, there is no room for another segment, or the disk failed.
-    pub fn append(&mut self, records: &[u8], record_count: u32) -> Result<Written, AppendError> {
+    pub fn append(&mut self, records: &[u8], record_count: u32) -> Result<AppendedFrame, AppendError> {
         self.check()?;
         if records.len() > self.records_limit() || Records::check(records, record_count).is_none() {
             return Err(AppendError::NoFrame);
@@ -145,7 +145,7 @@ impl Log {
         self.keep(result)?;
         self.next_block += len / BLOCK_LEN as u64;
         self.position = Position { lsn: fields.lsn, checksum };
-        Ok(Written { lsn: fields.lsn, is_new_segment })
+        Ok(AppendedFrame { lsn: fields.lsn, is_new_segment })
     }
 
     /// Makes every appended frame durable. `now_ms` reads the boot-time clock once that is done. The next frame
@@ -244,7 +244,7 @@ impl Log {
     ///
     /// # Errors
     /// If the disk failed, now or before.
-    pub fn compacted(&mut self, plan: &CompactionPlan) -> io::Result<Dead> {
+    pub fn compacted(&mut self, plan: &CompactionPlan) -> io::Result<ObsoleteFiles> {
         self.check()?;
         let superblock = self.superblock();
         if (plan.previous_snapshot, plan.first_segment) != (superblock.snapshot, superblock.first_segment) {
@@ -255,7 +255,7 @@ impl Log {
             superblock.snapshot = snapshot;
             superblock.first_segment = first_segment;
         })?;
-        Ok(Dead::behind(self.superblock()))
+        Ok(ObsoleteFiles::behind(self.superblock()))
     }
 
     /// Ends the log so that the next start knows that no record is missing. All frames are durable then. Returns the
@@ -400,7 +400,7 @@ impl Log {
     }
 }
 
-impl Dead {
+impl ObsoleteFiles {
     /// Returns the files that are not needed with this superblock.
     pub(super) fn behind(superblock: &Superblock) -> Self {
         let snapshot = superblock.snapshot;

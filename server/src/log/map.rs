@@ -26,7 +26,7 @@ pub(super) struct MappedFile {
     /// Open since before the first store. Only then does a sync of this file report every failed write.
     file: File,
     map: Option<MmapMut>,
-    dirtied: Dirtied,
+    dirtied: DirtyRange,
 }
 
 impl MappedFile {
@@ -42,7 +42,7 @@ impl MappedFile {
         map.advise(Advice::Random)?;
         MAP_START.store(map.as_ptr() as usize, Ordering::Relaxed);
         MAP_LEN.store(len, Ordering::Relaxed);
-        Ok(Self { file, map: Some(map), dirtied: Dirtied::default() })
+        Ok(Self { file, map: Some(map), dirtied: DirtyRange::default() })
     }
 }
 
@@ -72,13 +72,13 @@ impl SegmentFile for MappedFile {
 /// Bytes that the first stores into a map make the disk write. With large pages, each store can write up to a
 /// megabyte, including blocks that were acknowledged long ago.
 #[derive(Default)]
-struct Dirtied {
+struct DirtyRange {
     stores: u32,
     stored_len: u64,
     dirtied_len: u64,
 }
 
-impl Dirtied {
+impl DirtyRange {
     /// Number of stores that are measured in each segment.
     const STORES: u32 = 8;
     /// Maximum ratio of dirtied bytes to stored bytes.

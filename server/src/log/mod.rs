@@ -16,9 +16,7 @@ mod map;
 mod open;
 pub mod port;
 mod read;
-pub mod restore;
 mod segment_source;
-pub mod start;
 mod storage;
 mod superblock_file;
 #[cfg(test)]
@@ -29,7 +27,7 @@ pub mod writer;
 
 pub use directory::Directory;
 pub use disk::{Device, Disk};
-pub use log::{AppendError, CompactionPlan, Dead, Log, Written};
-pub use open::{OpenError, OpenOptions, Opened};
-pub use read::Lost;
+pub use log::{AppendError, AppendedFrame, CompactionPlan, Log, ObsoleteFiles};
+pub use open::{OpenError, OpenOptions, OpenResult};
+pub use read::AcceptedLoss;
 pub use storage::{SegmentFile, Storage, is_no_space};

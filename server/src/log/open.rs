@@ -12,8 +12,8 @@ use waymaker_log::frame::known_versions;
 
 use super::directory::Directory;
 use super::keeper;
-use super::log::{Dead, Log};
-use super::read::{Lost, give_up_behind, read_all};
+use super::log::{Log, ObsoleteFiles};
+use super::read::{AcceptedLoss, give_up_behind, read_all};
 use super::segment_source::{BeginError, begin_segment};
 use super::storage::{SegmentFile, Storage};
 use super::superblock_file::SuperblockFile;
@@ -31,7 +31,7 @@ pub struct OpenOptions {
 
 /// State of a log that was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenResult {
     /// Whether there was no log.
     pub is_new: bool,
     /// Whether the server was stopped cleanly. Then no record is missing, not even a record that was never
@@ -48,7 +48,7 @@ pub struct Opened {
     /// Whether one copy of the superblock was damaged, or older after a crash. It is repaired now.
     pub was_superblock_mended: bool,
     /// The loss, if this start accepted damage.
-    pub lost: Option<Lost>,
+    pub lost: Option<AcceptedLoss>,
     /// Losses that this start must compensate, even if an earlier start accepted the damage.
     pub losses: Option<Losses>,
     /// Names of files in the directory that do not belong to the log.
@@ -120,7 +120,7 @@ impl Log {
     pub fn open<F: Fold>(
         storage: Arc<dyn Storage>,
         options: &OpenOptions,
-    ) -> Result<(Self, F, Opened), OpenError> {
+    ) -> Result<(Self, F, OpenResult), OpenError> {
         if !SegmentHeader::is_len_valid(options.segment_len) {
             return Err(OpenError::SegmentLen(options.segment_len));
         }
@@ -182,8 +182,9 @@ impl Log {
             }
         })
         .map_err(failed("write superblock"))?;
-        keeper::remove(&*storage, &Dead::behind(file.current())).map_err(failed("remove old files"))?;
-        let opened = Opened {
+        keeper::remove(&*storage, &ObsoleteFiles::behind(file.current()))
+            .map_err(failed("remove old files"))?;
+        let opened = OpenResult {
             is_new,
             is_clean: superblock.clean_lsn != 0 && lost.is_none(),
             tail: found.tail,

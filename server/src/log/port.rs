@@ -2,9 +2,9 @@
 
 use super::errand::Report;
 use super::keeper::CompactError;
-
+use crate::deferred::DeferredEffect;
 use crate::limits::{LOG_BATCH_LEN, LOG_STALLED_MS};
-use crate::waiting::Waiting;
+
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,8 +25,8 @@ pub struct LogBatch {
     pub fence_max: u64,
     /// Upper bound of the leases in the records, in milliseconds.
     pub lease_ms_max: u32,
-    /// Work to do once this batch, and all batches that were posted before, are durable.
-    pub waiting: Vec<Waiting>,
+    /// Effects to deliver once this batch, and all batches that were posted before, are durable.
+    pub waiting: Vec<DeferredEffect>,
 }
 
 /// Consecutive records of one shard.

@@ -13,7 +13,7 @@ use super::storage::Storage;
 
 /// Loss that a start accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct AcceptedLoss {
     /// First damage that was found.
     pub damage: Damage,
     /// Last frame of which all records were kept; 0 if there is none.
@@ -45,13 +45,13 @@ pub(super) fn give_up_behind<F: Fold>(
     directory: &Directory,
     superblock: &Superblock,
     unread: Unread<F>,
-) -> io::Result<(Found<F>, Lost)> {
+) -> io::Result<(Found<F>, AcceptedLoss)> {
     let Unread { damage, mut fold, mut position } = unread;
     if damage.file() == FileName::Snapshot(superblock.snapshot) {
         // The snapshot before it was kept for this case.
         (fold, position) = older_snapshot(storage, superblock);
     }
-    let lost = Lost { damage, last_good_lsn: position.lsn };
+    let lost = AcceptedLoss { damage, last_good_lsn: position.lsn };
     let mut generation = superblock.generation;
     let mut lsn = position.lsn.max(superblock.clean_lsn).max(superblock.start.lsn);
     for number in directory.segments() {

@@ -50,7 +50,7 @@ fn options() -> OpenOptions {
     OpenOptions { segment_len: SEGMENT_LEN_MIN, log_id: 0x5eed, accept_damage: false }
 }
 
-fn open(path: &Path) -> (Log, Everything, Opened) {
+fn open(path: &Path) -> (Log, Everything, OpenResult) {
     Log::open(disk(path), &options()).unwrap()
 }
 
@@ -73,7 +73,7 @@ fn payload(records: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Appends one record in a frame of its own and makes it durable.
-fn put(log: &mut Log, record: &[u8]) -> Written {
+fn put(log: &mut Log, record: &[u8]) -> AppendedFrame {
     let written = log.append(&payload(&[record]), 1).unwrap();
     assert_eq!(log.flush(|| 7).unwrap(), Durable { lsn: written.lsn, at_ms: 7 });
     written

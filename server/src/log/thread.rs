@@ -5,14 +5,33 @@ use super::keeper_thread::KeeperThread;
 use super::port::{LogOrder, LogPort};
 use super::writer::LogWriter;
 use super::{AppendError, Storage};
-use crate::node::Node;
-use crate::waiting::{mails, post};
+use crate::clock::Clock;
+use crate::deferred::DeferredEffect;
 use crossbeam_channel::Receiver;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use waymaker_engine::ReservedEnd;
+use waymaker_log::Record;
+
+/// The server around a log, as the log thread sees it.
+pub trait LogHost: Send + 'static {
+    /// Returns the clock of the server.
+    fn clock(&self) -> &dyn Clock;
+
+    /// Notes the duration of a sync, in nanoseconds.
+    fn note_sync(&self, nanos: u64);
+
+    /// Sets the number of segments of the log.
+    fn set_segment_count(&self, count: u64);
+
+    /// Delivers effects whose records have this end.
+    fn deliver(&self, deferred: impl Iterator<Item = DeferredEffect>, end: ReservedEnd);
+
+    /// Passes records to `put` that produce the whole state of the server from nothing. No worker may be running.
+    fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>));
+}
 
 /// Configuration of the log thread.
 #[derive(Debug)]
@@ -37,23 +56,22 @@ pub struct LogThread {
 }
 
 impl LogThread {
-    /// Starts the thread. `wake` wakes a worker that was asleep when mail was left for it. `fail` is called once if
-    /// the disk failed, after all waiting work has received its result.
+    /// Starts the thread. `fail` is called once if the disk failed, after all deferred effects have received their
+    /// result.
     ///
     /// # Errors
     /// If a thread cannot be created.
     pub fn start(
         config: LogThreadConfig,
-        node: Arc<Node>,
+        host: impl LogHost,
         port: LogPort,
-        wake: impl Fn(u16) + Send + 'static,
         fail: impl FnOnce(&AppendError) + Send + 'static,
     ) -> io::Result<Self> {
         let LogThreadConfig { writer, orders, storage, segment_len, losses_ms } = config;
         let keeper = KeeperThread::start(storage, segment_len, port.clone())?;
         let config = CommitterConfig::new(&writer, Arc::clone(port.status()), losses_ms);
-        let committer = Committer::new(config, node.clock.now());
-        let run = Run { committer, writer, orders, node, keeper, wake };
+        let committer = Committer::new(config, host.clock().now());
+        let run = Run { committer, writer, orders, host, keeper };
         let thread = std::thread::Builder::new().name("log".to_owned());
         let thread = thread.spawn(move || run.run().inspect_err(fail))?;
         Ok(Self { thread, port })
@@ -71,42 +89,40 @@ impl LogThread {
 }
 
 /// The log thread, which carries out the steps of the committer.
-struct Run<W> {
+struct Run<H> {
     committer: Committer,
     writer: LogWriter,
     orders: Receiver<LogOrder>,
-    node: Arc<Node>,
+    host: H,
     keeper: KeeperThread,
-    wake: W,
 }
 
-impl<W: Fn(u16)> Run<W> {
+impl<H: LogHost> Run<H> {
     /// Runs until the server stops or the disk fails.
     fn run(mut self) -> Result<(), AppendError> {
         loop {
             while let Ok(order) = self.orders.try_recv() {
-                self.committer.obey(order, &*self.node.clock);
+                self.committer.obey(order, self.host.clock());
             }
-            let now = self.node.clock.now();
+            let now = self.host.clock().now();
             match self.committer.next(now) {
                 Step::Wait(until) => {
                     let wait = Duration::from_millis(until.ms_since(now));
                     if let Ok(order) = self.orders.recv_timeout(wait) {
-                        self.committer.obey(order, &*self.node.clock);
+                        self.committer.obey(order, self.host.clock());
                     }
                 }
                 Step::Disk(step) => {
-                    let (clock, metrics) = (&*self.node.clock, &self.node.metrics);
+                    let clock = self.host.clock();
                     let began = matches!(step, DiskStep::Sync).then(|| clock.nanos());
                     self.committer.run(step, &mut self.writer, clock);
                     if let Some(began) = began {
-                        metrics.log_syncs.note_nanos(clock.nanos().saturating_sub(began));
+                        self.host.note_sync(clock.nanos().saturating_sub(began));
                     }
-                    metrics.log_segment_count.store(self.writer.segment_count(), Ordering::Relaxed);
+                    self.host.set_segment_count(self.writer.segment_count());
                 }
                 Step::Deliver(batches, end) => {
-                    let waiting = batches.into_iter().flat_map(|batch| batch.waiting);
-                    post(&self.node, mails(waiting, end), &self.wake);
+                    self.host.deliver(batches.into_iter().flat_map(|batch| batch.waiting), end);
                 }
                 Step::Send(errand) => self.keeper.send(errand),
                 Step::Close => return self.close(),
@@ -117,7 +133,7 @@ impl<W: Fn(u16)> Run<W> {
 
     fn close(self) -> Result<(), AppendError> {
         self.keeper.stop();
-        let node = &self.node;
-        self.writer.close(&*node.clock, |put| node.write_contents(put))
+        let host = &self.host;
+        self.writer.close(host.clock(), |put| host.write_contents(put))
     }
 }

@@ -1,8 +1,8 @@
 //! Conversion of batches from workers to frames of the log.
 
-use super::committer::Foldable;
+use super::committer::FoldableSegments;
 use super::port::LogBatch;
-use super::{AppendError, CompactionPlan, Dead, Log};
+use super::{AppendError, CompactionPlan, Log, ObsoleteFiles};
 use crate::clock::Clock;
 use std::collections::{BTreeMap, VecDeque};
 use std::{io, iter};
@@ -204,16 +204,16 @@ impl LogWriter {
     }
 
     /// Returns the old segments that can be folded into a snapshot; `None` if there are none.
-    pub fn foldable(&self) -> Option<Foldable> {
+    pub fn foldable(&self) -> Option<FoldableSegments> {
         let segment_count = self.log.sealed_segments();
-        self.log.compaction_plan().map(|plan| Foldable { segment_count, plan })
+        self.log.compaction_plan().map(|plan| FoldableSegments { segment_count, plan })
     }
 
     /// Notes that a compaction is durable. Returns the files that may be removed.
     ///
     /// # Errors
     /// If the disk failed.
-    pub fn compacted(&mut self, plan: &CompactionPlan) -> io::Result<Dead> {
+    pub fn compacted(&mut self, plan: &CompactionPlan) -> io::Result<ObsoleteFiles> {
         self.log.compacted(plan)
     }
 

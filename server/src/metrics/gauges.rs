@@ -1,7 +1,7 @@
 //! The state of the shards. Workers publish it, because a scrape cannot read a shard while a worker has its turn.
 
 use super::contended::Contended;
-use crate::front::LOCKET_TYPES;
+use crate::namespaces::LOCKET_TYPES;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

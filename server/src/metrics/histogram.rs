@@ -50,13 +50,13 @@ impl Histogram {
 
 /// The sum of the counts of several threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Merged {
+pub(crate) struct HistogramSum {
     /// Counts by bucket; the last one is for values above all bounds.
     pub(crate) counts: [u64; BUCKET_COUNT + 1],
     pub(crate) sum: u64,
 }
 
-impl Merged {
+impl HistogramSum {
     pub(crate) fn of<'a>(histograms: impl IntoIterator<Item = &'a Histogram>) -> Self {
         let mut merged = Self { counts: [0; BUCKET_COUNT + 1], sum: 0 };
         for histogram in histograms {
@@ -90,7 +90,7 @@ mod tests {
     fn bucket_of(value: u64) -> Option<usize> {
         let histogram = Histogram::default();
         histogram.note_nanos(value);
-        Merged::of([&histogram]).counts.iter().position(|count| *count == 1)
+        HistogramSum::of([&histogram]).counts.iter().position(|count| *count == 1)
     }
 
     #[test]
@@ -111,7 +111,7 @@ mod tests {
         for count in [1, 1, 3] {
             histogram.note_count(count);
         }
-        let merged = Merged::of([&histogram, &histogram]);
+        let merged = HistogramSum::of([&histogram, &histogram]);
         assert_eq!((merged.counts[0], merged.counts[3], merged.sum), (4, 2, 10 * FIRST_BOUND));
     }
 }

@@ -15,16 +15,25 @@ mod worker;
 pub(crate) use acquires::{AcquireResult, NewAcquires, ResultCounts, add};
 pub(crate) use contended::Contended;
 pub(crate) use gauges::ShardGauges;
-pub(crate) use histogram::{BUCKET_COUNT, FIRST_BOUND, Histogram, Merged, bound};
+pub(crate) use histogram::{BUCKET_COUNT, FIRST_BOUND, Histogram, HistogramSum, bound};
 pub(crate) use namespace_labels::NamespaceLabels;
 pub(crate) use processor::watch_processors;
 pub(crate) use worker::{AcquireCounts, NO_FRONT_END, WorkerMetrics};
 
-use crate::driver::Port;
+use crate::port::Port;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use waymaker_engine::LossReason;
+
+/// Labels of the limits because of which connections are refused.
+pub(crate) const REFUSAL_LABELS: [&str; 5] = [
+    "connections",
+    "bytes_of_memory",
+    "connections_per_address",
+    "new_connections_per_second",
+    "handshakes_per_address",
+];
 
 /// The metrics of one node.
 #[derive(Debug)]
@@ -34,6 +43,8 @@ pub(crate) struct NodeMetrics {
     pub(crate) shards: Box<[ShardGauges]>,
     /// Number of open connections by port.
     connections: [Arc<AtomicU64>; Port::ALL.len()],
+    /// Number of refused connections for each of [`REFUSAL_LABELS`].
+    refused_connections: [AtomicU64; REFUSAL_LABELS.len()],
     /// Durations of log syncs, written by the log thread.
     pub(crate) log_syncs: Histogram,
     pub(crate) log_segment_count: AtomicU64,
@@ -47,6 +58,7 @@ impl NodeMetrics {
             workers: (0..worker_count).map(|_| Arc::default()).collect(),
             shards: (0..shard_count).map(|_| ShardGauges::default()).collect(),
             connections: Default::default(),
+            refused_connections: Default::default(),
             log_syncs: Histogram::default(),
             log_segment_count: AtomicU64::new(0),
             quorum_requests: Histogram::default(),
@@ -77,6 +89,17 @@ impl NodeMetrics {
         let count = Arc::clone(&self.connections[port as usize]);
         count.fetch_add(1, Ordering::Relaxed);
         OpenConnection(count)
+    }
+
+    /// Counts a refused connection. `label_index` is an index into [`REFUSAL_LABELS`].
+    pub(crate) fn note_refused(&self, label_index: usize) {
+        self.refused_connections[label_index].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of refused connections by limit.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.refused_connections.iter().map(|count| count.load(Ordering::Relaxed));
+        REFUSAL_LABELS.into_iter().zip(counts)
     }
 
     /// Returns the number of open connections of each port.

@@ -17,14 +17,14 @@ const LABEL_IDLE_MS: u64 = 300_000;
 /// Remembers between scrapes which namespaces have labels.
 #[derive(Debug, Default)]
 pub(crate) struct NamespaceLabels {
-    labelled: BTreeMap<Box<[u8]>, Labelled>,
+    labelled: BTreeMap<Box<[u8]>, LabelledNamespace>,
     /// Counts of namespaces without a label, by front end.
     other: BTreeMap<&'static str, ResultCounts>,
 }
 
 /// A namespace with a label.
 #[derive(Debug)]
-struct Labelled {
+struct LabelledNamespace {
     /// Counts since the namespace got its label.
     rows: BTreeMap<AcquireKey, ResultCounts>,
     /// Time of the last scrape that found new acquires.
@@ -85,7 +85,7 @@ impl NamespaceLabels {
                 let Some((_, longest_idle)) = idle.pop_first() else { return };
                 self.labelled.remove(&longest_idle);
             }
-            let labelled = Labelled { rows: BTreeMap::new(), busy_at: now };
+            let labelled = LabelledNamespace { rows: BTreeMap::new(), busy_at: now };
             self.labelled.insert(namespace.into(), labelled);
         }
     }

@@ -1,6 +1,6 @@
 //! Processor use of the worker threads, as reported by the system.
 
-use crate::node::Node;
+use super::WorkerMetrics;
 use std::fs::read_to_string;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ const LOOK: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Returns an error if the thread cannot be started.
-pub(crate) fn watch_processors(node: Arc<Node>) -> std::io::Result<()> {
+pub(crate) fn watch_processors(workers: Vec<Arc<WorkerMetrics>>) -> std::io::Result<()> {
     std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-        let mut seen = vec![0; node.worker_count()];
+        let mut seen = vec![0; workers.len()];
         let mut looked_at = Instant::now();
         loop {
             std::thread::sleep(LOOK);
             let elapsed = looked_at.elapsed();
             looked_at = Instant::now();
-            for (worker, seen) in node.metrics.workers.iter().zip(&mut seen) {
+            for (worker, seen) in workers.iter().zip(&mut seen) {
                 let thread_id = worker.thread_id.get();
                 let schedstat = read_to_string(format!("/proc/self/task/{thread_id}/schedstat"));
                 if let Some(nanos) = schedstat.ok().and_then(|text| run_nanos(&text)) {

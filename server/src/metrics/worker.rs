@@ -3,7 +3,6 @@
 use super::acquires::{AcquireKey, AcquireTable};
 use super::cell::Cell;
 use super::histogram::Histogram;
-use crate::worker::Client;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::{LossReason, Measure, Time};
@@ -85,9 +84,9 @@ impl WorkerMetrics {
         &self,
         namespace: &[u8],
         kind: NamespaceKind,
-        client: &Client,
+        front_end: Option<&'static str>,
     ) -> Arc<AcquireCounts> {
-        let front_end = client.front_end.unwrap_or(NO_FRONT_END);
+        let front_end = front_end.unwrap_or(NO_FRONT_END);
         self.acquires.row(AcquireKey { namespace: namespace.into(), kind, front_end })
     }
 

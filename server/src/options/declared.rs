@@ -5,10 +5,10 @@
 use super::file::{line, read_number};
 use super::nearest::{nearest, suggestion};
 use super::problem::Problem;
-use super::values::time;
 use crate::limits::DECLARED_NAMESPACE_COUNT_MAX;
 use crate::milliseconds::Milliseconds;
-use crate::namespaces::built_in_kind;
+use crate::namespaces::{DeclaredNamespace, built_in_kind};
+use crate::option_values::time;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use toml::Spanned;
@@ -26,63 +26,24 @@ const SCOPES: [(&str, Scope); 3] =
 /// Resources of claims that a namespace can limit.
 const LIMITED: [Resource; 3] = [Resource::Claims, Resource::Waiters, Resource::Bytes];
 
-/// A namespace that the configuration declares.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeclaredNamespace {
-    /// Name of the namespace.
-    pub name: String,
-    /// Kind of the namespace.
-    pub kind: NamespaceKind,
-    /// Default lease of acquires; `None` uses the default of the server.
-    pub default_lease: Option<Milliseconds>,
-    /// Lowest scope of claims in the namespace.
-    pub min_scope: Scope,
-    /// Quotas of all clients of the namespace together.
-    pub quotas: Quotas,
-}
-
-/// The default lease is above the longest lease.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("namespace \"{name}\": default_lease: {default_lease} is above --limits-lease-max, which is {max}")]
-pub struct LeaseAboveMaximum {
-    name: String,
-    default_lease: Milliseconds,
-    max: Milliseconds,
-}
-
-impl DeclaredNamespace {
-    /// Checks that the default lease is at most the longest lease.
-    ///
-    /// # Errors
-    /// Returns an error if it is longer.
-    pub fn check(&self, lease_max: Milliseconds) -> Result<(), LeaseAboveMaximum> {
-        match self.default_lease {
-            Some(default_lease) if default_lease > lease_max => {
-                Err(LeaseAboveMaximum { name: self.name.clone(), default_lease, max: lease_max })
-            }
-            _ => Ok(()),
-        }
+/// Returns a declaration as written in a file.
+pub(super) fn text(namespace: &DeclaredNamespace) -> String {
+    let name = toml::Value::from(namespace.name.as_str());
+    let mut text =
+        format!("[[{KEY}]] # file\nname = {name} # file\nkind = \"{}\" # file\n", namespace.kind.name());
+    if let Some(lease) = namespace.default_lease {
+        let _ = writeln!(text, "default_lease = \"{lease}\" # file");
     }
-
-    /// Returns the declaration as written in a file.
-    pub(super) fn text(&self) -> String {
-        let name = toml::Value::from(self.name.as_str());
-        let mut text =
-            format!("[[{KEY}]] # file\nname = {name} # file\nkind = \"{}\" # file\n", self.kind.name());
-        if let Some(lease) = self.default_lease {
-            let _ = writeln!(text, "default_lease = \"{lease}\" # file");
-        }
-        let _ = writeln!(text, "min_scope = \"{}\" # file", scope_name(self.min_scope));
-        if !self.quotas.is_empty() {
-            let _ = writeln!(text, "[{KEY}.quotas] # file");
-            for resource in LIMITED {
-                if let Some(max) = self.quotas.get(resource) {
-                    let _ = writeln!(text, "{} = {max} # file", resource.name());
-                }
+    let _ = writeln!(text, "min_scope = \"{}\" # file", scope_name(namespace.min_scope));
+    if !namespace.quotas.is_empty() {
+        let _ = writeln!(text, "[{KEY}.quotas] # file");
+        for resource in LIMITED {
+            if let Some(max) = namespace.quotas.get(resource) {
+                let _ = writeln!(text, "{} = {max} # file", resource.name());
             }
         }
-        text
     }
+    text
 }
 
 fn scope_name(scope: Scope) -> &'static str {

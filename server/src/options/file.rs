@@ -1,10 +1,11 @@
 //! The values of a configuration file, found by the names of the flags.
 
-use super::declared::{self, DeclaredNamespace};
+use super::declared;
 use super::form::Form;
 use super::nearest::{nearest, suggestion};
 use super::problem::Problem;
 use super::secret::is_secret;
+use crate::namespaces::DeclaredNamespace;
 use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command};

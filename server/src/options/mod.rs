@@ -8,7 +8,6 @@ mod declared;
 mod environment;
 mod file;
 mod form;
-mod limits;
 mod log;
 mod nearest;
 mod print;
@@ -18,23 +17,22 @@ mod secret;
 mod tls;
 mod values;
 
-pub use declared::{DeclaredNamespace, LeaseAboveMaximum};
 pub use environment::unknown_variables;
 pub use file::{FileKey, file_key};
-pub use limits::LimitOptions;
 pub use log::LogFormat;
 pub use problem::OptionsError;
 pub use read::Configuration;
-pub(crate) use secret::without_user_info;
 pub use tls::TlsFlags;
-pub(crate) use values::{OrNone, path_or_none};
 
 use crate::access::{AccessOptions, LoginLimits};
 use crate::audit::AuditTarget;
 use crate::driver::AddressLimits;
-use crate::front::{BrowserConfig, LocketConfig};
+use crate::front::{BrowserConfig, FrontOptions, LocketConfig};
+use crate::limit_options::LimitOptions;
 use crate::memory::MemoryLimit;
-use crate::quorum::Endpoint;
+use crate::namespaces::DeclaredNamespace;
+use crate::option_values::{OrNone, address_or_none, heading, parse_duration, path_or_none};
+use crate::peer::Endpoint;
 use crate::quorum::options::QuorumOptions;
 use crate::traces::{OtlpOptionError, collector_of};
 use clap::builder::{PathBufValueParser, TypedValueParser as _};
@@ -44,24 +42,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 use tracing_subscriber::filter::Targets;
-use values::{address_or_none, parse_duration, parse_segment_len, parse_worker_count};
+use values::{parse_segment_len, parse_worker_count};
 
 const BOOL: &str = "true|false";
-
-/// Headings of `--help`.
-pub(crate) mod heading {
-    pub(crate) const LISTENING: &str = "Listening";
-    pub(crate) const DURABILITY: &str = "Durability";
-    pub(crate) const TLS: &str = "TLS";
-    pub(crate) const ACCESS: &str = "Identities and rights";
-    pub(crate) const LIMITS: &str = "Limits and performance";
-    pub(crate) const SET_LIMITS: &str = "Limits of the server";
-    pub(crate) const LIFECYCLE: &str = "Configuration and shutdown";
-    pub(crate) const LOG: &str = "Log and audit log";
-    pub(crate) const TRACES: &str = "Traces";
-    pub(crate) const CONTRACTS: &str = "Contracts of other lock servers";
-    pub(crate) const QUORUM: &str = "Scope quorum (fences kept by an etcd cluster)";
-}
 
 /// Lock server: locks, read-write locks, semaphores, leader election, rate limits and a registry over a binary protocol,
 /// gRPC and WebSocket.
@@ -409,6 +392,20 @@ impl Options {
     /// Returns an error if its URL cannot be used.
     pub fn collector(&self) -> Result<Option<Endpoint>, OtlpOptionError> {
         self.otlp_endpoint.as_deref().map(collector_of).transpose()
+    }
+
+    /// Returns the options of the front ends.
+    pub fn fronts(&self) -> FrontOptions {
+        FrontOptions {
+            browsers: self.browsers.clone(),
+            locket: self.locket,
+            locktopus_abandon_timeout: self.locktopus_abandon_timeout,
+            is_encrypted: self.tls.cert.is_some(),
+            http_listen: self.http_listen.clone(),
+            locktopus_listen: self.locktopus_listen.clone(),
+            dynamodb_listen: self.dynamodb_listen.clone(),
+            lists_len_max: self.limits.lists_memory as usize,
+        }
     }
 
     /// Returns the limits per source address.

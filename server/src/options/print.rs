@@ -1,9 +1,11 @@
 //! The effective options as a configuration file.
 
+use super::declared;
 use super::file::{FileKey, file_key};
 use super::form::Form;
 use super::read::{Configuration, Source};
-use super::secret::{is_secret, without_user_info};
+use super::secret::is_secret;
+use crate::option_values::without_user_info;
 use clap::Arg;
 use std::fmt::{self, Display, Formatter};
 
@@ -28,7 +30,7 @@ impl Display for Configuration {
             }
         }
         for namespace in &self.options.namespaces {
-            write!(formatter, "\n{}", namespace.text())?;
+            write!(formatter, "\n{}", declared::text(namespace))?;
         }
         Ok(())
     }

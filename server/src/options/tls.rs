@@ -1,6 +1,6 @@
 //! The TLS options.
 
-use super::heading;
+use crate::option_values::heading;
 use crate::tls::{TlsOptions, TlsVersion};
 use clap::Args;
 use std::path::PathBuf;

@@ -7,10 +7,10 @@
 //! A connection counts as open after the member has answered a first request on it. A stopped process still accepts TCP
 //! connections. If only the real request discovered this, its outcome would be unknown.
 
-use super::channel::{Channel, explain};
-use super::endpoint::Endpoint;
+use super::endpoint::endpoints;
 use super::options::{QuorumOptions, QuorumOptionsError};
 use super::verdict::{is_missing_token, is_stale_token, lost, verdict};
+use crate::peer::{Channel, Endpoint, explain};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -66,14 +66,14 @@ pub struct Cluster(Arc<Shared>);
 struct Shared {
     endpoints: Vec<Endpoint>,
     credentials: Option<Credentials>,
-    current: Mutex<Current>,
+    current: Mutex<CurrentMember>,
     /// Lock of the only task that connects; other tasks wait for its result.
     connecting: tokio::sync::Mutex<()>,
 }
 
 /// The member in use.
 #[derive(Debug, Default)]
-struct Current {
+struct CurrentMember {
     /// Index of its endpoint.
     index: usize,
     /// Open connection. Without one, the next request connects.
@@ -117,7 +117,7 @@ impl Cluster {
             (Some(_), None) => return incomplete("--quorum-user", "--quorum-password"),
             (None, Some(_)) => return incomplete("--quorum-password", "--quorum-user"),
         };
-        let endpoints = Endpoint::all(options)?;
+        let endpoints = endpoints(options)?;
         Ok(Self(Arc::new(Shared {
             endpoints,
             credentials,
@@ -174,7 +174,7 @@ impl Cluster {
                 Ok(Ok(answer)) => return Ok(answer.into_inner()),
                 Ok(Err(status)) => status,
                 Err(_) => {
-                    shared.leave(&connection, Next::OtherMember);
+                    shared.leave(&connection, NextMember::OtherMember);
                     let reason = format!("{endpoint}: no answer within {timeout:?}");
                     return Err(ClusterError::Unknown { reason });
                 }
@@ -184,12 +184,12 @@ impl Cluster {
             let needs_token = is_stale_token(&status) || is_missing_token(&status);
             if needs_token && shared.credentials.is_some() && !token_was_renewed {
                 token_was_renewed = true;
-                shared.leave(&connection, Next::SameMember);
+                shared.leave(&connection, NextMember::SameMember);
                 continue;
             }
             let error = verdict(&status, format!("{endpoint}: {}", status.message()));
             if !matches!(error, ClusterError::Refused { .. }) {
-                shared.leave(&connection, Next::OtherMember);
+                shared.leave(&connection, NextMember::OtherMember);
             }
             return Err(error);
         }
@@ -198,7 +198,7 @@ impl Cluster {
 
 /// The member to use after a connection is given up.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum NextMember {
     SameMember,
     OtherMember,
 }
@@ -262,11 +262,10 @@ impl Shared {
             // reset the connection at once.
             drop(channel);
             let problem = ending.problem().await.unwrap_or_else(|| status.message().to_owned());
-            let hint = match &endpoint.encryption {
-                Some(encryption) if !encryption.config.client_auth_cert_resolver.has_certs() => {
-                    "; the member may require a client certificate (--quorum-cert)"
-                }
-                _ => "",
+            let hint = if endpoint.lacks_certificate() {
+                "; the member may require a client certificate (--quorum-cert)"
+            } else {
+                ""
             };
             return Err(cannot(&format!("{problem}{hint}")));
         }
@@ -280,16 +279,16 @@ impl Shared {
 
     /// Gives up a connection for later requests; requests in flight continue. If several requests fail together, only
     /// the first one changes the member.
-    fn leave(&self, connection: &Arc<Connection>, next: Next) {
+    fn leave(&self, connection: &Arc<Connection>, next: NextMember) {
         let mut current = self.current();
         if current.connection.take_if(|current| Arc::ptr_eq(current, connection)).is_some()
-            && next == Next::OtherMember
+            && next == NextMember::OtherMember
         {
             current.index = (connection.index + 1) % self.endpoints.len();
         }
     }
 
-    fn current(&self) -> MutexGuard<'_, Current> {
+    fn current(&self) -> MutexGuard<'_, CurrentMember> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

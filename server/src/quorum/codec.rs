@@ -6,7 +6,7 @@
 //! All steps of a batch form one transaction without a condition. Inside it, each step is a nested transaction with its
 //! own condition. A failed step therefore does not stop the others, and the members write to disk once.
 
-use super::counters::{Attempt, Found, Reply, Step};
+use super::counters::{Attempt, Reply, Step, StoredCounter};
 use waymaker_engine::CounterName;
 use waymaker_log::NUMBER_LIMIT;
 use waymaker_proto::etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -105,7 +105,7 @@ fn reply_of(txn: &TxnResponse, revision: i64) -> Option<Reply> {
         Some(Response::ResponsePut(_)) if txn.succeeded => Some(Reply::Written { revision }),
         Some(Response::ResponseRange(range)) if !txn.succeeded => {
             let Some(kv) = range.kvs.first() else { return Some(Reply::Found(None)) };
-            let found = parse_value(&kv.value).map(|(fence, attempt)| Found {
+            let found = parse_value(&kv.value).map(|(fence, attempt)| StoredCounter {
                 revision: kv.mod_revision,
                 fence,
                 attempt,

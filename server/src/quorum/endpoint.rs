@@ -1,85 +1,33 @@
-//! The address of one etcd member.
+//! The addresses of etcd members.
 
 use super::options::{QuorumOptions, QuorumOptionsError};
 use super::tls;
-use crate::options::without_user_info;
-use http::Uri;
-use http::uri::Authority;
-use rustls::ClientConfig;
-use rustls_pki_types::ServerName;
-use std::fmt;
-use std::sync::Arc;
+use crate::option_values::without_user_info;
+use crate::peer::Endpoint;
 
-/// The address of one member, and its encryption.
-#[derive(Debug)]
-pub struct Endpoint {
-    /// Origin that requests are addressed to.
-    pub(super) origin: Uri,
-    pub(super) host: String,
-    pub(super) port: u16,
-    pub(super) encryption: Option<Encryption>,
-}
-
-/// TLS settings for the connections to one member.
-#[derive(Clone, Debug)]
-pub(super) struct Encryption {
-    pub(super) config: Arc<ClientConfig>,
-    /// Name that the certificate of the member must contain.
-    pub(super) name: ServerName<'static>,
-}
-
-impl Endpoint {
-    /// Parses all endpoints, at least one. Reads the TLS files if an endpoint needs them.
-    pub(super) fn all(options: &QuorumOptions) -> Result<Vec<Self>, QuorumOptionsError> {
-        if options.endpoints.is_empty() {
-            return Err(QuorumOptionsError::NoEndpoint);
-        }
-        let is_encrypted = |text: &String| text.starts_with("https://");
-        let config = options.endpoints.iter().any(is_encrypted).then(|| tls::read(options)).transpose()?;
-        let files =
-            [("--quorum-ca", &options.ca), ("--quorum-cert", &options.cert), ("--quorum-key", &options.key)];
-        let given = files.iter().find(|(_, file)| file.is_some());
-        // An operator who names TLS files expects TLS for all members. Also, a password must not go to a member in
-        // plain text.
-        if let (Some((option, _)), Some(endpoint)) =
-            (given, options.endpoints.iter().find(|text| !is_encrypted(text)))
-        {
-            let endpoint = without_user_info(endpoint);
-            return Err(QuorumOptionsError::NotEncrypted { option, endpoint });
-        }
-        let parse = |text: &String| {
-            Self::parse(text, config.as_ref())
-                .ok_or_else(|| QuorumOptionsError::BadEndpoint { endpoint: without_user_info(text) })
-        };
-        options.endpoints.iter().map(parse).collect()
+/// Parses all endpoints, at least one. Reads the TLS files if an endpoint needs them.
+pub(super) fn endpoints(options: &QuorumOptions) -> Result<Vec<Endpoint>, QuorumOptionsError> {
+    if options.endpoints.is_empty() {
+        return Err(QuorumOptionsError::NoEndpoint);
     }
-
-    pub(crate) fn parse(text: &str, config: Option<&Arc<ClientConfig>>) -> Option<Self> {
-        let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
-        let authority: Authority = rest.strip_suffix('/').unwrap_or(rest).parse().ok()?;
-        let port = authority.port_u16().filter(|port| *port != 0)?;
-        // The authority has an IPv6 address in brackets.
-        let host = authority.host().trim_matches(['[', ']']).to_owned();
-        if host.is_empty() || authority.as_str().contains('@') {
-            return None;
-        }
-        let encryption = match scheme {
-            "http" => None,
-            "https" => {
-                let name = ServerName::try_from(host.clone()).ok()?;
-                Some(Encryption { config: Arc::clone(config?), name })
-            }
-            _ => return None,
-        };
-        let origin = Uri::builder().scheme(scheme).authority(authority).path_and_query("/").build().ok()?;
-        Some(Self { origin, host, port, encryption })
+    let is_encrypted = |text: &String| text.starts_with("https://");
+    let config = options.endpoints.iter().any(is_encrypted).then(|| tls::read(options)).transpose()?;
+    let files =
+        [("--quorum-ca", &options.ca), ("--quorum-cert", &options.cert), ("--quorum-key", &options.key)];
+    let given = files.iter().find(|(_, file)| file.is_some());
+    // An operator who names TLS files expects TLS for all members. Also, a password must not go to a member in
+    // plain text.
+    if let (Some((option, _)), Some(endpoint)) =
+        (given, options.endpoints.iter().find(|text| !is_encrypted(text)))
+    {
+        let endpoint = without_user_info(endpoint);
+        return Err(QuorumOptionsError::NotEncrypted { option, endpoint });
     }
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.origin.to_string().trim_end_matches('/'))
-    }
+    let parse = |text: &String| {
+        Endpoint::parse(text, config.as_ref())
+            .ok_or_else(|| QuorumOptionsError::BadEndpoint { endpoint: without_user_info(text) })
+    };
+    options.endpoints.iter().map(parse).collect()
 }
 
 #[cfg(test)]
@@ -87,23 +35,13 @@ mod tests {
     use super::*;
 
     fn refused(options: &QuorumOptions) -> String {
-        Endpoint::all(options).unwrap_err().to_string()
+        endpoints(options).unwrap_err().to_string()
     }
 
     #[test]
-    fn an_endpoint_is_a_host_and_a_port() {
+    fn text_that_is_no_address_is_rejected_with_its_option() {
         let options =
             |endpoint: &str| QuorumOptions { endpoints: vec![endpoint.to_owned()], ..Default::default() };
-        for (endpoint, shown, host) in [
-            ("http://etcd.example:2379", "http://etcd.example:2379", "etcd.example"),
-            ("etcd.example:2379", "http://etcd.example:2379", "etcd.example"),
-            ("http://127.0.0.1:2379/", "http://127.0.0.1:2379", "127.0.0.1"),
-            ("[::1]:2379", "http://[::1]:2379", "::1"),
-        ] {
-            let found = Endpoint::all(&options(endpoint)).unwrap();
-            assert_eq!((found[0].to_string().as_str(), found[0].host.as_str()), (shown, host), "{endpoint}");
-            assert_eq!((found[0].port, found[0].encryption.is_none()), (2379, true), "{endpoint}");
-        }
         for endpoint in [
             "",
             ":2379",

@@ -4,20 +4,14 @@
 //! replicates it. [`options`] has the addresses of the cluster. [`cluster`] sends each request to one member and
 //! reports its outcome: answered, certainly not applied, or unknown.
 
-pub mod asker;
-mod channel;
 pub mod cluster;
 pub mod codec;
 pub mod counters;
-pub mod delivery;
 mod endpoint;
 pub mod options;
 pub mod port;
 mod positions;
+pub mod requester;
 pub mod thread;
 mod tls;
 mod verdict;
-
-pub(crate) use channel::Channel;
-pub use endpoint::Endpoint;
-pub(crate) use tls::client_config;

@@ -1,6 +1,6 @@
 //! Options for the etcd cluster.
 
-use crate::options::heading;
+use crate::option_values::heading;
 use crate::tls::TlsError;
 use clap::Args;
 use std::fmt;

@@ -1,14 +1,12 @@
 //! The quorum thread, which sends requests to the cluster.
 
-use super::asker::{Act, Asker};
 use super::cluster::{Cluster, ClusterError};
 use super::codec::{STEP_COUNT_MAX, etcd_key, replies_of, txn_of};
-use super::counters::{Reply, Settled, Step};
-use super::delivery::Delivery;
+use super::counters::{FinishedQuestion, Reply, Step};
 use super::port::{QuorumOrder, QuorumPort};
+use super::requester::{Act, Requester};
+use crate::clock::Clock;
 use crate::limits::QUORUM_ATTEMPT_MS;
-use crate::node::Node;
-use crate::waiting::post;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -26,6 +24,21 @@ const ATTEMPT: Duration = Duration::from_millis(QUORUM_ATTEMPT_MS);
 /// Longest sleep of the thread.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
+/// The server around the quorum thread, as the thread sees it.
+pub trait QuorumHost: Send + Sync + 'static {
+    /// Returns the clock of the server.
+    fn clock(&self) -> &dyn Clock;
+
+    /// Notes the duration of a request to the cluster, in nanoseconds.
+    fn note_request(&self, nanos: u64);
+
+    /// Returns the name of the namespace with this number. It is empty if there is none.
+    fn namespace_name(&self, number: u16) -> Box<[u8]>;
+
+    /// Delivers the result of a question to the workers, or to the log if the grant must be recorded first.
+    fn deliver(&self, finished: FinishedQuestion);
+}
+
 /// The running quorum thread. Only this thread uses the cluster, so workers never wait for its network.
 #[derive(Debug)]
 pub struct QuorumThread {
@@ -34,25 +47,23 @@ pub struct QuorumThread {
 }
 
 impl QuorumThread {
-    /// Starts the thread. `wake` wakes a sleeping worker that has new mail.
+    /// Starts the thread.
     ///
     /// # Errors
     /// Returns an error if the runtime or the thread cannot be created.
     pub fn start(
         cluster: Cluster,
         prefix: String,
-        node: Arc<Node>,
+        host: impl QuorumHost,
         (port, orders): (QuorumPort, UnboundedReceiver<QuorumOrder>),
-        wake: impl Fn(u16) + Send + 'static,
     ) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let status = Arc::clone(port.status());
         let mut run = Run {
-            asker: Asker::new(rand::random(), status, STEP_COUNT_MAX, node.clock.now()),
+            requester: Requester::new(rand::random(), status, STEP_COUNT_MAX, host.clock().now()),
             cluster,
             prefix,
-            node,
-            wake,
+            host: Arc::new(host),
             names: BTreeMap::new(),
             in_flight: JoinSet::new(),
         };
@@ -82,39 +93,38 @@ enum Answer {
 }
 
 /// Measures the duration of a request to the cluster, whatever its result.
-async fn timed<T>(node: &Node, request: impl Future<Output = T>) -> T {
-    let began = node.clock.nanos();
+async fn timed<T>(host: &impl QuorumHost, request: impl Future<Output = T>) -> T {
+    let began = host.clock().nanos();
     let answer = request.await;
-    node.metrics.quorum_requests.note_nanos(node.clock.nanos().saturating_sub(began));
+    host.note_request(host.clock().nanos().saturating_sub(began));
     answer
 }
 
-/// The state of the running thread, which performs the acts of the asker.
-struct Run<W> {
-    asker: Asker,
+/// The state of the running thread, which performs the acts of the requester.
+struct Run<H> {
+    requester: Requester,
     cluster: Cluster,
     prefix: String,
-    node: Arc<Node>,
-    wake: W,
+    host: Arc<H>,
     /// Names of namespaces by number. Entries stay after their namespace is removed, because a retried step may still
     /// need the name.
     names: BTreeMap<u16, Box<[u8]>>,
     in_flight: JoinSet<Answer>,
 }
 
-impl<W: Fn(u16)> Run<W> {
+impl<H: QuorumHost> Run<H> {
     async fn run(&mut self, mut orders: UnboundedReceiver<QuorumOrder>) {
         loop {
-            let now = self.node.clock.now();
-            match self.asker.next(now) {
+            let now = self.host.clock().now();
+            match self.requester.next(now) {
                 Act::Wait(until) => {
                     let wait = Duration::from_millis(until.ms_since(now)).min(WAIT_MAX);
                     tokio::select! {
                         order = orders.recv() => {
                             let mut order = order;
                             while let Some(QuorumOrder::Count(questions)) = order {
-                                let now = self.node.clock.now();
-                                questions.into_iter().for_each(|question| self.asker.ask(question, now));
+                                let now = self.host.clock().now();
+                                questions.into_iter().for_each(|question| self.requester.ask(question, now));
                                 order = orders.try_recv().ok();
                                 if order.is_none() {
                                     break;
@@ -132,7 +142,7 @@ impl<W: Fn(u16)> Run<W> {
                 }
                 Act::Ask(steps) => self.ask(steps),
                 Act::Look => self.look(),
-                Act::Deliver(settled) => self.deliver(settled),
+                Act::Deliver(finished) => self.host.deliver(finished),
                 Act::NoteNonsense(name) => {
                     let key = self.key_of(&name);
                     tracing::error!(
@@ -146,19 +156,19 @@ impl<W: Fn(u16)> Run<W> {
     }
 
     fn take(&mut self, answer: Answer) {
-        let now = self.node.clock.now();
+        let now = self.host.clock().now();
         match answer {
-            Answer::Counted(steps, replies) => self.asker.take_answer(&steps, replies, now),
-            Answer::Seen(look) => self.asker.take_look(look, now),
+            Answer::Counted(steps, replies) => self.requester.take_answer(&steps, replies, now),
+            Answer::Seen(look) => self.requester.take_look(look, now),
         }
     }
 
     fn ask(&mut self, steps: Vec<Step>) {
         let keys: Vec<_> = steps.iter().map(|step| self.key_of(&step.name)).collect();
         let txn = txn_of(keys.into_iter().zip(&steps));
-        let (cluster, node) = (self.cluster.clone(), Arc::clone(&self.node));
+        let (cluster, host) = (self.cluster.clone(), Arc::clone(&self.host));
         self.in_flight.spawn(async move {
-            let answer = timed(&node, cluster.txn(txn, ATTEMPT)).await;
+            let answer = timed(&*host, cluster.txn(txn, ATTEMPT)).await;
             let replies = answer.and_then(|answer| {
                 let nonsense =
                     || ClusterError::Unknown { reason: "etcd sent a malformed response".to_owned() };
@@ -170,33 +180,17 @@ impl<W: Fn(u16)> Run<W> {
 
     /// Probes the cluster: reads one key.
     fn look(&mut self) {
-        let (cluster, node) = (self.cluster.clone(), Arc::clone(&self.node));
+        let (cluster, host) = (self.cluster.clone(), Arc::clone(&self.host));
         let key = self.prefix.clone().into_bytes();
         self.in_flight.spawn(async move {
             let range = RangeRequest { key, limit: 1, keys_only: true, ..Default::default() };
-            Answer::Seen(timed(&node, cluster.range(range, ATTEMPT)).await.map(|_| ()))
+            Answer::Seen(timed(&*host, cluster.range(range, ATTEMPT)).await.map(|_| ()))
         });
     }
 
     fn key_of(&mut self, counter: &CounterName) -> Vec<u8> {
         let number = counter.namespace;
-        let name = self.names.entry(number).or_insert_with(|| {
-            let namespaces = self.node.namespaces.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            namespaces.name_of(number).unwrap_or_default().into()
-        });
+        let name = self.names.entry(number).or_insert_with(|| self.host.namespace_name(number));
         etcd_key(&self.prefix, name, counter)
-    }
-
-    /// Delivers the result of a question to the workers, or to the log if the grant must be recorded first.
-    fn deliver(&mut self, settled: Settled) {
-        let log = self.node.log.as_ref();
-        match Delivery::new(settled, log.is_some(), self.node.clock.now()) {
-            Delivery::Workers(mails) => post(&self.node, mails, &self.wake),
-            Delivery::Log(batch) => {
-                if let Some(log) = log {
-                    log.post(batch);
-                }
-            }
-        }
     }
 }

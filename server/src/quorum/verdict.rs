@@ -2,8 +2,8 @@
 //!
 //! etcd has few error codes, so the texts matter too. A request with an unknown error may have been applied.
 
-use super::channel::Lost;
 use super::cluster::ClusterError;
+use crate::peer::LostConnection;
 use std::error::Error;
 use tonic::{Code, Status};
 
@@ -56,7 +56,7 @@ pub(super) fn is_missing_token(status: &Status) -> bool {
 }
 
 /// Returns the reason for which the connection gave no response, if that happened.
-pub(super) fn lost(status: &Status) -> Option<&Lost> {
+pub(super) fn lost(status: &Status) -> Option<&LostConnection> {
     status.source().and_then(|source| source.downcast_ref())
 }
 

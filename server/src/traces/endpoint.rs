@@ -1,7 +1,8 @@
 //! Collector of `--otlp-endpoint`.
 
-use crate::options::without_user_info;
-use crate::quorum::{Endpoint, client_config};
+use crate::option_values::without_user_info;
+use crate::peer::{Endpoint, client_config, system_roots};
+use std::convert::Infallible;
 
 /// Port of OTLP over gRPC.
 const PORT: u16 = 4317;
@@ -28,7 +29,9 @@ pub enum OtlpOptionError {
 /// Fails if the URL cannot be used.
 pub fn collector_of(url: &str) -> Result<Endpoint, OtlpOptionError> {
     let config = if url.starts_with("https://") {
-        Some(client_config().map_err(|_| OtlpOptionError::NoRoots)?)
+        let roots = system_roots().ok_or(OtlpOptionError::NoRoots)?;
+        let Ok(config) = client_config(roots, |builder| Ok::<_, Infallible>(builder.with_no_client_auth()));
+        Some(config)
     } else {
         None
     };

@@ -25,10 +25,10 @@ use tokio::sync::mpsc::Sender;
 
 /// Receiver of ended spans. The default exports nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Traces(Option<Exporting>);
+pub struct Traces(Option<Exporter>);
 
 #[derive(Clone, Debug)]
-struct Exporting {
+struct Exporter {
     queue: Sender<AcquireSpan>,
     counts: Arc<SpanCounts>,
 }
@@ -58,7 +58,7 @@ impl Traces {
 
     /// Queues a span for the thread. If the queue is full, the span is dropped and counted.
     pub(crate) fn export(&self, span: AcquireSpan) {
-        if let Some(Exporting { queue, counts }) = &self.0
+        if let Some(Exporter { queue, counts }) = &self.0
             && queue.try_send(span).is_err()
         {
             counts.note_dropped(1);
@@ -74,7 +74,7 @@ impl Traces {
 
     /// Returns the numbers of spans that the collector accepted and of dropped spans.
     pub(crate) fn exported_and_dropped(&self) -> [u64; 2] {
-        self.0.as_ref().map_or([0; 2], |Exporting { counts, .. }| {
+        self.0.as_ref().map_or([0; 2], |Exporter { counts, .. }| {
             [&counts.exported, &counts.dropped].map(|count| count.load(Ordering::Relaxed))
         })
     }
@@ -85,6 +85,6 @@ impl Traces {
     /// Creates traces that drop and count each ended span.
     pub(crate) fn without_thread() -> Self {
         let (queue, _) = tokio::sync::mpsc::channel(1);
-        Self(Some(Exporting { queue, counts: Arc::default() }))
+        Self(Some(Exporter { queue, counts: Arc::default() }))
     }
 }

@@ -2,14 +2,14 @@
 
 use super::encode::{Anchor, request};
 use super::span::AcquireSpan;
-use super::{Exporting, SpanCounts, Traces};
+use super::{Exporter, SpanCounts, Traces};
 use crate::chars::truncate;
 use crate::clock::Clock;
 use crate::limits::{
     SPAN_BATCH_COUNT_MAX, SPAN_EXPORT_MS, SPAN_PAUSE_MS, SPAN_PROBLEM_CHARS_MAX, SPAN_QUEUE_COUNT_MAX,
     SPAN_RETRY_MAX_MS, SPAN_RETRY_MIN_MS, SPAN_STOP_MS,
 };
-use crate::quorum::{Channel, Endpoint};
+use crate::peer::{Channel, Endpoint};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -60,7 +60,7 @@ impl TraceThread {
             // Do not wait for a name service that does not respond.
             runtime.shutdown_background();
         })?;
-        Ok((Traces(Some(Exporting { queue, counts })), Self { is_stopping, thread: Some(thread) }))
+        Ok((Traces(Some(Exporter { queue, counts })), Self { is_stopping, thread: Some(thread) }))
     }
 }
 

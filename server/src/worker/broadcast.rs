@@ -5,53 +5,16 @@ use super::State;
 use super::turns::ShardTurn;
 use crate::access::no_right_in;
 use crate::limits::{EVERYWHERE_IN_FLIGHT_MAX, HIDDEN_NAMESPACES_PER_PAGE_MAX};
-use crate::mail::Batch;
+use crate::mail::{Batch, Broadcast, CountedClaims, NamespacePage, Question};
 use crate::node::Node;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::limits::{FREEZE_COUNT_MAX, FREEZE_COUNT_OF_PREFIXES_MAX};
-use waymaker_engine::{Answer, Effects, FreezeList, NamespaceCounters, Refusal, Rights, Ticket, WhenDurable};
+use waymaker_engine::{Answer, Effects, NamespaceCounters, Refusal, Rights, Ticket, WhenDurable};
 use waymaker_log::Record;
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
 use waymaker_protocol::{ErrorCode, Frame, NamespaceKind, Request};
-
-/// One broadcast.
-#[derive(Debug)]
-pub struct Broadcast {
-    /// Number of shards that have not answered yet.
-    left: AtomicUsize,
-    /// Number of broadcasts of its lane that are in flight.
-    in_flight: Arc<AtomicU32>,
-    ticket: Ticket,
-    question: Question,
-}
-
-#[derive(Debug)]
-enum Question {
-    /// Replace the list of frozen prefixes by this one.
-    Freeze { freezes: FreezeList, changed: bool, frozen_count: u16 },
-    /// Count the claims in the namespaces of a page.
-    Namespaces { page: NamespacePage, sums: Mutex<Vec<NamespaceCounters>> },
-}
-
-/// A page of the list of namespaces. A namespace that ends later stays in it.
-#[derive(Debug)]
-struct NamespacePage {
-    /// Numbers of the namespaces, in ascending order.
-    numbers: Vec<u16>,
-    namespaces: Vec<(Box<[u8]>, NamespaceKind)>,
-    /// Cursor of the next page; 0 after the last.
-    next: u64,
-}
-
-/// Claims that one shard has counted so far, for each namespace of a page.
-#[derive(Debug, Default)]
-pub struct CountedClaims {
-    /// Lane with which to continue.
-    next_lane: u32,
-    claim_counts: Vec<u64>,
-}
 
 impl State {
     /// Returns whether the lane has fewer broadcasts in flight than the limit.
@@ -83,7 +46,7 @@ impl State {
                     if page.count_max == 0 { LIST_PAGE_MAX } else { page.count_max.min(LIST_PAGE_MAX) };
                 let policy = node.access.policy();
                 let may_list = policy.allowing(self.lanes[slot].identity(), Rights::LIST);
-                let page = NamespacePage::new(node, page.cursor, usize::from(count_max), may_list);
+                let page = page_of(node, page.cursor, usize::from(count_max), may_list);
                 let sums = Mutex::new(vec![NamespaceCounters::default(); page.numbers.len()]);
                 Ok(Question::Namespaces { page, sums })
             }
@@ -194,56 +157,54 @@ impl State {
             }
             Question::Namespaces { page, sums } => {
                 let sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
-                let frame = page.answer(broadcast.ticket.number, &sums);
+                let frame = page_frame(page, broadcast.ticket.number, &sums);
                 outbox.answer_frame(broadcast.ticket, frame);
             }
         }
     }
 }
 
-impl NamespacePage {
-    /// Returns the page of namespaces from number `from` on that the client may list.
-    fn new(node: &Node, from: u64, count_max: usize, may_list: impl Fn(&[u8]) -> bool) -> Self {
-        let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut page = Self { numbers: Vec::new(), namespaces: Vec::new(), next: 0 };
-        let (mut bytes, mut hidden_count) = (0, 0);
-        // A cursor is the number of the next namespace, so pages fit together even if namespaces begin and end
-        // meanwhile.
-        for (number, name, kind) in namespaces.by_number(from) {
-            if hidden_count >= HIDDEN_NAMESPACES_PER_PAGE_MAX {
-                page.next = u64::from(number);
-                break;
-            }
-            if !may_list(name) {
-                hidden_count += 1;
-                continue;
-            }
-            if page.numbers.len() >= count_max || bytes >= LIST_PAGE_BYTES_MAX {
-                page.next = u64::from(number);
-                break;
-            }
-            bytes += 48 + name.len();
-            page.numbers.push(number);
-            page.namespaces.push((name.into(), kind));
+/// Returns the page of namespaces from number `from` on that the client may list.
+fn page_of(node: &Node, from: u64, count_max: usize, may_list: impl Fn(&[u8]) -> bool) -> NamespacePage {
+    let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut page = NamespacePage { numbers: Vec::new(), namespaces: Vec::new(), next: 0 };
+    let (mut bytes, mut hidden_count) = (0, 0);
+    // A cursor is the number of the next namespace, so pages fit together even if namespaces begin and end
+    // meanwhile.
+    for (number, name, kind) in namespaces.by_number(from) {
+        if hidden_count >= HIDDEN_NAMESPACES_PER_PAGE_MAX {
+            page.next = u64::from(number);
+            break;
         }
-        page
+        if !may_list(name) {
+            hidden_count += 1;
+            continue;
+        }
+        if page.numbers.len() >= count_max || bytes >= LIST_PAGE_BYTES_MAX {
+            page.next = u64::from(number);
+            break;
+        }
+        bytes += 48 + name.len();
+        page.numbers.push(number);
+        page.namespaces.push((name.into(), kind));
     }
+    page
+}
 
-    fn answer(&self, number: u32, sums: &[NamespaceCounters]) -> Vec<u8> {
-        let mut listed = Vec::with_capacity(sums.len());
-        for ((name, kind), own) in self.namespaces.iter().zip(sums) {
-            listed.push(wire::ListedNamespace {
-                name,
-                kind: *kind,
-                held: own.held,
-                waiting: own.waiting,
-                timeouts: own.timeouts,
-                expired: own.expired,
-                revoked: own.revoked,
-            });
-        }
-        let mut frame = Vec::new();
-        wire::NamespacesListed { next: self.next, namespaces: listed }.encode(number, &mut frame);
-        frame
+fn page_frame(page: &NamespacePage, number: u32, sums: &[NamespaceCounters]) -> Vec<u8> {
+    let mut listed = Vec::with_capacity(sums.len());
+    for ((name, kind), own) in page.namespaces.iter().zip(sums) {
+        listed.push(wire::ListedNamespace {
+            name,
+            kind: *kind,
+            held: own.held,
+            waiting: own.waiting,
+            timeouts: own.timeouts,
+            expired: own.expired,
+            revoked: own.revoked,
+        });
     }
+    let mut frame = Vec::new();
+    wire::NamespacesListed { next: page.next, namespaces: listed }.encode(number, &mut frame);
+    frame
 }

@@ -1,96 +1,26 @@
 //! The beginning of a connection: its version, namespace and session, and the worker that serves it.
 
 use super::acts::caller;
-use super::awaited::Awaited;
-use super::lane::{ConnectionKey, KnownAs, Stage};
+use super::expectation::Expectation;
+use super::hello_refusal::HelloRefusal;
+use super::lane::{Identification, Stage};
 use super::outbox::mark_dirty;
-use super::sessions::{SessionRefusal, Sessions};
+use super::sessions::Sessions;
 use super::window::Window;
 use super::{Budget, Next, State};
-use crate::access::{NotIdentified, Unauthenticated};
-use crate::limits::{LANES_PER_SESSION_MAX, SESSION_LEASE_MIN_MS};
-use crate::mail::LaneChange;
+use crate::access::{LoginRefusal, NotIdentified};
+use crate::limits::LANES_PER_SESSION_MAX;
+use crate::mail::{ConnectionKey, LaneChange};
 use crate::memory;
 use crate::namespaces::{DYNAMODB_TABLES, NamespaceRefusal, NamespaceUse};
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
-use waymaker_engine::{Access, Accounts, QuotaReached, Resource, Rights};
+use waymaker_engine::{Access, Accounts, Resource, Rights};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_BEFORE_HELLO_MAX, FRAME_LEN_MAX, IN_FLIGHT_MAX};
 use waymaker_protocol::{
-    Capabilities, ErrorCode, Frame, Hello, Quoted, Readable, SessionId, SessionRequest, VERSION, VERSION_MIN,
+    Capabilities, ErrorCode, Frame, Hello, Readable, SessionId, SessionRequest, VERSION, VERSION_MIN,
     Welcome, next_frame,
 };
-
-/// Refusal of a connection.
-struct HelloRefusal {
-    code: ErrorCode,
-    limit: u64,
-    field: &'static str,
-    message: String,
-    /// Namespace in which the client has no right, for the audit log.
-    denied_namespace: Option<Box<[u8]>>,
-}
-
-impl HelloRefusal {
-    fn new(code: ErrorCode, limit: u64, field: &'static str, message: impl Into<String>) -> Self {
-        Self { code, limit, field, message: message.into(), denied_namespace: None }
-    }
-
-    fn bad_input(field: &'static str, limit: u64, message: impl Into<String>) -> Self {
-        Self::new(ErrorCode::BadInput, limit, field, message)
-    }
-
-    fn overloaded(limited: &'static str, limit: usize, message: String) -> Self {
-        Self::new(ErrorCode::Overloaded, limit as u64, limited, message)
-    }
-
-    fn quota_reached(reached: QuotaReached) -> Self {
-        let limit = usize::try_from(reached.max).unwrap_or(usize::MAX);
-        Self::overloaded(reached.limit, limit, reached.to_string())
-    }
-
-    fn no_session(refusal: SessionRefusal, count_max: usize) -> Self {
-        match refusal {
-            SessionRefusal::TooShort => {
-                let message =
-                    format!("the session lease is too short; the minimum is {SESSION_LEASE_MIN_MS} ms");
-                Self::bad_input("session_lease_ms", u64::from(SESSION_LEASE_MIN_MS), message)
-            }
-            SessionRefusal::TooMany => {
-                let message =
-                    format!("the worker has reached its share of the {count_max} sessions of the server");
-                Self::overloaded("sessions", count_max, message)
-            }
-            SessionRefusal::Quota(reached) => Self::quota_reached(reached),
-        }
-    }
-
-    fn unauthenticated(refusal: Unauthenticated) -> Self {
-        Self::new(ErrorCode::Unauthorized, 0, "credentials", refusal.to_string())
-    }
-
-    fn not_identified(refusal: NotIdentified) -> Self {
-        match refusal {
-            NotIdentified::Unauthenticated { reason, .. } => Self::unauthenticated(reason),
-            // A client treats `Unauthorized` as final, but after the pause its credentials may be accepted.
-            NotIdentified::Paused { retry_ms } => {
-                Self::new(ErrorCode::Overloaded, retry_ms, "credentials", refusal.to_string())
-            }
-        }
-    }
-
-    fn no_rights(access: &Access, namespace: &[u8]) -> Self {
-        let identity = Quoted(access.identity().as_bytes());
-        let message = format!("no rule gives {identity} a right in the namespace {}", Quoted(namespace));
-        let refusal = Self::new(ErrorCode::Unauthorized, 0, "namespace", message);
-        Self { denied_namespace: Some(namespace.into()), ..refusal }
-    }
-
-    fn session_gone() -> Self {
-        let message = "the session has ended or is unknown to this server";
-        Self::new(ErrorCode::SessionGone, 0, "session_id", message)
-    }
-}
 
 /// A lane that a connection resumes, with the namespace and the rights of the connection.
 struct Resumption {
@@ -136,7 +66,7 @@ impl State {
             Ok(next) => {
                 let key = if let Next::Rebound(key) = next { key } else { key };
                 if let Some(lane) = self.lanes.of(key) {
-                    lane.awaited = Awaited::Nothing;
+                    lane.expectation = Expectation::Nothing;
                 }
                 let len = frame.len();
                 if input.len() > len {
@@ -232,14 +162,14 @@ impl State {
         let Some(lane) = self.lanes.of(key) else { return Ok(None) };
         let policy = node.access.policy();
         let now_unix_s = node.unix_seconds();
-        let is_new = matches!(lane.client.known_as, KnownAs::Unidentified);
-        match &lane.client.known_as {
-            KnownAs::Unidentified => {
+        let is_new = matches!(lane.client.identification, Identification::Unidentified);
+        match &lane.client.identification {
+            Identification::Unidentified => {
                 let evidence = lane.client.evidence.clone().unwrap_or_default();
                 let identity =
                     node.access.identify(&evidence, hello.credentials, node.clock.now(), now_unix_s);
                 match identity {
-                    Ok(identity) => lane.client.known_as = KnownAs::Identified(identity),
+                    Ok(identity) => lane.client.identification = Identification::Identified(identity),
                     Err(refusal) => {
                         if let NotIdentified::Unauthenticated { pause: Some(pause), .. } = refusal {
                             self.followed.acts.note(pause.event(caller(lane)));
@@ -248,10 +178,10 @@ impl State {
                     }
                 }
             }
-            KnownAs::Identified(Some(identity)) if !policy.is_current(identity, now_unix_s) => {
-                return Err(HelloRefusal::unauthenticated(Unauthenticated::Expired));
+            Identification::Identified(Some(identity)) if !policy.is_current(identity, now_unix_s) => {
+                return Err(HelloRefusal::unauthenticated(LoginRefusal::Expired));
             }
-            KnownAs::Identified(_) => {}
+            Identification::Identified(_) => {}
         }
         let evidence = lane.client.evidence.as_deref();
         let access = node.access.access(&policy, lane.identity(), evidence, hello.namespace, hello.kind);
@@ -315,7 +245,7 @@ impl State {
         lane.namespace = namespace.number();
         lane.namespace_use = Some(namespace);
         lane.kind = hello.kind;
-        lane.acquires = Some(self.metrics.acquires_of(hello.namespace, hello.kind, &lane.client));
+        lane.acquires = Some(self.metrics.acquires_of(hello.namespace, hello.kind, lane.client.front_end));
         lane.set_access(access, node.traces.is_on());
         lane.notify_taken_up = hello.notify_taken_up;
         lane.answers_ping = answers_ping(hello);
@@ -394,7 +324,7 @@ impl State {
         self.sessions.note_connected(session);
         let lane = &mut self.lanes[slot];
         lane.session_end = session_end;
-        lane.acquires = Some(self.metrics.acquires_of(hello.namespace, hello.kind, &client));
+        lane.acquires = Some(self.metrics.acquires_of(hello.namespace, hello.kind, client.front_end));
         lane.client = client;
         lane.counted = counted;
         let (address, known_to) = (lane.address, lane.known_to.clone());

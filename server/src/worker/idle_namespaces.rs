@@ -3,7 +3,7 @@
 use super::State;
 use crate::limits::NAMESPACE_LOOK_MS;
 use crate::mail::Batch;
-use crate::namespaces::{Looked, Looking, StaysBecause};
+use crate::namespaces::{EmptinessCheck, RemovalRefusal, RemovalResult};
 use crate::node::Node;
 use std::sync::PoisonError;
 use waymaker_engine::{Answer, Effects as _, Refusal, Ticket, WhenDurable};
@@ -28,7 +28,7 @@ impl State {
         }
     }
 
-    fn ask_shards(&mut self, node: &Node, looking: &Looking) {
+    fn ask_shards(&mut self, node: &Node, looking: &EmptinessCheck) {
         for shard in 0..node.shards.len() as u16 {
             self.hand_over(node, shard, Batch::Forget(looking.clone()));
         }
@@ -44,15 +44,15 @@ impl State {
         };
         match removed {
             Ok(true) => self.answer_removed(node, ticket, Ok(())),
-            Ok(false) => self.begin_wanted(node),
+            Ok(false) => self.begin_requested(node),
             Err(reason) => self.answer_removed(node, ticket, Err(reason)),
         }
     }
 
-    fn begin_wanted(&mut self, node: &Node) {
+    fn begin_requested(&mut self, node: &Node) {
         let looking = {
             let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-            namespaces.begin_wanted(node.shards.len())
+            namespaces.begin_requested(node.shards.len())
         };
         if let Some(looking) = looking {
             self.ask_shards(node, &looking);
@@ -61,7 +61,7 @@ impl State {
 
     /// Notes that a shard has looked. After the last shard, the empty namespaces end and the next removal begins.
     pub(super) fn end_namespaces(&mut self, node: &Node, removal: u64, in_use: &[u16]) {
-        let Looked { removed, answers } = {
+        let RemovalResult { removed, answers } = {
             let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
             namespaces.note_looked(removal, in_use, |change| node.record_namespace(change))
         };
@@ -71,11 +71,11 @@ impl State {
         for (ticket, answer) in answers {
             self.answer_removed(node, ticket, answer);
         }
-        self.begin_wanted(node);
+        self.begin_requested(node);
     }
 
     /// Answers the operator. With a log, the answer waits until the removal is durable.
-    fn answer_removed(&mut self, node: &Node, ticket: Ticket, answer: Result<(), StaysBecause>) {
+    fn answer_removed(&mut self, node: &Node, ticket: Ticket, answer: Result<(), RemovalRefusal>) {
         let mut outbox = self.outbox(node, 0, self.now);
         match answer {
             Ok(()) if node.log.is_some() => {
@@ -87,26 +87,26 @@ impl State {
     }
 }
 
-fn refusal(reason: StaysBecause) -> Refusal {
+fn refusal(reason: RemovalRefusal) -> Refusal {
     match reason {
-        StaysBecause::Unknown => Refusal::NamespaceNotFound,
-        StaysBecause::BuiltIn => {
+        RemovalRefusal::Unknown => Refusal::NamespaceNotFound,
+        RemovalRefusal::BuiltIn => {
             Refusal::bad_input("namespace", 0, "the namespace is built in and cannot be removed")
         }
-        StaysBecause::Declared => {
+        RemovalRefusal::Declared => {
             let message = "the namespace is declared in the configuration and cannot be removed";
             Refusal::bad_input("namespace", 0, message)
         }
-        StaysBecause::Used(count) => {
+        RemovalRefusal::Used(count) => {
             let message = format!("{count} connections, sessions or DynamoDB tables use the namespace");
             Refusal::bad_input("connections", count, message)
         }
-        StaysBecause::NotEmpty => {
+        RemovalRefusal::NotEmpty => {
             let message = "the namespace still has claims, registrations, frozen prefixes, pools with a set capacity, or \
                            buckets that are not full";
             Refusal::bad_input("contents", 0, message)
         }
-        StaysBecause::TooManyWait(limit) => {
+        RemovalRefusal::TooManyWait(limit) => {
             Refusal::Overloaded { limit: "removals of namespaces", value: limit as u64 }
         }
     }

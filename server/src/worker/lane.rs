@@ -1,9 +1,10 @@
 //! The lanes of one worker: its connections, and the members of sessions that survive the loss of a connection.
 
-use super::awaited::Awaited;
+use super::expectation::Expectation;
 use super::rights::Barriers;
 use super::window::Window;
 use crate::access::Evidence;
+use crate::mail::ConnectionKey;
 use crate::metrics::{AcquireCounts, AcquireResult};
 use crate::namespaces::NamespaceUse;
 use std::collections::BTreeSet;
@@ -16,15 +17,6 @@ use waymaker_protocol::NamespaceKind;
 
 /// Namespace number of a restored lane that held nothing. The log does not contain the namespace of such a lane.
 pub(crate) const NO_NAMESPACE: u16 = u16::MAX;
-
-/// Identifies one connection of a worker. The key stays unique when the lane passes to another connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ConnectionKey {
-    /// Slot of the lane.
-    pub slot: u32,
-    /// Number of the connection. It is different for each connection that the lane has had.
-    pub epoch: u32,
-}
 
 /// Progress of a connection from `HELLO` to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -63,7 +55,7 @@ impl Stage {
 #[derive(Clone, Debug, Default)]
 pub struct Client {
     /// Identity of the client.
-    pub known_as: KnownAs,
+    pub identification: Identification,
     /// Evidence that the connection provides about its client. `None` for the server itself, which has all rights.
     pub evidence: Option<Arc<Evidence>>,
     /// Address of the client as readable text.
@@ -74,14 +66,14 @@ pub struct Client {
 
 /// Result of identifying a client.
 #[derive(Clone, Debug)]
-pub enum KnownAs {
+pub enum Identification {
     /// The client is not identified yet. `HELLO` may contain credentials.
     Unidentified,
     /// The client is identified. `None`: it has no identity and has all rights.
     Identified(Option<Arc<Identity>>),
 }
 
-impl Default for KnownAs {
+impl Default for Identification {
     fn default() -> Self {
         Self::Identified(None)
     }
@@ -158,7 +150,7 @@ pub(crate) struct Lane {
     /// Watches that lost events while the output was full. Each of them got one `OVERRUN`.
     pub(crate) overrun: BTreeSet<u32>,
     /// Event that the server waits for from this client.
-    pub(crate) awaited: Awaited,
+    pub(crate) expectation: Expectation,
     /// Whether the client answers `PING`.
     pub(crate) answers_ping: bool,
     /// Time at which the client last took some output. `None` while there is no output.
@@ -220,9 +212,9 @@ impl Lane {
 
     /// Returns the identity of the client, if it is known.
     pub(crate) fn identity(&self) -> Option<&Arc<Identity>> {
-        match &self.client.known_as {
-            KnownAs::Identified(identity) => identity.as_ref(),
-            KnownAs::Unidentified => None,
+        match &self.client.identification {
+            Identification::Identified(identity) => identity.as_ref(),
+            Identification::Unidentified => None,
         }
     }
 
@@ -273,8 +265,8 @@ impl Lanes {
         let epoch = self.new_epoch();
         let generation = self.slots[slot as usize].address.generation.wrapping_add(1);
         let address = LaneAddress { worker: self.worker, slot, generation };
-        let (owner, awaited) = (Arc::from(peer), Awaited::Frame(now));
-        self.slots[slot as usize] = Lane { address, epoch, owner, awaited, ..Lane::default() };
+        let (owner, expectation) = (Arc::from(peer), Expectation::Frame(now));
+        self.slots[slot as usize] = Lane { address, epoch, owner, expectation, ..Lane::default() };
         ConnectionKey { slot, epoch }
     }
 

@@ -1,30 +1,18 @@
 //! The end of connections and sessions.
 
 use super::State;
-use super::awaited::{Awaited, Silence};
-use super::lane::{ConnectionKey, Lane, Stage};
+use super::expectation::{Expectation, Silence};
+use super::lane::{Lane, Stage};
 use super::outbox::mark_dirty;
-use crate::limits::{HOUSEKEEPING_MS, LANE_ENDS_PER_TURN, OUTPUT_LEN_PAUSE, PINGS_MISSED_MAX};
-use crate::mail::{LaneChange, Mail};
+use crate::limit_options::LimitOptions;
+use crate::limits::{HOUSEKEEPING_MS, LANE_ENDS_PER_TICK, OUTPUT_LEN_PAUSE, PINGS_MISSED_MAX};
+use crate::mail::{ConnectionKey, LaneChange, LaneClosing, Mail};
 use crate::milliseconds::Milliseconds;
 use crate::node::Node;
-use crate::options::LimitOptions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use waymaker_engine::{LaneAddress, Time};
 use waymaker_protocol::{ErrorCode, Event, Farewell};
-
-/// A lane that the shards are closing. Its connection gets the last frame once all of them have closed it.
-#[derive(Debug)]
-pub struct LaneClosing {
-    worker: u16,
-    key: ConnectionKey,
-    /// Number of shards that have not closed the lane, plus the number of lanes for which this one waits. One more
-    /// until the message has gone to all shards.
-    left: AtomicUsize,
-    /// Lane that waits for this one, because its `FAREWELL` confirms that the whole session has ended.
-    awaited_by: Option<Arc<LaneClosing>>,
-}
 
 /// A lane of a session that has ended.
 #[derive(Debug)]
@@ -45,7 +33,7 @@ impl State {
         lane.counted = None;
         lane.dirty = false;
         lane.input = Vec::new();
-        lane.awaited = Awaited::Nothing;
+        lane.expectation = Expectation::Nothing;
         lane.output = Vec::new();
         lane.clear_output();
         if let Some(session) = lane.session {
@@ -113,9 +101,9 @@ impl State {
     }
 
     /// Closes lanes of ended sessions in shards, as many as other work may wait for. The remaining lanes follow in
-    /// [`State::turn`].
+    /// [`State::tick`].
     pub(super) fn close_lanes(&mut self, node: &Node) {
-        for _ in 0..LANE_ENDS_PER_TURN {
+        for _ in 0..LANE_ENDS_PER_TICK {
             let Some(lane) = self.lane_ends.front_mut() else { return };
             let (address, closing) = (lane.address, Arc::clone(&lane.closing));
             if let Some(shard) = lane.shards.pop() {
@@ -271,13 +259,13 @@ enum Stall {
 impl Lane {
     /// Excludes the time in which the server did not run from its waits for this client.
     fn excuse(&mut self, stood_still_ms: u64, now: Time) {
-        self.awaited.excuse(stood_still_ms, now);
+        self.expectation.excuse(stood_still_ms, now);
         self.output_since = self.output_since.map(|since| since.after_ms(stood_still_ms).min(now));
     }
 
     /// Returns the wait for this client that has become too long, except silence.
     fn stall(&self, limits: &LimitOptions, now: Time) -> Option<Stall> {
-        let reading_ms = self.awaited.frame_ms(now);
+        let reading_ms = self.expectation.frame_ms(now);
         let writing_ms = self.output_since.map_or(0, |since| now.ms_since(since));
         let wants_input = self.input_len_wanted();
         match self.stage {
@@ -296,10 +284,12 @@ impl Lane {
         match self.stage {
             _ if self.pending_len() >= OUTPUT_LEN_PAUSE => {
                 // The server does not read the connection, so answers of the client to `PING` are not read either.
-                self.awaited.note_not_read();
+                self.expectation.note_not_read();
                 Silence::Short
             }
-            Stage::Open | Stage::SessionGone if self.answers_ping => self.awaited.look(ping.as_u64(), now),
+            Stage::Open | Stage::SessionGone if self.answers_ping => {
+                self.expectation.look(ping.as_u64(), now)
+            }
             _ => Silence::Short,
         }
     }

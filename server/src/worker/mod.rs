@@ -1,29 +1,37 @@
 //! The logic of one worker, without sockets, threads or clock.
 
 mod acts;
+mod admission;
 mod answer;
 mod apply;
-mod awaited;
 mod broadcast;
 mod budget;
 mod by_ticket;
 mod cost;
-mod followed;
+mod expectation;
+mod followed_requests;
 mod hello;
+mod hello_refusal;
 mod idle_namespaces;
+mod inspection;
 mod kinds;
 mod lane;
 mod lifecycle;
+mod mailbox;
+mod moved;
 mod multi_shard;
 mod outbox;
 mod reauthorize;
+mod refusals;
 mod requests;
 mod restored;
 mod rights;
 mod serve;
 mod server_status;
 mod sessions;
+mod sorting;
 mod spans;
+mod state;
 #[cfg(test)]
 pub(crate) mod test_node;
 #[cfg(test)]
@@ -33,35 +41,19 @@ mod turns;
 mod vacancy;
 mod window;
 
-pub use broadcast::{Broadcast, CountedClaims};
 pub use budget::{Budget, Spent, Unlimited};
-pub use lane::{Client, ConnectionKey, KnownAs};
-pub use lifecycle::LaneClosing;
-pub use vacancy::Vacancy;
+pub use lane::{Client, Identification};
+pub use moved::{MoveTicket, MovedConnection};
 
 use crate::audit::AuditEvent;
 use crate::clock::Moment;
-use crate::edge::connection::Moved;
-use crate::edge::read_barrier::MoveTicket;
-use crate::log::port::LogBatch;
-use crate::mail::{Batch, Content, Letter, Mail};
-use crate::metrics::WorkerMetrics;
+use crate::limits::{OUTPUT_LEN_MAX, OUTPUT_LEN_PAUSE, READ_LEN_MAX};
+use crate::mail::{ConnectionKey, Mail};
 use crate::node::Node;
 use crate::traces::AcquireSpan;
-use followed::Followed;
-use lane::{Lane, Lanes, Stage};
-use lifecycle::LaneEnd;
-use multi_shard::{FollowUp, MultiShard};
-use outbox::Outbox;
-use reauthorize::Look;
-use serve::Located;
-use sessions::{SessionLimits, Sessions};
-use std::collections::VecDeque;
+use state::State;
 use std::sync::Arc;
-use timers::Timers;
-use vacancy::Asking;
-use waymaker_engine::multi_key::MultiKeyClaim;
-use waymaker_engine::{LaneAddress, Nanos, QuorumQuestion, Reading, Time};
+use waymaker_engine::Time;
 
 /// Next step of the driver after it handed in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +75,7 @@ pub enum Next {
 /// poll_dirty    returns connections that now have something to write
 /// output/wrote  returns the bytes to write, and notes how many of them were written
 /// poll_wake     returns workers to wake, because they were asleep when this worker left mail for them
-/// next_deadline returns when to call `turn` if no event comes before
+/// next_deadline returns when to call `tick` if no event comes before
 /// wants_drain   returns whether to read all sockets empty once, and then to call `handle_drained`
 /// poll_accept   returns up to when new connections must be accepted, see `Node::publish_accepted`
 /// ```
@@ -109,100 +101,10 @@ impl std::fmt::Debug for Worker {
     }
 }
 
-/// State that belongs to this worker alone.
-pub(crate) struct State {
-    index: u16,
-    metrics: Arc<WorkerMetrics>,
-    /// Maximum number of acquires of one connection that may wait in queues.
-    waiting_max: i32,
-    /// Time at which sockets were last read, rounded up. Leases and waits that begin now begin at this instant.
-    now: Time,
-    /// The same time rounded down: the latest instant that has certainly passed.
-    passed: Time,
-    /// The same time in nanoseconds, not rounded.
-    nanos: Nanos,
-    lanes: Lanes,
-    sessions: Sessions,
-    timers: Timers,
-    dirty: Vec<ConnectionKey>,
-    /// Letters to other workers, indexed by worker, until the next post.
-    letters: Vec<Vec<Letter>>,
-    /// Records for the log, until the next post.
-    log: LogBatch,
-    questions: Vec<QuorumQuestion>,
-    /// Mail that was taken from the mailbox together with letters, and that can wait.
-    mails: VecDeque<Mail>,
-    /// Workers that the driver must wake.
-    wakes: Vec<u16>,
-    /// Work that a turn caused and that begins only after the turn is given back.
-    follow_ups: Vec<FollowUp>,
-    /// Ended multi-key claims, still to be withdrawn in later steps so that other work does not wait for them.
-    withdrawals: VecDeque<Arc<MultiKeyClaim>>,
-    /// Multi-shard work that waits for the turns of its shards.
-    multi_shard: VecDeque<MultiShard>,
-    /// Shards whose turn holder will send mail when the turn is free.
-    knocked: Vec<u16>,
-    /// Number of entries of `multi_shard`, from the front, that are still to be tried again.
-    untried: usize,
-    /// Acts of operators and traced acquires.
-    followed: Followed,
-    /// Frames of the batch that is being served. `sorted` has the same frames in the order of their shards.
-    batch: Vec<Located>,
-    sorted: Vec<Located>,
-    /// Index in `sorted` at which the part of each shard ends.
-    ends: Vec<usize>,
-    finishing: bool,
-    /// Time at which this worker last looked for idle namespaces.
-    namespaces_looked_at: Time,
-    /// Time at which this worker last looked for stalled connections.
-    housekept_at: Time,
-    /// Session without a connection, while this worker counts its claims in all shards.
-    asking: Option<Asking>,
-    /// Lanes of ended sessions that are still to be closed in shards.
-    lane_ends: VecDeque<LaneEnd>,
-    /// The running check whether identities and rights of connections are still valid.
-    look: Option<Look>,
-    /// Version of the policy at the last such check.
-    access_version: u64,
-}
-
 impl Worker {
     /// Returns a worker without connections.
     pub fn new(node: Arc<Node>, index: u16, now: impl Into<Moment>) -> Self {
-        let Moment { now, passed, nanos } = now.into();
-        let state = State {
-            index,
-            metrics: Arc::clone(&node.metrics.workers[usize::from(index)]),
-            waiting_max: node.set.waiters_per_connection.cast_signed(),
-            now,
-            passed,
-            nanos,
-            lanes: Lanes::new(index),
-            sessions: Sessions::new(index, node.session_seed, SessionLimits::of(&node)),
-            timers: Timers::new(node.shards.len(), node.worker_count()),
-            dirty: Vec::new(),
-            letters: (0..node.worker_count()).map(|_| Vec::new()).collect(),
-            log: LogBatch::default(),
-            questions: Vec::new(),
-            mails: VecDeque::new(),
-            wakes: Vec::new(),
-            follow_ups: Vec::new(),
-            withdrawals: VecDeque::new(),
-            multi_shard: VecDeque::new(),
-            knocked: Vec::new(),
-            untried: 0,
-            followed: Followed::new(index),
-            batch: Vec::new(),
-            sorted: Vec::new(),
-            ends: vec![0; node.shards.len()],
-            finishing: false,
-            namespaces_looked_at: now,
-            housekept_at: now,
-            asking: None,
-            lane_ends: VecDeque::new(),
-            look: None,
-            access_version: 0,
-        };
+        let state = State::new(&node, index, now.into());
         let mut worker = Self { node, state };
         worker.state.restore_sessions(&worker.node);
         worker.state.arm_restored(&worker.node);
@@ -279,58 +181,11 @@ impl Worker {
         self.state.finish_step(&self.node);
     }
 
-    /// Takes and handles the mail of this worker. Returns whether there was any.
-    #[inline]
-    pub fn handle_mail(&mut self, now: impl Into<Moment>) -> bool {
-        let letters = self.state.read_letters(&self.node);
-        if self.state.mails.is_empty() && self.state.follow_ups.is_empty() {
-            return letters;
-        }
-        self.state.advance(now.into());
-        // Serving one mail may put further mails in the queue.
-        while let Some(mail) = self.state.mails.pop_front() {
-            let is_long = matches!(
-                mail,
-                Mail::Turn { .. } | Mail::Knocked { .. } | Mail::Untried | Mail::Withdraw | Mail::Reauthorize
-            );
-            match mail {
-                Mail::Letters(letters) => self.state.deliver(&self.node, letters),
-                Mail::Turn { shard, pass } => self.state.take_turn(&self.node, shard, pass),
-                Mail::Drain { asker, due } => self.state.timers.asked_to_drain(asker, due),
-                Mail::Drained => self.state.turn(&self.node),
-                Mail::Settled(number) => self.state.settled(&self.node, number),
-                Mail::Vacant(vacancy) => self.state.vacate(&vacancy),
-                Mail::Closed(key) => self.state.tell_of_end(key),
-                Mail::Knocked { shard } => self.state.retry_multi_shard(&self.node, shard),
-                Mail::Untried => self.state.try_multi_shard(&self.node),
-                Mail::Withdraw => self.state.go_on_withdrawing(&self.node),
-                Mail::Reauthorize => self.state.reauthorize(&self.node),
-                Mail::Stop => self.state.stop_shards(&self.node),
-                Mail::Count => self.state.count_claims(&self.node),
-                Mail::Reserved { shard, end, reserved } => {
-                    self.state.hand_over(&self.node, shard, Batch::Reserved(end, reserved));
-                }
-                Mail::ReservedMultiKey(end, multi_shard) => {
-                    self.state.end_multi_shard(&self.node, end, multi_shard);
-                }
-                Mail::Finish => self.state.finish(&self.node),
-            }
-            if is_long && !self.state.mails.is_empty() {
-                // Connections have their turns before the rest of the mail. The wake brings this worker back to the
-                // mail.
-                self.state.wakes.push(self.state.index);
-                break;
-            }
-        }
-        self.state.finish_step(&self.node);
-        true
-    }
-
     /// Ends leases and waits that are due, and continues unfinished work. Must be called when `next_deadline` has
     /// come.
-    pub fn turn(&mut self, now: impl Into<Moment>) {
+    pub fn tick(&mut self, now: impl Into<Moment>) {
         self.state.advance(now.into());
-        self.state.turn(&self.node);
+        self.state.tick(&self.node);
         self.state.finish_step(&self.node);
     }
 
@@ -404,7 +259,7 @@ impl Worker {
     pub fn output(&mut self, key: ConnectionKey) -> Option<&[u8]> {
         let lane = self.state.lanes.of(key)?;
         let over = lane.stage.is_closing() && lane.pending_len() == 0;
-        if over || lane.pending_len() > crate::limits::OUTPUT_LEN_MAX {
+        if over || lane.pending_len() > OUTPUT_LEN_MAX {
             return None;
         }
         Some(&lane.output[lane.written..])
@@ -419,12 +274,12 @@ impl Worker {
         if lane.written == lane.output.len() {
             lane.clear_output();
             // A burst of answers must not keep its memory for a connection that is quiet from now on.
-            if lane.output.capacity() > crate::limits::READ_LEN_MAX {
+            if lane.output.capacity() > READ_LEN_MAX {
                 lane.output = Vec::new();
             }
         } else {
             lane.output_since = Some(now);
-            if !lane.overrun.is_empty() && lane.pending_len() < crate::limits::OUTPUT_LEN_PAUSE {
+            if !lane.overrun.is_empty() && lane.pending_len() < OUTPUT_LEN_PAUSE {
                 // There is room again, so an event that is dropped from now on is announced by a new `OVERRUN`.
                 lane.overrun.clear();
             }
@@ -435,7 +290,7 @@ impl Worker {
     #[inline]
     pub fn wants_read(&mut self, key: ConnectionKey) -> bool {
         let Some(lane) = self.state.lanes.of(key) else { return false };
-        !lane.stage.is_over() && lane.pending_len() < crate::limits::OUTPUT_LEN_PAUSE
+        !lane.stage.is_over() && lane.pending_len() < OUTPUT_LEN_PAUSE
     }
 
     /// Whether requests were set aside, because of too many answers or because the budget was spent.
@@ -448,16 +303,16 @@ impl Worker {
     /// Returns a connection that must move to another worker, with all bytes read from it, and removes it here. The
     /// next drain of this worker counts only after [`Worker::handle_settled`] of the other worker was called with the
     /// ticket.
-    pub fn take_moving(&mut self, key: ConnectionKey) -> Moved {
+    pub fn take_moving(&mut self, key: ConnectionKey) -> MovedConnection {
         let lane = self.state.lanes.of(key);
         let taken = lane.map(|lane| (std::mem::take(&mut lane.input), std::mem::take(&mut lane.client)));
         let (input, client) = taken.unwrap_or_default();
         self.state.lose(&self.node, key);
         let ticket = MoveTicket { from: self.state.index, number: self.state.timers.note_move() };
-        Moved { input, client, ticket }
+        MovedConnection { input, client, ticket }
     }
 
-    /// Returns when to call `turn`.
+    /// Returns when to call `tick`.
     #[inline]
     pub fn next_deadline(&self) -> Time {
         self.state.timers.next_wake.min(self.state.sessions_wake())
@@ -481,31 +336,6 @@ impl Worker {
         self.state.lanes.iter().count()
     }
 
-    /// Returns the address of a connection's lane in the shards. For tests.
-    pub fn address(&self, key: ConnectionKey) -> Option<LaneAddress> {
-        self.state.lanes.iter().find(|lane| lane.key() == key).map(|lane| lane.address)
-    }
-
-    /// Returns the connections that have work in progress. The three counts are requests in flight, waiting acquires,
-    /// and the cost of requests that wait for shards. For tests.
-    pub fn open_counts(&self) -> Vec<(ConnectionKey, [i64; 3])> {
-        let counts = |lane: &Lane| {
-            let counts = [lane.in_flight.into(), lane.waiting.into(), lane.left_cost().into()];
-            (counts != [0; 3]).then(|| (lane.key(), counts))
-        };
-        self.state.lanes.iter().filter_map(counts).collect()
-    }
-
-    /// Returns when this worker next visits a shard to end leases and waits. For tests.
-    pub fn comes_by(&self, shard: usize) -> Time {
-        self.state.timers.comes_by(shard)
-    }
-
-    /// Whether this worker will check again that all keys of a waiting multi-key claim are clear. For tests.
-    pub fn will_recheck(&self, multi_key: &MultiKeyClaim) -> bool {
-        self.state.will_recheck(multi_key)
-    }
-
     /// Returns the time at which sockets were last read.
     #[inline]
     pub fn moment(&self) -> Moment {
@@ -515,137 +345,5 @@ impl Worker {
     /// Whether the server has asked every connection to end.
     pub fn is_finishing(&self) -> bool {
         self.state.finishing
-    }
-}
-
-impl State {
-    #[inline]
-    fn advance(&mut self, moment: Moment) {
-        self.now = self.now.max(moment.now);
-        self.passed = self.passed.max(moment.passed);
-        self.nanos = self.nanos.max(moment.nanos);
-    }
-
-    /// Returns the time at which sockets were last read.
-    #[inline]
-    fn reading(&self) -> Reading {
-        Reading { time: self.now, nanos: self.nanos }
-    }
-
-    fn outbox<'a>(&'a mut self, node: &'a Node, shard: u16, stamp: Time) -> Outbox<'a> {
-        let Self { index, metrics, lanes, dirty, letters, log, questions, follow_ups, followed, .. } = self;
-        let (worker, shard_count) = (*index, node.shards.len() as u16);
-        let (expiries, namespaces) = (&node.expiries, &node.namespaces);
-        Outbox {
-            worker,
-            shard,
-            shard_count,
-            stamp,
-            lanes,
-            dirty,
-            letters,
-            log,
-            questions,
-            follow_ups,
-            followed,
-            namespaces,
-            expiries,
-            metrics,
-        }
-    }
-
-    /// Ends a step: does the follow-ups of its turns, then posts records, questions and letters.
-    #[inline]
-    fn finish_step(&mut self, node: &Node) {
-        if !self.follow_ups.is_empty() {
-            self.follow_up(node);
-        }
-        self.post(node);
-    }
-
-    /// Posts the records to the log, the questions to the quorum, and the letters as one mail for each worker.
-    #[inline]
-    fn post(&mut self, node: &Node) {
-        if let Some(log) = &node.log
-            && !self.log.is_empty()
-        {
-            log.post(std::mem::take(&mut self.log));
-        }
-        // Questions go after the records: when the log has the record of an answer, it also has all records before
-        // it.
-        if let Some(quorum) = &node.quorum
-            && !self.questions.is_empty()
-        {
-            quorum.ask(std::mem::take(&mut self.questions));
-        }
-        if self.letters.len() == 1 {
-            return;
-        }
-        for (worker, letters) in self.letters.iter_mut().enumerate() {
-            if !letters.is_empty() && node.mailboxes[worker].post(Mail::Letters(std::mem::take(letters))) {
-                self.wakes.push(worker as u16);
-            }
-        }
-    }
-
-    fn mail(&mut self, node: &Node, worker: u16, mail: Mail) {
-        if node.mailboxes[usize::from(worker)].post(mail) {
-            self.wakes.push(worker);
-        }
-    }
-
-    /// Delivers the letters in the mailbox and keeps other mail for later. Returns whether the mailbox had any mail.
-    #[inline]
-    fn read_letters(&mut self, node: &Node) -> bool {
-        let mails = node.mailboxes[usize::from(self.index)].take();
-        let any = !mails.is_empty();
-        for mail in mails {
-            match mail {
-                Mail::Letters(letters) => self.deliver(node, letters),
-                other => self.mails.push_back(other),
-            }
-        }
-        any
-    }
-
-    fn deliver(&mut self, node: &Node, letters: Vec<Letter>) {
-        for Letter { stamp, shard, content } in letters {
-            let mut outbox = self.outbox(node, shard, stamp);
-            match content {
-                Content::Answer(ticket, answer) => outbox.deliver_answer(ticket, &answer),
-                Content::AcquireAnswer(ticket, answer) => outbox.deliver_acquire_answer(ticket, &answer),
-                Content::Waits(ticket) => outbox.note_waits(ticket),
-                Content::WaiterAnswer(ticket, answer) => outbox.deliver_waiter_answer(ticket, &answer),
-                Content::Event(lane, event) => outbox.deliver_event(lane, &event),
-                Content::Frame(ticket, frame) => outbox.deliver_frame(ticket, &frame),
-            }
-        }
-    }
-
-    /// Stops reading the lane, and closes its connection once all answers are written.
-    fn close(&mut self, key: ConnectionKey) {
-        if let Some(lane) = self.lanes.of(key) {
-            // `FAREWELL` is the last frame of a connection, so a lane at this stage keeps it.
-            if lane.stage != Stage::Left {
-                lane.stage = Stage::Closing;
-            }
-            lane.input = Vec::new();
-            outbox::mark_dirty(lane, &mut self.dirty);
-        }
-    }
-
-    /// Closes every connection once its answers are written.
-    fn finish(&mut self, node: &Node) {
-        self.finishing = true;
-        // The log must not keep a hold of an ended session.
-        while !self.lane_ends.is_empty() {
-            self.close_lanes(node);
-        }
-        let keys: Vec<_> = self.lanes.iter().map(Lane::key).collect();
-        for key in keys {
-            // Another worker may not have closed the lane in a shard yet; the stop does not wait for that.
-            self.tell_of_end(key);
-            self.close(key);
-        }
     }
 }

@@ -2,18 +2,18 @@
 
 use super::acts;
 use super::answer::{Context, lock_id, put_allowance, put_answer, put_event, put_grant, put_refusal};
-use super::followed::Followed;
-use super::lane::{ConnectionKey, Lane, Lanes, Stage};
+use super::followed_requests::FollowedRequests;
+use super::lane::{Lane, Lanes, Stage};
 use super::multi_shard::FollowUp;
-use super::window::Withdrawn;
+use super::window::Withdrawal;
 use crate::audit::{Act, AuditEvent, Caller, Detail};
+use crate::deferred::DeferredEffect;
 use crate::expiries::Expiries;
 use crate::limits::{OUTPUT_LEN_PAUSE, OUTPUT_LEN_REFUSE};
 use crate::log::port::LogBatch;
-use crate::mail::{Content, Letter};
+use crate::mail::{ConnectionKey, Content, Letter};
 use crate::metrics::{AcquireResult, WorkerMetrics};
 use crate::namespaces::Namespaces;
-use crate::waiting::Waiting;
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::multi_key::MultiKeyClaim;
 use waymaker_engine::{
@@ -43,7 +43,7 @@ pub(crate) struct Outbox<'a> {
     /// Work to do after the turn is given back.
     pub(crate) follow_ups: &'a mut Vec<FollowUp>,
     /// Acts of operators and traced acquires.
-    pub(crate) followed: &'a mut Followed,
+    pub(crate) followed: &'a mut FollowedRequests,
     /// Namespaces of the server, to look up their names.
     pub(crate) namespaces: &'a Mutex<Namespaces>,
     /// Counts of registrations whose lease expired.
@@ -174,7 +174,7 @@ impl Effects for Outbox<'_> {
     }
 
     fn when_durable(&mut self, then: WhenDurable) {
-        self.log.waiting.push(Waiting { stamp: self.stamp, shard: self.shard, then });
+        self.log.waiting.push(DeferredEffect { stamp: self.stamp, shard: self.shard, then });
     }
 
     fn ask_quorum(&mut self, question: QuorumQuestion) {
@@ -256,11 +256,11 @@ impl Outbox<'_> {
         if let Some(window) = &mut lane.window {
             if matches!(answer, Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost))) {
                 match window.withdraw(ticket.number, lane.epoch) {
-                    Withdrawn::Forgotten => {}
-                    Withdrawn::AskedAgain(frame) => {
+                    Withdrawal::Forgotten => {}
+                    Withdrawal::AskedAgain(frame) => {
                         self.follow_ups.push(FollowUp::AskAgain(ticket.lane, frame));
                     }
-                    Withdrawn::GivenUp => {
+                    Withdrawal::GivenUp => {
                         let given_up = Answer::Refused(Refusal::Cancelled(CancelReason::Asked));
                         keep_answer(lane, ticket.number, &given_up, context);
                         mark_dirty(lane, self.dirty);

@@ -1,9 +1,9 @@
 //! Repeated authorization of open connections, after the policy of the server has changed or an identity has expired.
 
 use super::State;
-use super::lane::{ConnectionKey, Stage};
+use super::lane::Stage;
 use crate::limits::{COMPARED_PER_STEP_MAX, REAUTHORIZED_PER_STEP_MAX};
-use crate::mail::{LaneChange, Mail};
+use crate::mail::{ConnectionKey, LaneChange, Mail};
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
 use waymaker_engine::Access;

@@ -1,38 +1,18 @@
-//! Parsing of bytes into frames, and sorting of frames into batches.
+//! Parsing of bytes into frames, and serving of frames in batches.
 
-use super::answer::put_error;
-use super::apply::claim_id;
-use super::awaited::Awaited;
 use super::cost::cost_of;
-use super::kinds::serves;
-use super::lane::{ConnectionKey, Stage};
+use super::expectation::Expectation;
+use super::lane::Stage;
 use super::outbox::mark_dirty;
-use super::rights::missing_right;
-use super::serve::Located;
-use super::spans::has_trace_context;
-use super::window::{Known, NOBODY, Window};
+use super::serve::FrameLocation;
+use super::sorting::FrameRoute;
 use super::{Budget, Next, State, Unlimited, answer};
-use crate::limits::{
-    BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, LEFT_COST_MAX, LONG_COST_MIN, OUTPUT_LEN_PAUSE, WINDOW_LEN_MAX,
-};
-use crate::memory;
+use crate::limits::{BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, OUTPUT_LEN_PAUSE};
+use crate::mail::ConnectionKey;
 use crate::node::Node;
-use waymaker_engine::{Answer, LaneAddress, Refusal, Ticket};
-use waymaker_protocol::limits::{FRAME_LEN_MAX, IN_FLIGHT_MAX};
-use waymaker_protocol::message::opcode;
-use waymaker_protocol::{
-    ErrorCode, Frame, KeptAlive, NamespaceKind, Quoted, Request, Route, next_frame, route,
-};
-
-/// Result of sorting a frame.
-enum Sorted {
-    /// The frame was answered.
-    Answered,
-    /// The frame was added to the batch.
-    Batched,
-    /// The frame must be served after the batch. It may change the connection, for example.
-    AfterBatch,
-}
+use waymaker_engine::LaneAddress;
+use waymaker_protocol::limits::FRAME_LEN_MAX;
+use waymaker_protocol::{ErrorCode, Frame, KeptAlive, Request, Route, next_frame, route};
 
 impl State {
     /// Serves the bytes just read, together with bytes that were set aside before. Sets aside an incomplete frame.
@@ -65,7 +45,7 @@ impl State {
                 && let Some(lane) = self.lanes.of(key)
             {
                 // The awaited frame is complete, and the bytes after it are the beginning of a new one.
-                lane.awaited = Awaited::Nothing;
+                lane.expectation = Expectation::Nothing;
             }
             self.set_aside_whole(key, input);
         }
@@ -77,14 +57,14 @@ impl State {
         if !rest.is_empty() {
             self.set_aside_whole(key, rest.to_vec());
         } else if let Some(lane) = self.lanes.of(key) {
-            lane.awaited = Awaited::Nothing;
+            lane.expectation = Expectation::Nothing;
         }
     }
 
     pub(super) fn set_aside_whole(&mut self, key: ConnectionKey, input: Vec<u8>) {
         let now = self.now;
         let Some(lane) = self.lanes.of(key).filter(|lane| !lane.stage.is_over()) else { return };
-        lane.awaited = if input.is_empty() { Awaited::Nothing } else { lane.awaited.frame(now) };
+        lane.expectation = if input.is_empty() { Expectation::Nothing } else { lane.expectation.frame(now) };
         lane.input = input;
     }
 
@@ -110,12 +90,14 @@ impl State {
                         let frame_cost = cost_of(frame, || self.lanes[key.slot].kind);
                         cost += frame_cost;
                         match self.sort(node, key.slot, frame, offset - frame.len(), frame_cost) {
-                            Sorted::Batched => {}
-                            Sorted::Answered if self.lanes[key.slot].pending_len() >= OUTPUT_LEN_PAUSE => {
+                            FrameRoute::Batched => {}
+                            FrameRoute::Answered
+                                if self.lanes[key.slot].pending_len() >= OUTPUT_LEN_PAUSE =>
+                            {
                                 break;
                             }
-                            Sorted::Answered => {}
-                            Sorted::AfterBatch => {
+                            FrameRoute::Answered => {}
+                            FrameRoute::AfterBatch => {
                                 after_batch = Some(frame);
                                 break;
                             }
@@ -157,270 +139,6 @@ impl State {
         }
     }
 
-    /// Adds a frame to the batch, or answers it here if it does not belong to a shard.
-    #[inline]
-    fn sort(&mut self, node: &Node, slot: u32, frame: Frame<'_>, offset: usize, cost: usize) -> Sorted {
-        let lane = &mut self.lanes[slot];
-        // The session of the lane has ended. No frame gets here before `HELLO` or after `GOODBYE`.
-        if lane.stage != Stage::Open {
-            self.refuse_for_session(node, slot, frame);
-            return Sorted::Answered;
-        }
-        if lane.barriers.let_pass(frame.opcode()) {
-            self.sort_open(node, slot, frame, offset, cost, false)
-        } else {
-            self.sort_barred(node, slot, frame, offset, cost)
-        }
-    }
-
-    /// Sorts a frame that needs a closer look first. Its namespace may not support it, its client may lack a right,
-    /// it may be an act of an operator, or it may be traced.
-    #[cold]
-    fn sort_barred(
-        &mut self,
-        node: &Node,
-        slot: u32,
-        frame: Frame<'_>,
-        offset: usize,
-        cost: usize,
-    ) -> Sorted {
-        if node.traces.is_on() && has_trace_context(frame) {
-            self.begin_span_of_new(node, slot, frame);
-        }
-        if self.is_barred(node, slot, frame) {
-            return Sorted::Answered;
-        }
-        self.sort_open(node, slot, frame, offset, cost, true)
-    }
-
-    /// Sorts a frame that its client may send.
-    #[inline(always)]
-    fn sort_open(
-        &mut self,
-        node: &Node,
-        slot: u32,
-        frame: Frame<'_>,
-        offset: usize,
-        cost: usize,
-        may_be_act: bool,
-    ) -> Sorted {
-        let lane = &mut self.lanes[slot];
-        let is_new = |window: &Window| window.look(frame.number()) == Known::New;
-        // An owner also renews with REGISTER. The shard knows the owner, and refuses other clients once the stop was
-        // announced to it.
-        let is_refused = begins_claim(frame.opcode()) && frame.opcode() != opcode::REGISTER;
-        if node.is_stopping() && is_refused && lane.window.as_deref().is_none_or(is_new) {
-            // Shards learn of the stop one after the other. This check makes all of them refuse from the same moment
-            // on.
-            self.refuse(slot, frame.number(), ErrorCode::Shutdown, 0, "", "the server is stopping");
-            return Sorted::Answered;
-        }
-        if frame.opcode() == opcode::WATCH
-            && let Some(limit) = node.memory.full()
-            && lane.window.as_deref().is_none_or(is_new)
-        {
-            self.refuse_for_memory(slot, frame.number(), limit);
-            return Sorted::Answered;
-        }
-        let shard = match route(frame) {
-            Route::Key(_) | Route::Namespace if lane.kind == NamespaceKind::Tree => lane.namespace_shard,
-            Route::Key(key) => node.shard_of_key(key),
-            Route::Claim(id) => node.shard_of_claim(claim_id(id)),
-            Route::Cursor(_) | Route::MultiKey | Route::Broadcast => return Sorted::AfterBatch,
-            Route::Connection => return self.sort_of_connection(node, slot, frame),
-            Route::Malformed | Route::Namespace => {
-                self.refuse_malformed(slot, frame);
-                return Sorted::Answered;
-            }
-        };
-        if usize::from(shard) >= node.shards.len() {
-            if may_be_act {
-                self.note_act(node, slot, frame);
-                let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
-                self.followed.end(ticket, &Answer::Refused(Refusal::NotFound));
-            }
-            self.refuse(
-                slot,
-                frame.number(),
-                ErrorCode::NotFound,
-                0,
-                "id",
-                "no claim of this namespace has this id; it may have expired or been released",
-            );
-            return Sorted::Answered;
-        }
-        if !self.admit(slot, frame, cost)
-            || !self.multi_shard.is_empty() && self.cancels_multi_shard(node, slot, frame)
-        {
-            return Sorted::Answered;
-        }
-        if may_be_act {
-            self.note_act(node, slot, frame);
-        }
-        self.batch.push(Located::new(offset, frame, shard));
-        Sorted::Batched
-    }
-
-    /// Answers `KEEP_ALIVE`, `SERVER_STATUS` and `PONG`. Leaves requests that change the connection until after the
-    /// batch.
-    #[inline(never)]
-    fn sort_of_connection(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> Sorted {
-        match frame.opcode() {
-            opcode::KEEP_ALIVE => self.keep_alive(slot, frame),
-            opcode::SERVER_STATUS => self.server_status(node, slot, frame),
-            // A `PONG` needs no handling: reading its bytes was the sign of life.
-            opcode::PONG if Request::decode(frame).is_ok() => {}
-            opcode::PONG => self.refuse_malformed(slot, frame),
-            _ => return Sorted::AfterBatch,
-        }
-        Sorted::Answered
-    }
-
-    #[cold]
-    fn refuse_for_session(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
-        if frame.opcode() == opcode::PONG {
-            return;
-        }
-        if self.lanes[slot].stage == Stage::SessionEnds {
-            self.close_lane_at_once(node, self.lanes[slot].key());
-        }
-        self.refuse(slot, frame.number(), ErrorCode::SessionGone, 0, "session", "the session has ended");
-        if let Some(window) = &mut self.lanes[slot].window {
-            // An earlier connection may have sent this request too. The answer to that attempt is dropped.
-            window.begin(frame.number(), NOBODY);
-        }
-    }
-
-    /// Whether to serve a request: it is new, and the connection has room for one more. The request then counts as in
-    /// flight.
-    #[inline]
-    fn admit(&mut self, slot: u32, frame: Frame<'_>, cost: usize) -> bool {
-        let lane = &mut self.lanes[slot];
-        if lane.window.is_some() && !self.is_new(slot, frame) {
-            return false;
-        }
-        let lane = &mut self.lanes[slot];
-        let over = if lane.in_flight >= IN_FLIGHT_MAX as i32 {
-            Some((IN_FLIGHT_MAX, "requests in flight"))
-        } else if lane.waiting >= self.waiting_max && begins_claim(frame.opcode()) {
-            Some((self.waiting_max.cast_unsigned(), "waiting acquires per connection"))
-        } else if cost >= LONG_COST_MIN
-            && lane.left_cost() >= LEFT_COST_MAX
-            && !ends_or_renews_claim(frame.opcode())
-        {
-            Some((LEFT_COST_MAX, "cost of requests that wait for a shard"))
-        } else {
-            None
-        };
-        if let Some((limit, name)) = over {
-            let message = format!("the limit of {limit} {name} is reached");
-            self.refuse(slot, frame.number(), ErrorCode::Overloaded, u64::from(limit), name, &message);
-            return false;
-        }
-        lane.in_flight += 1;
-        true
-    }
-
-    /// Whether the frame cancels a request that still waits for its turns. That request is then over.
-    fn cancels_multi_shard(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> bool {
-        match Request::decode(frame) {
-            Ok(Request::Cancel(cancel)) => {
-                self.cancel_multi_shard(node, slot, frame.number(), cancel.acquire_number)
-            }
-            _ => false,
-        }
-    }
-
-    /// Opens the span of an acquire, unless the acquire repeats an earlier one.
-    fn begin_span_of_new(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
-        let window = self.lanes[slot].window.as_deref();
-        if window.is_none_or(|window| window.look(frame.number()) == Known::New) {
-            self.begin_span(node, slot, frame);
-        }
-    }
-
-    /// Refuses a request that its namespace does not support, or for which its client lacks the right. Returns
-    /// whether it refused.
-    #[cold]
-    fn is_barred(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> bool {
-        let lane = &self.lanes[slot];
-        if !serves(lane.kind, frame.opcode()) {
-            self.refuse_kind(slot, frame);
-            return true;
-        }
-        // A repeated request gets the answer of the first attempt, even if the client has lost the right since.
-        if lane.window.as_deref().is_some_and(|window| window.look(frame.number()) != Known::New) {
-            return false;
-        }
-        // A malformed request passes here and is refused as malformed later.
-        let (Some(access), Ok(request)) = (&lane.access, Request::decode(frame)) else { return false };
-        let Some((right, key)) = missing_right(access, &request) else { return false };
-        let message = format!(
-            "no rule gives {} the right `{right}` for this request",
-            Quoted(access.identity().as_bytes())
-        );
-        self.refuse(slot, frame.number(), ErrorCode::Unauthorized, 0, right, &message);
-        self.describe_denied(node, slot, key);
-        true
-    }
-
-    #[cold]
-    fn refuse_kind(&mut self, slot: u32, frame: Frame<'_>) {
-        if Request::decode(frame).is_err() {
-            return self.refuse_malformed(slot, frame);
-        }
-        let kind = self.lanes[slot].kind.name();
-        let message = format!("a namespace of kind {kind} does not support this request");
-        self.refuse(slot, frame.number(), ErrorCode::BadInput, 0, "kind", &message);
-    }
-
-    /// Whether a request of a lane with a session is served for the first time. Otherwise the kept answer is sent
-    /// again, or the answer in preparation goes to this connection.
-    fn is_new(&mut self, slot: u32, frame: Frame<'_>) -> bool {
-        let lane = &mut self.lanes[slot];
-        let Some(window) = &mut lane.window else { return true };
-        match window.look(frame.number()) {
-            Known::InFlight if frame.opcode() == opcode::WATCH => {
-                self.refuse_repeated_watch(slot, frame.number());
-                false
-            }
-            Known::New => {
-                window.begin(frame.number(), lane.epoch);
-                if frame.opcode() == opcode::CANCEL {
-                    give_up(window, frame);
-                }
-                true
-            }
-            Known::InFlight => {
-                if begins_claim(frame.opcode()) {
-                    window.ask_again(frame.number(), lane.epoch, frame.bytes());
-                } else {
-                    window.begin(frame.number(), lane.epoch);
-                }
-                false
-            }
-            Known::Dropped => {
-                let message = "the request was served, but the server no longer keeps the response";
-                let field = "bytes of kept responses";
-                put_error(
-                    &mut lane.output,
-                    frame.number(),
-                    ErrorCode::Unknown,
-                    WINDOW_LEN_MAX as u64,
-                    field,
-                    message,
-                );
-                mark_dirty(lane, &mut self.dirty);
-                false
-            }
-            Known::Answered(answer) => {
-                lane.output.extend_from_slice(answer);
-                mark_dirty(lane, &mut self.dirty);
-                false
-            }
-        }
-    }
-
     /// Serves a request again that a connection of this lane repeated, if that connection is still open.
     #[cold]
     pub(super) fn serve_again(&mut self, node: &Node, address: LaneAddress, frame: &[u8]) {
@@ -431,18 +149,7 @@ impl State {
         }
     }
 
-    /// Refuses a repeated watch whose first answer is still pending. A watch ends with its connection, so that answer
-    /// belongs to no connection.
-    #[cold]
-    fn refuse_repeated_watch(&mut self, slot: u32, number: u32) {
-        let message = "the watch ended with its connection; send it again under another request number";
-        self.refuse(slot, number, ErrorCode::Cancelled, 0, "number", message);
-        if let Some(window) = &mut self.lanes[slot].window {
-            window.begin(number, NOBODY);
-        }
-    }
-
-    fn keep_alive(&mut self, slot: u32, frame: Frame<'_>) {
+    pub(super) fn keep_alive(&mut self, slot: u32, frame: Frame<'_>) {
         if Request::decode(frame).is_err() {
             return self.refuse_malformed(slot, frame);
         }
@@ -451,20 +158,6 @@ impl State {
         let remaining_ms = if lane.session.is_some() { lane.session_end.remaining_ms_since(now) } else { 0 };
         KeptAlive { remaining_ms, stamp_ms: now.as_millis() }.encode(frame.number(), &mut lane.output);
         mark_dirty(lane, &mut self.dirty);
-    }
-
-    #[cold]
-    fn refuse_for_memory(&mut self, slot: u32, number: u32, limit: u64) {
-        self.refuse(slot, number, ErrorCode::Overloaded, limit, memory::LIMIT_NAME, &memory::refusal(limit));
-    }
-
-    #[cold]
-    pub(super) fn refuse_malformed(&mut self, slot: u32, frame: Frame<'_>) {
-        let (code, limit, field, message) = match Request::decode(frame) {
-            Err(error) => (ErrorCode::BadInput, error.limit(), error.field(), error.to_string()),
-            Ok(_) => (ErrorCode::Internal, 0, "frame", "the frame could not be routed".to_owned()),
-        };
-        self.refuse(slot, frame.number(), code, limit, field, &message);
     }
 
     /// Serves a frame that cannot be part of a batch.
@@ -481,7 +174,7 @@ impl State {
                 }
                 if self.admit(key.slot, frame, cost) {
                     let offset = frame.bytes().as_ptr() as usize - bytes.as_ptr() as usize;
-                    self.batch.push(Located::new(offset, frame, shard as u16));
+                    self.batch.push(FrameLocation::new(offset, frame, shard as u16));
                     self.serve(node, key.slot, bytes);
                 }
             }
@@ -510,73 +203,5 @@ impl State {
                 Err(_) => self.refuse_malformed(key.slot, frame),
             },
         }
-    }
-
-    /// Answers a request with an error.
-    #[cold]
-    pub(super) fn refuse(
-        &mut self,
-        slot: u32,
-        number: u32,
-        code: ErrorCode,
-        value: u64,
-        field: &'static str,
-        message: &str,
-    ) {
-        // The pause after failed logins is not a limit that can be raised, and it has its own metric.
-        if code == ErrorCode::Overloaded && field != "credentials" {
-            self.metrics.note_rejected(field);
-        }
-        self.note_refused(slot, code, message);
-        self.followed.end_refused(Ticket { lane: self.lanes[slot].address, number }, code);
-        let lane = &mut self.lanes[slot];
-        put_error(&mut lane.output, number, code, value, field, message);
-        if let Some(window) = &mut lane.window {
-            window.forget(number);
-        }
-        mark_dirty(lane, &mut self.dirty);
-    }
-
-    /// Refuses a whole connection: sends the reason and closes it.
-    #[cold]
-    pub(super) fn refuse_connection(
-        &mut self,
-        key: ConnectionKey,
-        number: u32,
-        code: ErrorCode,
-        value: u64,
-        field: &'static str,
-        message: &str,
-    ) {
-        self.refuse(key.slot, number, code, value, field, message);
-        self.close(key);
-    }
-}
-
-/// Whether a request of this kind begins something lasting, which a stopping server refuses.
-#[inline]
-fn begins_claim(opcode: u8) -> bool {
-    matches!(
-        opcode,
-        opcode::ACQUIRE
-            | opcode::ACQUIRE_SET
-            | opcode::ACQUIRE_KEYS
-            | opcode::ACQUIRE_PERMITS
-            | opcode::REGISTER
-            | opcode::WATCH
-    )
-}
-
-/// Whether a request of this kind ends or renews one claim. It takes little time even if its cost is high, and other
-/// clients may wait for it.
-fn ends_or_renews_claim(opcode: u8) -> bool {
-    matches!(opcode, opcode::RELEASE | opcode::FORCE_RELEASE | opcode::EXTEND | opcode::CANCEL)
-}
-
-/// Notes in the window which request a CANCEL gives up.
-#[cold]
-fn give_up(window: &mut Window, frame: Frame<'_>) {
-    if let Ok(Request::Cancel(cancel)) = Request::decode(frame) {
-        window.give_up(cancel.acquire_number);
     }
 }

@@ -2,12 +2,12 @@
 
 use super::State;
 use super::answer::{Context, put_answer};
-use super::lane::{ConnectionKey, NO_NAMESPACE};
+use super::lane::NO_NAMESPACE;
 use super::window::{NOBODY, Window};
 use crate::limits::LANES_PER_SESSION_MAX;
-use crate::log::restore::RestoredLane;
+use crate::mail::ConnectionKey;
 use crate::namespaces::NamespaceUse;
-use crate::node::Node;
+use crate::node::{Node, RestoredLane};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use waymaker_engine::{Answer, Grant};
@@ -84,7 +84,7 @@ impl State {
         let (stamp, shard_count) = (self.now, node.shards.len() as u16);
         let lane = &mut self.lanes[slot];
         lane.epoch = 0;
-        lane.awaited = super::awaited::Awaited::Nothing;
+        lane.expectation = super::expectation::Expectation::Nothing;
         lane.session = Some(session);
         lane.session_tag = session_tag;
         lane.session_end = session_end;

@@ -14,7 +14,7 @@ const WATCHED_PART_LEN: usize = 2;
 
 /// Position of one frame, and its destination.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Located {
+pub(crate) struct FrameLocation {
     pub(crate) offset: u32,
     pub(crate) len: u32,
     pub(crate) shard: u16,
@@ -23,7 +23,7 @@ pub(crate) struct Located {
     target: u64,
 }
 
-impl Located {
+impl FrameLocation {
     #[inline]
     pub(crate) fn new(offset: usize, frame: Frame<'_>, shard: u16) -> Self {
         Self { offset: offset as u32, len: frame.len() as u32, shard, opcode: frame.opcode(), target: 0 }
@@ -59,7 +59,7 @@ pub(crate) fn serve_batch(
     shard: &mut Shard,
     sender: Sender,
     bytes: &[u8],
-    batch: &mut [Located],
+    batch: &mut [FrameLocation],
     clock: &BatchClock<'_>,
     outbox: &mut Outbox<'_>,
 ) -> usize {
@@ -83,7 +83,7 @@ pub(crate) fn serve_batch(
 
 /// Runs the two prefetch passes before some requests are applied.
 #[inline]
-fn prefetch(shard: &Shard, namespace: u16, bytes: &[u8], part: &mut [Located]) {
+fn prefetch(shard: &Shard, namespace: u16, bytes: &[u8], part: &mut [FrameLocation]) {
     let mut acquires = 0;
     for located in part.iter_mut() {
         let Some(frame) = located.frame(bytes) else { continue };

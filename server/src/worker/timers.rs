@@ -1,7 +1,7 @@
 //! Deadlines for which this worker must act, and the reading of sockets that must precede their end.
 
 use super::State;
-use crate::limits::LANE_ENDS_PER_TURN;
+use crate::limits::LANE_ENDS_PER_TICK;
 use crate::mail::{Batch, Mail};
 use crate::node::Node;
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ pub(crate) struct Timers {
     /// For each shard, the end of the next lease or wait. A visit for leftover work does not wait for a drain, so it
     /// must not hide this end.
     ends: Vec<Time>,
-    /// Time of the next call of `turn`.
+    /// Time of the next call of `tick`.
     pub(super) next_wake: Time,
     /// Whether a lease, wait or session of this worker is due and waits for a drain.
     due: bool,
@@ -68,7 +68,7 @@ enum EndingStep {
     Accept,
     /// Read all sockets after this instant.
     Read(Time),
-    /// End the sessions that are due, a limited number in each turn.
+    /// End the sessions that are due, a limited number in each tick.
     End,
 }
 
@@ -150,7 +150,7 @@ impl State {
 
     /// Ends leases, waits and sessions that are due, as far as all sockets were read. Asks other workers to read the
     /// rest.
-    pub(super) fn turn(&mut self, node: &Node) {
+    pub(super) fn tick(&mut self, node: &Node) {
         let drained = node.drained();
         for shard in 0..self.timers.shards.len() {
             let at = self.timers.shards[shard];
@@ -170,7 +170,7 @@ impl State {
         self.timers.due = due.is_some();
         self.metrics.set_oldest_due(due.unwrap_or(Time::NEVER));
         let next = if is_due(&next) { Time::NEVER } else { next };
-        let is_left = self.asking.is_some() || !self.lane_ends.is_empty();
+        let is_left = self.vacancy_check.is_some() || !self.lane_ends.is_empty();
         let next_look = if is_left { Time::ZERO } else { self.sessions.next_look() };
         self.timers.next_wake = next.min(next_look);
         if let Some(due) = due {
@@ -194,7 +194,7 @@ impl State {
             EndingStep::Read(after) if drained < after => return,
             EndingStep::Read(_) | EndingStep::End => {
                 step = EndingStep::End;
-                while self.lane_ends.len() < LANE_ENDS_PER_TURN {
+                while self.lane_ends.len() < LANE_ENDS_PER_TICK {
                     let Some(session) = self.sessions.first_over(due) else {
                         self.timers.ending = None;
                         return;
@@ -256,7 +256,7 @@ impl State {
         for (asker, _) in told {
             self.mail(node, asker, Mail::Drained);
         }
-        self.turn(node);
+        self.tick(node);
     }
 
     /// Makes every shard of this worker refuse its waiters, because the server is stopping. A repeated call does no

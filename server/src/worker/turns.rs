@@ -4,17 +4,17 @@ use super::State;
 use super::apply::BatchClock;
 use super::cost::{cost_of_batch, cost_of_requests};
 use super::lane::no_shard_lanes;
-use super::serve::{Located, Sender, serve_batch};
-use crate::front::{LOCKET_NAMESPACE, LOCKET_TYPES};
+use super::serve::{FrameLocation, Sender, serve_batch};
 use crate::limits::{BATCH_COST_MAX, SERVED_COST_MAX};
 use crate::mail::{Batch, LaneChange, LeftCost, Mail, RequestBatch};
 use crate::metrics::Contended;
-use crate::node::{Hosted, Node};
+use crate::namespaces::{LOCKET_NAMESPACE, LOCKET_TYPES};
+use crate::node::{HostedShard, Node};
 use waymaker_engine::{HandedOver, LaneAddress, Pass, Time, Turn};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::next_frame;
 
-pub(super) type ShardTurn<'a> = Turn<'a, Hosted, Batch>;
+pub(super) type ShardTurn<'a> = Turn<'a, HostedShard, Batch>;
 
 impl State {
     /// Serves the batch in `self.batch`, whose frames lie in `bytes` and come from one lane of this worker.
@@ -30,12 +30,12 @@ impl State {
         self.batch = batch;
     }
 
-    fn serve_by_shard(&mut self, node: &Node, slot: u32, bytes: &[u8], batch: &[Located]) {
+    fn serve_by_shard(&mut self, node: &Node, slot: u32, bytes: &[u8], batch: &[FrameLocation]) {
         let mut sorted = std::mem::take(&mut self.sorted);
         self.sort_by_shard(node, batch, &mut sorted);
         // Serve the shards that are free first. A taken turn has probably become free when the other shards
         // have been served.
-        let mut later: Vec<&mut [Located]> = Vec::new();
+        let mut later: Vec<&mut [FrameLocation]> = Vec::new();
         let drained = node.drained();
         for group in sorted.chunk_by_mut(|a, b| a.shard == b.shard) {
             match node.shards[usize::from(group[0].shard)].enter() {
@@ -54,10 +54,10 @@ impl State {
     /// Sorts a batch by shard, beginning at a shard of this worker's own. Workers with similar batches therefore do
     /// not walk the shards in step. A counting sort, so requests of one lane for one shard keep their order.
     #[inline]
-    fn sort_by_shard(&mut self, node: &Node, batch: &[Located], sorted: &mut Vec<Located>) {
+    fn sort_by_shard(&mut self, node: &Node, batch: &[FrameLocation], sorted: &mut Vec<FrameLocation>) {
         let mask = node.shards.len() - 1;
         let first = usize::from(self.index) * 4;
-        let rank = |located: &Located| usize::from(located.shard).wrapping_sub(first) & mask;
+        let rank = |located: &FrameLocation| usize::from(located.shard).wrapping_sub(first) & mask;
         let ends = &mut self.ends;
         ends.fill(0);
         for located in batch {
@@ -78,7 +78,7 @@ impl State {
 
     /// Serves requests for one shard. If another worker holds the turn, leaves them for that worker.
     #[inline]
-    fn visit(&mut self, node: &Node, slot: u32, bytes: &[u8], group: &mut [Located]) {
+    fn visit(&mut self, node: &Node, slot: u32, bytes: &[u8], group: &mut [FrameLocation]) {
         let shard = group[0].shard;
         let drained = node.drained();
         match node.shards[usize::from(shard)].enter() {
@@ -95,7 +95,7 @@ impl State {
         drained: Time,
         slot: u32,
         bytes: &[u8],
-        group: &mut [Located],
+        group: &mut [FrameLocation],
     ) {
         let shard = group[0].shard;
         self.begin(node, &mut turn, shard, drained);
@@ -112,7 +112,7 @@ impl State {
     /// Leaves the rest of a batch for later, because the requests in front of it have caused the maximum of events to
     /// watchers.
     #[cold]
-    fn leave_rest(&mut self, turn: &mut ShardTurn<'_>, slot: u32, bytes: &[u8], rest: &[Located]) {
+    fn leave_rest(&mut self, turn: &mut ShardTurn<'_>, slot: u32, bytes: &[u8], rest: &[FrameLocation]) {
         let batch = self.batch_of(slot, copied_frames(bytes, rest), BATCH_COST_MAX);
         turn.left.push_back(Batch::Requests(batch));
     }
@@ -143,7 +143,7 @@ impl State {
     }
 
     #[cold]
-    fn leave_requests(&mut self, node: &Node, slot: u32, bytes: &[u8], group: &[Located]) {
+    fn leave_requests(&mut self, node: &Node, slot: u32, bytes: &[u8], group: &[FrameLocation]) {
         let shard = group[0].shard;
         self.lanes[slot].note_known_to(shard);
         let frames = copied_frames(bytes, group);
@@ -357,7 +357,7 @@ impl State {
         let mut located = Vec::with_capacity(BATCH_COST_MAX);
         let mut offset = 0;
         while let Ok(Some(frame)) = next_frame(&batch.frames[offset..], FRAME_LEN_MAX) {
-            located.push(Located::new(offset, frame, shard));
+            located.push(FrameLocation::new(offset, frame, shard));
             offset += frame.len();
         }
         let mut outbox = self.outbox(node, shard, turn.shard.now());
@@ -385,7 +385,8 @@ impl State {
 }
 
 /// Copies the frames of these requests, one after the other.
-fn copied_frames(bytes: &[u8], group: &[Located]) -> Vec<u8> {
-    let frame = |located: &Located| &bytes[located.offset as usize..(located.offset + located.len) as usize];
+fn copied_frames(bytes: &[u8], group: &[FrameLocation]) -> Vec<u8> {
+    let frame =
+        |located: &FrameLocation| &bytes[located.offset as usize..(located.offset + located.len) as usize];
     group.iter().flat_map(frame).copied().collect()
 }

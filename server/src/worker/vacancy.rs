@@ -7,43 +7,20 @@
 
 use super::State;
 use super::turns::ShardTurn;
-use crate::limits::VACANT_LANES_PER_TURN;
-use crate::mail::{Batch, Mail};
+use crate::limits::VACANT_LANES_PER_TICK;
+use crate::mail::{Batch, Mail, Vacancy};
 use crate::node::Node;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use waymaker_engine::{LaneAddress, Time};
-use waymaker_protocol::SessionId;
-
-/// The question whether any shard has a claim of a session.
-#[derive(Debug)]
-pub struct Vacancy {
-    /// Worker of the session.
-    worker: u16,
-    session: SessionId,
-    /// Time at which the session lost its last connection.
-    left_at: Time,
-    lanes: Vec<LaneAddress>,
-    /// Number of shards that have not confirmed yet that they have no claim. It stays above 0 if one of them has a
-    /// claim.
-    left: AtomicUsize,
-}
 
 /// A question on its way to the shards. Each shard looks up every lane, so one worker does not ask all shards at
 /// once.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct VacancyCheck {
     vacancy: Arc<Vacancy>,
     /// Shards to which the question has not gone yet.
     shards: Vec<u16>,
-}
-
-impl Vacancy {
-    /// Returns the number of lanes that each shard looks up.
-    pub(super) fn lane_count(&self) -> usize {
-        self.lanes.len()
-    }
 }
 
 impl State {
@@ -60,8 +37,8 @@ impl State {
     /// enough lanes.
     pub(super) fn look_at_vacant_sessions(&mut self, node: &Node) {
         let mut lane_count = 0;
-        while lane_count < VACANT_LANES_PER_TURN {
-            let Some(mut asking) = self.asking.take().or_else(|| self.next_vacant()) else { return };
+        while lane_count < VACANT_LANES_PER_TICK {
+            let Some(mut asking) = self.vacancy_check.take().or_else(|| self.next_vacant()) else { return };
             // Count at least one lane, so that sessions without lanes count too.
             lane_count += asking.vacancy.lane_count().max(1);
             match asking.shards.pop() {
@@ -69,12 +46,12 @@ impl State {
                 Some(shard) => self.hand_over(node, shard, Batch::Vacancy(Arc::clone(&asking.vacancy))),
                 None => self.vacate(&asking.vacancy),
             }
-            self.asking = Some(asking).filter(|asking| !asking.shards.is_empty());
+            self.vacancy_check = Some(asking).filter(|asking| !asking.shards.is_empty());
         }
     }
 
     /// Returns the question about the next session whose check is due.
-    fn next_vacant(&mut self) -> Option<Asking> {
+    fn next_vacant(&mut self) -> Option<VacancyCheck> {
         let (slot, left_at) = self.sessions.take_look(self.passed)?;
         let (session, worker) = (self.sessions.id(slot), self.index);
         let lanes = self.sessions.get(slot).into_iter().flat_map(|session| session.lanes.values());
@@ -83,7 +60,7 @@ impl State {
         let lanes = lanes.into_iter().map(|lane| lane.address).collect();
         let left = AtomicUsize::new(shards.len());
         let vacancy = Arc::new(Vacancy { worker, session, left_at, lanes, left });
-        Some(Asking { vacancy, shards: shards.into_iter().collect() })
+        Some(VacancyCheck { vacancy, shards: shards.into_iter().collect() })
     }
 
     /// Looks for claims in the shard whose turn is held. If no shard has one, informs the worker of the session.

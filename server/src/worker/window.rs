@@ -16,7 +16,7 @@ pub(crate) const NOBODY: u32 = 0;
 
 /// State of a request number.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Known<'a> {
+pub(crate) enum RequestState<'a> {
     /// The number is new: serve the request.
     New,
     /// The request is being served, and its answer will come.
@@ -29,7 +29,7 @@ pub(crate) enum Known<'a> {
 
 /// Result of withdrawing a request that had no effect because its connection was lost while the request waited.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Withdrawn {
+pub(crate) enum Withdrawal {
     /// The request is forgotten.
     Forgotten,
     /// A later connection repeated the request with this frame: it is a new request.
@@ -120,13 +120,13 @@ impl Window {
     }
 
     /// Returns the state of this number.
-    pub(crate) fn look(&self, number: u32) -> Known<'_> {
+    pub(crate) fn look(&self, number: u32) -> RequestState<'_> {
         match self.slot(number).filter(|slot| slot.number() == Some(number)) {
-            None | Some(Slot::Free) => Known::New,
-            Some(Slot::InFlight(..) | Slot::Again(..) | Slot::GivenUp(..)) => Known::InFlight,
-            Some(Slot::Short(_, len, bytes)) => Known::Answered(&bytes[..usize::from(*len)]),
-            Some(Slot::Long(_, bytes)) => Known::Answered(bytes),
-            Some(Slot::Dropped(_)) => Known::Dropped,
+            None | Some(Slot::Free) => RequestState::New,
+            Some(Slot::InFlight(..) | Slot::Again(..) | Slot::GivenUp(..)) => RequestState::InFlight,
+            Some(Slot::Short(_, len, bytes)) => RequestState::Answered(&bytes[..usize::from(*len)]),
+            Some(Slot::Long(_, bytes)) => RequestState::Answered(bytes),
+            Some(Slot::Dropped(_)) => RequestState::Dropped,
         }
     }
 
@@ -156,19 +156,19 @@ impl Window {
 
     /// Withdraws a request that had no effect because its connection was lost while the request waited. After
     /// `GivenUp` the caller answers the request.
-    pub(crate) fn withdraw(&mut self, number: u32, epoch: u32) -> Withdrawn {
-        if self.look(number) != Known::InFlight {
-            return Withdrawn::Forgotten;
+    pub(crate) fn withdraw(&mut self, number: u32, epoch: u32) -> Withdrawal {
+        if self.look(number) != RequestState::InFlight {
+            return Withdrawal::Forgotten;
         }
         let slot = self.slot_mut(number);
         match std::mem::take(slot) {
-            Slot::Again(_, by, frame) if by == epoch => Withdrawn::AskedAgain(frame),
+            Slot::Again(_, by, frame) if by == epoch => Withdrawal::AskedAgain(frame),
             Slot::GivenUp(_, by) => {
                 // The cancelled repetition still needs its answer, so the number stays in flight.
                 *slot = Slot::InFlight(number, by);
-                Withdrawn::GivenUp
+                Withdrawal::GivenUp
             }
-            _ => Withdrawn::Forgotten,
+            _ => Withdrawal::Forgotten,
         }
     }
 
@@ -188,7 +188,7 @@ impl Window {
     /// Keeps the answer of a request that is being served. Does nothing for other numbers: their answers need not be
     /// kept, or a number that is 1,024 later uses the slot.
     pub(crate) fn answer(&mut self, number: u32, frame: &[u8]) {
-        if self.look(number) != Known::InFlight {
+        if self.look(number) != RequestState::InFlight {
             return;
         }
         *self.slot_mut(number) = if frame.len() <= INLINE_LEN {
@@ -222,7 +222,7 @@ impl Window {
 
     /// Forgets a request that had no effect. A repetition of it is a new request.
     pub(crate) fn forget(&mut self, number: u32) {
-        if self.look(number) != Known::New {
+        if self.look(number) != RequestState::New {
             *self.slot_mut(number) = Slot::Free;
         }
     }
@@ -241,13 +241,13 @@ mod tests {
     #[test]
     fn a_request_number_is_new_only_once() {
         let mut window = Window::default();
-        assert_eq!(window.look(7), Known::New);
+        assert_eq!(window.look(7), RequestState::New);
         window.begin(7, 1);
-        assert_eq!(window.look(7), Known::InFlight);
+        assert_eq!(window.look(7), RequestState::InFlight);
         window.answer(7, b"answer");
-        assert_eq!(window.look(7), Known::Answered(b"answer"));
+        assert_eq!(window.look(7), RequestState::Answered(b"answer"));
         window.answer(7, b"another");
-        assert_eq!(window.look(7), Known::Answered(b"answer"));
+        assert_eq!(window.look(7), RequestState::Answered(b"answer"));
     }
 
     #[test]
@@ -255,7 +255,7 @@ mod tests {
         let mut window = Window::default();
         window.begin(1, 1);
         window.answer(1, &[9; 500]);
-        assert_eq!(window.look(1), Known::Answered(&[9; 500]));
+        assert_eq!(window.look(1), RequestState::Answered(&[9; 500]));
     }
 
     #[test]
@@ -269,10 +269,10 @@ mod tests {
             window
         };
         let mut lanes: Vec<_> = (0..SESSION_ANSWERS_LEN_MAX / WINDOW_LEN_MAX).map(|_| lane()).collect();
-        assert!(lanes.iter().all(|lane| matches!(lane.look(1), Known::Answered(_))));
-        assert!(matches!(lane().look(1), Known::Dropped), "the others have all of the room");
+        assert!(lanes.iter().all(|lane| matches!(lane.look(1), RequestState::Answered(_))));
+        assert!(matches!(lane().look(1), RequestState::Dropped), "the others have all of the room");
         lanes.pop();
-        assert!(matches!(lane().look(1), Known::Answered(_)), "a lane that has ended keeps nothing");
+        assert!(matches!(lane().look(1), RequestState::Answered(_)), "a lane that has ended keeps nothing");
     }
 
     #[test]
@@ -284,13 +284,13 @@ mod tests {
             window.answer(number, &answer);
         }
         for number in 0..2 {
-            assert_eq!(window.look(number), Known::Dropped);
+            assert_eq!(window.look(number), RequestState::Dropped);
         }
         for number in 2..6 {
-            assert_eq!(window.look(number), Known::Answered(&answer));
+            assert_eq!(window.look(number), RequestState::Answered(&answer));
         }
         window.begin(IN_FLIGHT_MAX, 1);
-        assert_eq!((window.look(0), window.look(IN_FLIGHT_MAX)), (Known::New, Known::InFlight));
+        assert_eq!((window.look(0), window.look(IN_FLIGHT_MAX)), (RequestState::New, RequestState::InFlight));
     }
 
     #[test]
@@ -299,8 +299,8 @@ mod tests {
         window.begin(3, 1);
         window.begin(3 + IN_FLIGHT_MAX, 1);
         window.answer(3, b"too late to be kept");
-        assert_eq!(window.look(3), Known::New);
-        assert_eq!(window.look(3 + IN_FLIGHT_MAX), Known::InFlight);
+        assert_eq!(window.look(3), RequestState::New);
+        assert_eq!(window.look(3 + IN_FLIGHT_MAX), RequestState::InFlight);
     }
 
     #[test]
@@ -308,9 +308,9 @@ mod tests {
         let mut window = Window::default();
         window.begin(5, 1);
         window.forget(5);
-        assert_eq!(window.look(5), Known::New);
+        assert_eq!(window.look(5), RequestState::New);
         window.answer(5, b"nobody asked");
-        assert_eq!(window.look(5), Known::New);
+        assert_eq!(window.look(5), RequestState::New);
     }
 
     #[test]
@@ -328,17 +328,17 @@ mod tests {
     fn a_request_of_a_lost_connection_is_served_for_its_repetition() {
         let mut window = Window::default();
         window.begin(4, 1);
-        assert_eq!(window.withdraw(4, 2), Withdrawn::Forgotten, "nobody asked again");
-        assert_eq!(window.look(4), Known::New);
+        assert_eq!(window.withdraw(4, 2), Withdrawal::Forgotten, "nobody asked again");
+        assert_eq!(window.look(4), RequestState::New);
         window.begin(4, 1);
         window.ask_again(4, 2, b"frame");
-        assert_eq!(window.look(4), Known::InFlight);
+        assert_eq!(window.look(4), RequestState::InFlight);
         assert!(window.is_asked_by(4, 2) && !window.is_asked_by(4, 1));
-        assert_eq!(window.withdraw(4, 2), Withdrawn::AskedAgain(b"frame"[..].into()));
-        assert_eq!(window.look(4), Known::New);
+        assert_eq!(window.withdraw(4, 2), Withdrawal::AskedAgain(b"frame"[..].into()));
+        assert_eq!(window.look(4), RequestState::New);
         window.begin(4, 1);
         window.ask_again(4, 2, b"frame");
-        assert_eq!(window.withdraw(4, 3), Withdrawn::Forgotten, "that connection is lost as well");
+        assert_eq!(window.withdraw(4, 3), Withdrawal::Forgotten, "that connection is lost as well");
     }
 
     #[test]
@@ -346,15 +346,15 @@ mod tests {
         let mut window = Window::default();
         window.begin(4, 1);
         window.give_up(4);
-        assert_eq!(window.withdraw(4, 1), Withdrawn::Forgotten, "nobody asked again");
+        assert_eq!(window.withdraw(4, 1), Withdrawal::Forgotten, "nobody asked again");
         window.begin(4, 1);
         window.ask_again(4, 2, b"frame");
         window.give_up(4 + IN_FLIGHT_MAX);
         window.give_up(4);
         window.ask_again(4, 3, b"frame");
-        assert_eq!(window.withdraw(4, 3), Withdrawn::GivenUp);
+        assert_eq!(window.withdraw(4, 3), Withdrawal::GivenUp);
         assert!(window.is_asked_by(4, 3), "the answer goes to the newest connection");
         window.answer(4, b"given up");
-        assert_eq!(window.look(4), Known::Answered(b"given up"));
+        assert_eq!(window.look(4), RequestState::Answered(b"given up"));
     }
 }

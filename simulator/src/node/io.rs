@@ -10,7 +10,8 @@ use waymaker_server::clock::Moment;
 use waymaker_server::edge::connection::{ConnectionIo, Read, Write};
 use waymaker_server::edge::turn::Stopwatch;
 use waymaker_server::limits::READ_LEN_MAX;
-use waymaker_server::worker::{ConnectionKey, Worker};
+use waymaker_server::mail::ConnectionKey;
+use waymaker_server::worker::Worker;
 
 /// The connection that is written to when the worker names a lane, by the slot of the lane.
 pub(super) type LaneTable = BTreeMap<u32, (ConnectionKey, usize)>;

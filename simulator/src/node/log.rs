@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use waymaker_engine::{ReservedEnd, Time};
 use waymaker_log::{FileName, Image, SEGMENT_LEN_MIN, Started};
 use waymaker_server::clock::Clock;
+use waymaker_server::delivery::{mails, post};
 use waymaker_server::limits::{
     LOG_COMPACT_RETRY_MS, LOG_COMPACT_SEGMENT_COUNT, LOG_LOOK_MS, LOG_NO_ROOM_RETRY_MS,
 };
@@ -22,11 +23,10 @@ use waymaker_server::log::OpenOptions;
 use waymaker_server::log::committer::{Committer, CommitterConfig, DiskStep, Step};
 use waymaker_server::log::errand::{Errand, Report};
 use waymaker_server::log::port::{LogBatch, LogOrder, LogPort};
-use waymaker_server::log::start::{ReadLog, RestoredLog};
 use waymaker_server::log::thread::LogThreadConfig;
 use waymaker_server::log::writer::LogWriter;
 use waymaker_server::node::Node;
-use waymaker_server::waiting::{mails, post};
+use waymaker_server::recovery::{ReadLog, RestoredLog};
 
 /// Longest delay until the log thread wakes.
 const WAKE_MAX_US: u64 = 60;

@@ -7,25 +7,24 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::mpsc::UnboundedReceiver;
 use waymaker_engine::{QuorumState, Time};
+use waymaker_server::delivery::{Delivery, post};
 use waymaker_server::limits::{QUORUM_ATTEMPT_MS, QUORUM_RETRY_MS, QUORUM_TRANSACTION_COUNT_MAX};
 use waymaker_server::node::Node;
-use waymaker_server::quorum::asker::{Act, Asker};
 use waymaker_server::quorum::cluster::ClusterError;
-use waymaker_server::quorum::counters::{Settled, Step};
-use waymaker_server::quorum::delivery::Delivery;
+use waymaker_server::quorum::counters::{FinishedQuestion, Step};
 use waymaker_server::quorum::port::{QuorumOrder, QuorumPort};
-use waymaker_server::waiting::post;
+use waymaker_server::quorum::requester::{Act, Requester};
 
 /// Longest delay until the thread wakes.
 const WAKE_MAX_US: u64 = 60;
 
-/// Simulation of `quorum::thread`, which carries out the acts of the asker in virtual time.
+/// Simulation of `quorum::thread`, which carries out the acts of the requester in virtual time.
 #[derive(Debug)]
 pub(crate) struct SimulatedQuorum {
     start: u32,
     port: QuorumPort,
     orders: UnboundedReceiver<QuorumOrder>,
-    asker: Asker,
+    requester: Requester,
     /// Names of namespaces, by their numbers.
     names: BTreeMap<u16, Box<[u8]>>,
     /// The steps of each transaction without an answer; `None` for a probe.
@@ -37,7 +36,7 @@ pub(crate) struct SimulatedQuorum {
     heard: LastResult,
 }
 
-/// The last answers of the cluster. They do not come from the asker, which may be wrong.
+/// The last answers of the cluster. They do not come from the requester, which may be wrong.
 #[derive(Debug)]
 struct LastResult {
     /// Time at which the cluster last counted, or refused to.
@@ -60,7 +59,7 @@ impl SimulatedQuorum {
             start,
             port,
             orders,
-            asker: Asker::new(u64::from(start) + 1, status, step_count_max, world.server_time()),
+            requester: Requester::new(u64::from(start) + 1, status, step_count_max, world.server_time()),
             names: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             acts_at_us: None,
@@ -109,7 +108,7 @@ impl SimulatedQuorum {
             if let QuorumOrder::Count(questions) = order {
                 let now = world.server_time();
                 self.open_count += questions.len();
-                questions.into_iter().for_each(|question| self.asker.ask(question, now));
+                questions.into_iter().for_each(|question| self.requester.ask(question, now));
             }
         }
         self.go_on(world, node)
@@ -134,11 +133,11 @@ impl SimulatedQuorum {
                 if let Err(ClusterError::NotSent { .. } | ClusterError::Unknown { .. }) = heard {
                     self.heard.spared_until = now.after_ms(QUORUM_RETRY_MS);
                 }
-                self.asker.take_answer(&steps, heard, now);
+                self.requester.take_answer(&steps, heard, now);
             }
             None => {
                 let is_ok = heard.is_ok();
-                self.asker.take_look(heard.map(|_| ()), now);
+                self.requester.take_look(heard.map(|_| ()), now);
                 if is_ok && self.is_unavailable() {
                     world.auditor.accuse("answers", || {
                         "the server considers the cluster unavailable after a probe succeeded".to_owned()
@@ -152,7 +151,7 @@ impl SimulatedQuorum {
     fn go_on(&mut self, world: &mut World, node: &Node) -> Vec<usize> {
         let mut wakes = Vec::new();
         loop {
-            let act = self.asker.next(world.server_time());
+            let act = self.requester.next(world.server_time());
             self.judge(world, &act);
             self.judge_state(world, &act);
             self.judge_load(world, &act);
@@ -208,7 +207,7 @@ impl SimulatedQuorum {
         let was_unavailable = std::mem::replace(&mut self.heard.was_unavailable, is_unavailable);
         let silent_ms = world.server_time().ms_since(self.heard.answered_at);
         let is_silent = silent_ms >= QUORUM_ATTEMPT_MS;
-        let is_given_up = matches!(act, Act::Deliver(Settled { fences: None, .. }));
+        let is_given_up = matches!(act, Act::Deliver(FinishedQuestion { fences: None, .. }));
         if is_unavailable && !was_unavailable && !is_silent && !self.heard.is_stranger {
             world.auditor.accuse("answers", || {
                 format!("the server considers the cluster unavailable, but it responded {silent_ms} ms ago")
@@ -252,7 +251,7 @@ impl SimulatedQuorum {
     }
 }
 
-fn deliver(world: &mut World, node: &Node, settled: Settled) -> Vec<usize> {
+fn deliver(world: &mut World, node: &Node, settled: FinishedQuestion) -> Vec<usize> {
     let mut wakes = Vec::new();
     let log = node.log.as_ref();
     match Delivery::new(settled, log.is_some(), world.server_time()) {

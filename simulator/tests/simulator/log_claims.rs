@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use waymaker_engine::{ClaimId, Scope, Time};
 use waymaker_log::{Hold, Image, Item, Record, SEGMENT_LEN_MIN, Started};
 use waymaker_server::clock::Clock;
-use waymaker_server::log::committer::Foldable;
+use waymaker_server::log::committer::FoldableSegments;
 use waymaker_server::log::port::LogBatch;
 use waymaker_server::log::writer::LogWriter;
 use waymaker_server::log::{AppendError, Log, OpenOptions, SegmentFile, Storage, keeper};
@@ -267,7 +267,7 @@ impl Rig {
 
     /// Folds all full segments into a snapshot and deletes them, as the server does.
     fn compact(&mut self) {
-        if let Some(Foldable { plan, .. }) = self.writer.foldable() {
+        if let Some(FoldableSegments { plan, .. }) = self.writer.foldable() {
             keeper::compact::<Image>(&self.disk, &plan).unwrap();
             let dead = self.writer.compacted(&plan).unwrap();
             keeper::remove(&self.disk, &dead).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use waymaker_log::split::split_batch;
 use waymaker_log::{Durable, Fold, Grouped, Record, SEGMENT_LEN_MIN, Started};
-use waymaker_server::log::{AppendError, Log, OpenError, OpenOptions, Opened, keeper};
+use waymaker_server::log::{AppendError, Log, OpenError, OpenOptions, OpenResult, keeper};
 use waymaker_simulator::disk::{DiskState, SimulatedDisk};
 
 /// Number of records that were found, which are the numbers from 0 on.
@@ -73,7 +73,7 @@ impl Fold for Numbers {
 pub(crate) const OPTIONS: OpenOptions =
     OpenOptions { segment_len: SEGMENT_LEN_MIN, log_id: 0x1d, accept_damage: false };
 
-pub(crate) fn open(disk: &SimulatedDisk) -> Result<(Log, Numbers, Opened), OpenError> {
+pub(crate) fn open(disk: &SimulatedDisk) -> Result<(Log, Numbers, OpenResult), OpenError> {
     Log::open(Arc::new(disk.clone()), &OPTIONS)
 }
 

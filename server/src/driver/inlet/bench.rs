@@ -15,8 +15,8 @@ use waymaker_protocol::{
 ///
 /// It is public only for `waymaker-bench`, and hidden from the documentation. It replaces `Local`, which holds the
 /// worker of a thread: `Local` reads the clock of the machine, so instruction counts would differ between runs. The
-/// benchmark therefore omits the thread-local borrows of `Local`, its clock reads, and the `Asked` that polls through
-/// it.
+/// benchmark therefore omits the thread-local borrows of `Local`, its clock reads, and the `ReplyFuture` that polls
+/// through it.
 #[derive(Debug)]
 pub struct BenchInlet {
     worker: Worker,
@@ -69,7 +69,7 @@ impl BenchInlet {
         matches!(reply.response(), Response::Released(_))
     }
 
-    /// Performs the work of `Local::ask`, `Local::follow_up` and the single poll of an `Asked` whose response is
+    /// Performs the work of `Local::ask`, `Local::follow_up` and the single poll of a `ReplyFuture` whose response is
     /// already there.
     fn ask(&mut self, encode: impl FnOnce(u32, &mut Vec<u8>), now: Time) -> Reply {
         let Self { worker, inlet, frame } = self;

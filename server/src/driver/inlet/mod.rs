@@ -1,17 +1,17 @@
 //! Lanes without sockets, through which front ends send requests to the worker of their thread.
 
-mod asked;
 mod bench;
+mod pending;
 
-pub(crate) use self::asked::{Asked, Followed};
 pub use self::bench::BenchInlet;
+pub(crate) use self::pending::{ReplyFuture, ReplyStream};
 pub(crate) use crate::edge::inlet::Reply;
 
-use self::asked::Pending;
+use self::pending::Pending;
 use super::Local;
 use crate::edge::inlet::{InletState, Listener};
-use crate::front::FrontCaller;
-use crate::worker::ConnectionKey;
+use crate::mail::ConnectionKey;
+use crate::worker::Client;
 use waymaker_protocol::limits::ANY_WORKER;
 use waymaker_protocol::{Hello, NamespaceKind, SessionRequest, VERSION};
 
@@ -23,7 +23,7 @@ use waymaker_protocol::{Hello, NamespaceKind, SessionRequest, VERSION};
 /// waiting caller.
 ///
 /// ```text
-///   gRPC, WebSocket -> handler -> Asked/Followed -> Inlet -> frame -> Worker
+///   gRPC, WebSocket -> handler -> ReplyFuture/ReplyStream -> Inlet -> frame -> Worker
 ///                      handler <- Reply          <- InletState <- output of the lane
 /// ```
 ///
@@ -36,13 +36,13 @@ pub(crate) struct Inlet {
 
 /// Error of a closed lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Closed {
+pub(crate) struct ClosedLane {
     /// The worker's ERROR if the client lost its identity or a right; `None` if the server is stopping.
     pub(crate) denial: Option<Reply>,
 }
 
 impl Inlet {
-    /// Opens a lane in this namespace for the requests of this caller. `owner` is the default owner of its acquires.
+    /// Opens a lane in this namespace for the requests of this client. `owner` is the default owner of its acquires.
     ///
     /// # Errors
     /// Returns the worker's ERROR if it refuses the lane.
@@ -50,7 +50,7 @@ impl Inlet {
         kind: NamespaceKind,
         namespace: &[u8],
         owner: &[u8],
-        caller: &FrontCaller,
+        client: Client,
     ) -> Result<Self, Reply> {
         let hello = Hello {
             version_min: VERSION,
@@ -65,7 +65,7 @@ impl Inlet {
             notify_taken_up: true,
             capabilities: None,
         };
-        let opened = Local::with(|local| local.open_inlet(&hello, caller.lane_client()));
+        let opened = Local::with(|local| local.open_inlet(&hello, client));
         opened.map(|key| Self { key }).map_err(Reply::from)
     }
 
@@ -75,21 +75,25 @@ impl Inlet {
     }
 
     /// Sends a request that has a single response.
-    pub(crate) fn ask(&self, encode: impl FnOnce(u32, &mut Vec<u8>)) -> Asked {
-        Asked(self.request(InletState::begin_asked, None, encode))
+    pub(crate) fn ask(&self, encode: impl FnOnce(u32, &mut Vec<u8>)) -> ReplyFuture {
+        ReplyFuture(self.request(InletState::begin_asked, None, encode))
     }
 
     /// Sends a request for holds that only the waiting caller can use. If the future is dropped before it returned the
     /// response, the wait is cancelled and granted holds are released. A CANCEL of the request must name `cancel_key`.
-    pub(crate) fn ask_for_holds(&self, cancel_key: &[u8], encode: impl FnOnce(u32, &mut Vec<u8>)) -> Asked {
-        Asked(self.request(InletState::begin_asked, Some(cancel_key), encode))
+    pub(crate) fn ask_for_holds(
+        &self,
+        cancel_key: &[u8],
+        encode: impl FnOnce(u32, &mut Vec<u8>),
+    ) -> ReplyFuture {
+        ReplyFuture(self.request(InletState::begin_asked, Some(cancel_key), encode))
     }
 
     /// Sends a request for holds or a watch, and returns all replies to it. Dropping the stream cancels a pending wait
     /// but keeps holds. A watch lasts as long as its lane, so it should have a lane of its own. A CANCEL of the request
     /// must name `cancel_key`.
-    pub(crate) fn follow(&self, cancel_key: &[u8], encode: impl FnOnce(u32, &mut Vec<u8>)) -> Followed {
-        Followed(self.request(InletState::begin_followed, Some(cancel_key), encode))
+    pub(crate) fn follow(&self, cancel_key: &[u8], encode: impl FnOnce(u32, &mut Vec<u8>)) -> ReplyStream {
+        ReplyStream(self.request(InletState::begin_followed, Some(cancel_key), encode))
     }
 
     fn request(
@@ -98,8 +102,8 @@ impl Inlet {
         cancel_key: Option<&[u8]>,
         encode: impl FnOnce(u32, &mut Vec<u8>),
     ) -> Pending {
-        let begun = Local::with(|local| local.ask(self.key, begin, encode));
-        Pending { key: self.key, listener: Listener::new(begun, cancel_key) }
+        let sent = Local::with(|local| local.ask(self.key, begin, encode));
+        Pending { key: self.key, listener: Listener::new(sent, cancel_key) }
     }
 }
 

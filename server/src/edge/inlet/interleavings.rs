@@ -284,7 +284,7 @@ impl World {
         self.now = self.now.after_ms(self.random.random_range(1..150));
         // A lease ends in the first turn after all workers have read their sockets.
         self.workers.iter_mut().for_each(|worker| worker.handle_drained(self.now, self.now));
-        self.workers.iter_mut().for_each(|worker| worker.turn(self.now));
+        self.workers.iter_mut().for_each(|worker| worker.tick(self.now));
     }
 
     /// Lets the workers read their mail and the inlets process their output, until there is no more.
@@ -320,7 +320,7 @@ impl World {
             }
             Kind::Followed(following) => {
                 while !following.is_over
-                    && let Poll::Ready(reply) = inlet.poll_told(*number, context)
+                    && let Poll::Ready(reply) = inlet.poll_reply(*number, context)
                 {
                     following.hear(&reply.expect("the lane is open"));
                     if let Some(id) = following.granted {
@@ -421,11 +421,11 @@ fn an_immediate_grant_whose_answer_is_not_read_is_released() {
         Acquire { key: KEYS[0], lease_ms: 1_000, ..Acquire::default() }.encode(number, &mut frame);
         inlet.send(worker, number, &frame, now.into())
     };
-    let begun = try_it(&mut worker, &mut inlet);
-    super::Listener::new(Some(begun), Some(KEYS[0])).leave(&mut inlet, &mut worker, now.into());
-    let begun = try_it(&mut worker, &mut inlet);
+    let sent = try_it(&mut worker, &mut inlet);
+    super::Listener::new(Some(sent), Some(KEYS[0])).leave(&mut inlet, &mut worker, now.into());
+    let sent = try_it(&mut worker, &mut inlet);
     let context = &mut Context::from_waker(Waker::noop());
-    let mut second = super::Listener::new(Some(begun), Some(KEYS[0]));
+    let mut second = super::Listener::new(Some(sent), Some(KEYS[0]));
     let Poll::Ready(Some(reply)) = second.poll_answer(&mut inlet, context) else { panic!("no answer") };
     assert!(matches!(reply.response(), Response::Granted(_)), "{reply:?}");
 }

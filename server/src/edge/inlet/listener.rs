@@ -1,6 +1,6 @@
 //! The requests of a front end, as the front end keeps them.
 
-use super::{Begun, InletState, Reply};
+use super::{InletState, Reply, SentRequest};
 use crate::clock::Moment;
 use crate::worker::Worker;
 use std::task::{Context, Poll};
@@ -18,11 +18,11 @@ pub struct Listener {
 impl Listener {
     /// Listens to a request; `None` if the lane is closed. With a key, the request is undone when the listener
     /// leaves.
-    pub fn new(begun: Option<Begun>, cancel_key: Option<&[u8]>) -> Self {
+    pub fn new(sent: Option<SentRequest>, cancel_key: Option<&[u8]>) -> Self {
         // Most requests are answered already.
-        let is_answered = begun.is_none_or(|begun| begun.is_answered);
+        let is_answered = sent.is_none_or(|sent| sent.is_answered);
         let cancel_key = cancel_key.map(|key| if is_answered { Box::default() } else { key.into() });
-        Self { number: begun.map(|begun| begun.number), cancel_key }
+        Self { number: sent.map(|sent| sent.number), cancel_key }
     }
 
     /// Returns the answer to a request with one answer. `None` means that the lane has ended.
@@ -37,9 +37,9 @@ impl Listener {
 
     /// Returns the next reply to a request that is followed: its answer, and events before and after it. `None` means
     /// that the lane has ended.
-    pub fn poll_told(&mut self, inlet: &mut InletState, context: &mut Context<'_>) -> Poll<Option<Reply>> {
+    pub fn poll_reply(&mut self, inlet: &mut InletState, context: &mut Context<'_>) -> Poll<Option<Reply>> {
         let Some(number) = self.number else { return Poll::Ready(None) };
-        let polled = inlet.poll_told(number, context);
+        let polled = inlet.poll_reply(number, context);
         if let Poll::Ready(Some(reply)) = &polled
             && reply.is_answer()
         {

@@ -1,58 +1,28 @@
 //! The requests of a front end at a worker, and the delivery of their answers and events to listeners.
 
-mod following;
 #[cfg(test)]
 mod interleavings;
 mod listener;
+mod reply;
+mod reply_queue;
 #[cfg(test)]
 mod take_ups;
+mod undo;
 
 pub use listener::Listener;
+pub use reply::Reply;
 
 use crate::clock::Moment;
 use crate::limits::READ_LEN_MAX;
-use crate::worker::{Client, ConnectionKey, Unlimited, Worker};
-use following::Following;
+use crate::mail::ConnectionKey;
+use crate::worker::{Client, Unlimited, Worker};
+use reply::{OPCODE_OFFSET, is_answer, too_long};
+use reply_queue::ReplyQueue;
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::message::{acquire, acquire_keys, opcode, watch};
-use waymaker_protocol::{
-    Cancel, CancelReason, ErrorAnswer, ErrorCode, ErrorDetail, Event, Frame, Hello, LockId, Release,
-    Response, next_frame,
-};
-
-/// A frame from the worker.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply(Box<[u8]>);
-
-impl Reply {
-    /// Returns the response in the frame. The worker writes only responses of this version of the protocol, so there
-    /// always is one.
-    ///
-    /// # Panics
-    /// If the frame does not come from a worker.
-    pub fn response(&self) -> Response<'_> {
-        let frame = next_frame(&self.0, usize::MAX).ok().flatten().expect("a reply is a whole frame");
-        Response::decode(frame).expect("the worker speaks the protocol")
-    }
-
-    /// Returns the frame.
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// Whether the frame is the answer to the request, and not an event.
-    pub fn is_answer(&self) -> bool {
-        is_answer(self.0[OPCODE_OFFSET])
-    }
-}
-
-impl From<Vec<u8>> for Reply {
-    fn from(frame: Vec<u8>) -> Self {
-        Self(frame.into())
-    }
-}
+use waymaker_protocol::{ErrorCode, Event, Frame, Hello, LockId, Response, next_frame};
 
 /// Opens a lane and sends HELLO on it. Returns the lane and the answer, which is empty or one frame.
 pub(crate) fn greet(
@@ -69,14 +39,6 @@ pub(crate) fn greet(
     let answer = worker.output(key).unwrap_or_default().to_vec();
     worker.wrote(key, answer.len());
     (key, answer)
-}
-
-/// Offset of the opcode in a frame.
-const OPCODE_OFFSET: usize = 8;
-
-/// Whether frames with this opcode answer a request. All others are events.
-fn is_answer(frame_opcode: u8) -> bool {
-    frame_opcode < opcode::QUEUED || frame_opcode == opcode::ERROR
 }
 
 /// The requests of an inlet, by their numbers.
@@ -101,7 +63,7 @@ pub struct InletState {
     /// Buffer for output of the worker. Empty except while frames are processed.
     taken: Vec<u8>,
     /// State of an ended request, for the next request.
-    spare: Option<Box<Following>>,
+    spare: Option<Box<ReplyQueue>>,
     is_closed: bool,
     /// ERROR that ended the lane because the client lacks an identity or a right.
     denial: Option<Reply>,
@@ -109,7 +71,7 @@ pub struct InletState {
 
 /// A request that was handed to the worker.
 #[derive(Clone, Copy, Debug)]
-pub struct Begun {
+pub struct SentRequest {
     number: u32,
     /// Whether the request is already answered.
     is_answered: bool,
@@ -132,7 +94,7 @@ enum Slot {
     },
     /// Releases this hold of an abandoned request.
     Releases(LockId),
-    Followed(Box<Following>),
+    Followed(Box<ReplyQueue>),
 }
 
 /// A request that is sent again once the lane has room.
@@ -252,7 +214,7 @@ impl InletState {
     }
 
     /// Hands the frame of a request to the worker, and processes the output of the worker.
-    pub fn send(&mut self, worker: &mut Worker, number: u32, frame: &[u8], now: Moment) -> Begun {
+    pub fn send(&mut self, worker: &mut Worker, number: u32, frame: &[u8], now: Moment) -> SentRequest {
         if frame.len() <= FRAME_LEN_MAX {
             worker.handle_bytes(self.key, frame, now);
             self.take_output(worker);
@@ -260,7 +222,7 @@ impl InletState {
         } else {
             self.hear_all(worker, &too_long(number));
         }
-        Begun { number, is_answered: self.is_answered(number) }
+        SentRequest { number, is_answered: self.is_answered(number) }
     }
 
     /// Processes the output of the worker.
@@ -333,7 +295,7 @@ impl InletState {
                 }
             }
             Slot::Followed(following) => {
-                following.tell(frame);
+                following.push(frame);
                 following.is_answered = true;
                 match Response::decode(frame) {
                     Ok(Response::Granted(granted)) => {
@@ -372,47 +334,6 @@ impl InletState {
                 }
             }
             Slot::Free => {}
-        }
-    }
-
-    /// Refuses a request that took over a hold of an earlier one whose release is on its way. The release was sent
-    /// later, so the worker serves it after the grant.
-    #[cold]
-    fn hear_answer_during_releases(&mut self, frame: Frame<'_>) {
-        let refusal = self.releases_any_of(frame).then(|| given_back(frame.number()));
-        let refusal = refusal.as_deref().and_then(|bytes| next_frame(bytes, usize::MAX).ok().flatten());
-        self.hear_answer(refusal.unwrap_or(frame));
-    }
-
-    /// Returns whether this answer repeats the grant of a hold whose release is on its way.
-    fn releases_any_of(&self, frame: Frame<'_>) -> bool {
-        let ids = match (frame.opcode(), Response::decode(frame)) {
-            (acquire::GRANTED, Ok(Response::Granted(granted))) if granted.repeated => vec![granted.id],
-            (acquire_keys::GRANTED_KEYS, Ok(Response::GrantedKeys(granted))) if granted.repeated => {
-                granted.keys.iter().map(|key| key.id).collect()
-            }
-            _ => return false,
-        };
-        self.slots.iter().any(|slot| matches!(slot, Slot::Releases(id) if ids.contains(id)))
-    }
-
-    /// Processes the answer to a cancellation: it was served, or refused because too many requests are in flight.
-    fn hear_cancelled(&mut self, acquire_number: u32, frame: Frame<'_>) {
-        let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
-        if is_overloaded(frame) && !abandoned.is_answered {
-            self.put_off.push(PutOff::Cancel(acquire_number));
-        } else {
-            abandoned.cancel_key = None;
-            self.end_abandoned(acquire_number);
-        }
-    }
-
-    /// Frees the number of an abandoned request once no later answer or cancellation can name it.
-    fn end_abandoned(&mut self, number: u32) {
-        if let Slot::Abandoned(Abandoned { is_answered: true, cancel_key: None, .. }) =
-            &self.slots[number as usize - 1]
-        {
-            self.end(number);
         }
     }
 
@@ -470,17 +391,17 @@ impl InletState {
         if is_over {
             following.ids.swap_remove(place);
         }
-        following.tell(frame);
+        following.push(frame);
         true
     }
 
     /// Passes a frame to the listener whose number it has, if `fits` accepts the listener.
-    fn tell_if(&mut self, frame: Frame<'_>, fits: impl FnOnce(&Following) -> bool) {
+    fn tell_if(&mut self, frame: Frame<'_>, fits: impl FnOnce(&ReplyQueue) -> bool) {
         let place = (frame.number() as usize).wrapping_sub(1);
         if let Some(Slot::Followed(following)) = self.slots.get_mut(place)
             && fits(following)
         {
-            following.tell(frame);
+            following.push(frame);
         }
     }
 
@@ -495,32 +416,6 @@ impl InletState {
         {
             *is_taken_up |= granted_ids(frame).contains(&id);
         }
-    }
-
-    /// Releases holds that no client knows.
-    fn release_all(&mut self, worker: &mut Worker, ids: impl IntoIterator<Item = LockId>) {
-        for id in ids {
-            let number = self.begin(Slot::Releases(id));
-            self.release_count += 1;
-            let mut frame = Vec::new();
-            // Another lane may have taken the hold over, so release it only if it is this lane's own.
-            Release { id, key: None, own: true }.encode(number, &mut frame);
-            worker.handle_bytes(self.key, &frame, worker.moment());
-        }
-    }
-
-    /// Sends a CANCEL for the wait of an abandoned acquire.
-    fn cancel(&mut self, worker: &mut Worker, acquire_number: u32, now: Moment) {
-        let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
-        if abandoned.is_answered {
-            abandoned.cancel_key = None;
-            return self.end_abandoned(acquire_number);
-        }
-        let Some(key) = abandoned.cancel_key.clone() else { return };
-        let number = self.begin(Slot::Cancels { acquire_number });
-        let mut frame = Vec::new();
-        Cancel { acquire_number, key: &key }.encode(number, &mut frame);
-        worker.handle_bytes(self.key, &frame, now);
     }
 
     /// Returns the answer to a request of [`InletState::begin_asked`], and frees its number. `None` means that the
@@ -542,43 +437,11 @@ impl InletState {
 
     /// Returns the next answer or event for a request of [`InletState::begin_followed`]. `None` means that the lane
     /// has ended.
-    pub fn poll_told(&mut self, number: u32, context: &mut Context<'_>) -> Poll<Option<Reply>> {
+    pub fn poll_reply(&mut self, number: u32, context: &mut Context<'_>) -> Poll<Option<Reply>> {
         match &mut self.slots[number as usize - 1] {
-            Slot::Followed(following) => following.poll_told(context).map(Some),
+            Slot::Followed(following) => following.poll_reply(context).map(Some),
             _ => Poll::Ready(None),
         }
-    }
-
-    /// Ends the listening to a request. With a key, a wait is cancelled, and a hold that no client knows is released.
-    pub fn leave(&mut self, worker: &mut Worker, number: u32, cancel_key: Option<&[u8]>, now: Moment) {
-        if self.is_closed {
-            return;
-        }
-        if self.is_watch(number) {
-            // The watch lasts as long as the lane, and keeps its number.
-            let abandoned = Abandoned { undo: false, is_answered: true, cancel_key: None };
-            self.slots[number as usize - 1] = Slot::Abandoned(abandoned);
-        } else if self.is_answered(number) {
-            match self.end(number) {
-                Slot::Asked { answer: Some(answer), is_taken_up: false, .. } if cancel_key.is_some() => {
-                    if let Ok(Some(frame)) = next_frame(&answer, usize::MAX) {
-                        self.release_all(worker, granted_ids(frame));
-                    }
-                }
-                Slot::Followed(following) => {
-                    following.ids.iter().for_each(|id| self.forget(*id, number));
-                    self.spare = following.into_spare();
-                }
-                _ => {}
-            }
-        } else {
-            let slot = &mut self.slots[number as usize - 1];
-            let undo = matches!(slot, Slot::Asked { .. }) && cancel_key.is_some();
-            let cancel_key = cancel_key.map(Into::into);
-            *slot = Slot::Abandoned(Abandoned { undo, is_answered: false, cancel_key });
-            self.cancel(worker, number, now);
-        }
-        self.take_output(worker);
     }
 
     /// Closes the inlet after the worker has ended the lane, and wakes all listeners.
@@ -613,24 +476,4 @@ fn granted_ids(frame: Frame<'_>) -> Vec<LockId> {
         }
         _ => Vec::new(),
     }
-}
-
-/// Returns the refusal of a request that took over a hold whose release is on its way.
-fn given_back(number: u32) -> Vec<u8> {
-    let message = "the hold of an earlier request with this id is being released; send the request again";
-    let reason = CancelReason::Asked.number();
-    refusal(number, ErrorCode::Cancelled, reason, b"request_id", message)
-}
-
-/// Returns the refusal of a request that is longer than a frame may be.
-fn too_long(number: u32) -> Vec<u8> {
-    let message = format!("the request is too long; the maximum is {FRAME_LEN_MAX} bytes");
-    refusal(number, ErrorCode::BadInput, FRAME_LEN_MAX as u64, b"request", &message)
-}
-
-fn refusal(number: u32, code: ErrorCode, value: u64, field: &[u8], message: &str) -> Vec<u8> {
-    let detail = ErrorDetail::Text { value, field, message: message.as_bytes() };
-    let mut refusal = Vec::new();
-    ErrorAnswer { code, detail }.encode(number, &mut refusal);
-    refusal
 }

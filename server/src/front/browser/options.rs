@@ -1,7 +1,7 @@
 //! Options for the host names and web pages that may use the HTTP ports.
 
 use super::authority::Authority;
-use crate::options::heading;
+use crate::option_values::heading;
 use clap::Args;
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;

@@ -8,7 +8,8 @@ use crate::driver::front_turn::poll_turn;
 use crate::front::metrics::{Metrics, count_acquires, rejected};
 use crate::front::shown::{cut, json_text, text};
 use crate::metrics::{
-    AcquireResult, BUCKET_COUNT, Contended, FIRST_BOUND, Histogram, Merged, ShardGauges, WorkerMetrics, bound,
+    AcquireResult, BUCKET_COUNT, Contended, FIRST_BOUND, Histogram, HistogramSum, ShardGauges, WorkerMetrics,
+    bound,
 };
 use crate::node::Node;
 use crate::readiness::{Readiness, Reason};
@@ -52,7 +53,7 @@ const VIEWER_COUNT_MAX: usize = 256;
 pub(super) struct Live {
     metrics: Arc<Metrics>,
     /// Latest state. Locked while a state is collected.
-    newest: Arc<tokio::sync::Mutex<Option<Newest>>>,
+    newest: Arc<tokio::sync::Mutex<Option<LatestState>>>,
     /// One permit for each further client.
     places: Arc<Semaphore>,
     /// Number of clients so far.
@@ -61,14 +62,14 @@ pub(super) struct Live {
 
 /// Latest collected state.
 #[derive(Debug)]
-struct Newest {
+struct LatestState {
     at: Instant,
-    collected: Arc<Collected>,
+    collected: Arc<ServerState>,
 }
 
 /// State of a server at one moment.
 #[derive(Debug)]
-struct Collected {
+struct ServerState {
     /// JSON of the event part that is the same for all operators, without the final brace.
     numbers: String,
     /// Contended keys, sorted by descending number of waits.
@@ -171,10 +172,10 @@ impl Live {
 
     /// Returns the current state. A separate thread collects it, because a worker would serve no client in the
     /// meantime.
-    async fn collect(&self) -> Arc<Collected> {
+    async fn collect(&self) -> Arc<ServerState> {
         // The lock is held until the state is collected, even if the client disconnects.
         let mut newest = Arc::clone(&self.newest).lock_owned().await;
-        if let Some(Newest { at, collected }) = &*newest
+        if let Some(LatestState { at, collected }) = &*newest
             && at.elapsed() < FRESH
         {
             return Arc::clone(collected);
@@ -182,15 +183,15 @@ impl Live {
         let node = Local::with(|local| Arc::clone(&local.node));
         let metrics = Arc::clone(&self.metrics);
         let collecting = spawn_blocking(move || {
-            let collected = Arc::new(Collected::of(&node, &metrics));
-            *newest = Some(Newest { at: Instant::now(), collected: Arc::clone(&collected) });
+            let collected = Arc::new(ServerState::of(&node, &metrics));
+            *newest = Some(LatestState { at: Instant::now(), collected: Arc::clone(&collected) });
             collected
         });
         collecting.await.expect("the thread does not panic")
     }
 }
 
-impl Collected {
+impl ServerState {
     fn of(node: &Node, metrics: &Metrics) -> Self {
         let mut contended = Vec::new();
         node.metrics.shards.iter().for_each(|shard| shard.add_contended(&mut contended));
@@ -234,7 +235,7 @@ impl Numbers {
                 renew_slack: counts(|worker| &worker.renewal_slacks),
             },
             lost: node.metrics.lost().into_iter().map(|(reason, count)| (reason.name(), count)).collect(),
-            rejected: rejected(node, metrics.refused()),
+            rejected: rejected(node),
             workers: node.metrics.workers().map(WorkerMetrics::busy_ratio).collect(),
             memory: Memory {
                 used_bytes: node.memory.used_now().unwrap_or_else(|| node.memory.used()),
@@ -248,7 +249,7 @@ impl Numbers {
 
 impl Counts {
     fn of<'a>(histograms: impl IntoIterator<Item = &'a Histogram>) -> Self {
-        let merged = Merged::of(histograms);
+        let merged = HistogramSum::of(histograms);
         Self { counts: merged.counts.to_vec(), sum_ns: merged.sum }
     }
 }

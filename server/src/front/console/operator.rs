@@ -29,7 +29,7 @@ pub(super) struct Space {
 
 /// Operations that the operator may use in a namespace, for at least one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct May {
+pub(super) struct Permissions {
     list: bool,
     inspect: bool,
     force_release: bool,
@@ -37,7 +37,7 @@ pub(super) struct May {
     resize: bool,
 }
 
-impl May {
+impl Permissions {
     const RIGHTS: [Rights; 5] =
         [Rights::LIST, Rights::INSPECT, Rights::FORCE_RELEASE, Rights::FREEZE, Rights::RESIZE];
 
@@ -58,10 +58,13 @@ impl May {
 
 impl Operator {
     /// Returns a function for the allowed operations in each namespace. Prepare it once for many namespaces.
-    pub(super) fn may(&self, policy: &Policy) -> impl Fn(&[u8], NamespaceKind) -> May {
-        let allowed = May::RIGHTS.map(|right| (right, policy.allowing(self.caller.identity.as_ref(), right)));
+    pub(super) fn may(&self, policy: &Policy) -> impl Fn(&[u8], NamespaceKind) -> Permissions {
+        let allowed =
+            Permissions::RIGHTS.map(|right| (right, policy.allowing(self.caller.identity.as_ref(), right)));
         move |namespace, kind| {
-            May::of(kind, |right| allowed.iter().any(|(own, is_in)| *own == right && is_in(namespace)))
+            Permissions::of(kind, |right| {
+                allowed.iter().any(|(own, is_in)| *own == right && is_in(namespace))
+            })
         }
     }
 
@@ -77,8 +80,8 @@ impl Operator {
             found.ok_or_else(|| Problem::not_found("there is no namespace of this name".to_owned()))?;
         let access = self.caller.access(name.as_bytes(), kind);
         let owner = self.caller.address.as_deref().unwrap_or_default().as_bytes();
-        let inlet =
-            Inlet::open(kind, name.as_bytes(), owner, &self.caller).map_err(|reply| Problem::from(&reply))?;
+        let inlet = Inlet::open(kind, name.as_bytes(), owner, self.caller.lane_client())
+            .map_err(|reply| Problem::from(&reply))?;
         Ok(Space { number, kind, access, inlet })
     }
 }
@@ -95,8 +98,8 @@ impl<S: Sync> FromRequestParts<S> for Operator {
 
 impl Space {
     /// Returns the operations that the operator may use in this namespace.
-    pub(super) fn may(&self) -> May {
-        May::of(self.kind, |right| {
+    pub(super) fn may(&self) -> Permissions {
+        Permissions::of(self.kind, |right| {
             self.access.as_ref().is_none_or(|access| access.somewhere().contains(right))
         })
     }

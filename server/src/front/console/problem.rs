@@ -1,7 +1,7 @@
 //! Errors of console requests, as JSON with an HTTP status.
 
 use crate::access::NotIdentified;
-use crate::driver::{Closed, Reply};
+use crate::driver::{ClosedLane, Reply};
 use crate::front::shown::{json_text, text};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -141,8 +141,8 @@ impl From<&Reply> for Problem {
     }
 }
 
-impl From<Closed> for Problem {
-    fn from(closed: Closed) -> Self {
+impl From<ClosedLane> for Problem {
+    fn from(closed: ClosedLane) -> Self {
         closed.denial.as_ref().map_or_else(Self::stopping, Self::from)
     }
 }

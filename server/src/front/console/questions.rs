@@ -1,7 +1,7 @@
 //! Read requests of the console: namespaces, held locks, waiters, single keys and frozen prefixes.
 
 use super::keys;
-use super::operator::{May, Operator, Space};
+use super::operator::{Operator, Permissions, Space};
 use super::parameters::Parameters;
 use super::problem::Problem;
 use crate::driver::Local;
@@ -55,7 +55,7 @@ struct NamespaceRow {
     timeouts: u64,
     expired: u64,
     revoked: u64,
-    may: May,
+    may: Permissions,
 }
 
 /// Lists the namespaces that the operator may list.
@@ -303,7 +303,7 @@ struct Key {
     holders: Vec<KeyHolder>,
     waiters: Vec<KeyWaiter>,
     pool: Option<Pool>,
-    may: May,
+    may: Permissions,
 }
 
 /// Returns the holders and the queue of one key.

@@ -4,13 +4,13 @@ use super::request::Request;
 use super::row::row_of;
 use waymaker_protocol::Entry;
 
-/// Reads a request, and then an entry whose value has these bytes.
+/// Reads a request, and then a registration whose value has these bytes.
 pub fn read(target: &[u8], body: &[u8]) {
     match Request::read(target, body) {
         Ok(request) => drop(request),
         Err(problem) => drop(problem.body()),
     }
-    let entry =
+    let registration =
         Entry { key: b"k", owner: b"o", value: body, type_name: super::row::TYPE_NAME, ..Entry::default() };
-    row_of(&entry, 0);
+    row_of(&registration, 0);
 }

@@ -1,7 +1,8 @@
 //! DynamoDB protocol as far as locks need it: Clever's `lock` and similar clients work unchanged.
 //! `docs/reference/compatibility.md` lists the similarities and the differences.
 //!
-//! A table is the namespace `lazy/clever/TABLE`, and a row is an entry of it, so our own clients see the same locks.
+//! A table is the namespace `lazy/clever/TABLE`, and a row is a registration in it, so our own clients see the same
+//! locks.
 //!
 //! ```text
 //!   body -> request (members, expression, meaning) -> lock, table -> Space -> Worker

@@ -1,8 +1,8 @@
 //! Errors of requests, with the names and statuses of DynamoDB.
 
 use super::space::namespace;
-use crate::access::{NotIdentified, Unauthenticated};
-use crate::driver::{Closed, Reply};
+use crate::access::{LoginRefusal, NotIdentified};
+use crate::driver::{ClosedLane, Reply};
 use crate::front::shown::{cut, text};
 use http::StatusCode;
 use serde_json::json;
@@ -166,8 +166,8 @@ impl From<&Reply> for Problem {
     }
 }
 
-impl From<Closed> for Problem {
-    fn from(closed: Closed) -> Self {
+impl From<ClosedLane> for Problem {
+    fn from(closed: ClosedLane) -> Self {
         closed.denial.as_ref().map_or_else(Self::stopping, Self::from)
     }
 }
@@ -176,7 +176,7 @@ impl From<NotIdentified> for Problem {
     fn from(refusal: NotIdentified) -> Self {
         let message = refusal.to_string();
         match refusal {
-            NotIdentified::Unauthenticated { reason: Unauthenticated::Missing, .. } => Self::new(
+            NotIdentified::Unauthenticated { reason: LoginRefusal::Missing, .. } => Self::new(
                 Kind::UnrecognizedClient,
                 "the server needs to know its clients: it has no access keys (--dynamodb-keys), and this client showed no certificate",
             ),

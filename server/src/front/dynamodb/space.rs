@@ -5,7 +5,7 @@ use crate::driver::{Inlet, Reply};
 use crate::front::FrontCaller;
 use waymaker_protocol::{NamespaceKind, Request, Response};
 
-/// Prefix of the namespaces of tables. They equal the names that our own clients use for the lazy entries of
+/// Prefix of the namespaces of tables. They equal the names that our own clients use for the lazy registrations of
 /// `clever/TABLE`.
 const PREFIX: &str = "lazy/clever/";
 
@@ -27,7 +27,7 @@ impl Space {
     /// Opens a lane for the requests of a caller.
     pub(super) fn open(kind: NamespaceKind, namespace: &str, caller: &FrontCaller) -> Result<Self, Problem> {
         let owner = caller.address.as_deref().unwrap_or_default().as_bytes();
-        let inlet = Inlet::open(kind, namespace.as_bytes(), owner, caller);
+        let inlet = Inlet::open(kind, namespace.as_bytes(), owner, caller.lane_client());
         inlet.map(Self).map_err(|reply| Problem::from(&reply))
     }
 

@@ -1,7 +1,7 @@
 //! Operations on tables. A table is a namespace of locks that a client created or that the configuration declares.
 //!
 //! The server keeps its tables in memory ([`Tables`]). With a data directory, each table that a client created is also
-//! an entry of a registry, so it survives locks and restarts.
+//! a registration of a registry, so it survives locks and restarts.
 
 use super::members::Members;
 use super::problem::Problem;
@@ -10,8 +10,8 @@ use super::tables::{Table, Tables};
 use crate::audit::{Act, AuditEvent, Detail, Outcome};
 use crate::driver::Local;
 use crate::driver::front_turn::next_turn;
-use crate::front::FrontCaller;
 use crate::front::shown::{now_ms, unix_ms};
+use crate::front::{FrontCaller, FrontConfig};
 use crate::namespaces::DYNAMODB_TABLES;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
@@ -58,10 +58,10 @@ impl ServerTables {
         let registry = registry()?;
         let mut cursor = 0;
         loop {
-            let (next, entries) = page(&registry, cursor).await?;
-            for entry in entries.iter().filter(|entry| *entry.owner == *OWNER) {
-                let created_ms = unix_ms(now_ms()).saturating_sub_unsigned(entry.age_ms);
-                if let Ok(name) = std::str::from_utf8(&entry.key) {
+            let (next, registrations) = page(&registry, cursor).await?;
+            for registration in registrations.iter().filter(|registration| *registration.owner == *OWNER) {
+                let created_ms = unix_ms(now_ms()).saturating_sub_unsigned(registration.age_ms);
+                if let Ok(name) = std::str::from_utf8(&registration.key) {
                     self.lock().restore(name, created_ms);
                     pin_namespace(name);
                 }
@@ -78,7 +78,7 @@ impl ServerTables {
 
 /// Returns the tables of this server. The first call loads them.
 async fn tables() -> Result<Arc<ServerTables>, Problem> {
-    let tables = Local::with(|local| Arc::clone(&local.fronts.dynamodb_tables));
+    let tables = FrontConfig::with(|fronts| Arc::clone(&fronts.dynamodb_tables));
     let restore = async || {
         let tables = Arc::clone(&tables);
         // Run in a task, because it gives way to other tasks between pages.
@@ -106,10 +106,8 @@ pub(super) async fn require(table: &str) -> Result<(), Problem> {
 
 /// Keeps the namespace of a table, if it exists, as long as the table exists.
 pub(super) fn pin_namespace(table: &str) {
-    Local::with(|local| {
-        let find = || local.node.use_namespace(namespace(table).as_bytes());
-        local.fronts.dynamodb_tables.lock().pin_namespace(table, find);
-    });
+    let find = || Local::with(|local| local.node.use_namespace(namespace(table).as_bytes()));
+    FrontConfig::with(|fronts| fronts.dynamodb_tables.lock().pin_namespace(table, find));
 }
 
 /// Rejects a client that lacks one of these rights for some key of a table. The table need not exist.
@@ -153,7 +151,7 @@ pub(super) async fn create(caller: &FrontCaller, table: &str) -> Result<String, 
     Ok(json!({ "TableDescription": table }).to_string())
 }
 
-/// Creates the namespace of a table and its registry entry. Returns the creation time in Unix milliseconds.
+/// Creates the namespace of a table and its registration. Returns the creation time in Unix milliseconds.
 async fn make(caller: &FrontCaller, table: &str) -> Result<i64, Problem> {
     // Opening the lane fails if the namespace has another kind or there is no room for it.
     let _locks = Space::open(NamespaceKind::Lazy, &namespace(table), caller)?;
@@ -204,7 +202,7 @@ pub(super) async fn delete(caller: &FrontCaller, table: &str) -> Result<String, 
     Ok(json!({ "TableDescription": table }).to_string())
 }
 
-/// Releases and counts all locks of a table, and removes its registry entry. A write that found the table before the
+/// Releases and counts all locks of a table, and removes its registration. A write that found the table before the
 /// deletion began can still acquire a lock, which stays held.
 async fn remove(table: &str, released_count: &mut u64) -> Result<(), Problem> {
     let namespace = namespace(table);
@@ -228,10 +226,12 @@ async fn remove(table: &str, released_count: &mut u64) -> Result<(), Problem> {
 async fn release_all(locks: &Space, released_count: &mut u64) -> Result<(), Problem> {
     let mut cursor = 0;
     loop {
-        let (next, entries) = page(locks, cursor).await?;
-        let locked = entries.iter().map(|entry| Unregister { key: &entry.key, owner: &entry.owner });
+        let (next, registrations) = page(locks, cursor).await?;
+        let locked = registrations
+            .iter()
+            .map(|registration| Unregister { key: &registration.key, owner: &registration.owner });
         unregister_all(locks, locked).await?;
-        *released_count += entries.len() as u64;
+        *released_count += registrations.len() as u64;
         if next == 0 {
             return Ok(());
         }
@@ -240,13 +240,13 @@ async fn release_all(locks: &Space, released_count: &mut u64) -> Result<(), Prob
     }
 }
 
-/// Removes entries. Entries that no longer exist are ignored.
+/// Removes registrations. Registrations that no longer exist are ignored.
 async fn unregister_all(
     space: &Space,
-    entries: impl IntoIterator<Item = Unregister<'_>>,
+    registrations: impl IntoIterator<Item = Unregister<'_>>,
 ) -> Result<(), Problem> {
-    let asked = entries.into_iter().map(|entry| async move {
-        let reply = space.reply(Request::Unregister(entry)).await?;
+    let asked = registrations.into_iter().map(|registration| async move {
+        let reply = space.reply(Request::Unregister(registration)).await?;
         match reply.response() {
             Response::Unregistered(_) => Ok(()),
             Response::Error(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::NotOwner) => {
@@ -259,24 +259,24 @@ async fn unregister_all(
     try_join_all(asked).await.map(drop)
 }
 
-/// Entry of a page.
-struct Listed {
+/// A registration in a page.
+struct ListedRegistration {
     key: Box<[u8]>,
     owner: Box<[u8]>,
     age_ms: u64,
 }
 
-/// Returns a page of entries, and the cursor of the next page; 0 after the last page.
-async fn page(space: &Space, cursor: u64) -> Result<(u64, Vec<Listed>), Problem> {
+/// Returns a page of registrations, and the cursor of the next page; 0 after the last page.
+async fn page(space: &Space, cursor: u64) -> Result<(u64, Vec<ListedRegistration>), Problem> {
     let list = ListEntries { cursor, count_max: PAGE_LEN, any_type: true, type_name: b"" };
     let read = |response: Response<'_>| match response {
         Response::EntriesListed(page) => {
-            let entries = page.entries.iter().map(|entry| Listed {
-                key: entry.key.into(),
-                owner: entry.owner.into(),
-                age_ms: entry.age_ms,
+            let registrations = page.entries.iter().map(|registration| ListedRegistration {
+                key: registration.key.into(),
+                owner: registration.owner.into(),
+                age_ms: registration.age_ms,
             });
-            Some((page.next, entries.collect()))
+            Some((page.next, registrations.collect()))
         }
         _ => None,
     };

@@ -14,18 +14,19 @@ use std::ops::Bound;
 /// All tables by name.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    by_name: BTreeMap<Box<str>, Entry>,
+    by_name: BTreeMap<Box<str>, NamedTable>,
 }
 
+/// A table with its namespace.
 #[derive(Debug)]
-struct Entry {
+struct NamedTable {
     state: State,
     /// Keeps the namespace in use while it is idle, because a server can create only a limited number of namespaces per
     /// run.
     namespace: Option<NamespaceUse>,
 }
 
-impl From<State> for Entry {
+impl From<State> for NamedTable {
     fn from(state: State) -> Self {
         Self { state, namespace: None }
     }
@@ -69,18 +70,18 @@ impl Tables {
     }
 
     fn state(&self, name: &str) -> Option<State> {
-        self.by_name.get(name).map(|entry| entry.state)
+        self.by_name.get(name).map(|table| table.state)
     }
 
     fn set(&mut self, name: &str, state: State) {
-        if let Some(entry) = self.by_name.get_mut(name) {
-            entry.state = state;
+        if let Some(table) = self.by_name.get_mut(name) {
+            table.state = state;
         }
     }
 
     /// Returns the number of tables that the configuration does not declare.
     fn own_count(&self) -> usize {
-        self.by_name.values().filter(|entry| entry.state != State::Declared).count()
+        self.by_name.values().filter(|table| table.state != State::Declared).count()
     }
 
     /// Returns a table that exists or is being deleted.
@@ -166,8 +167,8 @@ impl Tables {
 
     /// Keeps the namespace of a table as long as the table exists.
     pub(super) fn pin_namespace(&mut self, name: &str, find: impl FnOnce() -> Option<NamespaceUse>) {
-        if let Some(entry @ Entry { namespace: None, .. }) = self.by_name.get_mut(name) {
-            entry.namespace = find();
+        if let Some(table @ NamedTable { namespace: None, .. }) = self.by_name.get_mut(name) {
+            table.namespace = find();
         }
     }
 
@@ -175,7 +176,7 @@ impl Tables {
     pub(super) fn names_after(&self, after: &str, count_max: usize) -> Vec<String> {
         let range = self.by_name.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
         let names =
-            range.filter(|(_, entry)| entry.state != State::Creating).map(|(name, _)| name.to_string());
+            range.filter(|(_, table)| table.state != State::Creating).map(|(name, _)| name.to_string());
         names.take(count_max).collect()
     }
 }

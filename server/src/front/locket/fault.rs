@@ -1,6 +1,6 @@
 //! Errors of the Locket contract: the statuses and messages that its clients compare with.
 
-use crate::driver::{Closed, Reply};
+use crate::driver::{ClosedLane, Reply};
 use crate::front::unserved::unserved;
 use tonic::{Code, Status};
 use waymaker_protocol::{ErrorCode, Response};
@@ -71,8 +71,8 @@ impl From<Fault> for Status {
     }
 }
 
-impl From<Closed> for Fault {
-    fn from(closed: Closed) -> Self {
+impl From<ClosedLane> for Fault {
+    fn from(closed: ClosedLane) -> Self {
         let stopping = || Self::Other(Code::Unavailable, "the server is stopping".to_owned());
         closed.denial.map_or_else(stopping, Self::from)
     }

@@ -148,11 +148,11 @@ fn time_limit(metadata: &MetadataMap) -> Option<Duration> {
 struct LatencyMax {
     shown: Gauge<f64, AtomicU64>,
     running_ns: AtomicU64,
-    before: Mutex<Before>,
+    before: Mutex<EarlierMaximum>,
 }
 
 #[derive(Debug)]
-struct Before {
+struct EarlierMaximum {
     max_ns: u64,
     /// End of the previous interval, which is the start of the current one.
     until: Instant,
@@ -160,7 +160,7 @@ struct Before {
 
 impl LatencyMax {
     fn new(shown: Gauge<f64, AtomicU64>) -> Self {
-        let before = Mutex::new(Before { max_ns: 0, until: Instant::now() });
+        let before = Mutex::new(EarlierMaximum { max_ns: 0, until: Instant::now() });
         Self { shown, running_ns: AtomicU64::new(0), before }
     }
 
@@ -173,7 +173,7 @@ impl LatencyMax {
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         if before.until.elapsed() >= REPORT_INTERVAL {
             let max_ns = self.running_ns.swap(0, Ordering::Relaxed);
-            *before = Before { max_ns, until: Instant::now() };
+            *before = EarlierMaximum { max_ns, until: Instant::now() };
         }
         let max_ns = before.max_ns.max(self.running_ns.load(Ordering::Relaxed));
         self.shown.set(Duration::from_nanos(max_ns).as_secs_f64());

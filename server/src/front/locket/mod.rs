@@ -17,11 +17,12 @@ use super::client::FrontCaller;
 use super::lazy_inlet::LazyInlet;
 use super::lists::List;
 use super::shown::text;
-use super::trace_context;
+use super::{FrontConfig, trace_context};
 use crate::driver::front_turn::next_turn;
-use crate::driver::{Inlet, Local, Reply};
+use crate::driver::{Inlet, Reply};
 use crate::limits::LIST_PAGE_COUNT;
-use crate::options::heading;
+use crate::namespaces::LOCKET_NAMESPACE;
+use crate::option_values::heading;
 use clap::{ArgAction, Args};
 use prost::Message as _;
 use std::sync::Arc;
@@ -35,10 +36,6 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use waymaker_protocol::{NamespaceKind, TraceParent};
 
-/// Namespace of all Locket resources. It equals the name that our own clients use for the registry `locket`.
-pub(crate) const NAMESPACE: &[u8] = b"registry/locket";
-/// Resource types that the metrics count.
-pub(crate) const LOCKET_TYPES: [&str; 2] = [ResourceType::Lock.name(), ResourceType::Presence.name()];
 /// Maximum length of a key in characters and of an owner in bytes, as in the database tables of the original.
 const TEXT_LEN_MAX: usize = 255;
 
@@ -81,7 +78,7 @@ pub(super) struct Locket {
 impl Locket {
     /// Creates the service for calls of this caller.
     pub(super) fn new(config: LocketConfig, metrics: Arc<LocketMetrics>, caller: FrontCaller) -> Self {
-        Self { config, metrics, inlet: LazyInlet::new(NamespaceKind::Registry, NAMESPACE, caller) }
+        Self { config, metrics, inlet: LazyInlet::new(NamespaceKind::Registry, LOCKET_NAMESPACE, caller) }
     }
 
     async fn ask(&self, request: &wire::Request<'_>) -> Result<Reply, Fault> {
@@ -155,7 +152,7 @@ impl Locket {
     }
 
     async fn find_all(&self, type_name: &str) -> Result<Arc<List>, Fault> {
-        let list = Local::with(|local| local.fronts.lists.begin(Vec::new()));
+        let list = FrontConfig::with(|fronts| fronts.lists.begin(Vec::new()));
         let take = |page: &wire::EntriesListed<'_>| {
             let mut resources: Vec<_> = page.entries.iter().map(resource).collect();
             resources.sort_unstable_by(|a, b| (&a.key, &a.owner).cmp(&(&b.key, &b.owner)));
@@ -236,12 +233,12 @@ async fn each_page(
     }
 }
 
-fn resource(entry: &wire::Entry<'_>) -> Resource {
-    let resource_type = ResourceType::named(entry.type_name);
+fn resource(registration: &wire::Entry<'_>) -> Resource {
+    let resource_type = ResourceType::named(registration.type_name);
     Resource {
-        key: text(entry.key),
-        owner: text(entry.owner),
-        value: text(entry.value),
+        key: text(registration.key),
+        owner: text(registration.owner),
+        value: text(registration.value),
         r#type: resource_type.name().to_owned(),
         type_code: resource_type.code().into(),
     }

@@ -1,6 +1,7 @@
 //! Resource types: lock, presence or unknown.
 
 use super::fault::Fault;
+use crate::namespaces::{LOCKET_LOCK, LOCKET_PRESENCE};
 use clap::ValueEnum;
 use waymaker_proto::locket::{Resource, TypeCode};
 
@@ -29,8 +30,8 @@ impl ResourceType {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Unknown => "",
-            Self::Lock => "lock",
-            Self::Presence => "presence",
+            Self::Lock => LOCKET_LOCK,
+            Self::Presence => LOCKET_PRESENCE,
         }
     }
 

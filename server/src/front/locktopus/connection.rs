@@ -1,12 +1,12 @@
 //! Serves one WebSocket: a [`Session`] translates between its messages and the worker.
 
-use super::framing::Framed;
+use super::framing::FramedSocket;
 use super::message::{LockSet, MESSAGE_LEN_MAX};
 use super::namespaces::Namespace;
 use super::session::{Closing, Reaction, Session};
 use crate::driver::front_turn::poll_turn;
-use crate::driver::{Asked, Closed, Followed, Inlet, Local, Reply};
-use crate::front::http::Upgraded;
+use crate::driver::{ClosedLane, Inlet, Local, Reply, ReplyFuture, ReplyStream};
+use crate::front::http::UpgradedConnection;
 use crate::front::shown::text;
 use crate::front::socket::FrontSocket;
 use crate::limits::{
@@ -63,14 +63,14 @@ pub(super) struct Lane {
 }
 
 /// Serves a WebSocket until it closes.
-pub(super) async fn serve(Upgraded { socket, read }: Upgraded, lane: Lane) {
+pub(super) async fn serve(UpgradedConnection { socket, read }: UpgradedConnection, lane: Lane) {
     let config = WebSocketConfig::default()
         .read_buffer_size(WEBSOCKET_BUFFER_LEN)
         .write_buffer_size(0)
         .max_write_buffer_size(WEBSOCKET_OUTPUT_LEN_MAX)
         .max_message_size(Some(MESSAGE_LEN_MAX))
         .max_frame_size(Some(MESSAGE_LEN_MAX));
-    let socket = Framed::new(socket, &read);
+    let socket = FramedSocket::new(socket, &read);
     let socket = WebSocketStream::from_partially_read(socket, read, Role::Server, Some(config)).await;
     let mut connection = Connection {
         socket,
@@ -99,12 +99,12 @@ fn pings() -> Interval {
 }
 
 struct Connection {
-    socket: WebSocketStream<Framed<FrontSocket>>,
+    socket: WebSocketStream<FramedSocket<FrontSocket>>,
     session: Session,
     /// Worker replies about the lock.
-    lock: Option<Followed>,
+    lock: Option<ReplyStream>,
     /// Pending worker reply to the release.
-    release: Option<Asked>,
+    release: Option<ReplyFuture>,
     lane: Lane,
     pings: Interval,
     pings_missed: u32,
@@ -129,10 +129,10 @@ enum End {
 }
 
 /// Next event of a connection.
-enum Happening {
+enum ConnectionEvent {
     Received(Option<Result<Message, WebSocketError>>),
     /// The worker reported on the lock, or ended the lane.
-    Told(Result<Reply, Closed>),
+    Told(Result<Reply, ClosedLane>),
     Released,
     /// A message was begun but not finished in time.
     MessageIsLate,
@@ -145,12 +145,12 @@ impl Connection {
         let mut finishing = Local::with(Local::finishing);
         let mut finishing = pin!(finishing.wait_for(|finishing| *finishing));
         loop {
-            let happening = poll_fn(|context| match self.poll_happening(context) {
-                Poll::Pending => finishing.as_mut().poll(context).map(|_| Happening::Finishing),
+            let event = poll_fn(|context| match self.poll_event(context) {
+                Poll::Pending => finishing.as_mut().poll(context).map(|_| ConnectionEvent::Finishing),
                 happened => happened,
             })
             .await;
-            if let Err(end) = self.handle(happening).await {
+            if let Err(end) = self.handle(event).await {
                 return end;
             }
         }
@@ -158,16 +158,16 @@ impl Connection {
 
     /// Polls for the next event. Worker events go before client messages, so that a message never acts on a lock whose
     /// fate is known.
-    fn poll_happening(&mut self, context: &mut Context<'_>) -> Poll<Happening> {
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<ConnectionEvent> {
         if let Some(release) = &mut self.release
             && Pin::new(release).poll(context).is_ready()
         {
-            return Poll::Ready(Happening::Released);
+            return Poll::Ready(ConnectionEvent::Released);
         }
         if let Some(lock) = &mut self.lock
-            && let Poll::Ready(told) = lock.poll_told(context)
+            && let Poll::Ready(told) = lock.poll_reply(context)
         {
-            return Poll::Ready(Happening::Told(told));
+            return Poll::Ready(ConnectionEvent::Told(told));
         }
         if !self.session.wants_message() {
             // The rest of an unfinished message may be waiting in the socket, so its deadline does not run.
@@ -177,11 +177,11 @@ impl Connection {
             Local::with(|local| local.front_turn.borrow_mut().serve_later());
         } else if let Poll::Ready(received) = self.socket.poll_next_unpin(context) {
             self.taken_count += 1;
-            return Poll::Ready(Happening::Received(received));
+            return Poll::Ready(ConnectionEvent::Received(received));
         } else if self.poll_unfinished(context).is_ready() {
-            return Poll::Ready(Happening::MessageIsLate);
+            return Poll::Ready(ConnectionEvent::MessageIsLate);
         }
-        self.pings.poll_tick(context).map(|_| Happening::PingIsDue)
+        self.pings.poll_tick(context).map(|_| ConnectionEvent::PingIsDue)
     }
 
     /// Returns whether a message was read from the socket but not taken. Without such a message the connection does not
@@ -206,27 +206,27 @@ impl Connection {
         end.as_mut().poll(context)
     }
 
-    async fn handle(&mut self, happening: Happening) -> Result<(), End> {
-        let reaction = match happening {
-            Happening::Received(received) => self.handle_received(received)?,
-            Happening::Told(Ok(reply)) => self.handle_told(&reply),
-            Happening::Released => {
+    async fn handle(&mut self, event: ConnectionEvent) -> Result<(), End> {
+        let reaction = match event {
+            ConnectionEvent::Received(received) => self.handle_received(received)?,
+            ConnectionEvent::Told(Ok(reply)) => self.handle_told(&reply),
+            ConnectionEvent::Released => {
                 self.release = None;
                 self.lock = None;
                 self.session.handle_released()
             }
-            Happening::MessageIsLate => return Err(End::Violated(CLOSE_POLICY)),
-            Happening::PingIsDue => {
+            ConnectionEvent::MessageIsLate => return Err(End::Violated(CLOSE_POLICY)),
+            ConnectionEvent::PingIsDue => {
                 if self.pings_missed == WEBSOCKET_PINGS_MISSED_MAX {
                     return Err(End::Lost);
                 }
                 self.pings_missed += 1;
                 return self.send(Message::Ping(Default::default())).await;
             }
-            Happening::Told(Err(Closed { denial: Some(denial) })) => {
+            ConnectionEvent::Told(Err(ClosedLane { denial: Some(denial) })) => {
                 Reaction::Close(Closing::Denied(refusal_of(&denial).1))
             }
-            Happening::Told(Err(Closed { denial: None })) | Happening::Finishing => {
+            ConnectionEvent::Told(Err(ClosedLane { denial: None })) | ConnectionEvent::Finishing => {
                 Reaction::Close(Closing::Stopping)
             }
         };
@@ -291,7 +291,7 @@ impl Connection {
     }
 
     /// Requests a hold that lasts until its release, or until the abandon timeout after the connection is lost.
-    fn acquire(&self, set: &LockSet) -> Followed {
+    fn acquire(&self, set: &LockSet) -> ReplyStream {
         tracing::debug!(target: "locktopus::locks", peer = self.lane.peer, ?set, "lock requested");
         let mut buffer = Vec::new();
         let options = AcquireOptions {
@@ -311,7 +311,7 @@ impl Connection {
         self.lane.inlet.follow(b"", |number, out| Request::AcquireSet(acquire).encode(number, out))
     }
 
-    fn release(&self, id: LockId) -> Asked {
+    fn release(&self, id: LockId) -> ReplyFuture {
         self.lane
             .inlet
             .ask(|number, out| Request::Release(Release { id, key: None, own: false }).encode(number, out))
@@ -333,7 +333,7 @@ pub(super) fn refusal_of(reply: &Reply) -> (ErrorCode, String) {
 }
 
 /// Sends the close frame, then reads and discards remaining input so that the client can receive the frame.
-async fn close(mut socket: WebSocketStream<Framed<FrontSocket>>, end: End) {
+async fn close(mut socket: WebSocketStream<FramedSocket<FrontSocket>>, end: End) {
     let mut reason = String::new();
     let code = match end {
         End::Lost => return,
@@ -401,7 +401,7 @@ mod tests {
             peer: "peer".into(),
             _counted: None,
         };
-        serve(Upgraded { socket, read: messages }, lane).await;
+        serve(UpgradedConnection { socket, read: messages }, lane).await;
     }
 
     #[test]

@@ -13,7 +13,7 @@ const CONTROL: u8 = 0x8;
 
 /// Tracks frame boundaries and counts messages without looking at their content.
 #[derive(Debug, Default)]
-pub(super) struct Framing {
+pub(super) struct FrameTracker {
     /// Bytes of an incomplete header.
     header: Vec<u8>,
     /// Payload bytes that have not arrived yet.
@@ -29,7 +29,7 @@ pub(super) struct Framing {
     complete_count: u64,
 }
 
-impl Framing {
+impl FrameTracker {
     /// Returns the number of the message that has begun and is not complete.
     pub(super) fn partial(&self) -> Option<u64> {
         let is_partial = !self.header.is_empty() || self.payload_left > 0 || self.is_fragmented;
@@ -89,21 +89,21 @@ impl Framing {
 
 /// Socket wrapper that tracks the frames of its client, to detect unfinished messages.
 #[derive(Debug)]
-pub(super) struct Framed<S> {
+pub(super) struct FramedSocket<S> {
     socket: S,
-    pub(super) framing: Framing,
+    pub(super) framing: FrameTracker,
 }
 
-impl<S> Framed<S> {
+impl<S> FramedSocket<S> {
     /// Wraps a socket. `read` holds the bytes that were already read from it.
     pub(super) fn new(socket: S, read: &[u8]) -> Self {
-        let mut framing = Framing::default();
+        let mut framing = FrameTracker::default();
         framing.note(read);
         Self { socket, framing }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Framed<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for FramedSocket<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -117,7 +117,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Framed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Framed<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for FramedSocket<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().socket).poll_write(context, bytes)
     }
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_message_is_partial_from_its_first_byte_to_its_last() {
         for len in [0, 1, 125, 126, 65_535, 65_536] {
-            let mut framing = Framing::default();
+            let mut framing = FrameTracker::default();
             let bytes = frame(0x81, len);
             for byte in &bytes[..bytes.len() - 1] {
                 framing.note(&[*byte]);
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn messages_and_control_frames_are_counted_when_they_are_complete() {
-        let mut framing = Framing::default();
+        let mut framing = FrameTracker::default();
         let mut note = |bytes: &[u8]| {
             framing.note(bytes);
             framing.complete_count()
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn control_frames_inside_a_message_begin_no_new_message() {
-        let mut framing = Framing::default();
+        let mut framing = FrameTracker::default();
         framing.note(&frame(0x01, 3));
         assert_eq!(framing.partial(), Some(1));
         framing.note(&frame(0x89, 0));
@@ -210,7 +210,7 @@ mod tests {
             }
         }
         for piece_len in (1..20).chain([1_000, 1_000_000]) {
-            let mut framing = Framing::default();
+            let mut framing = FrameTracker::default();
             bytes.chunks(piece_len).for_each(|piece| framing.note(piece));
             assert_eq!(
                 (framing.partial(), framing.begun_count, framing.complete_count),
@@ -224,7 +224,7 @@ mod tests {
     fn random_bytes_never_panic() {
         for seed in 0..=255_u8 {
             let noise: Vec<u8> = (0..1_000_u32).map(|index| (index * index + index) as u8 ^ seed).collect();
-            Framing::default().note(&noise);
+            FrameTracker::default().note(&noise);
         }
     }
 }

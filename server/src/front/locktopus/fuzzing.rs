@@ -1,6 +1,6 @@
 //! Entry points of the WebSocket fuzz target.
 
-use super::framing::Framing;
+use super::framing::FrameTracker;
 use super::message::Message;
 
 /// Decodes a client message. Returns whether the server would send a worker request for it.
@@ -14,7 +14,7 @@ pub fn decode_message(bytes: &[u8]) -> bool {
 
 /// Tracks the frames in these pieces of a stream. Returns the number of the incomplete message, if there is one.
 pub fn note_frames<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<u64> {
-    let mut framing = Framing::default();
+    let mut framing = FrameTracker::default();
     pieces.into_iter().for_each(|piece| framing.note(piece));
     framing.partial()
 }

@@ -98,7 +98,8 @@ pub(super) fn open_inlet(
     owner: &str,
     caller: &FrontCaller,
 ) -> Result<Inlet, (StatusCode, String)> {
-    let opened = Inlet::open(NamespaceKind::Tree, &tree_namespace(name), owner.as_bytes(), caller);
+    let opened =
+        Inlet::open(NamespaceKind::Tree, &tree_namespace(name), owner.as_bytes(), caller.lane_client());
     opened.map_err(|reply| refusal(&reply))
 }
 

@@ -3,7 +3,7 @@
 use super::claims::times;
 use super::connection::{Connection, OwnLane, Space};
 use super::status;
-use crate::driver::{Followed, Inlet};
+use crate::driver::{Inlet, ReplyStream};
 use crate::front::shown::text;
 use futures_core::Stream;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use waymaker_protocol::{
 };
 
 /// Parameters that all forms of acquire share.
-pub(super) struct Acquiring<'a> {
+pub(super) struct AcquireParameters<'a> {
     pub(super) kind: NamespaceKind,
     pub(super) namespace: &'a str,
     pub(super) options: &'a v1::AcquireOptions,
@@ -53,7 +53,7 @@ pub(super) fn wire_options<'a>(
     })
 }
 
-impl Acquiring<'_> {
+impl AcquireParameters<'_> {
     /// Acquires at once or fails. If the caller drops the future, nothing stays held.
     pub(super) async fn attempt(
         self,
@@ -123,7 +123,7 @@ impl Lane {
 /// later leaves the hold alone, unless the stream has its own lane, which closes with it.
 #[derive(Debug)]
 pub(super) struct AcquireStream {
-    followed: Followed,
+    followed: ReplyStream,
     hold: v1::Hold,
     /// Granted holds that have not ended.
     held: BTreeSet<LockId>,
@@ -137,7 +137,7 @@ impl Stream for AcquireStream {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let own = self.get_mut();
         while !own.is_over {
-            let reply = match ready!(own.followed.poll_told(context)) {
+            let reply = match ready!(own.followed.poll_reply(context)) {
                 Ok(reply) => reply,
                 Err(closed) => {
                     own.is_over = true;

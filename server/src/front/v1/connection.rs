@@ -169,7 +169,7 @@ fn named(kind: NamespaceKind, namespace: &str) -> &str {
 
 impl Lanes {
     fn open(&self, kind: NamespaceKind, name: &str, owner: &[u8]) -> Result<Inlet, Status> {
-        let opened = Inlet::open(kind, name.as_bytes(), owner, &self.caller);
+        let opened = Inlet::open(kind, name.as_bytes(), owner, self.caller.lane_client());
         opened.map_err(|refused| status::of_reply(&refused))
     }
 }

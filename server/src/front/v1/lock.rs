@@ -1,6 +1,6 @@
 //! `LockService`: claims on one key or several keys.
 
-use super::acquire::{AcquireStream, Acquiring, wire_options};
+use super::acquire::{AcquireParameters, AcquireStream, wire_options};
 use super::claims;
 use super::connection::Connection;
 use super::status;
@@ -38,10 +38,10 @@ fn form<'a>(
     options: &'a v1::AcquireOptions,
     traceparent: Option<&'a TraceParent>,
     buffer: &'a mut Vec<u8>,
-) -> Result<(Form<'a>, Acquiring<'a>), Status> {
+) -> Result<(Form<'a>, AcquireParameters<'a>), Status> {
     let wire_options = wire_options(KIND, options, traceparent)?;
     let (lease_ms, wait_ms) = (options.lease_ms, request.max_wait_ms);
-    let mut acquiring = Acquiring {
+    let mut acquiring = AcquireParameters {
         kind: KIND,
         namespace: &request.namespace,
         options,

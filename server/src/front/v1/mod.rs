@@ -1,17 +1,17 @@
 //! Our own gRPC contract `waymaker.v1`, which covers all features of the server.
 //!
-//! There is one file per service. `connection` holds the worker lanes that the services share. `claims` and `entries`
-//! convert between the wire and the contract; `acquire` and `watch` are the streams. `status` is the table of errors.
-//! `docs/reference/grpc.md` documents the usage.
+//! There is one file per service. `connection` holds the worker lanes that the services share. `claims` and
+//! `registrations` convert between the wire and the contract; `acquire` and `watch` are the streams. `status` is the
+//! table of errors. `docs/reference/grpc.md` documents the usage.
 
 mod acquire;
 mod claims;
 mod connection;
-mod entries;
 mod limiter;
 mod lock;
 mod operator;
 mod owned_lock;
+mod registrations;
 mod registry;
 mod semaphore;
 mod status;

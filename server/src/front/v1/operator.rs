@@ -2,7 +2,7 @@
 
 use super::claims::{self, cursor, key_of, next_cursor, page_size, place, times};
 use super::connection::Connection;
-use super::entries;
+use super::registrations;
 use super::status;
 use crate::driver::Local;
 use crate::front::operators::{frozen_prefixes, some_namespace};
@@ -22,20 +22,20 @@ const DEFAULT: &str = "default";
 pub(super) struct Operators(pub(super) Connection);
 
 /// An existing namespace.
-struct Named<'a> {
+struct ExistingNamespace<'a> {
     name: &'a str,
     number: u16,
     kind: NamespaceKind,
 }
 
 /// Looks up a namespace in which the client must have this right. A lookup never creates a namespace.
-fn named<'a>(connection: &Connection, name: &'a str, right: Rights) -> Result<Named<'a>, Status> {
+fn named<'a>(connection: &Connection, name: &'a str, right: Rights) -> Result<ExistingNamespace<'a>, Status> {
     let name = if name.is_empty() { DEFAULT } else { name };
     connection.check_right(name, right)?;
     let found = Local::with(|local| local.node.find_namespace(name.as_bytes()));
     let (number, kind) =
         found.ok_or_else(|| status::not_found("namespace", "there is no namespace of this name"))?;
-    Ok(Named { name, number, kind })
+    Ok(ExistingNamespace { name, number, kind })
 }
 
 fn kind_of(kind: NamespaceKind) -> v1::NamespaceKind {
@@ -147,7 +147,7 @@ fn inspected(request: &v1::InspectRequest, answer: &Inspected<'_>) -> v1::Inspec
 
 impl Operators {
     async fn freeze(&self, namespace: &str, freeze: Freeze<'_>) -> Result<Frozen, Status> {
-        let Named { name, kind, .. } = named(&self.0, namespace, Rights::FREEZE)?;
+        let ExistingNamespace { name, kind, .. } = named(&self.0, namespace, Rights::FREEZE)?;
         let read = |response: wire::Response<'_>| match response {
             wire::Response::Frozen(frozen) => Some(frozen),
             _ => None,
@@ -175,7 +175,7 @@ impl Operators {
 impl OperatorService for Operators {
     async fn list(&self, request: Request<v1::ListRequest>) -> Result<Response<v1::ListResponse>, Status> {
         let request = request.get_ref();
-        let Named { name, kind, .. } = named(&self.0, &request.namespace, Rights::LIST)?;
+        let ExistingNamespace { name, kind, .. } = named(&self.0, &request.namespace, Rights::LIST)?;
         let prefix = key_of(kind, "prefix", &request.prefix, request.path.as_ref())?;
         let list = wire::List {
             cursor: cursor(&request.cursor)?,
@@ -196,7 +196,7 @@ impl OperatorService for Operators {
         request: Request<v1::InspectRequest>,
     ) -> Result<Response<v1::InspectResponse>, Status> {
         let request = request.get_ref();
-        let Named { name, kind, .. } = named(&self.0, &request.namespace, Rights::INSPECT)?;
+        let ExistingNamespace { name, kind, .. } = named(&self.0, &request.namespace, Rights::INSPECT)?;
         let key = key_of(kind, "key", &request.key, request.path.as_ref())?;
         let inspect = wire::Request::Inspect(wire::Inspect { key: &key });
         let read = |response: wire::Response<'_>| match response {
@@ -211,7 +211,7 @@ impl OperatorService for Operators {
         request: Request<v1::ForceReleaseRequest>,
     ) -> Result<Response<v1::ForceReleaseResponse>, Status> {
         let request = request.get_ref();
-        let Named { name, kind, .. } = named(&self.0, &request.namespace, Rights::FORCE_RELEASE)?;
+        let ExistingNamespace { name, kind, .. } = named(&self.0, &request.namespace, Rights::FORCE_RELEASE)?;
         let release = wire::ForceRelease { id: claims::id(&request.id)?, reason: request.reason.as_bytes() };
         let read = |response: wire::Response<'_>| match response {
             wire::Response::ForceReleased(released) => {
@@ -252,7 +252,8 @@ impl OperatorService for Operators {
         &self,
         request: Request<v1::ListFrozenRequest>,
     ) -> Result<Response<v1::ListFrozenResponse>, Status> {
-        let Named { name, number, kind } = named(&self.0, &request.get_ref().namespace, Rights::LIST)?;
+        let ExistingNamespace { name, number, kind } =
+            named(&self.0, &request.get_ref().namespace, Rights::LIST)?;
         let access = self.0.access(name, kind);
         let prefixes = frozen_prefixes(number, access.as_ref(), text);
         Ok(Response::new(v1::ListFrozenResponse { prefixes }))
@@ -291,7 +292,7 @@ impl OperatorService for Operators {
         &self,
         request: Request<v1::RemoveNamespaceRequest>,
     ) -> Result<Response<v1::RemoveNamespaceResponse>, Status> {
-        let Named { name, .. } = named(&self.0, &request.get_ref().namespace, Rights::ADMIN)?;
+        let ExistingNamespace { name, .. } = named(&self.0, &request.get_ref().namespace, Rights::ADMIN)?;
         let remove = wire::Request::RemoveNamespace(RemoveNamespace { name: name.as_bytes() });
         let read = |response: wire::Response<'_>| match response {
             wire::Response::NamespaceRemoved(_) => Some(v1::RemoveNamespaceResponse {}),
@@ -307,7 +308,7 @@ impl OperatorService for Operators {
         request: Request<v1::ListEntriesRequest>,
     ) -> Result<Response<v1::ListEntriesResponse>, Status> {
         let request = request.get_ref();
-        let Named { name, kind, .. } = named(&self.0, &request.namespace, Rights::LIST)?;
-        entries::list(&self.0, kind, name, request).await
+        let ExistingNamespace { name, kind, .. } = named(&self.0, &request.namespace, Rights::LIST)?;
+        registrations::list(&self.0, kind, name, request).await
     }
 }

@@ -21,7 +21,7 @@ const FORGET_MS: i64 = waymaker_engine::limits::LAZY_FORGET_MS;
 #[derive(Debug)]
 pub(super) struct OwnedLocks(pub(super) Connection);
 
-/// Returns the namespace of a table. It equals the name that our own clients use for the lazy entries of
+/// Returns the namespace of a table. It equals the name that our own clients use for the lazy registrations of
 /// `clever/TABLE`.
 fn namespace(table: &str) -> String {
     if table.is_empty() { String::new() } else { format!("lazy/clever/{table}") }
@@ -187,15 +187,15 @@ impl OwnedLockService for OwnedLocks {
 }
 
 fn current(found: &wire::LookedUp<'_>) -> v1::OwnedLock {
-    let (now, entry) = (unix_ms(found.stamp_ms), &found.entry);
-    let leased_until_ms = now.saturating_add(entry.remaining_ms);
+    let (now, registration) = (unix_ms(found.stamp_ms), &found.entry);
+    let leased_until_ms = now.saturating_add(registration.remaining_ms);
     v1::OwnedLock {
-        key: text(entry.key),
-        owner: text(entry.owner),
+        key: text(registration.key),
+        owner: text(registration.owner),
         leased_until_ms,
-        remaining_ms: entry.remaining_ms,
-        created_at_ms: now.saturating_sub_unsigned(entry.age_ms),
+        remaining_ms: registration.remaining_ms,
+        created_at_ms: now.saturating_sub_unsigned(registration.age_ms),
         ttl_ms: leased_until_ms.saturating_add(FORGET_MS),
-        fence: entry.fence,
+        fence: registration.fence,
     }
 }

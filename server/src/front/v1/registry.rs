@@ -2,7 +2,7 @@
 
 use super::claims;
 use super::connection::Connection;
-use super::entries;
+use super::registrations;
 use super::status;
 use super::watch::WatchStream;
 use crate::front::shown::unix_ms;
@@ -98,7 +98,7 @@ impl RegistryService for Registries {
         let look_up = wire::Request::LookUp(wire::LookUp { key: request.key.as_bytes() });
         let read = |response: wire::Response<'_>| match response {
             wire::Response::LookedUp(found) => {
-                let entry = found.found.then(|| entries::entry(&found.entry, found.stamp_ms));
+                let entry = found.found.then(|| registrations::registration(&found.entry, found.stamp_ms));
                 Some(v1::LookUpResponse { entry })
             }
             _ => None,
@@ -111,7 +111,7 @@ impl RegistryService for Registries {
         request: Request<v1::ListEntriesRequest>,
     ) -> Result<Response<v1::ListEntriesResponse>, Status> {
         let request = request.get_ref();
-        entries::list(&self.0, KIND, &request.namespace, request).await
+        registrations::list(&self.0, KIND, &request.namespace, request).await
     }
 
     async fn verify(

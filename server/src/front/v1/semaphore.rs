@@ -1,6 +1,6 @@
 //! `SemaphoreService`: permits of pools.
 
-use super::acquire::{AcquireStream, Acquiring, wire_options};
+use super::acquire::{AcquireParameters, AcquireStream, wire_options};
 use super::claims::{self, times};
 use super::connection::Connection;
 use super::status;
@@ -35,9 +35,9 @@ fn form<'a>(
     request: &'a v1::AcquirePermitsRequest,
     options: &'a v1::AcquireOptions,
     traceparent: Option<&'a TraceParent>,
-) -> Result<(AcquirePermits<'a>, Acquiring<'a>), Status> {
+) -> Result<(AcquirePermits<'a>, AcquireParameters<'a>), Status> {
     let permits = request.permits.max(1);
-    let acquiring = Acquiring {
+    let acquiring = AcquireParameters {
         kind: KIND,
         namespace: &request.namespace,
         options,

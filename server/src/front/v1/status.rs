@@ -1,7 +1,7 @@
 //! Table that maps wire errors to gRPC statuses.
 
 use super::claims::times;
-use crate::driver::{Closed, Reply};
+use crate::driver::{ClosedLane, Reply};
 use crate::front::shown::{now_ms, text};
 use prost::Message as _;
 use tonic::{Code, Status};
@@ -114,7 +114,7 @@ pub(super) fn taken_over() -> Status {
 }
 
 /// Returns the status for a closed lane.
-pub(in crate::front) fn closed(closed: Closed) -> Status {
+pub(in crate::front) fn closed(closed: ClosedLane) -> Status {
     match closed.denial {
         Some(denial) => of_reply(&denial),
         None => own(ErrorCode::Shutdown, "", 0, "the server is stopping"),

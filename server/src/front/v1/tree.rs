@@ -1,6 +1,6 @@
 //! `TreeService`: claims on sets of paths.
 
-use super::acquire::{AcquireStream, Acquiring, wire_options};
+use super::acquire::{AcquireParameters, AcquireStream, wire_options};
 use super::claims;
 use super::connection::Connection;
 use super::status;
@@ -27,7 +27,7 @@ fn form<'a>(
     traceparent: Option<&'a TraceParent>,
     keys: &'a [Vec<u8>],
     buffer: &'a mut Vec<u8>,
-) -> Result<(AcquireSet<'a>, Acquiring<'a>), Status> {
+) -> Result<(AcquireSet<'a>, AcquireParameters<'a>), Status> {
     let mut items = Vec::with_capacity(keys.len());
     for (path, key) in request.paths.iter().zip(keys) {
         let path_key = PathKey::new(key).map_err(|error| status::of_decode(&error))?;
@@ -35,7 +35,7 @@ fn form<'a>(
     }
     let items = Items::new(items, buffer).map_err(|error| status::of_decode(&error))?;
     let first = request.paths.first().map(|path| path.path.clone().unwrap_or_default());
-    let acquiring = Acquiring {
+    let acquiring = AcquireParameters {
         kind: KIND,
         namespace: &request.namespace,
         options,

@@ -2,7 +2,7 @@
 
 use super::connection::{Connection, OwnLane};
 use super::status;
-use crate::driver::Followed;
+use crate::driver::ReplyStream;
 use crate::front::shown::text;
 use futures_core::Stream;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use waymaker_protocol::{Event, NamespaceKind, Request, Response, Watch};
 /// Events of one key. The stream has its own lane, so the watch ends when the stream is dropped.
 #[derive(Debug)]
 pub(super) struct WatchStream {
-    followed: Followed,
+    followed: ReplyStream,
     is_over: bool,
     _lane: OwnLane,
 }
@@ -60,7 +60,7 @@ impl Stream for WatchStream {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let own = self.get_mut();
         while !own.is_over {
-            let reply = match ready!(own.followed.poll_told(context)) {
+            let reply = match ready!(own.followed.poll_reply(context)) {
                 Ok(reply) => reply,
                 Err(closed) => {
                     own.is_over = true;

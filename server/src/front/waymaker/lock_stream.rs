@@ -3,7 +3,7 @@
 use super::lease::of_status;
 use super::outcome::Outcome;
 use super::parameters::Parameters;
-use crate::driver::{Asked, Followed, Inlet, Reply};
+use crate::driver::{Inlet, Reply, ReplyFuture, ReplyStream};
 use crate::front::lazy_inlet::LazyInlet;
 use crate::front::shown::{now_ms, unix_ms};
 use crate::front::v1;
@@ -35,14 +35,14 @@ const HEARTBEAT_MS: (u64, u64) = (250, 5_000);
 pub(in crate::front) struct LockStream {
     key: Box<str>,
     /// Worker events about the claim; `None` after the last event.
-    followed: Option<Followed>,
+    followed: Option<ReplyStream>,
     /// Shared lane for status requests, used if the claim existed before this stream.
     inlet: Option<Arc<Inlet>>,
     /// Id of the claim, once it is known.
     id: Option<LockId>,
     /// Status request whose answer the next event needs.
     looking_up: Option<Box<LookUp>>,
-    held: Option<Box<Held>>,
+    held: Option<Box<HeldLock>>,
     /// Last item of the stream.
     last: Option<Result<LockEvent, Status>>,
     /// Maximum wait, as this request states it.
@@ -54,12 +54,12 @@ pub(in crate::front) struct LockStream {
 /// Pending status request, and the grant whose event waits for its answer.
 #[derive(Debug)]
 struct LookUp {
-    status: Asked,
+    status: ReplyFuture,
     granted: Option<wire::Granted>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldLock {
     acquired_at: i64,
     lease_expires_at: i64,
     every: Duration,
@@ -202,8 +202,12 @@ impl LockStream {
         let lease_expires_at = unix_ms(granted.stamp_ms + u64::from(granted.remaining_ms));
         let every = (u64::from(granted.remaining_ms) / 3).clamp(HEARTBEAT_MS.0, HEARTBEAT_MS.1);
         let every = Duration::from_millis(every);
-        self.held =
-            Some(Box::new(Held { acquired_at, lease_expires_at, every, heartbeat: Box::pin(sleep(every)) }));
+        self.held = Some(Box::new(HeldLock {
+            acquired_at,
+            lease_expires_at,
+            every,
+            heartbeat: Box::pin(sleep(every)),
+        }));
         let event = self.event(LockEventType::Acquired, true);
         LockEvent { lease_expires_at, acquired_at, fence_token: granted.fence, ..event }
     }
@@ -245,7 +249,7 @@ impl Stream for LockStream {
                 return Poll::Ready(Some(Ok(own.looked_up(status.as_ref(), granted))));
             }
             let Some(followed) = &mut own.followed else { return Poll::Ready(own.last.take()) };
-            match followed.poll_told(context) {
+            match followed.poll_reply(context) {
                 Poll::Ready(Ok(reply)) => {
                     let said = own.hear(&reply);
                     if said.is_some() {

@@ -17,7 +17,8 @@ use super::lazy_inlet::LazyInlet;
 use super::shown::{now_ms, text, unix_ms};
 use super::trace_context;
 use crate::driver::front_turn::next_turn;
-use crate::driver::{Closed, Local, Reply};
+use crate::driver::{ClosedLane, Reply};
+use crate::front::FrontConfig;
 use crate::front::lists::List;
 use crate::limits::LIST_PAGE_COUNT;
 use prost::Message as _;
@@ -97,7 +98,7 @@ impl Waymaker {
     /// Lists all held locks, page by page. Between pages, other connections get a turn.
     async fn list(&self, prefix: &[u8]) -> Result<Arc<List>, Status> {
         let fields = ListAcquiredLocksResponse { success: true, locks: Vec::new() }.encode_to_vec();
-        let list = Local::with(|local| local.fronts.lists.begin(fields));
+        let list = FrontConfig::with(|fronts| fronts.lists.begin(fields));
         let mut cursor = 0;
         loop {
             let page = self.page(prefix, cursor).await.map_err(Outcome::into_status)?;
@@ -208,8 +209,8 @@ fn acquired_lock(lock: &wire::ListedLock<'_>, now_unix_ms: i64) -> AcquiredLock 
     }
 }
 
-impl From<Closed> for Outcome {
-    fn from(closed: Closed) -> Self {
+impl From<ClosedLane> for Outcome {
+    fn from(closed: ClosedLane) -> Self {
         closed.denial.map_or_else(Self::shutdown, Self::from)
     }
 }

@@ -1,14 +1,15 @@
 //! Answers that wait for the log.
 
 use super::*;
+use crate::delivery::{mails, post};
 use crate::limits::LOG_STALLED_MS;
 use crate::log::port::LogOrder;
-use crate::waiting::{mails, post};
 use crate::worker::test_node::test_node_with_log;
 use crate::worker::tests::vacancy::names_of_shards;
 use crossbeam_channel::Receiver;
 use waymaker_engine::ReservedEnd;
-use waymaker_protocol::{AcquireOptions, Extend};
+use waymaker_protocol::message::goodbye::FAREWELL;
+use waymaker_protocol::{AcquireOptions, Extend, ForceRelease, Freeze, Goodbye, Inspect, Release};
 
 /// Makes all records durable. The workers find the notice in their mailboxes.
 fn make_durable(rig: &Rig, orders: &Receiver<LogOrder>) {

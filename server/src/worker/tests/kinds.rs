@@ -23,7 +23,7 @@ use waymaker_engine::{
     Answer, CancelReason, ClaimId, Contention, Event, Grant, KeyGrant, Limits, Refusal, Ticket,
 };
 use waymaker_protocol as wire;
-use waymaker_protocol::{AcquirePermits, Cancel, LockId, PoolOrder};
+use waymaker_protocol::{AcquirePermits, AcquireSet, Cancel, LockId, PathItem, PathKey, PoolOrder, Release};
 
 const START: Time = Time::from_millis(1_000);
 const WORKER_COUNT: usize = 2;
@@ -152,7 +152,7 @@ impl Crew {
                 is_idle &= !worker.handle_mail(*now);
                 if worker.next_deadline() <= *now {
                     is_idle = false;
-                    worker.turn(*now);
+                    worker.tick(*now);
                 }
                 if worker.wants_drain() {
                     is_idle = false;
@@ -181,7 +181,7 @@ impl Crew {
 
     /// Returns the number of holds and waiters in all shards.
     fn claim_count(&self, verifies: bool) -> usize {
-        let count = |cell: &waymaker_engine::TurnCell<crate::node::Hosted, crate::mail::Batch>| {
+        let count = |cell: &waymaker_engine::TurnCell<crate::node::HostedShard, crate::mail::Batch>| {
             let turn = cell.enter().expect("nobody has it");
             if verifies {
                 turn.shard.verify();
@@ -420,7 +420,7 @@ fn acquire_frame(kind: Kind, number: u32, ask: &Ask) -> Vec<u8> {
     let Ask { items, lease_ms, wait_ms, .. } = ask;
     let (lease_ms, wait_ms, notify_queued, mut buffer) = (*lease_ms, *wait_ms, true, Vec::new());
     match kind {
-        Kind::Keys if ask.multi_key => {
+        Kind::Keys if ask.is_multi_key => {
             // Clients list the keys in any order.
             let keys = items.iter().rev().map(|item| KeyItem { shared: item.shared, key: &item.name });
             let items = Items::new(keys, &mut buffer).expect("keys");

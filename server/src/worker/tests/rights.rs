@@ -4,11 +4,11 @@ use super::*;
 use crate::access::{Evidence, Policy};
 use crate::audit::Act;
 use crate::limits::REAUTHORIZED_PER_STEP_MAX;
-use crate::worker::{Client, KnownAs};
+use crate::worker::{Client, Identification};
 use waymaker_access::{Identity, Proof, Rules};
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::message::release::RELEASED;
-use waymaker_protocol::{LockId, NamespaceKind, PathKey};
+use waymaker_protocol::{LockId, NamespaceKind, PathKey, Release};
 
 const KEY: &[u8] = b"a/key";
 
@@ -90,7 +90,11 @@ impl Rig {
 /// Returns a client with a certificate that contains this identity.
 fn certified(name: &str) -> Client {
     let evidence = Evidence { certificate_names: vec![name.to_owned()], ..Evidence::default() };
-    Client { known_as: KnownAs::Unidentified, evidence: Some(Arc::new(evidence)), ..Client::default() }
+    Client {
+        identification: Identification::Unidentified,
+        evidence: Some(Arc::new(evidence)),
+        ..Client::default()
+    }
 }
 
 fn release(id: LockId) -> Request<'static> {
@@ -146,8 +150,8 @@ fn a_client_whose_identity_has_expired_since_it_was_identified_is_refused() {
     let mut rig = Rig::with_rules(&[("guest", "acquire")]);
     for (proof, is_current) in [(Proof::User(1), true), (Proof::Anonymous, false)] {
         let identity = Identity { name: "guest".into(), groups: Vec::new(), proof };
-        let known_as = KnownAs::Identified(Some(Arc::new(identity)));
-        let key = rig.open_as(Client { known_as, ..Client::default() });
+        let identification = Identification::Identified(Some(Arc::new(identity)));
+        let key = rig.open_as(Client { identification, ..Client::default() });
         let answer = rig.hello(key);
         assert_eq!(answer != Heard::Refused(ErrorCode::Unauthorized), is_current, "{answer:?}");
     }

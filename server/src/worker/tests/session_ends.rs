@@ -1,12 +1,15 @@
 //! Ends of sessions with many connections.
 
 use super::super::test_node::test_node_with_log;
+use super::several_turns::claim_count;
 use super::*;
-use crate::limits::LANE_ENDS_PER_TURN;
+use crate::limits::{LANE_ENDS_PER_TICK, SERVED_COST_MAX};
 use crate::log::port::LogOrder;
 use crate::mail::Batch;
 use waymaker_log::{Record, Records};
-use waymaker_protocol::AcquireOptions;
+use waymaker_protocol::message::goodbye::FAREWELL;
+use waymaker_protocol::message::keep_alive::KEPT_ALIVE;
+use waymaker_protocol::{AcquireOptions, Bucket, Goodbye, Inspect, KeepAlive, Release, Throttle};
 
 const SESSION_COUNT: usize = 3;
 const LEASE_MS: u32 = 10_000;
@@ -39,7 +42,7 @@ fn ended_by(rig: &mut Rig, call: impl FnOnce(&mut Rig)) -> u32 {
 fn most_ended_at_once(rig: &mut Rig) -> u32 {
     let mut most = 0;
     while rig.workers[0].next_deadline() <= rig.now {
-        most = most.max(ended_by(rig, |rig| rig.workers[0].turn(rig.now)));
+        most = most.max(ended_by(rig, |rig| rig.workers[0].tick(rig.now)));
     }
     most
 }
@@ -74,7 +77,7 @@ fn a_hold_granted_by_another_worker_ends_with_its_session() {
     assert_eq!(claim_count(&rig.node), 1);
     rig.ask(key, 3, &Request::Goodbye(Goodbye));
     while rig.workers[0].next_deadline() <= rig.now {
-        rig.workers[0].turn(rig.now);
+        rig.workers[0].tick(rig.now);
     }
     assert_eq!(claim_count(&rig.node), 0);
 }
@@ -86,7 +89,7 @@ fn sessions_with_many_connections_end_over_several_turns() {
         crowded_session(&mut rig);
     }
     let held = claim_count(&rig.node);
-    assert!(held > 3 * LANE_ENDS_PER_TURN as u32, "{held} holds end in more turns than there are sessions");
+    assert!(held > 3 * LANE_ENDS_PER_TICK as u32, "{held} holds end in more turns than there are sessions");
     rig.now = rig.now.after_ms(u64::from(LEASE_MS));
     let mut most = 0;
     // The steps that precede the end of a session.
@@ -99,7 +102,7 @@ fn sessions_with_many_connections_end_over_several_turns() {
         most = most.max(most_ended_at_once(&mut rig));
     }
     assert_eq!(claim_count(&rig.node), 0, "all sessions have ended");
-    assert!(most <= LANE_ENDS_PER_TURN as u32, "{most} holds of {held} ended at once");
+    assert!(most <= LANE_ENDS_PER_TICK as u32, "{most} holds of {held} ended at once");
 }
 
 #[test]
@@ -112,7 +115,7 @@ fn a_goodbye_ends_a_session_with_many_connections_over_several_turns() {
     let later = most_ended_at_once(&mut rig);
     assert_eq!(claim_count(&rig.node), 0, "the session has ended");
     let most = first.max(later);
-    assert!(most <= LANE_ENDS_PER_TURN as u32, "{most} holds of {held} ended at once");
+    assert!(most <= LANE_ENDS_PER_TICK as u32, "{most} holds of {held} ended at once");
 }
 
 /// The waiters of the session leave although the end of another session is not complete, so no grant follows the
@@ -153,7 +156,7 @@ fn a_stopping_server_first_ends_the_rest_of_an_ended_session() {
 #[test]
 fn sessions_unknown_to_all_shards_end_over_several_turns() {
     let mut rig = Rig::new(1);
-    let session_count = 4 * LANE_ENDS_PER_TURN;
+    let session_count = 4 * LANE_ENDS_PER_TICK;
     for _ in 0..session_count {
         rig.connect(SESSION);
     }
@@ -167,13 +170,13 @@ fn sessions_unknown_to_all_shards_end_over_several_turns() {
         told.push(std::iter::from_fn(|| rig.workers[0].poll_dirty()).count());
         while rig.workers[0].next_deadline() <= rig.now {
             assert!(told.len() < session_count, "the worker has nothing left to do");
-            rig.workers[0].turn(rig.now);
+            rig.workers[0].tick(rig.now);
             told.push(std::iter::from_fn(|| rig.workers[0].poll_dirty()).count());
         }
     }
     assert_eq!(told.iter().sum::<usize>(), session_count, "all sessions have ended");
     let most = told.iter().max().expect("there were turns");
-    assert!(*most <= LANE_ENDS_PER_TURN, "{most} sessions ended at once");
+    assert!(*most <= LANE_ENDS_PER_TICK, "{most} sessions ended at once");
 }
 
 /// Opens a session with the maximum number of connections. Every shard knows each of them.
@@ -188,10 +191,10 @@ fn known_session(rig: &mut Rig) -> Vec<ConnectionKey> {
 }
 
 /// Lets the first worker do one turn of the rest of its work. Returns false if there is none.
-fn turn(rig: &mut Rig) -> bool {
+fn tick(rig: &mut Rig) -> bool {
     let is_due = rig.workers[0].next_deadline() <= rig.now;
     if is_due {
-        rig.workers[0].turn(rig.now);
+        rig.workers[0].tick(rig.now);
     }
     is_due
 }
@@ -207,9 +210,9 @@ fn the_farewell_is_sent_when_no_hold_of_the_session_is_left() {
     while claim_count(&rig.node) > 0 {
         assert_eq!(rig.hear(key), [], "the connection is open and is told nothing yet");
         assert!(!rig.workers[0].wants_read(key));
-        assert!(turn(&mut rig), "there is work left");
+        assert!(tick(&mut rig), "there is work left");
     }
-    while turn(&mut rig) {}
+    while tick(&mut rig) {}
     assert_eq!(rig.hear(key), [(99, Heard::Other(FAREWELL))]);
     assert!(rig.take_output(key).is_none(), "the connection is closed");
 }
@@ -261,7 +264,7 @@ impl Waiting {
         told(rig, *waiter);
         let early = rig.hear(*waiter);
         rig.say(*holder, release);
-        while turn(rig) {}
+        while tick(rig) {}
         [early, rig.hear(*waiter)]
     }
 }
@@ -301,7 +304,7 @@ fn a_connection_lost_while_its_session_ends_leaves_no_state() {
         let heard = rig.ask(key, 2, &Request::Acquire(hold));
         assert!(matches!(heard[..], [(2, Heard::Granted(_))]), "{heard:?}");
     }
-    while turn(&mut rig) {}
+    while tick(&mut rig) {}
     assert_eq!(claim_count(&rig.node), 2, "the holds of the other sessions are left");
     assert_eq!((rig.hear(bystander), rig.hear(next)), (vec![], vec![]));
 }
@@ -321,7 +324,7 @@ fn unconnected_lanes_are_reused_while_their_session_ends() {
         assert!(matches!(heard[..], [(2, Heard::Granted(_))]), "{heard:?}");
     }
     assert_ne!(claim_count(&rig.node), next.len() as u32, "the end of the session is not finished");
-    while turn(&mut rig) {}
+    while tick(&mut rig) {}
     assert_eq!(claim_count(&rig.node), next.len() as u32, "the holds of the other sessions are left");
     assert!(next.iter().all(|key| rig.hear(*key).is_empty()));
 }
@@ -351,7 +354,7 @@ fn a_session_end_is_reported_before_its_unconnected_lanes_are_closed() {
 #[test]
 fn a_session_that_expires_while_others_end_can_still_be_renewed() {
     let mut rig = Rig::new(1);
-    let keys: Vec<_> = (0..4 * LANE_ENDS_PER_TURN).map(|_| rig.connect(SESSION).0).collect();
+    let keys: Vec<_> = (0..4 * LANE_ENDS_PER_TICK).map(|_| rig.connect(SESSION).0).collect();
     let (late, _) = rig.connect(SessionRequest::New { lease_ms: LEASE_MS + STEPS_MS });
     while rig.workers[0].poll_dirty().is_some() {}
     rig.now = rig.now.after_ms(u64::from(LEASE_MS));
@@ -361,7 +364,7 @@ fn a_session_that_expires_while_others_end_can_still_be_renewed() {
     }
     assert!(rig.workers[0].next_deadline() <= rig.now, "some of them are left");
     rig.now = rig.now.after_ms(u64::from(STEPS_MS));
-    while turn(&mut rig) && !rig.workers[0].wants_drain() {}
+    while tick(&mut rig) && !rig.workers[0].wants_drain() {}
     assert!(keys.iter().all(|key| rig.hear(*key) == [SESSION_ENDED]), "no more sockets had to be read");
     assert_eq!(
         rig.ask(late, 2, &Request::KeepAlive(KeepAlive)),
@@ -382,7 +385,7 @@ fn hear_end_behind_grant(end: impl FnOnce(&mut Rig, ConnectionKey, &Welcome)) ->
     let held_turn = rig.hold_turn(b"held");
     rig.ask(holder, 3, &Request::Release(Release { id: granted.id, key: None, own: false }));
     end(&mut rig, waiter, &welcome);
-    while turn(&mut rig) {}
+    while tick(&mut rig) {}
     rig.give_back(held_turn);
     rig.hear(waiter)
 }
@@ -426,7 +429,7 @@ fn the_farewell_waits_until_another_worker_has_closed_all_lanes() {
     rig.ask(second, 2, &Request::Acquire(hold));
     let held_turn = rig.hold_turn(b"held");
     say_goodbye(&mut rig, first);
-    while turn(&mut rig) {}
+    while tick(&mut rig) {}
     assert_eq!(rig.hear(first), [], "the other connection has a hold");
     rig.give_back(held_turn);
     assert_eq!(rig.hear(first), [(99, Heard::Other(FAREWELL))]);
@@ -457,7 +460,7 @@ fn a_request_waiting_for_turns_is_not_served_after_its_session_end() {
     let mut buffer = Vec::new();
     assert_eq!(rig.ask(key, 2, &Request::AcquireKeys(both_keys(&mut buffer))), []);
     say_goodbye(&mut rig, leaver);
-    while turn(&mut rig) {}
+    while tick(&mut rig) {}
     rig.give_back(held_turn);
     assert_eq!(rig.hear(key), [SESSION_ENDED]);
     assert_eq!(claim_count(&rig.node), 0);
@@ -477,7 +480,7 @@ fn a_repeated_acquire_is_not_served_after_its_session_end() {
     let key = rig.reconnect(key, &welcome);
     assert_eq!(rig.ask(key, 2, &acquire(b"key")), []);
     say_goodbye(&mut rig, leaver);
-    while turn(&mut rig) {}
+    while tick(&mut rig) {}
     rig.give_back(held_turn);
     assert_eq!(rig.hear(key), [SESSION_ENDED]);
     assert_eq!(claim_count(&rig.node), 1, "the hold of the other client is left");

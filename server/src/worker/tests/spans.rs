@@ -4,8 +4,8 @@ use super::super::test_node::test_node_with_limits;
 use super::*;
 use crate::limits::SPAN_OPEN_COUNT_MAX;
 use crate::traces::Traces;
-use waymaker_engine::{LaneAddress, Ticket};
-use waymaker_protocol::AcquireOptions;
+use waymaker_engine::{LaneAddress, Limits, Ticket};
+use waymaker_protocol::{AcquireOptions, AcquireSet, Goodbye, PathItem, PathKey};
 
 const SESSION: SessionRequest = SessionRequest::New { lease_ms: 10_000 };
 const TRACEPARENT: &[u8; 25] = &[1; 25];
@@ -47,7 +47,7 @@ fn ended_span_count(rig: &mut Rig) -> usize {
         rig.now = rig.now.after_ms(1);
         rig.workers[0].handle_mail(rig.now);
         rig.workers[0].handle_drained(rig.now, rig.now);
-        rig.workers[0].turn(rig.now);
+        rig.workers[0].tick(rig.now);
     }
     std::iter::from_fn(|| rig.workers[0].poll_span()).count()
 }

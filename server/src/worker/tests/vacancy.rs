@@ -1,10 +1,13 @@
 //! Sessions without a connection: the vacant ones end before their lease.
 
 use super::*;
-use crate::limits::{SESSION_COUNT_MAX, SESSION_LEASE_MAX_MS, SESSION_VACANT_MS, VACANT_LANES_PER_TURN};
+use crate::limits::{
+    SERVED_COST_MAX, SESSION_COUNT_MAX, SESSION_LEASE_MAX_MS, SESSION_VACANT_MS, VACANT_LANES_PER_TICK,
+};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
+use waymaker_protocol::{Bucket, Inspect, KeepAlive, Register, Release, Throttle};
 
 const LONG: SessionRequest = SessionRequest::New { lease_ms: SESSION_LEASE_MAX_MS };
 /// Time for the steps of the end of a session.
@@ -26,7 +29,7 @@ impl Rig {
             for worker in &mut self.workers {
                 worker.handle_mail(self.now);
                 while worker.next_deadline() <= self.now {
-                    worker.turn(self.now);
+                    worker.tick(self.now);
                     if worker.wants_drain() {
                         break;
                     }
@@ -149,7 +152,7 @@ fn a_session_reconnected_during_its_claim_lookup_does_not_end() {
     rig.settle();
     let turn = rig.hold_turn(b"key");
     rig.now = rig.now.after_ms(SESSION_VACANT_MS);
-    rig.workers[0].turn(rig.now);
+    rig.workers[0].tick(rig.now);
     let key = rig.resume(NamespaceKind::Flat, &welcome).expect("the shard has not answered");
     assert_eq!(rig.ask(key, 3, &held(b"key")), []);
     rig.give_back(turn);
@@ -242,12 +245,12 @@ fn claims_of_idle_sessions_with_many_connections_are_looked_up_over_several_turn
     rig.now = rig.now.after_ms(SESSION_VACANT_MS);
     let mut turn_count = 0;
     while rig.workers[0].next_deadline() <= rig.now {
-        rig.workers[0].turn(rig.now);
+        rig.workers[0].tick(rig.now);
         turn_count += 1;
     }
     let lookup_count = SESSION_COUNT * LANES_PER_SESSION_MAX * shard_count;
     assert!(
-        turn_count >= lookup_count / VACANT_LANES_PER_TURN,
+        turn_count >= lookup_count / VACANT_LANES_PER_TICK,
         "{turn_count} turns for {lookup_count} lookups"
     );
 }
@@ -267,7 +270,7 @@ fn a_worker_passes_the_turn_on_after_looking_up_many_lanes() {
     let turn = rig.hold_turn(name);
     rig.now = rig.now.after_ms(SESSION_VACANT_MS);
     while rig.workers[0].next_deadline() <= rig.now {
-        rig.workers[0].turn(rig.now);
+        rig.workers[0].tick(rig.now);
     }
     rig.node.mailboxes[1].post(turn);
     rig.workers[1].handle_mail(rig.now);
@@ -286,7 +289,7 @@ fn an_idle_worker_wakes_up_to_end_an_unconnected_session() {
     let worker = &mut rig.workers[0];
     while worker.next_deadline() <= end {
         rig.now = rig.now.max(worker.next_deadline());
-        worker.turn(rig.now);
+        worker.tick(rig.now);
         if worker.wants_drain() {
             worker.handle_drained(rig.now, rig.now);
         }

@@ -83,14 +83,14 @@ pub(super) fn assert_idle_delays(server: &Server, most: Delay) {
 }
 
 /// Measures the requests of a bystander while the server has no other work.
-pub(super) fn ask_idle(server: &Server) -> Asked {
+pub(super) fn ask_idle(server: &Server) -> Measurement {
     wait_until_rested(server);
     let call = work_of_call(server);
-    Asked { call, ..Bystander::connect(server).ask(&mut || {}) }
+    Measurement { call, ..Bystander::connect(server).ask(&mut || {}) }
 }
 
 /// Asserts that bystanders are delayed by at most `most`, compared with the `idle` server.
-pub(super) fn assert_delayed(server: &Server, idle: &Asked, most: Delay) {
+pub(super) fn assert_delayed(server: &Server, idle: &Measurement, most: Delay) {
     let mut bystander = Bystander::connect(server);
     judge(|| compare(idle, &bystander.ask(&mut || {}), most));
 }
@@ -110,7 +110,7 @@ fn judge(mut measure: impl FnMut() -> (bool, String)) {
 }
 
 /// Returns whether the delay is within the bounds, and its description.
-fn compare(idle: &Asked, asked: &Asked, most: Delay) -> (bool, String) {
+fn compare(idle: &Measurement, asked: &Measurement, most: Delay) -> (bool, String) {
     let own = idle.work.each_ref().map(|kind| percentile(kind.iter().copied(), 50));
     let kinds = asked.work.iter().zip(&own);
     let kinds = kinds.map(|(kind, own)| kind.iter().map(move |work| work.saturating_sub(*own)));
@@ -166,7 +166,7 @@ const KIND_COUNT: usize = 6;
 
 /// Measured requests of one bystander.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct Measurement {
     /// Work of the server from each request to its answer, by kind of request.
     work: [Vec<Duration>; KIND_COUNT],
     /// Work of one gRPC call that locks nothing; 0 unless the server was idle.
@@ -195,8 +195,8 @@ impl<'a> Bystander<'a> {
         bystander
     }
 
-    fn ask(&mut self, abuse: &mut dyn FnMut()) -> Asked {
-        let mut asked = Asked::default();
+    fn ask(&mut self, abuse: &mut dyn FnMut()) -> Measurement {
+        let mut asked = Measurement::default();
         self.server.pause();
         for _ in 0..ROUNDS {
             let (work, granted) = self.lock_multi_key(abuse);
@@ -289,14 +289,14 @@ impl<'a> Bystander<'a> {
 }
 
 mod tests {
-    use super::{Asked, Delay, KIND_COUNT, MEASUREMENTS_MAX, ROUNDS, compare, judge};
+    use super::{Delay, KIND_COUNT, MEASUREMENTS_MAX, Measurement, ROUNDS, compare, judge};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::time::Duration;
 
     /// Requests of which `slow_count` of each kind take 300 us, the others 100 us. A call takes 10 us.
-    fn asked(slow_count: usize) -> Asked {
+    fn asked(slow_count: usize) -> Measurement {
         let work = |number| Duration::from_micros(if number < slow_count { 300 } else { 100 });
-        Asked {
+        Measurement {
             work: [(); KIND_COUNT].map(|()| (0..ROUNDS).map(work).collect()),
             call: Duration::from_micros(10),
         }

@@ -8,6 +8,7 @@
 mod barrier;
 mod binary;
 mod command;
+mod contract_text;
 mod counters;
 mod grpc;
 mod heard;
@@ -15,7 +16,6 @@ mod judge;
 mod locktopus;
 mod pace;
 mod script;
-mod told;
 mod v1;
 mod waymaker;
 #[path = "../../../../engine/tests/engine/spec_language/words.rs"]

@@ -22,7 +22,8 @@ use waymaker_server::edge::front_turn::{FrontTurn, FrontTurnEnd, Others};
 use waymaker_server::edge::inlet::{InletState, Listener};
 use waymaker_server::edge::read_barrier::ReadBarrier;
 use waymaker_server::edge::streams::StreamTurns;
-use waymaker_server::worker::{ConnectionKey, Worker};
+use waymaker_server::mail::ConnectionKey;
+use waymaker_server::worker::Worker;
 use work::Work;
 
 /// One of this number of connections never follows its claims.

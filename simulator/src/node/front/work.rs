@@ -13,7 +13,7 @@ use waymaker_protocol::{
 };
 use waymaker_server::edge::connection::{End, Write};
 use waymaker_server::edge::inlet::{InletState, Listener, Reply};
-use waymaker_server::edge::streams::{FrontWork, Ran};
+use waymaker_server::edge::streams::{FrontWork, RunResult};
 
 /// Number of bytes that the library reads at once.
 const READ_LEN_MAX: usize = 4 << 10;
@@ -37,8 +37,8 @@ pub(super) struct Work<'a, 'b> {
 impl FrontWork for Work<'_, '_> {
     type End = End;
 
-    fn run(&mut self) -> Ran {
-        let mut ran = Ran::Nothing;
+    fn run(&mut self) -> RunResult {
+        let mut ran = RunResult::Nothing;
         loop {
             self.begin_naps();
             let next = self.next_woken();
@@ -47,9 +47,9 @@ impl FrontWork for Work<'_, '_> {
             }
             if self.front.turn.is_spent() {
                 self.front.turn.serve_later();
-                return Ran::Part;
+                return RunResult::Part;
             }
-            ran = Ran::All;
+            ran = RunResult::All;
             match next {
                 Some(number) => self.poll_stream(number),
                 None => {
@@ -292,7 +292,7 @@ impl Work<'_, '_> {
             let waker = Waker::from(Arc::clone(&stream.wake));
             let mut context = Context::from_waker(&waker);
             let polled = if stream.is_followed {
-                stream.listener.poll_told(inlet, &mut context)
+                stream.listener.poll_reply(inlet, &mut context)
             } else {
                 stream.listener.poll_answer(inlet, &mut context)
             };

@@ -12,13 +12,13 @@ use crate::world::World;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use waymaker_engine::Time;
-use waymaker_server::edge::connection::{Connection, Moved, Newcomer};
+use waymaker_server::edge::connection::{Connection, Newcomer};
 use waymaker_server::edge::late::LateQueue;
 use waymaker_server::edge::read_barrier::{ReadBarrier, SweepNext};
 use waymaker_server::limits::HOUSEKEEPING_MS;
 use waymaker_server::mail::Mail;
 use waymaker_server::node::Node;
-use waymaker_server::worker::{Client, KnownAs, Worker};
+use waymaker_server::worker::{Client, Identification, MovedConnection, Worker};
 
 /// Longest time between two tasks of a thread.
 const STEP_MAX_US: u64 = 30;
@@ -30,7 +30,7 @@ const PREEMPTION_MAX_US: u64 = 20_000;
 pub(crate) struct Intake {
     pub(crate) connection: usize,
     /// Unserved input that another worker had read from the connection.
-    pub(crate) moved: Option<Moved>,
+    pub(crate) moved: Option<MovedConnection>,
     /// Upper bound of the instant up to which all workers may count as having read everything, until the
     /// connection is served here.
     pub(crate) drained_max: Time,
@@ -285,7 +285,7 @@ impl Thread {
         // Work that an earlier sweep allowed continues during a sweep.
         if !self.barrier.is_sweeping() || self.worker.next_deadline() <= now {
             self.tasks.sweeper_sleeps_until = Time::ZERO;
-            self.worker.turn(now);
+            self.worker.tick(now);
             self.tasks.follow_up(world, &mut self.worker, errands);
         }
         if !self.barrier.is_sweeping() {
@@ -347,5 +347,9 @@ pub(super) fn client_of(world: &World, connection: usize) -> Client {
         Some(tenant) => tenant.evidence(),
         None => evidence_of_others(world.colleagues.contains(&client)),
     };
-    Client { known_as: KnownAs::Unidentified, evidence: Some(Arc::new(evidence)), ..Client::default() }
+    Client {
+        identification: Identification::Unidentified,
+        evidence: Some(Arc::new(evidence)),
+        ..Client::default()
+    }
 }

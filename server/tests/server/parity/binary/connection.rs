@@ -19,14 +19,14 @@ use waymaker_protocol::{Event, Hello, NamespaceKind, Request, Response, next_fra
 pub(super) struct Connection {
     writing: Mutex<Option<OwnedWriteHalf>>,
     next_number: Cell<u32>,
-    asked: Rc<RefCell<BTreeMap<u32, Asked>>>,
+    asked: Rc<RefCell<BTreeMap<u32, OpenRequest>>>,
     reader: RefCell<Option<AbortHandle>>,
     heard: Heard,
     lane: String,
 }
 
 /// What a number stands for.
-enum Asked {
+enum OpenRequest {
     /// A question, whose answer is said of this name unless it is read by whoever asked.
     Call { name: Option<String>, answer: oneshot::Sender<Received> },
     /// An acquire or a watch, of which more may be told.
@@ -72,7 +72,7 @@ impl Connection {
         }
     }
 
-    async fn send(&self, request: Request<'_>, asked: Asked) -> u32 {
+    async fn send(&self, request: Request<'_>, asked: OpenRequest) -> u32 {
         let number = self.next_number.replace(self.next_number.get() + 1);
         self.asked.borrow_mut().insert(number, asked);
         let mut bytes = Vec::new();
@@ -94,13 +94,13 @@ impl Connection {
 
     async fn call(&self, request: Request<'_>, name: Option<String>) -> Received {
         let (answer, answered) = oneshot::channel();
-        self.send(request, Asked::Call { name, answer }).await;
+        self.send(request, OpenRequest::Call { name, answer }).await;
         answered.await.expect("the server answers")
     }
 
     /// Asks for something of which more may be told than one answer.
     pub(super) async fn follow(&self, number: usize, is_told: bool, request: Request<'_>) -> u32 {
-        self.send(request, Asked::Followed { number, is_told }).await
+        self.send(request, OpenRequest::Followed { number, is_told }).await
     }
 
     pub(super) fn say(&self, text: impl Into<String>) {
@@ -110,7 +110,7 @@ impl Connection {
 
 /// Reads what the server sends, and says it.
 struct Reader {
-    asked: Rc<RefCell<BTreeMap<u32, Asked>>>,
+    asked: Rc<RefCell<BTreeMap<u32, OpenRequest>>>,
     heard: Heard,
     lane: String,
 }
@@ -133,7 +133,7 @@ impl Reader {
     fn hear(&self, received: Received) {
         let number = received.number();
         let followed = match self.asked.borrow().get(&number) {
-            Some(Asked::Followed { number, is_told }) => Some((*number, *is_told)),
+            Some(OpenRequest::Followed { number, is_told }) => Some((*number, *is_told)),
             _ => None,
         };
         if let Some((number, is_told)) = followed {
@@ -141,7 +141,9 @@ impl Reader {
         } else if number == 0 {
             let Response::Event(told) = received.response() else { panic!("{:?}", received.response()) };
             self.say(event(&told, "", &|id| self.heard.name_of(&id.to_string(), &self.lane)));
-        } else if let Some(Asked::Call { name, answer: waiting }) = self.asked.borrow_mut().remove(&number) {
+        } else if let Some(OpenRequest::Call { name, answer: waiting }) =
+            self.asked.borrow_mut().remove(&number)
+        {
             if let Some(name) = name {
                 let known = |id: &str| self.heard.known_name(id, &self.lane);
                 self.say(answer(&received.response(), &name, &known));

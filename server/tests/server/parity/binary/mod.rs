@@ -7,12 +7,12 @@ mod shown;
 use self::connection::Connection;
 use super::FrontEnd;
 use super::command::{Acquire, Ask, Command, Kind, Thing};
+use super::contract_text::without_internals;
 use super::counters::says_nothing;
 use super::grpc::now_ms;
 use super::heard::Heard;
 use super::pace::Pace;
 use super::script::{Said, Script};
-use super::told::as_told;
 use crate::harness::Server;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -91,7 +91,7 @@ impl FrontEnd for Binary {
         if says_nothing(said) {
             return Vec::new();
         }
-        vec![Said::new(&said.lane, as_told(&said.text))]
+        vec![Said::new(&said.lane, without_internals(&said.text))]
     }
 }
 

@@ -111,7 +111,7 @@ impl FrontEnd for V1 {
             claim.map(|claim| claim.kind)
         };
         let is_entry = |name| matches!(kind_of(name), Some(Kind::Registry | Kind::Lazy));
-        let mut lines = vec![Said::new(lane, shown::as_told(text))];
+        let mut lines = vec![Said::new(lane, shown::without_internals(text))];
         match words[..] {
             // No stream follows an entry.
             ["expired", name] | ["lease", "moved", name, ..] if is_entry(name) => lines.clear(),

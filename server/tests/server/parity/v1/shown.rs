@@ -1,16 +1,16 @@
 //! Messages of the contract in the words of the spec files.
 
 use crate::parity::command::segments;
+use crate::parity::contract_text;
 use crate::parity::grpc::now_ms;
-use crate::parity::told;
 use crate::parity::words::{mode, shown_millis, shown_path};
 use prost::Message as _;
 use tonic::Status;
 use waymaker_proto::v1;
 
 /// An expected line without what the contract leaves out.
-pub(super) fn as_told(text: &str) -> String {
-    let told = told::as_told(text);
+pub(super) fn without_internals(text: &str) -> String {
+    let told = contract_text::without_internals(text);
     // An owner who takes out what is over is not told that it was another's.
     let told = told.strip_suffix(" of somebody who was late").unwrap_or(&told);
     match told.split_once(" waited=") {

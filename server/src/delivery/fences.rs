@@ -1,0 +1,49 @@
+//! Delivery of fences that the cluster counted.
+
+use super::mails;
+use crate::deferred::DeferredEffect;
+use crate::log::port::LogBatch;
+use crate::mail::Mail;
+use crate::quorum::counters::FinishedQuestion;
+use waymaker_engine::{QuorumMember, QuorumQuestion, ReservedEnd, Time};
+use waymaker_log::Record;
+
+/// The receivers of a result.
+#[derive(Debug)]
+pub enum Delivery {
+    /// Mail for workers.
+    Workers(Vec<(u16, Mail)>),
+    /// Records for the log. The grants begin after the log has synced them.
+    Log(LogBatch),
+}
+
+impl Delivery {
+    /// Prepares the delivery of a finished question. With a log, a grant begins after the log has durably recorded that
+    /// the cluster counted it. A restart drops grants without that record.
+    pub fn new(settled: FinishedQuestion, has_log: bool, now: Time) -> Self {
+        let FinishedQuestion { mut question, fences } = settled;
+        let Some(fences) = fences else {
+            return Self::Workers(mails(begin(question), ReservedEnd::NotCounted));
+        };
+        give_fences(&mut question, &fences);
+        if !has_log {
+            return Self::Workers(mails(begin(question), ReservedEnd::Begins(now)));
+        }
+        let mut batch = LogBatch::default();
+        let counted = |member: &QuorumMember| Record::Counted { id: member.id, fence: member.reserved.fence };
+        question.members.iter().for_each(|member| batch.add(&counted(member)));
+        batch.waiting.extend(begin(question));
+        Self::Log(batch)
+    }
+}
+
+/// Sets the fences of the grants to those that the cluster counted.
+fn give_fences(question: &mut QuorumQuestion, fences: &[u64]) {
+    question.members.iter_mut().zip(fences).for_each(|(member, fence)| member.reserved.fence = *fence);
+    let grants = question.multi_key.iter_mut().flatten();
+    grants.zip(fences).for_each(|(key, fence)| key.grant.fence = *fence);
+}
+
+fn begin(question: QuorumQuestion) -> impl Iterator<Item = DeferredEffect> {
+    question.begin().map(|then| DeferredEffect { stamp: Time::ZERO, shard: 0, then })
+}

@@ -1,0 +1,74 @@
+//! The server as its log thread and its quorum thread see it.
+
+use super::{Delivery, mails, post};
+use crate::clock::Clock;
+use crate::deferred::DeferredEffect;
+use crate::log::thread::LogHost;
+use crate::node::Node;
+use crate::quorum::counters::FinishedQuestion;
+use crate::quorum::thread::QuorumHost;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use waymaker_engine::ReservedEnd;
+use waymaker_log::Record;
+
+/// A node, and a function that wakes a sleeping worker that has new mail.
+pub(crate) struct Host<W> {
+    node: Arc<Node>,
+    wake: W,
+}
+
+impl<W> Host<W> {
+    pub(crate) fn new(node: Arc<Node>, wake: W) -> Self {
+        Self { node, wake }
+    }
+}
+
+impl<W: Fn(u16) + Send + 'static> LogHost for Host<W> {
+    fn clock(&self) -> &dyn Clock {
+        &*self.node.clock
+    }
+
+    fn note_sync(&self, nanos: u64) {
+        self.node.metrics.log_syncs.note_nanos(nanos);
+    }
+
+    fn set_segment_count(&self, count: u64) {
+        self.node.metrics.log_segment_count.store(count, Ordering::Relaxed);
+    }
+
+    fn deliver(&self, deferred: impl Iterator<Item = DeferredEffect>, end: ReservedEnd) {
+        post(&self.node, mails(deferred, end), &self.wake);
+    }
+
+    fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>)) {
+        self.node.write_contents(put);
+    }
+}
+
+impl<W: Fn(u16) + Send + Sync + 'static> QuorumHost for Host<W> {
+    fn clock(&self) -> &dyn Clock {
+        &*self.node.clock
+    }
+
+    fn note_request(&self, nanos: u64) {
+        self.node.metrics.quorum_requests.note_nanos(nanos);
+    }
+
+    fn namespace_name(&self, number: u16) -> Box<[u8]> {
+        let namespaces = self.node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        namespaces.name_of(number).unwrap_or_default().into()
+    }
+
+    fn deliver(&self, finished: FinishedQuestion) {
+        let log = self.node.log.as_ref();
+        match Delivery::new(finished, log.is_some(), self.node.clock.now()) {
+            Delivery::Workers(mails) => post(&self.node, mails, &self.wake),
+            Delivery::Log(batch) => {
+                if let Some(log) = log {
+                    log.post(batch);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Responses that a client has not taken yet.
+//!
+//! A call produces its response before its client makes room for it. Each connection therefore counts the bytes of the
+//! responses that its client has not taken, and rejects calls above a limit. This bounds the memory that a client
+//! without reads can occupy.
+
+use super::rejection::reject;
+use crate::limits::{GRPC_PIECE_LEN, GRPC_SHORT_LEN, GRPC_UNTAKEN_LEN_MAX};
+use http_body::{Body as _, Frame};
+use hyper::body::Bytes;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use tonic::Status;
+use tonic::body::Body;
+
+/// Number of response bytes that the client of one connection has not taken.
+#[derive(Debug, Default)]
+pub(super) struct UnreadResponses(AtomicUsize);
+
+impl UnreadResponses {
+    fn add(&self, len: isize) {
+        // Only responses of this connection change the number, on a single thread, so no atomic addition is needed.
+        self.0.store(self.0.load(Relaxed).wrapping_add_signed(len), Relaxed);
+    }
+
+    /// Rejects a call if there is no room for its response.
+    pub(super) fn check_room(&self) -> Result<(), Status> {
+        if self.0.load(Relaxed) < GRPC_UNTAKEN_LEN_MAX {
+            return Ok(());
+        }
+        let message = format!(
+            "the client has not read {GRPC_UNTAKEN_LEN_MAX} bytes of responses, the maximum for a connection"
+        );
+        Err(reject("bytes of unread responses", message))
+    }
+}
+
+/// Counts a number of bytes as untaken until it is dropped.
+#[derive(Debug)]
+struct Counted {
+    unread: Arc<UnreadResponses>,
+    len: usize,
+}
+
+impl Counted {
+    fn new(unread: Arc<UnreadResponses>, len: usize) -> Self {
+        unread.add(len as isize);
+        Self { unread, len }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.unread.add(-(self.len as isize));
+    }
+}
+
+/// Body of a response.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// Rest of the message, if the message was encoded in advance.
+    message: Bytes,
+    /// Set together with `message`. The whole message counts until its last piece is taken.
+    counted: Option<Counted>,
+    /// Next frame after the message.
+    end: Option<Box<Result<Frame<Bytes>, Status>>>,
+    /// Remaining frames.
+    body: Body,
+}
+
+impl Answer {
+    /// Creates the body of a single-message response and encodes the message now. For a longer message the encoder is
+    /// dropped, because it may keep far more memory than the message has bytes.
+    pub(super) fn whole(body: Body, unread: Arc<UnreadResponses>, context: &mut Context<'_>) -> Self {
+        let mut answer = Self::stream(body);
+        while let Poll::Ready(frame) = Pin::new(&mut answer.body).poll_frame(context) {
+            match frame {
+                Some(Ok(frame)) if frame.is_data() && answer.message.is_empty() => {
+                    let message = frame.into_data().unwrap_or_default();
+                    if message.len() <= GRPC_SHORT_LEN {
+                        answer.message = message;
+                        break;
+                    }
+                    answer.message = Bytes::copy_from_slice(&message);
+                }
+                // The libraries encode each message into one frame, so this is the next message.
+                Some(Ok(frame)) if frame.is_data() => {
+                    answer.end = Some(Box::new(Ok(frame)));
+                    break;
+                }
+                end => {
+                    answer.end = end.map(Box::new);
+                    answer.body = Body::empty();
+                    break;
+                }
+            }
+        }
+        answer.counted = Some(Counted::new(unread, answer.message.len()));
+        answer
+    }
+
+    /// Creates the body of a response with many messages, each of which is made when the client takes it.
+    pub(super) fn stream(body: Body) -> Self {
+        Self { message: Bytes::new(), counted: None, end: None, body }
+    }
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let own = self.get_mut();
+        if own.message.len() > GRPC_PIECE_LEN {
+            // The library takes a whole piece as soon as the client has room for any of it. Copy the piece: a slice
+            // would keep the whole message in memory.
+            let piece = Bytes::copy_from_slice(&own.message.split_to(GRPC_PIECE_LEN));
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        if let Some(counted) = own.counted.take() {
+            let last = std::mem::take(&mut own.message);
+            if !last.is_empty() {
+                let is_part = counted.len > last.len();
+                let last = if is_part { Bytes::copy_from_slice(&last) } else { last };
+                return Poll::Ready(Some(Ok(Frame::data(last))));
+            }
+        }
+        match own.end.take() {
+            Some(end) => Poll::Ready(Some(*end)),
+            None => Pin::new(&mut own.body).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.message.is_empty() && self.end.is_none() && self.body.is_end_stream()
+    }
+}

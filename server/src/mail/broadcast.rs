@@ -1,0 +1,44 @@
+//! A request that every shard answers, on its way through the shards.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::sync::{Arc, Mutex};
+use waymaker_engine::{FreezeList, NamespaceCounters, Ticket};
+use waymaker_protocol::NamespaceKind;
+
+/// One broadcast.
+#[derive(Debug)]
+pub struct Broadcast {
+    /// Number of shards that have not answered yet.
+    pub(crate) left: AtomicUsize,
+    /// Number of broadcasts of its lane that are in flight.
+    pub(crate) in_flight: Arc<AtomicU32>,
+    pub(crate) ticket: Ticket,
+    pub(crate) question: Question,
+}
+
+/// Request of a broadcast.
+#[derive(Debug)]
+pub(crate) enum Question {
+    /// Replace the list of frozen prefixes by this one.
+    Freeze { freezes: FreezeList, changed: bool, frozen_count: u16 },
+    /// Count the claims in the namespaces of a page.
+    Namespaces { page: NamespacePage, sums: Mutex<Vec<NamespaceCounters>> },
+}
+
+/// A page of the list of namespaces. A namespace that ends later stays in it.
+#[derive(Debug)]
+pub(crate) struct NamespacePage {
+    /// Numbers of the namespaces, in ascending order.
+    pub(crate) numbers: Vec<u16>,
+    pub(crate) namespaces: Vec<(Box<[u8]>, NamespaceKind)>,
+    /// Cursor of the next page; 0 after the last.
+    pub(crate) next: u64,
+}
+
+/// Claims that one shard has counted so far, for each namespace of a page.
+#[derive(Debug, Default)]
+pub struct CountedClaims {
+    /// Lane with which to continue.
+    pub(crate) next_lane: u32,
+    pub(crate) claim_counts: Vec<u64>,
+}

@@ -1,0 +1,17 @@
+//! A lane that the shards are closing.
+
+use super::ConnectionKey;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+/// A lane that the shards are closing. Its connection gets the last frame once all of them have closed it.
+#[derive(Debug)]
+pub struct LaneClosing {
+    pub(crate) worker: u16,
+    pub(crate) key: ConnectionKey,
+    /// Number of shards that have not closed the lane, plus the number of lanes for which this one waits. One more
+    /// until the message has gone to all shards.
+    pub(crate) left: AtomicUsize,
+    /// Lane that waits for this one, because its `FAREWELL` confirms that the whole session has ended.
+    pub(crate) awaited_by: Option<Arc<LaneClosing>>,
+}

@@ -1,0 +1,26 @@
+//! The question whether a session still has claims, on its way through the shards.
+
+use std::sync::atomic::AtomicUsize;
+use waymaker_engine::{LaneAddress, Time};
+use waymaker_protocol::SessionId;
+
+/// The question whether any shard has a claim of a session.
+#[derive(Debug)]
+pub struct Vacancy {
+    /// Worker of the session.
+    pub(crate) worker: u16,
+    pub(crate) session: SessionId,
+    /// Time at which the session lost its last connection.
+    pub(crate) left_at: Time,
+    pub(crate) lanes: Vec<LaneAddress>,
+    /// Number of shards that have not confirmed yet that they have no claim. It stays above 0 if one of them has a
+    /// claim.
+    pub(crate) left: AtomicUsize,
+}
+
+impl Vacancy {
+    /// Returns the number of lanes that each shard looks up.
+    pub(crate) fn lane_count(&self) -> usize {
+        self.lanes.len()
+    }
+}

@@ -1,0 +1,313 @@
+//! The namespaces of a server: their names, kinds and numbers, their use, and their removal.
+
+mod built_in;
+mod declared;
+mod namespace;
+mod removal;
+
+pub use built_in::built_in_kind;
+pub(crate) use built_in::{DYNAMODB_TABLES, LOCKET_LOCK, LOCKET_NAMESPACE, LOCKET_PRESENCE, LOCKET_TYPES};
+pub use declared::{DeclaredNamespace, LeaseAboveMaximum};
+pub use namespace::NamespaceUse;
+pub use removal::{EmptinessCheck, RemovalRefusal, RemovalResult};
+
+use crate::limits::{NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS};
+use built_in::{BUILT_IN, is_built_in};
+use namespace::{Namespace, SharedNamespace};
+use removal::{Removal, RemovalRequest};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use waymaker_engine::{Accounts, QuotaReached, Resource, Ticket, Time};
+use waymaker_protocol::NamespaceKind;
+
+/// Maximum of namespaces that one `HELLO` removes to make room.
+const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
+
+/// All namespaces of a server, by name.
+///
+/// The first accepted `HELLO` for a name creates the namespace with its kind. The server removes a namespace when no
+/// lane uses it and it is empty:
+///
+/// - If no shard knows its number, it is removed at once, and another namespace may get the number.
+/// - If the configuration declares it, it stays.
+/// - Otherwise a `Removal` makes every shard check that it is empty and forget its idle keys. The namespace is removed
+///   unless a connection opened it since it was found unused. Its number is not used again before the next start,
+///   because late answers of a cluster may still name it.
+#[derive(Debug, Default)]
+pub struct Namespaces {
+    by_name: BTreeMap<Box<[u8]>, Namespace>,
+    /// Name of each number, so that a page of a list takes time for its own length only.
+    names: BTreeMap<u16, Box<[u8]>>,
+    /// Numbers that were used and that no shard knows.
+    spare_numbers: BTreeSet<u16>,
+    /// Lowest number that was never used.
+    next_number: u32,
+    /// Removal in progress.
+    removal: Option<Removal>,
+    removal_count: u64,
+    /// Namespaces that operators want to remove, for the next removal.
+    requests: Vec<RemovalRequest>,
+    /// Number of declared namespaces that are not built in.
+    declared_count: usize,
+    /// Number of openings of all namespaces.
+    opening_count: u64,
+    limits: NamespaceLimits,
+}
+
+/// Limits of the namespaces of a server.
+#[derive(Clone, Copy, Debug)]
+struct NamespaceLimits {
+    /// Maximum of namespaces without the built-in and the declared ones.
+    count_max: usize,
+    /// Idle time after which an empty namespace is removed, in milliseconds.
+    idle_ms: u64,
+}
+
+impl Default for NamespaceLimits {
+    fn default() -> Self {
+        Self { count_max: NAMESPACE_COUNT_MAX, idle_ms: NAMESPACE_IDLE_MS }
+    }
+}
+
+/// A change that the log must record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceChange<'a> {
+    /// The namespace was created.
+    Made {
+        /// Number of the namespace.
+        number: u16,
+        /// Kind of the namespace.
+        kind: NamespaceKind,
+        /// Name of the namespace.
+        name: &'a [u8],
+    },
+    /// The namespace with this number was removed.
+    Removed(u16),
+}
+
+/// Reasons why a namespace cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceRefusal {
+    /// The namespace has another kind, or its name is built in with another kind.
+    OtherKind(NamespaceKind),
+    /// The server has the maximum number of namespaces.
+    TooMany,
+    /// The client has created as many namespaces as its quota allows.
+    Quota(QuotaReached),
+}
+
+impl Namespaces {
+    /// Sets the maximum of namespaces without the built-in and declared ones, and the idle time before removal in
+    /// milliseconds.
+    pub(crate) fn limit(&mut self, count_max: usize, idle_ms: u64) {
+        self.limits = NamespaceLimits { count_max, idle_ms };
+    }
+
+    /// Opens the namespace, and creates it if it is new. The client's accounts count a namespace that it creates. The
+    /// caller must call [`Namespaces::settle`] when it knows whether the client is accepted.
+    ///
+    /// # Errors
+    /// Returns a [`NamespaceRefusal`] if the kind is wrong or a limit is reached.
+    pub fn open(
+        &mut self,
+        name: &[u8],
+        kind: NamespaceKind,
+        accounts: &Accounts,
+        mut tell: impl FnMut(NamespaceChange<'_>),
+    ) -> Result<NamespaceUse, NamespaceRefusal> {
+        if let Some(entry) = self.by_name.get_mut(name) {
+            if entry.kind != kind {
+                return Err(NamespaceRefusal::OtherKind(entry.kind));
+            }
+            self.opening_count += 1;
+            entry.last_opening = self.opening_count;
+            entry.idle_since = None;
+            return Ok(NamespaceUse(Arc::clone(&entry.namespace)));
+        }
+        if let Some(own) = built_in_kind(name).filter(|own| *own != kind) {
+            return Err(NamespaceRefusal::OtherKind(own));
+        }
+        if !is_built_in(name) && self.count() >= self.limits.count_max {
+            self.remove_unknown(&mut tell);
+            if self.count() >= self.limits.count_max {
+                return Err(NamespaceRefusal::TooMany);
+            }
+        }
+        // Count before taking a number, so that a client above its quota uses up no numbers.
+        let counted = (!is_built_in(name)).then(|| accounts.count(Resource::Namespaces));
+        let counted = counted.transpose().map_err(NamespaceRefusal::Quota)?;
+        let number = self.new_number(is_built_in(name)).ok_or(NamespaceRefusal::TooMany)?;
+        let entry = self.insert(number, name, kind);
+        entry._counted = counted;
+        Ok(NamespaceUse(Arc::clone(&entry.namespace)))
+    }
+
+    /// Opens a declared namespace and returns its number. No limit applies to it, and it is never removed. Must be
+    /// called before a lane uses the namespace.
+    pub(crate) fn declare(
+        &mut self,
+        name: &[u8],
+        kind: NamespaceKind,
+        lease_default_ms: Option<u32>,
+        mut tell: impl FnMut(NamespaceChange<'_>),
+    ) -> Result<u16, NamespaceRefusal> {
+        let number = match self.find(name) {
+            Some((_, own)) if own != kind => return Err(NamespaceRefusal::OtherKind(own)),
+            Some((number, _)) => number,
+            None => self.new_number(is_built_in(name)).ok_or(NamespaceRefusal::TooMany)?,
+        };
+        let entry = self.insert(number, name, kind);
+        entry.is_declared = true;
+        // `open_declared` sets the terms in the shards, so the shards know the number.
+        entry.namespace =
+            Arc::new(SharedNamespace { number, is_known: AtomicBool::new(true), lease_default_ms });
+        if !std::mem::replace(&mut entry.is_recorded, true) {
+            tell(NamespaceChange::Made { number, kind, name });
+        }
+        self.declared_count += usize::from(!is_built_in(name));
+        Ok(number)
+    }
+
+    /// Completes the opening of a namespace. Records a new namespace in the log, or removes it if the client was
+    /// refused.
+    pub fn settle(&mut self, name: &[u8], is_refused: bool, mut tell: impl FnMut(NamespaceChange<'_>)) {
+        let Some(entry) = self.by_name.get_mut(name) else { return };
+        if entry.is_recorded {
+            return;
+        }
+        let number = entry.namespace.number;
+        if !is_refused {
+            entry.is_recorded = true;
+            tell(NamespaceChange::Made { number, kind: entry.kind, name });
+        } else if !entry.is_used() {
+            self.remove(name, &mut tell);
+            self.spare_numbers.insert(number);
+        }
+    }
+
+    /// Returns the number and the kind of the namespace, if it exists.
+    pub fn find(&self, name: &[u8]) -> Option<(u16, NamespaceKind)> {
+        self.by_name.get(name).map(|entry| (entry.namespace.number, entry.kind))
+    }
+
+    /// Returns the name of the namespace with this number.
+    pub fn name_of(&self, number: u16) -> Option<&[u8]> {
+        self.names.get(&number).map(|name| &**name)
+    }
+
+    /// Returns a use of a restored namespace.
+    pub fn use_of(&self, number: u16) -> Option<NamespaceUse> {
+        self.use_named(self.names.get(&number)?)
+    }
+
+    /// Returns a use of the namespace with this name, if it exists.
+    pub fn use_named(&self, name: &[u8]) -> Option<NamespaceUse> {
+        self.by_name.get(name).map(|entry| NamespaceUse(Arc::clone(&entry.namespace)))
+    }
+
+    /// Restores a namespace from the log. If a front end owns the name with another kind, the namespace gets another
+    /// name, which is returned.
+    pub fn restore(&mut self, number: u16, name: &[u8], kind: NamespaceKind) -> Option<Box<[u8]>> {
+        let is_foreign = built_in_kind(name).is_some_and(|own| own != kind);
+        let renamed = is_foreign.then(|| self.free_name(name, kind));
+        let entry = self.insert(number, renamed.as_deref().unwrap_or(name), kind);
+        entry.is_recorded = true;
+        entry.namespace.is_known.store(true, Ordering::Relaxed);
+        // The log has forgotten the namespaces with the missing numbers.
+        for between in self.next_number..u32::from(number) {
+            self.spare_numbers.insert(between as u16);
+        }
+        self.next_number = self.next_number.max(u32::from(number) + 1);
+        self.spare_numbers.remove(&number);
+        renamed
+    }
+
+    /// Returns a free name for a namespace whose own name belongs to a front end.
+    fn free_name(&self, name: &[u8], kind: NamespaceKind) -> Box<[u8]> {
+        let name = [b"restored/", kind.name().as_bytes(), b"/", name].concat();
+        let name = &name[..name.len().min(waymaker_protocol::limits::NAMESPACE_LEN_MAX)];
+        if !self.by_name.contains_key(name) {
+            return name.into();
+        }
+        let numbered = (2u32..).map(|number| [number.to_string().as_bytes(), b"/", name].concat());
+        let mut fitting = numbered.map(|mut name| {
+            name.truncate(waymaker_protocol::limits::NAMESPACE_LEN_MAX);
+            name
+        });
+        fitting.find(|name| !self.by_name.contains_key(&**name)).map(Into::into).unwrap_or_default()
+    }
+
+    /// Returns the namespaces with this number or a higher one, in the order of their numbers.
+    pub fn by_number(&self, from: u64) -> impl Iterator<Item = (u16, &[u8], NamespaceKind)> {
+        // Clamping is harmless: no namespace has the number `u16::MAX`.
+        let from = u16::try_from(from).unwrap_or(u16::MAX);
+        let names = self.names.range(from..);
+        names.filter_map(|(number, name)| Some((*number, &**name, self.by_name.get(name)?.kind)))
+    }
+
+    /// Returns the number of namespaces that are neither built in nor declared.
+    fn count(&self) -> usize {
+        let built_in_count = BUILT_IN.iter().filter(|(name, _)| self.by_name.contains_key(*name)).count();
+        self.by_name.len() - built_in_count - self.declared_count
+    }
+
+    /// Returns a number for a new namespace. The last few numbers are reserved for built-in namespaces.
+    fn new_number(&mut self, is_built_in: bool) -> Option<u16> {
+        if let Some(number) = self.spare_numbers.pop_first() {
+            return Some(number);
+        }
+        let reserved = if is_built_in { 0 } else { BUILT_IN.len() as u32 };
+        // `u16::MAX` is not a valid number.
+        if self.next_number + reserved >= u32::from(u16::MAX) {
+            return None;
+        }
+        self.next_number += 1;
+        Some((self.next_number - 1) as u16)
+    }
+
+    fn insert(&mut self, number: u16, name: &[u8], kind: NamespaceKind) -> &mut Namespace {
+        let namespace =
+            Arc::new(SharedNamespace { number, is_known: AtomicBool::new(false), lease_default_ms: None });
+        self.opening_count += 1;
+        let last_opening = self.opening_count;
+        let entry = Namespace {
+            namespace,
+            kind,
+            last_opening,
+            idle_since: None,
+            is_recorded: false,
+            is_declared: false,
+            _counted: None,
+        };
+        if !self.by_name.contains_key(name) {
+            self.names.insert(number, name.into());
+        }
+        self.by_name.entry(name.into()).or_insert(entry)
+    }
+
+    /// Removes some namespaces that no lane uses and no shard knows. It removes a limited number, so that no `HELLO`
+    /// takes long.
+    fn remove_unknown(&mut self, tell: &mut impl FnMut(NamespaceChange<'_>)) {
+        let is_unknown = |entry: &Namespace| !entry.is_used() && !entry.is_known() && !entry.is_declared;
+        let unknown = self.by_name.iter().filter(|(_, entry)| is_unknown(entry));
+        let names: Vec<_> = unknown.map(|(name, _)| name.clone()).take(UNKNOWN_REMOVED_AT_ONCE).collect();
+        for name in names {
+            if let Some(number) = self.remove(&name, tell) {
+                self.spare_numbers.insert(number);
+            }
+        }
+    }
+
+    fn remove(&mut self, name: &[u8], tell: &mut impl FnMut(NamespaceChange<'_>)) -> Option<u16> {
+        let entry = self.by_name.remove(name)?;
+        self.names.remove(&entry.namespace.number);
+        if entry.is_recorded {
+            tell(NamespaceChange::Removed(entry.namespace.number));
+        }
+        Some(entry.namespace.number)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! One namespace, and its use by lanes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use waymaker_engine::{Counted, Time};
+use waymaker_protocol::NamespaceKind;
+
+/// A namespace, with the state of its use.
+#[derive(Debug)]
+pub(super) struct Namespace {
+    pub(super) namespace: Arc<SharedNamespace>,
+    pub(super) kind: NamespaceKind,
+    /// Number of the last opening of this namespace.
+    pub(super) last_opening: u64,
+    /// Time of the first check without a lane since the last use.
+    pub(super) idle_since: Option<Time>,
+    /// Whether the log has the namespace.
+    pub(super) is_recorded: bool,
+    /// Whether the configuration declares the namespace.
+    pub(super) is_declared: bool,
+    /// Counts the namespace in the accounts of the client that created it.
+    pub(super) _counted: Option<Counted>,
+}
+
+impl Namespace {
+    /// Returns whether a lane uses the namespace. Lanes start a use only while they hold the lock of all namespaces.
+    pub(super) fn is_used(&self) -> bool {
+        let is_used = Arc::strong_count(&self.namespace) > 1;
+        // Everything that the last lane did must be visible before the namespace is removed.
+        std::sync::atomic::fence(Ordering::Acquire);
+        is_used
+    }
+
+    /// Returns the number of lanes that use the namespace.
+    pub(super) fn lane_count(&self) -> u64 {
+        Arc::strong_count(&self.namespace) as u64 - 1
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        self.namespace.is_known.load(Ordering::Relaxed)
+    }
+}
+
+/// The part of a namespace that its lanes share.
+#[derive(Debug)]
+pub(super) struct SharedNamespace {
+    pub(super) number: u16,
+    /// Whether a shard may know the namespace.
+    pub(super) is_known: AtomicBool,
+    /// Default lease in milliseconds; `None` uses the default of the server.
+    pub(super) lease_default_ms: Option<u32>,
+}
+
+/// The use of a namespace by a lane. A namespace in use is not removed.
+#[derive(Clone, Debug)]
+pub struct NamespaceUse(pub(super) Arc<SharedNamespace>);
+
+impl NamespaceUse {
+    /// Returns the number of the namespace.
+    pub fn number(&self) -> u16 {
+        self.0.number
+    }
+
+    /// Returns the default lease of the namespace in milliseconds. `None` means the default of the server.
+    pub fn lease_default_ms(&self) -> Option<u32> {
+        self.0.lease_default_ms
+    }
+
+    /// Notes that a shard is about to learn the number of the namespace.
+    pub fn note_known(&self) {
+        self.0.is_known.store(true, Ordering::Relaxed);
+    }
+}

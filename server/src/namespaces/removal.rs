@@ -1,0 +1,216 @@
+//! Removal of namespaces that no lane uses and that are empty in every shard.
+
+use super::built_in::is_built_in;
+use super::namespace::Namespace;
+use super::{NamespaceChange, Namespaces};
+use crate::limits::{NAMESPACE_REMOVALS_MAX, NAMESPACE_REMOVALS_WANTED_MAX};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use waymaker_engine::{Ticket, Time};
+
+/// A removal of namespaces, which takes effect for those that are empty in every shard.
+#[derive(Debug)]
+pub(super) struct Removal {
+    number: u64,
+    /// Candidates by number, with the name and the last opening before no lane used it.
+    candidates: BTreeMap<u16, (Box<[u8]>, u64)>,
+    /// Operators that wait for the removal.
+    requests: Vec<RemovalRequest>,
+    shards_left: usize,
+}
+
+/// A namespace that an operator wants to remove.
+#[derive(Debug)]
+pub(super) struct RemovalRequest {
+    /// Ticket of the response.
+    ticket: Ticket,
+    name: Box<[u8]>,
+    /// Last opening of the namespace at the request. No lane used it then.
+    last_opening: u64,
+}
+
+/// Reasons why a namespace is not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemovalRefusal {
+    /// There is no namespace with this name.
+    Unknown,
+    /// The namespace belongs to a front end.
+    BuiltIn,
+    /// The configuration declares the namespace.
+    Declared,
+    /// This number of lanes uses the namespace.
+    Used(u64),
+    /// The namespace is not empty.
+    NotEmpty,
+    /// This number of operators, the maximum, is already waiting for removals.
+    TooManyWait(usize),
+}
+
+/// The result of a removal.
+#[derive(Debug, Default)]
+pub struct RemovalResult {
+    /// Numbers of the removed namespaces.
+    pub removed: Vec<u16>,
+    /// Responses to the operators that requested removals.
+    pub answers: Vec<(Ticket, Result<(), RemovalRefusal>)>,
+}
+
+/// Namespaces that the shards must check.
+#[derive(Clone, Debug)]
+pub struct EmptinessCheck {
+    /// Number of the removal.
+    pub removal: u64,
+    /// Numbers of the namespaces, in ascending order.
+    pub namespaces: Arc<[u16]>,
+}
+
+impl Namespaces {
+    /// Updates which namespaces are idle; must be called regularly. Removes namespaces that have been idle for long and
+    /// that no shard knows. For the other idle namespaces it returns a check for every shard.
+    pub fn look(
+        &mut self,
+        now: Time,
+        shard_count: usize,
+        is_frozen: impl Fn(u16) -> bool,
+        mut tell: impl FnMut(NamespaceChange<'_>),
+    ) -> Option<EmptinessCheck> {
+        let mut candidates = BTreeMap::new();
+        for (name, entry) in &mut self.by_name {
+            if is_built_in(name) || entry.is_declared || entry.is_used() || is_frozen(entry.namespace.number)
+            {
+                entry.idle_since = None;
+                continue;
+            }
+            let idle_since = *entry.idle_since.get_or_insert(now);
+            if now.ms_since(idle_since) >= self.limits.idle_ms && candidates.len() < NAMESPACE_REMOVALS_MAX {
+                candidates.insert(entry.namespace.number, (name.clone(), entry.last_opening));
+            }
+        }
+        candidates.retain(|number, (name, _)| {
+            let is_known = self.by_name.get(name).is_some_and(Namespace::is_known);
+            if !is_known {
+                self.remove(name, &mut tell);
+                self.spare_numbers.insert(*number);
+            }
+            is_known
+        });
+        // The next call handles the others, which stay idle.
+        if candidates.is_empty() || self.removal.is_some() {
+            return None;
+        }
+        for (name, _) in candidates.values() {
+            if let Some(entry) = self.by_name.get_mut(name) {
+                // If the namespace is not empty, the next check follows after the same idle time.
+                entry.idle_since = Some(now);
+            }
+        }
+        Some(self.begin(candidates, Vec::new(), shard_count))
+    }
+
+    /// Removes a namespace for an operator. `Ok(true)` means that it is removed. `Ok(false)` means that the shards must
+    /// check it first: [`Namespaces::begin_requested`] starts that check, and its result has the response.
+    ///
+    /// # Errors
+    /// Returns the reason why the namespace stays.
+    pub fn remove_wanted(
+        &mut self,
+        ticket: Ticket,
+        name: &[u8],
+        is_frozen: impl Fn(u16) -> bool,
+        mut tell: impl FnMut(NamespaceChange<'_>),
+    ) -> Result<bool, RemovalRefusal> {
+        if is_built_in(name) {
+            return Err(RemovalRefusal::BuiltIn);
+        }
+        let entry = self.by_name.get(name).ok_or(RemovalRefusal::Unknown)?;
+        if entry.is_declared {
+            return Err(RemovalRefusal::Declared);
+        }
+        if entry.is_used() {
+            return Err(RemovalRefusal::Used(entry.lane_count()));
+        }
+        if is_frozen(entry.namespace.number) {
+            return Err(RemovalRefusal::NotEmpty);
+        }
+        if !entry.is_known() {
+            if let Some(number) = self.remove(name, &mut tell) {
+                self.spare_numbers.insert(number);
+            }
+            return Ok(true);
+        }
+        if self.requests.len() >= NAMESPACE_REMOVALS_WANTED_MAX {
+            return Err(RemovalRefusal::TooManyWait(NAMESPACE_REMOVALS_WANTED_MAX));
+        }
+        // A lane may open it before the check and leave claims in a shard. `last_opening` detects that.
+        self.requests.push(RemovalRequest { ticket, name: name.into(), last_opening: entry.last_opening });
+        Ok(false)
+    }
+
+    /// Starts a check of the namespaces that operators want to remove, unless one is in progress. The end of that one
+    /// must call this again.
+    pub fn begin_requested(&mut self, shard_count: usize) -> Option<EmptinessCheck> {
+        if self.removal.is_some() || self.requests.is_empty() {
+            return None;
+        }
+        let requests = std::mem::take(&mut self.requests);
+        let candidate = |RemovalRequest { name, last_opening, .. }: &RemovalRequest| {
+            // Another removal may have removed the namespace meanwhile.
+            let entry = self.by_name.get(name)?;
+            Some((entry.namespace.number, (name.clone(), *last_opening)))
+        };
+        let candidates = requests.iter().filter_map(candidate).collect();
+        Some(self.begin(candidates, requests, shard_count))
+    }
+
+    fn begin(
+        &mut self,
+        candidates: BTreeMap<u16, (Box<[u8]>, u64)>,
+        requests: Vec<RemovalRequest>,
+        shard_count: usize,
+    ) -> EmptinessCheck {
+        self.removal_count += 1;
+        let number = self.removal_count;
+        let looking = EmptinessCheck { removal: number, namespaces: candidates.keys().copied().collect() };
+        self.removal = Some(Removal { number, candidates, requests, shards_left: shard_count });
+        looking
+    }
+
+    /// Notes that a shard has forgotten the idle keys of a removal and found claims in the namespaces `in_use`. After
+    /// the last shard, removes each namespace that is empty everywhere and that no lane has opened since.
+    pub fn note_looked(
+        &mut self,
+        removal: u64,
+        in_use: &[u16],
+        mut tell: impl FnMut(NamespaceChange<'_>),
+    ) -> RemovalResult {
+        let Some(own) = self.removal.as_mut().filter(|own| own.number == removal) else {
+            return RemovalResult::default();
+        };
+        for number in in_use {
+            own.candidates.remove(number);
+        }
+        // A shard that has checked may get new claims, but only from a lane, whose opening shows in `last_opening`.
+        own.shards_left -= 1;
+        if own.shards_left > 0 {
+            return RemovalResult::default();
+        }
+        let Some(Removal { candidates, requests, .. }) = self.removal.take() else {
+            return RemovalResult::default();
+        };
+        let mut removed = Vec::new();
+        for (number, (name, last_opening)) in candidates {
+            let is_unused = |entry: &Namespace| !entry.is_used() && entry.last_opening == last_opening;
+            if self.by_name.get(&name).is_some_and(is_unused) {
+                self.remove(&name, &mut tell);
+                removed.push(number);
+            }
+        }
+        let answer = |name: &[u8]| match self.by_name.get(name) {
+            None => Ok(()),
+            Some(entry) if entry.is_used() => Err(RemovalRefusal::Used(entry.lane_count())),
+            Some(_) => Err(RemovalRefusal::NotEmpty),
+        };
+        let answers = requests.into_iter().map(|request| (request.ticket, answer(&request.name))).collect();
+        RemovalResult { removed, answers }
+    }
+}

@@ -1,0 +1,51 @@
+//! State that an earlier server left in its log, beside the state of the shards.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use waymaker_engine::{Answer, ClaimId, Time};
+use waymaker_protocol::{NamespaceKind, SessionId};
+
+/// Restored state that is not in the shards.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// Shards of claims that are not in the shard of their id. The server had another number of shards when it
+    /// granted them.
+    pub claims: BTreeMap<ClaimId, u16>,
+    /// Sessions for each worker, which takes its own when it is created.
+    pub(crate) sessions: Vec<Mutex<Vec<RestoredSession>>>,
+    /// Time at which the remaining leases in the kept answers are correct.
+    pub(crate) stamp: Time,
+}
+
+/// A session with at least one restored hold.
+#[derive(Debug)]
+pub(crate) struct RestoredSession {
+    pub(crate) id: SessionId,
+    pub(crate) lease_ms: u32,
+    /// Identity of its client, if the log contains it.
+    pub(crate) identity: Option<Arc<str>>,
+    /// Lanes by their numbers. `None` for a lane that is known only by its number.
+    pub(crate) lanes: BTreeMap<u16, Option<RestoredLane>>,
+}
+
+/// One lane of a restored session.
+#[derive(Debug)]
+pub(crate) struct RestoredLane {
+    pub(crate) namespace: u16,
+    pub(crate) kind: NamespaceKind,
+    pub(crate) namespace_shard: u16,
+    /// Shards in which the lane has holds.
+    pub(crate) known_to: Vec<u16>,
+    /// Answers that the client may not have received.
+    pub(crate) answers: BTreeMap<u32, Answer>,
+}
+
+impl Restored {
+    /// Returns the sessions of this worker, once.
+    pub(crate) fn take_sessions(&self, worker: u16) -> Vec<RestoredSession> {
+        let sessions = self.sessions.get(usize::from(worker));
+        sessions
+            .map(|own| std::mem::take(&mut *own.lock().unwrap_or_else(PoisonError::into_inner)))
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,254 @@
+//! The decisions of the quorum thread. This module reads no clock and uses no network. The quorum thread, or a
+//! simulator, performs one act after the other and passes the results to the requester.
+
+use super::cluster::ClusterError;
+use super::counters::{Counters, FinishedQuestion, Reply, Step};
+use super::port::QuorumStatus;
+use crate::limits::{
+    QUORUM_ANSWER_MS, QUORUM_ATTEMPT_MS, QUORUM_PROBE_MAX_MS, QUORUM_PROBE_MS, QUORUM_RETRY_MS,
+    QUORUM_TRANSACTION_COUNT_MAX,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use waymaker_engine::{CounterName, QuorumQuestion, QuorumState, Time};
+
+/// Minimum time between two log messages about failures, in milliseconds. Clients can cause some failures and must not
+/// fill the log.
+const NOTE_MS: u64 = 1_000;
+
+/// The next act of the quorum thread.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Wait for an order, or for the result of a transaction or probe, at most until this instant.
+    Wait(Time),
+    /// Send these steps to the cluster in one transaction. The caller passes its result to [`Requester::take_answer`].
+    Ask(Vec<Step>),
+    /// Probe the cluster with a read. The caller passes its result to [`Requester::take_look`].
+    Look,
+    /// Deliver the result of a finished question to the workers or the log.
+    Deliver(FinishedQuestion),
+    /// Log that the value of this counter in etcd is malformed.
+    NoteNonsense(CounterName),
+}
+
+/// The state of the quorum thread.
+///
+/// ```text
+/// questions -> Requester -> transactions, probes -> the cluster
+///                ^                                     |
+///                +------- results, probes, time -------+
+/// ```
+///
+/// If the cluster answers nothing for too long, it counts as unavailable. The requester then refuses all open questions
+/// until a probe succeeds.
+#[derive(Debug)]
+pub struct Requester {
+    counters: Counters,
+    status: Arc<QuorumStatus>,
+    /// Acts that are decided but not started.
+    acts: VecDeque<Act>,
+    /// Number of transactions without a result.
+    in_flight: usize,
+    /// Earliest time of the next transaction, after a failure.
+    retry_at: Option<Time>,
+    /// Time of the last answer from the cluster.
+    answered_at: Time,
+    /// Maximum number of steps in one transaction. It shrinks when etcd refuses a transaction as too large.
+    step_count_max: usize,
+    /// Time of the next probe; `None` while the cluster is available or a probe is running.
+    look_at: Option<Time>,
+    is_looking: bool,
+    /// Whether the first probe has not finished yet. The first probe opens the connection, so that no question has to
+    /// wait for that.
+    is_first_look: bool,
+    /// Pause before the next probe, in milliseconds.
+    look_pause_ms: u64,
+    /// Time of the last log message about a failure.
+    noted_at: Option<Time>,
+}
+
+impl Requester {
+    /// Returns a requester without counters. `run` must differ for each start of a server.
+    pub fn new(run: u64, status: Arc<QuorumStatus>, step_count_max: usize, now: Time) -> Self {
+        Self {
+            counters: Counters::new(run),
+            status,
+            acts: VecDeque::new(),
+            in_flight: 0,
+            retry_at: None,
+            answered_at: now,
+            step_count_max,
+            look_at: Some(now),
+            is_looking: false,
+            is_first_look: true,
+            look_pause_ms: QUORUM_PROBE_MS,
+            noted_at: None,
+        }
+    }
+
+    /// Returns the next act. The caller starts the act before it calls `next` again.
+    pub fn next(&mut self, now: Time) -> Act {
+        // First fail overdue questions: such a question must not start another transaction.
+        if self.counters.next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.expire(now);
+        }
+        self.acts.extend(self.counters.take_settled().into_iter().map(Act::Deliver));
+        if let Some(act) = self.acts.pop_front() {
+            return act;
+        }
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look_at = None;
+            self.is_looking = true;
+            return Act::Look;
+        }
+        self.retry_at.take_if(|at| *at <= now);
+        if self.retry_at.is_none() && self.in_flight < QUORUM_TRANSACTION_COUNT_MAX {
+            let steps = self.counters.next_steps(self.step_count_max);
+            if !steps.is_empty() {
+                self.in_flight += 1;
+                return Act::Ask(steps);
+            }
+        }
+        let due = [self.counters.next_deadline(), self.retry_at, self.look_at];
+        Act::Wait(due.into_iter().flatten().fold(Time::NEVER, Time::min))
+    }
+
+    /// Accepts a question from a worker.
+    pub fn ask(&mut self, question: QuorumQuestion, now: Time) {
+        self.counters.ask(question, now.after_ms(QUORUM_ANSWER_MS));
+    }
+
+    /// Accepts the result of a transaction.
+    pub fn take_answer(&mut self, steps: &[Step], answer: Result<Vec<Reply>, ClusterError>, now: Time) {
+        self.in_flight -= 1;
+        match answer {
+            Ok(replies) => {
+                self.answered_at = now;
+                self.set_unavailable(false, now);
+                for (step, reply) in steps.iter().zip(replies) {
+                    if reply == Reply::Nonsense && self.is_noted(now) {
+                        self.acts.push_back(Act::NoteNonsense(step.name.clone()));
+                    }
+                    self.counters.answered(step, reply);
+                }
+            }
+            Err(ClusterError::Refused { reason }) => {
+                self.answered_at = now;
+                if self.is_noted(now) {
+                    tracing::error!(%reason, "etcd refused to count fences; the grants are refused");
+                }
+                if steps.len() > 1 && is_too_large(&reason) {
+                    // `--max-txn-ops` and `--max-request-bytes` are fixed while a member runs, so the limit does not
+                    // grow again.
+                    self.step_count_max = self.step_count_max.min(steps.len() / 2);
+                    steps.iter().for_each(|step| self.counters.lost(step));
+                } else if steps.len() > 1 {
+                    // A single counter may have caused the refusal. Retry each step alone, so that this counter does
+                    // not delay the others.
+                    steps.iter().for_each(|step| self.counters.suspected(step));
+                } else {
+                    steps.iter().for_each(|step| self.counters.refused(step));
+                }
+            }
+            Err(error @ ClusterError::Unauthenticated { .. }) => {
+                if self.is_noted(now) {
+                    tracing::error!(%error, "no grants of scope quorum: correct --quorum-user or --quorum-password");
+                }
+                self.give_up(now);
+            }
+            Err(error @ (ClusterError::NotSent { .. } | ClusterError::Unknown { .. })) => {
+                if self.is_noted(now) {
+                    tracing::warn!(%error, "a request to etcd failed; the server retries it");
+                }
+                steps.iter().for_each(|step| self.counters.lost(step));
+                self.retry_at = Some(now.after_ms(QUORUM_RETRY_MS));
+            }
+        }
+    }
+
+    /// Accepts the result of a probe. Any response shows that the cluster is up, even a refusal to read the key. If
+    /// etcd rejects the user, probes become less frequent, because a password check is expensive for a member.
+    pub fn take_look(&mut self, look: Result<(), ClusterError>, now: Time) {
+        self.is_looking = false;
+        let is_first = std::mem::take(&mut self.is_first_look);
+        if !is_first && !self.is_unavailable() {
+            // The result of a transaction has already made the cluster available again; it is newer information.
+            return;
+        }
+        match look {
+            Ok(()) | Err(ClusterError::Refused { .. }) => {
+                self.look_pause_ms = QUORUM_PROBE_MS;
+                self.set_unavailable(false, now);
+            }
+            Err(error @ ClusterError::Unauthenticated { .. }) => {
+                if self.is_noted(now) {
+                    tracing::error!(%error, "still no grants of scope quorum: correct --quorum-user or --quorum-password");
+                }
+                self.look_pause_ms = QUORUM_PROBE_MAX_MS.min(2 * self.look_pause_ms);
+                self.set_unavailable(true, now);
+            }
+            Err(ClusterError::NotSent { .. } | ClusterError::Unknown { .. }) => {
+                self.look_pause_ms = QUORUM_PROBE_MS;
+                if is_first {
+                    tracing::warn!("etcd does not answer; no grants of scope quorum until it does");
+                }
+            }
+        }
+        self.plan_look(now);
+    }
+
+    /// Fails the questions whose deadline has passed. If the cluster has not answered anything else recently, it counts
+    /// as unavailable, and all questions fail.
+    fn expire(&mut self, now: Time) {
+        if self.counters.expire(now) && now.ms_since(self.answered_at) >= QUORUM_ATTEMPT_MS {
+            self.give_up(now);
+        }
+    }
+
+    fn give_up(&mut self, now: Time) {
+        self.set_unavailable(true, now);
+        self.counters.give_up_all();
+    }
+
+    fn is_unavailable(&self) -> bool {
+        self.status.state() == QuorumState::Unavailable
+    }
+
+    fn set_unavailable(&mut self, is_unavailable: bool, now: Time) {
+        if self.is_unavailable() == is_unavailable {
+            return;
+        }
+        self.status.set_unavailable(is_unavailable);
+        if is_unavailable {
+            tracing::error!("etcd does not answer: no grants of scope quorum until it does");
+        } else {
+            tracing::info!("etcd answers again");
+        }
+        self.plan_look(now);
+    }
+
+    /// Plans the next probe if the cluster is unavailable.
+    fn plan_look(&mut self, now: Time) {
+        let is_needed = self.is_unavailable() && !self.is_looking;
+        self.look_at = is_needed.then(|| now.after_ms(self.look_pause_ms));
+    }
+
+    /// Returns whether to log a failure now: at most once per `NOTE_MS`.
+    fn is_noted(&mut self, now: Time) -> bool {
+        let is_noted = self.noted_at.is_none_or(|at| now.ms_since(at) >= NOTE_MS);
+        if is_noted {
+            self.noted_at = Some(now);
+        }
+        is_noted
+    }
+}
+
+/// Returns whether etcd refused a transaction because it has too many operations or bytes.
+fn is_too_large(reason: &str) -> bool {
+    ["too many operations", "request is too large", "received message larger"]
+        .iter()
+        .any(|text| reason.contains(text))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! The wait of the server for a client: its object and its length.
+
+use crate::limits::PINGS_MISSED_MAX;
+use waymaker_engine::Time;
+
+/// Event that the server waits for from a client.
+///
+/// A read that leaves no partial frame sets `Nothing`. Housekeeping alone sets `SignOfLife`. So the server notices
+/// silence without any work for each read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum Expectation {
+    /// No event: the client has sent whole frames since the last housekeeping.
+    #[default]
+    Nothing,
+    /// `HELLO` or the rest of a frame, since this instant.
+    Frame(Time),
+    /// Any bytes.
+    SignOfLife {
+        /// Time at which the silence was noticed, or at which the last `PING` was sent.
+        since: Time,
+        /// Number of `PING`s sent in this silence.
+        pings: u8,
+    },
+}
+
+/// Action of housekeeping on the silence of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// No action: the silence is not long enough.
+    Short,
+    /// Send a `PING`.
+    Ping,
+    /// Close the connection.
+    TooLong,
+}
+
+impl Expectation {
+    /// Waits for the rest of a frame from now on, unless the server waits for it already.
+    pub(crate) fn frame(self, now: Time) -> Self {
+        match self {
+            Self::Frame(_) => self,
+            _ => Self::Frame(now),
+        }
+    }
+
+    /// Returns how long the server has waited for `HELLO` or the rest of a frame, in milliseconds.
+    pub(crate) fn frame_ms(self, now: Time) -> u64 {
+        match self {
+            Self::Frame(since) => now.ms_since(since),
+            _ => 0,
+        }
+    }
+
+    /// Excludes time in which the server did not run, because that is no fault of the client.
+    pub(crate) fn excuse(&mut self, stood_still_ms: u64, now: Time) {
+        if let Self::Frame(since) = self {
+            *since = since.after_ms(stood_still_ms).min(now);
+        }
+    }
+
+    /// Notes that the server does not read the connection. A silence can begin only when the server reads it again.
+    pub(crate) fn note_not_read(&mut self) {
+        if let Self::SignOfLife { .. } = self {
+            *self = Self::Nothing;
+        }
+    }
+
+    /// Checks the silence of a client that answers `PING`, and returns the action to take.
+    pub(crate) fn look(&mut self, ping_ms: u64, now: Time) -> Silence {
+        match self {
+            Self::Frame(_) => Silence::Short,
+            Self::Nothing => {
+                *self = Self::SignOfLife { since: now, pings: 0 };
+                Silence::Short
+            }
+            Self::SignOfLife { pings, .. } if *pings > PINGS_MISSED_MAX => Silence::TooLong,
+            Self::SignOfLife { since, .. } if now.ms_since(*since) < ping_ms => Silence::Short,
+            Self::SignOfLife { since, pings } => {
+                *since = now;
+                *pings += 1;
+                // If the process was stopped, the answer to the last `PING` may be unread. So the connection is read
+                // once more before the next check closes it.
+                if *pings > PINGS_MISSED_MAX { Silence::Short } else { Silence::Ping }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::PING_MS;
+
+    const LOOK_MS: u64 = 500;
+
+    /// Checks for `millis` milliseconds. Returns each action and the time at which it was taken.
+    fn look_for(expectation: &mut Expectation, start: Time, millis: u64) -> Vec<(u64, Silence)> {
+        let looks = (0..=millis).step_by(LOOK_MS as usize);
+        let done = looks.map(|ms| (ms, expectation.look(PING_MS, start.after_ms(ms))));
+        done.filter(|(_, silence)| *silence != Silence::Short).collect()
+    }
+
+    #[test]
+    fn a_silent_client_is_pinged_three_times_and_then_closed() {
+        let mut expectation = Expectation::Nothing;
+        let done = look_for(&mut expectation, Time::from_millis(7), 4 * PING_MS + LOOK_MS);
+        let expected = [
+            (PING_MS, Silence::Ping),
+            (2 * PING_MS, Silence::Ping),
+            (3 * PING_MS, Silence::Ping),
+            (4 * PING_MS + LOOK_MS, Silence::TooLong),
+        ];
+        assert_eq!(done, expected);
+    }
+
+    #[test]
+    fn an_active_client_is_never_pinged() {
+        let (mut expectation, mut now) = (Expectation::Nothing, Time::from_millis(7));
+        for _ in 0..10 {
+            assert_eq!(look_for(&mut expectation, now, PING_MS - LOOK_MS), []);
+            now = now.after_ms(PING_MS);
+            expectation = Expectation::Nothing;
+        }
+    }
+
+    /// The clock of the server jumps. An answer may have been in the socket all the time.
+    #[test]
+    fn a_suspended_server_reads_a_connection_before_it_closes_it() {
+        for pings in 0..=PINGS_MISSED_MAX {
+            let mut expectation = Expectation::SignOfLife { since: Time::from_millis(7), pings };
+            assert_ne!(
+                expectation.look(PING_MS, Time::from_millis(1 << 40)),
+                Silence::TooLong,
+                "after {pings} pings"
+            );
+        }
+    }
+
+    #[test]
+    fn the_time_limit_of_a_frame_starts_with_its_first_byte() {
+        let (begin, later) = (Time::from_millis(7), Time::from_millis(1_007));
+        let silent = Expectation::SignOfLife { since: Time::from_millis(1), pings: 2 };
+        let mut expectation = silent.frame(begin).frame(later);
+        assert_eq!((expectation, expectation.frame_ms(later)), (Expectation::Frame(begin), 1_000));
+        assert_eq!(
+            expectation.look(PING_MS, Time::from_millis(1 << 40)),
+            Silence::Short,
+            "it has another limit"
+        );
+    }
+}

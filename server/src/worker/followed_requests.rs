@@ -1,0 +1,104 @@
+//! Requests that the worker follows from their arrival to their response: acts of operators for the audit log, and traced acquires.
+//!
+//! Nearly all requests are not followed, so the outbox needs only one comparison for them.
+
+use super::acts::Acts;
+use super::spans::Spans;
+use crate::audit::AuditEvent;
+use crate::traces::AcquireSpan;
+use waymaker_engine::{Answer, LaneAddress, Nanos, Ticket};
+use waymaker_protocol::ErrorCode;
+
+/// Number that no worker has.
+const NO_WORKER: u16 = u16::MAX;
+
+/// The followed requests of one worker.
+#[derive(Debug)]
+pub(crate) struct FollowedRequests {
+    pub(super) acts: Acts,
+    spans: Spans,
+    worker: u16,
+    /// Worker whose tickets need no lookup: this one, or `NO_WORKER` while a request is followed.
+    plain_worker: u16,
+}
+
+impl FollowedRequests {
+    pub(super) fn new(worker: u16) -> Self {
+        Self { acts: Acts::default(), spans: Spans::default(), worker, plain_worker: worker }
+    }
+
+    /// Returns whether a request of a lane of this worker is certainly not followed. False for other workers.
+    #[inline]
+    pub(super) fn is_plain(&self, ticket: Ticket) -> bool {
+        ticket.lane.worker == self.plain_worker
+    }
+
+    /// Ends the event or the span of a request with its response.
+    #[inline]
+    pub(super) fn end(&mut self, ticket: Ticket, answer: &Answer) {
+        if !self.is_plain(ticket) {
+            self.end_followed(ticket, answer);
+        }
+    }
+
+    #[cold]
+    fn end_followed(&mut self, ticket: Ticket, answer: &Answer) {
+        self.acts.end(ticket, answer);
+        self.spans.end(ticket, answer);
+        self.look();
+    }
+
+    /// Notes that the claim of an acquire waits.
+    #[inline]
+    pub(super) fn note_waits(&mut self, ticket: Ticket) {
+        if !self.is_plain(ticket) {
+            self.spans.note_waits(ticket);
+        }
+    }
+
+    /// Ends the span of a request that is refused before it reaches a shard.
+    pub(super) fn end_refused(&mut self, ticket: Ticket, code: ErrorCode) {
+        if !self.is_plain(ticket) {
+            self.spans.end_refused(ticket, code);
+            self.look();
+        }
+    }
+
+    /// Ends the span of a request whose client has left before it was served.
+    pub(super) fn give_up(&mut self, ticket: Ticket) {
+        self.spans.give_up(ticket);
+        self.look();
+    }
+
+    /// Ends the spans of a lane whose connection was lost.
+    pub(super) fn give_up_lane(&mut self, lane: LaneAddress) {
+        if !self.spans.is_idle() {
+            self.spans.give_up_lane(lane);
+            self.look();
+        }
+    }
+
+    pub(super) fn begin_act(&mut self, ticket: Ticket, event: AuditEvent) {
+        self.acts.begin(ticket, event);
+        self.look();
+    }
+
+    /// Opens a span. Returns false if too many are open.
+    pub(super) fn begin_span(&mut self, ticket: Ticket, span: AcquireSpan) -> bool {
+        let has_begun = self.spans.begin(ticket, span);
+        self.look();
+        has_begun
+    }
+
+    /// Returns the next span that has ended. Must be called after each step with the time of the step.
+    #[inline]
+    pub(super) fn poll_span(&mut self, now: Nanos) -> Option<AcquireSpan> {
+        self.spans.poll(now)
+    }
+
+    /// Updates `plain_worker` after an event or a span has begun or ended.
+    fn look(&mut self) {
+        let is_idle = self.acts.is_idle() && self.spans.is_idle();
+        self.plain_worker = if is_idle { self.worker } else { NO_WORKER };
+    }
+}

@@ -1,0 +1,189 @@
+//! The state of one worker.
+
+use super::followed_requests::FollowedRequests;
+use super::lane::{Lane, Lanes, Stage};
+use super::lifecycle::LaneEnd;
+use super::multi_shard::{FollowUp, MultiShard};
+use super::outbox::{Outbox, mark_dirty};
+use super::reauthorize::Look;
+use super::serve::FrameLocation;
+use super::sessions::{SessionLimits, Sessions};
+use super::timers::Timers;
+use super::vacancy::VacancyCheck;
+use crate::clock::Moment;
+use crate::log::port::LogBatch;
+use crate::mail::{ConnectionKey, Letter, Mail};
+use crate::metrics::WorkerMetrics;
+use crate::node::Node;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use waymaker_engine::multi_key::MultiKeyClaim;
+use waymaker_engine::{Nanos, QuorumQuestion, Reading, Time};
+
+/// State that belongs to this worker alone.
+pub(crate) struct State {
+    pub(super) index: u16,
+    pub(super) metrics: Arc<WorkerMetrics>,
+    /// Maximum number of acquires of one connection that may wait in queues.
+    pub(super) waiting_max: i32,
+    /// Time at which sockets were last read, rounded up. Leases and waits that begin now begin at this instant.
+    pub(super) now: Time,
+    /// The same time rounded down: the latest instant that has certainly passed.
+    pub(super) passed: Time,
+    /// The same time in nanoseconds, not rounded.
+    pub(super) nanos: Nanos,
+    pub(super) lanes: Lanes,
+    pub(super) sessions: Sessions,
+    pub(super) timers: Timers,
+    pub(super) dirty: Vec<ConnectionKey>,
+    /// Letters to other workers, indexed by worker, until the next post.
+    pub(super) letters: Vec<Vec<Letter>>,
+    /// Records for the log, until the next post.
+    pub(super) log: LogBatch,
+    pub(super) questions: Vec<QuorumQuestion>,
+    /// Mail that was taken from the mailbox together with letters, and that can wait.
+    pub(super) mails: VecDeque<Mail>,
+    /// Workers that the driver must wake.
+    pub(super) wakes: Vec<u16>,
+    /// Work that a turn caused and that begins only after the turn is given back.
+    pub(super) follow_ups: Vec<FollowUp>,
+    /// Ended multi-key claims, still to be withdrawn in later steps so that other work does not wait for them.
+    pub(super) withdrawals: VecDeque<Arc<MultiKeyClaim>>,
+    /// Multi-shard work that waits for the turns of its shards.
+    pub(super) multi_shard: VecDeque<MultiShard>,
+    /// Shards whose turn holder will send mail when the turn is free.
+    pub(super) knocked: Vec<u16>,
+    /// Number of entries of `multi_shard`, from the front, that are still to be tried again.
+    pub(super) untried: usize,
+    /// Acts of operators and traced acquires.
+    pub(super) followed: FollowedRequests,
+    /// Frames of the batch that is being served. `sorted` has the same frames in the order of their shards.
+    pub(super) batch: Vec<FrameLocation>,
+    pub(super) sorted: Vec<FrameLocation>,
+    /// Index in `sorted` at which the part of each shard ends.
+    pub(super) ends: Vec<usize>,
+    pub(super) finishing: bool,
+    /// Time at which this worker last looked for idle namespaces.
+    pub(super) namespaces_looked_at: Time,
+    /// Time at which this worker last looked for stalled connections.
+    pub(super) housekept_at: Time,
+    /// Session without a connection, while this worker counts its claims in all shards.
+    pub(super) vacancy_check: Option<VacancyCheck>,
+    /// Lanes of ended sessions that are still to be closed in shards.
+    pub(super) lane_ends: VecDeque<LaneEnd>,
+    /// The running check whether identities and rights of connections are still valid.
+    pub(super) look: Option<Look>,
+    /// Version of the policy at the last such check.
+    pub(super) access_version: u64,
+}
+
+impl State {
+    /// Returns the state of a worker without connections.
+    pub(super) fn new(node: &Node, index: u16, moment: Moment) -> Self {
+        let Moment { now, passed, nanos } = moment;
+        Self {
+            index,
+            metrics: Arc::clone(&node.metrics.workers[usize::from(index)]),
+            waiting_max: node.set.waiters_per_connection.cast_signed(),
+            now,
+            passed,
+            nanos,
+            lanes: Lanes::new(index),
+            sessions: Sessions::new(index, node.session_seed, SessionLimits::of(node)),
+            timers: Timers::new(node.shards.len(), node.worker_count()),
+            dirty: Vec::new(),
+            letters: (0..node.worker_count()).map(|_| Vec::new()).collect(),
+            log: LogBatch::default(),
+            questions: Vec::new(),
+            mails: VecDeque::new(),
+            wakes: Vec::new(),
+            follow_ups: Vec::new(),
+            withdrawals: VecDeque::new(),
+            multi_shard: VecDeque::new(),
+            knocked: Vec::new(),
+            untried: 0,
+            followed: FollowedRequests::new(index),
+            batch: Vec::new(),
+            sorted: Vec::new(),
+            ends: vec![0; node.shards.len()],
+            finishing: false,
+            namespaces_looked_at: now,
+            housekept_at: now,
+            vacancy_check: None,
+            lane_ends: VecDeque::new(),
+            look: None,
+            access_version: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn advance(&mut self, moment: Moment) {
+        self.now = self.now.max(moment.now);
+        self.passed = self.passed.max(moment.passed);
+        self.nanos = self.nanos.max(moment.nanos);
+    }
+
+    /// Returns the time at which sockets were last read.
+    #[inline]
+    pub(super) fn reading(&self) -> Reading {
+        Reading { time: self.now, nanos: self.nanos }
+    }
+
+    pub(super) fn outbox<'a>(&'a mut self, node: &'a Node, shard: u16, stamp: Time) -> Outbox<'a> {
+        let Self { index, metrics, lanes, dirty, letters, log, questions, follow_ups, followed, .. } = self;
+        let (worker, shard_count) = (*index, node.shards.len() as u16);
+        let (expiries, namespaces) = (&node.expiries, &node.namespaces);
+        Outbox {
+            worker,
+            shard,
+            shard_count,
+            stamp,
+            lanes,
+            dirty,
+            letters,
+            log,
+            questions,
+            follow_ups,
+            followed,
+            namespaces,
+            expiries,
+            metrics,
+        }
+    }
+
+    /// Ends a step: does the follow-ups of its turns, then posts records, questions and letters.
+    #[inline]
+    pub(super) fn finish_step(&mut self, node: &Node) {
+        if !self.follow_ups.is_empty() {
+            self.follow_up(node);
+        }
+        self.post(node);
+    }
+
+    /// Stops reading the lane, and closes its connection once all answers are written.
+    pub(super) fn close(&mut self, key: ConnectionKey) {
+        if let Some(lane) = self.lanes.of(key) {
+            // `FAREWELL` is the last frame of a connection, so a lane at this stage keeps it.
+            if lane.stage != Stage::Left {
+                lane.stage = Stage::Closing;
+            }
+            lane.input = Vec::new();
+            mark_dirty(lane, &mut self.dirty);
+        }
+    }
+
+    /// Closes every connection once its answers are written.
+    pub(super) fn finish(&mut self, node: &Node) {
+        self.finishing = true;
+        // The log must not keep a hold of an ended session.
+        while !self.lane_ends.is_empty() {
+            self.close_lanes(node);
+        }
+        let keys: Vec<_> = self.lanes.iter().map(Lane::key).collect();
+        for key in keys {
+            // Another worker may not have closed the lane in a shard yet; the stop does not wait for that.
+            self.tell_of_end(key);
+            self.close(key);
+        }
+    }
+}
