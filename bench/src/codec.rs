@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::message::release::Released;
-use waymaker_protocol::{Acquire, Granted, LockId, Release, Request, Response, next_frame};
+use waymaker_protocol::{Acquire, AcquireTerms, Granted, LockId, Release, Request, Response, next_frame};
 
 fn id(number: u64) -> LockId {
     let mut bytes = [0; 16];
@@ -16,7 +16,12 @@ pub fn encode_requests(pair_count: u32, out: &mut Vec<u8>) -> u64 {
     out.clear();
     for number in 0..pair_count {
         let key = crate::keys::key(u64::from(number));
-        Acquire { lease_ms: 30_000, wait_ms: 1000, key: &key, ..Acquire::default() }.encode(2 * number, out);
+        Acquire {
+            key: &key,
+            terms: AcquireTerms { lease_ms: 30_000, wait_ms: 1000, ..AcquireTerms::default() },
+            ..Acquire::default()
+        }
+        .encode(2 * number, out);
         Release { id: id(u64::from(number)), key: None, own: false }.encode(2 * number + 1, out);
     }
     out.len() as u64

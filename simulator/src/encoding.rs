@@ -143,13 +143,9 @@ fn encode_acquire(acquire: &Acquire, number: u32, settings: &Settings, out: &mut
     let mut buffer = Vec::new();
     let request = match &acquire.form {
         Form::One => Request::Acquire(wire::Acquire {
-            lease_ms,
-            wait_ms,
             key: &name,
             shared: acquire.shared,
-            session_lease,
-            notify_queued,
-            options,
+            terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
         }),
         Form::Keys(keys) => {
             let named: Vec<_> =
@@ -158,12 +154,8 @@ fn encode_acquire(acquire: &Acquire, number: u32, settings: &Settings, out: &mut
             let items = named.iter().rev().map(|(key, shared)| wire::KeyItem { shared: *shared, key });
             let items = Items::new(items, &mut buffer).unwrap_or_default();
             return Request::AcquireKeys(wire::AcquireKeys {
-                lease_ms,
-                wait_ms,
-                session_lease,
-                notify_queued,
                 items,
-                options,
+                terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
             })
             .encode(number, out);
         }
@@ -174,27 +166,19 @@ fn encode_acquire(acquire: &Acquire, number: u32, settings: &Settings, out: &mut
             });
             let items = Items::new(items, &mut buffer).unwrap_or_default();
             return Request::AcquireSet(wire::AcquireSet {
-                lease_ms,
-                wait_ms,
-                session_lease,
-                notify_queued,
                 items,
-                options,
+                terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
             })
             .encode(number, out);
         }
         Form::Permits(permits) => Request::AcquirePermits(wire::AcquirePermits {
-            lease_ms,
-            wait_ms,
-            session_lease,
-            notify_queued,
             capacity: permits.capacity.unwrap_or(0),
             any_capacity: permits.capacity.is_none(),
             permits: permits.permits,
             order: settings.pool_order(acquire.key),
             timestamp_us: permits.timestamp_us.unwrap_or(0),
             name: &name,
-            options,
+            terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
         }),
     };
     request.encode(number, out);

@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use waymaker_engine::Scope;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::{
-    Acquire, AcquireOptions, ErrorAnswer, ErrorCode, Extend, ForceRelease, Freeze, Goodbye, Hello, Inspect,
-    List, LockId, NamespaceKind, Namespaces, Release, RemoveNamespace, Request, Response, SessionId,
-    SessionRequest, Status, VERSION, VERSION_MIN, Verify, next_frame,
+    Acquire, AcquireOptions, AcquireTerms, ErrorAnswer, ErrorCode, Extend, ForceRelease, Freeze, Goodbye,
+    Hello, Inspect, List, LockId, NamespaceKind, Namespaces, Release, RemoveNamespace, Request, Response,
+    SessionId, SessionRequest, Status, VERSION, VERSION_MIN, Verify, next_frame,
 };
 
 /// Time for which a tenant waits for its responses.
@@ -379,8 +379,12 @@ impl Tenant {
         let request =
             TenantRequest::Acquire { key, shared: shared_mode, is_durable, is_on_session, is_named };
         self.ask(world, request, |number, out| {
-            let acquire =
-                Acquire { key, wait_ms, lease_ms, shared: shared_mode, options, ..Acquire::default() };
+            let acquire = Acquire {
+                key,
+                shared: shared_mode,
+                terms: AcquireTerms { wait_ms, lease_ms, options, ..AcquireTerms::default() },
+                ..Acquire::default()
+            };
             Request::Acquire(acquire).encode(number, out);
         });
     }

@@ -10,8 +10,8 @@ use crate::world::World;
 use waymaker_engine::Scope;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::{
-    Acquire, AcquireOptions, ErrorCode, Freeze, Hello, LockId, NamespaceKind, Release, RemoveNamespace,
-    Request, Response, SessionRequest, VERSION, VERSION_MIN, next_frame,
+    Acquire, AcquireOptions, AcquireTerms, ErrorCode, Freeze, Hello, LockId, NamespaceKind, Release,
+    RemoveNamespace, Request, Response, SessionRequest, VERSION, VERSION_MIN, next_frame,
 };
 
 /// Number of the first visitor on the network. It is above the numbers of all clients.
@@ -292,8 +292,11 @@ impl Visitor {
         let lease_ms = world.random.between(20, 300) as u32;
         self.ask(world, request, |number, out| {
             let options = AcquireOptions { scope: scope_number(scope), ..AcquireOptions::default() };
-            let acquire =
-                Acquire { key: VISITED_KEYS[key], wait_ms: 0, lease_ms, options, ..Acquire::default() };
+            let acquire = Acquire {
+                key: VISITED_KEYS[key],
+                terms: AcquireTerms { wait_ms: 0, lease_ms, options, ..AcquireTerms::default() },
+                ..Acquire::default()
+            };
             Request::Acquire(acquire).encode(number, out);
         });
     }

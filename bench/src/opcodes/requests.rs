@@ -8,11 +8,11 @@ use waymaker_protocol::limits::{
 };
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, DescribePool, Extend,
-    ForceRelease, Freeze, Heartbeat, Holds, Inspect, Items, KeepAlive, KeyItem, List, ListEntries, ListPools,
-    LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, PoolOrder, Register, Release,
-    RemoveNamespace, Request, ServerStatus, SessionRequest, SetCapacity, Status, Throttle, ThrottleAll,
-    TreeStatistics, Unregister, Unwatch, Verify, Watch,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Bucket, Cancel,
+    DescribePool, Extend, ForceRelease, Freeze, Heartbeat, Holds, Inspect, Items, KeepAlive, KeyItem, List,
+    ListEntries, ListPools, LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, PoolOrder,
+    Register, Release, RemoveNamespace, Request, ServerStatus, SessionRequest, SetCapacity, Status, Throttle,
+    ThrottleAll, TreeStatistics, Unregister, Unwatch, Verify, Watch,
 };
 
 /// Bytes of short requests generated for one poll: more than a poll serves.
@@ -125,7 +125,12 @@ fn put_keys_with(
 ) {
     let mut buffer = Vec::new();
     let items = Items::new(keys.iter().map(|key| KeyItem { shared, key }), &mut buffer).expect("keys");
-    AcquireKeys { items, lease_ms: SHORT_MS, wait_ms, options, ..AcquireKeys::default() }.encode(number, out);
+    AcquireKeys {
+        items,
+        terms: AcquireTerms { lease_ms: SHORT_MS, wait_ms, options, ..AcquireTerms::default() },
+        ..AcquireKeys::default()
+    }
+    .encode(number, out);
 }
 
 fn put_set(
@@ -139,7 +144,12 @@ fn put_set(
     let mut buffer = Vec::new();
     let items = paths.iter().map(|path| PathItem { write, path: PathKey::new(path).expect("a path") });
     let items = Items::new(items, &mut buffer).expect("paths");
-    AcquireSet { items, lease_ms: SHORT_MS, wait_ms, options, ..AcquireSet::default() }.encode(number, out);
+    AcquireSet {
+        items,
+        terms: AcquireTerms { lease_ms: SHORT_MS, wait_ms, options, ..AcquireTerms::default() },
+        ..AcquireSet::default()
+    }
+    .encode(number, out);
 }
 
 /// Returns the maximum number of short keys in a claim; no other number has the same keys.
@@ -196,7 +206,12 @@ pub fn loads(server: &mut Server) -> Vec<Load> {
 fn flat() -> Vec<Load> {
     use NamespaceKind::Flat;
     let wait = |key: &[u8], shared| {
-        let acquire = Acquire { key, shared, wait_ms: WAIT_FOREVER_MS, ..Acquire::default() };
+        let acquire = Acquire {
+            key,
+            shared,
+            terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         let mut bytes = Vec::new();
         acquire.encode(1, &mut bytes);
         bytes
@@ -208,20 +223,34 @@ fn flat() -> Vec<Load> {
             ..same("KEEP_ALIVE of a session", Flat, &Request::KeepAlive(KeepAlive))
         },
         load("ACQUIRE of a new key", Flat, |number, out| {
-            Acquire { key: &key(number.into()), lease_ms: SHORT_MS, ..Acquire::default() }
-                .encode(number, out);
+            Acquire {
+                key: &key(number.into()),
+                terms: AcquireTerms { lease_ms: SHORT_MS, ..AcquireTerms::default() },
+                ..Acquire::default()
+            }
+            .encode(number, out);
         }),
         load("ACQUIRE with all options", Flat, |number, out| {
             let id = request_id(number);
             let options = AcquireOptions { request_id: Some(&id), ..long_options() };
             let key = long_key(number);
-            Acquire { key: &key, lease_ms: SHORT_MS, options, ..Acquire::default() }.encode(number, out);
+            Acquire {
+                key: &key,
+                terms: AcquireTerms { lease_ms: SHORT_MS, options, ..AcquireTerms::default() },
+                ..Acquire::default()
+            }
+            .encode(number, out);
         }),
         Load {
             session: SessionRequest::New { lease_ms: 60_000 },
             ..load("ACQUIRE of a session", Flat, |number, out| {
                 let key = long_key(number);
-                Acquire { key: &key, lease_ms: SHORT_MS, ..Acquire::default() }.encode(number, out);
+                Acquire {
+                    key: &key,
+                    terms: AcquireTerms { lease_ms: SHORT_MS, ..AcquireTerms::default() },
+                    ..Acquire::default()
+                }
+                .encode(number, out);
             })
         },
         load(
@@ -237,8 +266,12 @@ fn flat() -> Vec<Load> {
         load("ACQUIRE behind many waiters, with position", Flat, |number, out| {
             let options = AcquireOptions { priority: Some(number % 7), ..AcquireOptions::default() };
             let wait_ms = WAIT_FOREVER_MS;
-            Acquire { key: b"crowd", wait_ms, notify_queued: true, options, ..Acquire::default() }
-                .encode(number, out);
+            Acquire {
+                key: b"crowd",
+                terms: AcquireTerms { wait_ms, notify_queued: true, options, ..AcquireTerms::default() },
+                ..Acquire::default()
+            }
+            .encode(number, out);
         }),
         load("RELEASE of an unknown id", Flat, |number, out| {
             Release { id: LockId::from_bytes([7; 16]), key: None, own: false }.encode(number, out);
@@ -249,7 +282,11 @@ fn flat() -> Vec<Load> {
         }),
         load("CANCEL of a waiter", Flat, |number, out| {
             if number % 2 == 1 {
-                let acquire = Acquire { key: b"crowd", wait_ms: WAIT_FOREVER_MS, ..Acquire::default() };
+                let acquire = Acquire {
+                    key: b"crowd",
+                    terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..AcquireTerms::default() },
+                    ..Acquire::default()
+                };
                 return acquire.encode(number, out);
             }
             Request::Cancel(Cancel { acquire_number: number - 1, key: b"crowd" }).encode(number, out);
@@ -327,7 +364,12 @@ fn of_holds(server: &mut Server) -> Vec<Load> {
         let mut key = long_key(number);
         key[4] = b'h';
         let options = AcquireOptions { release_after_ms: None, ..long_options() };
-        Acquire { key: &key, lease_ms: 86_400_000, options, ..Acquire::default() }.encode(number, out);
+        Acquire {
+            key: &key,
+            terms: AcquireTerms { lease_ms: 86_400_000, options, ..AcquireTerms::default() },
+            ..Acquire::default()
+        }
+        .encode(number, out);
     };
     let ids = server.ask_many(connection, 4_000, acquire);
     let (held, ended) = (ids.clone(), ids[2_000..].to_vec());
@@ -461,7 +503,11 @@ fn reading_tree(server: &mut Server) -> Vec<Load> {
         let mut buffer = Vec::new();
         let item = PathItem { write: true, path: PathKey::new(&path).expect("a path") };
         let items = Items::new([item], &mut buffer).expect("a path");
-        let set = AcquireSet { items, lease_ms: 86_400_000, options, ..AcquireSet::default() };
+        let set = AcquireSet {
+            items,
+            terms: AcquireTerms { lease_ms: 86_400_000, options, ..AcquireTerms::default() },
+            ..AcquireSet::default()
+        };
         set.encode(number, out);
     };
     let ids = server.ask_many(connection, 100, hold);
@@ -491,7 +537,13 @@ fn reading_tree(server: &mut Server) -> Vec<Load> {
 
 fn permits(name: &[u8], wait_ms: u32) -> AcquirePermits<'_> {
     let lease_ms = SHORT_MS;
-    AcquirePermits { any_capacity: true, permits: 2, lease_ms, wait_ms, name, ..AcquirePermits::default() }
+    AcquirePermits {
+        any_capacity: true,
+        permits: 2,
+        name,
+        terms: AcquireTerms { lease_ms, wait_ms, ..AcquireTerms::default() },
+        ..AcquirePermits::default()
+    }
 }
 
 fn pools() -> Vec<Load> {
@@ -504,8 +556,8 @@ fn pools() -> Vec<Load> {
             let permits = AcquirePermits {
                 capacity: 5,
                 permits: 1,
-                lease_ms: SHORT_MS,
                 name: &key,
+                terms: AcquireTerms { lease_ms: SHORT_MS, ..AcquireTerms::default() },
                 ..AcquirePermits::default()
             };
             Request::AcquirePermits(permits).encode(number, out);

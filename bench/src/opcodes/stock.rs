@@ -9,8 +9,8 @@ use waymaker_protocol::limits::{
     ANY_WORKER, FRAME_LEN_MAX, KEY_LEN_MAX, NAMESPACE_LEN_MAX, OWNER_LEN_MAX, VALUE_LEN_MAX, WAIT_FOREVER_MS,
 };
 use waymaker_protocol::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, Hello, Items, LockId, NamespaceKind, PathItem,
-    PathKey, PoolOrder, Register, Release, Request, Response, SetCapacity, VERSION, next_frame,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Hello, Items, LockId, NamespaceKind,
+    PathItem, PathKey, PoolOrder, Register, Release, Request, Response, SetCapacity, VERSION, next_frame,
 };
 use waymaker_server::mail::ConnectionKey;
 use waymaker_server::worker::{Next, Worker};
@@ -83,10 +83,9 @@ fn permits(name: &[u8], capacity: u64, wait_ms: u32) -> AcquirePermits<'_> {
     AcquirePermits {
         capacity,
         permits: 1,
-        lease_ms: LEASE_MS,
-        wait_ms,
         order,
         name,
+        terms: AcquireTerms { lease_ms: LEASE_MS, wait_ms, ..AcquireTerms::default() },
         ..AcquirePermits::default()
     }
 }
@@ -263,7 +262,12 @@ impl Server {
         let connection = self.stocking(NamespaceKind::Flat);
         let acquire = |number: u32, bytes: &mut Vec<u8>| {
             let key = key(number.into());
-            Acquire { key: &key, lease_ms: LEASE_MS, ..Acquire::default() }.encode(number, bytes);
+            Acquire {
+                key: &key,
+                terms: AcquireTerms { lease_ms: LEASE_MS, ..AcquireTerms::default() },
+                ..Acquire::default()
+            }
+            .encode(number, bytes);
         };
         let ids = self.ask_many(connection, count, acquire);
         self.ask_many(connection, count, |number, bytes| {
@@ -279,13 +283,21 @@ impl Server {
         let read = Acquire {
             key: b"crowd",
             shared: true,
-            lease_ms: LEASE_MS,
-            options: AcquireOptions { metadata: Some(&[b'm'; 4096]), ..AcquireOptions::default() },
+            terms: AcquireTerms {
+                lease_ms: LEASE_MS,
+                options: AcquireOptions { metadata: Some(&[b'm'; 4096]), ..AcquireOptions::default() },
+                ..AcquireTerms::default()
+            },
             ..Acquire::default()
         };
         self.ask_many(holders, count.min(10_000), |number, bytes| read.encode(number, bytes));
         let wait = |number: u32, bytes: &mut Vec<u8>| {
-            Acquire { key: b"crowd", wait_ms: WAIT_FOREVER_MS, ..Acquire::default() }.encode(number, bytes);
+            Acquire {
+                key: b"crowd",
+                terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..AcquireTerms::default() },
+                ..Acquire::default()
+            }
+            .encode(number, bytes);
         };
         self.ask_in_parts(NamespaceKind::Flat, count * 9 / 10, wait);
     }
@@ -328,7 +340,11 @@ impl Server {
             let mut buffer = Vec::new();
             let item = PathItem { write: true, path: PathKey::new(path).expect("a path") };
             let items = Items::new([item], &mut buffer).expect("one path");
-            let set = AcquireSet { items, lease_ms: LEASE_MS, wait_ms, ..AcquireSet::default() };
+            let set = AcquireSet {
+                items,
+                terms: AcquireTerms { lease_ms: LEASE_MS, wait_ms, ..AcquireTerms::default() },
+                ..AcquireSet::default()
+            };
             set.encode(number, bytes);
         };
         let order = shuffled(count);

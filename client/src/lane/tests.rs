@@ -189,7 +189,7 @@ impl Rig {
         while let Some(frame) = next_frame(rest, FRAME_LEN_MAX).unwrap() {
             let text = match Request::decode(frame).unwrap() {
                 Request::Acquire(acquire) => {
-                    format!("acquire {} wait {}", acquire.key.escape_ascii(), acquire.wait_ms)
+                    format!("acquire {} wait {}", acquire.key.escape_ascii(), acquire.terms.wait_ms)
                 }
                 Request::Pong(_) => "pong".to_owned(),
                 Request::Release(release) => format!("release {}{}", release.id.place, own(release.own)),

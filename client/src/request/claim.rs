@@ -5,8 +5,8 @@ use waymaker_protocol::limits::{
     REQUEST_ID_LEN_MAX, WAIT_FOREVER_MS,
 };
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Capabilities, ErrorCode, Items,
-    KeyItem, PathItem, PathKey, PoolOrder, Request, SessionId, TraceParent,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Capabilities, ErrorCode,
+    Items, KeyItem, PathItem, PathKey, PoolOrder, Request, SessionId, TraceParent,
 };
 
 use super::check::{check_key, check_len, check_positive, milliseconds};
@@ -245,25 +245,17 @@ impl Claim {
             Wanted::Key { key, shared } => {
                 let shared = *shared;
                 Request::Acquire(Acquire {
-                    lease_ms,
-                    wait_ms,
                     key,
                     shared,
-                    session_lease,
-                    notify_queued,
-                    options,
+                    terms: AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
                 })
             }
             Wanted::Keys(keys) => {
                 let items = keys.iter().map(|wanted| KeyItem { shared: wanted.shared, key: &wanted.key });
                 let items = Items::new(items, &mut buffer).expect("the claim was checked");
                 Request::AcquireKeys(AcquireKeys {
-                    lease_ms,
-                    wait_ms,
-                    session_lease,
-                    notify_queued,
                     items,
-                    options,
+                    terms: AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
                 })
             }
             Wanted::Paths(paths) => {
@@ -273,26 +265,18 @@ impl Claim {
                 });
                 let items = Items::new(items, &mut buffer).expect("the claim was checked");
                 Request::AcquireSet(AcquireSet {
-                    lease_ms,
-                    wait_ms,
-                    session_lease,
-                    notify_queued,
                     items,
-                    options,
+                    terms: AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
                 })
             }
             Wanted::Permits(wanted) => Request::AcquirePermits(AcquirePermits {
-                lease_ms,
-                wait_ms,
                 capacity: wanted.capacity,
                 permits: wanted.permits,
                 order: wanted.order,
                 timestamp_us: wanted.timestamp_us,
                 name: &wanted.name,
-                session_lease,
-                notify_queued,
                 any_capacity: wanted.any_capacity,
-                options,
+                terms: AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
             }),
         };
         request.encode(number, out);

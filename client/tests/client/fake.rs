@@ -174,8 +174,8 @@ impl FakeConnection {
                     }
                     Request::Acquire(acquire) => Seen::Acquire {
                         key: acquire.key.to_vec(),
-                        wait_ms: acquire.wait_ms,
-                        session_lease: acquire.session_lease,
+                        wait_ms: acquire.terms.wait_ms,
+                        session_lease: acquire.terms.session_lease,
                     },
                     Request::AcquirePermits(acquire) => {
                         Seen::Permits { name: acquire.name.to_vec(), permits: acquire.permits }

@@ -9,7 +9,9 @@ use anyhow::{Result, anyhow, bail};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
-use waymaker_protocol::{Acquire, AcquireOptions, Goodbye, Hello, NamespaceKind, SessionRequest};
+use waymaker_protocol::{
+    Acquire, AcquireOptions, AcquireTerms, Goodbye, Hello, NamespaceKind, SessionRequest,
+};
 
 use super::Findings;
 use super::bystanders::{ns_between, pause};
@@ -179,11 +181,14 @@ impl Visitor {
         let key = key.key(usize::from(plan.key_size));
         let release_after_ms = if has_session { None } else { Some(0) };
         let acquire = Acquire {
-            lease_ms: if has_session { 0 } else { plan.lease_ms },
-            wait_ms: WAIT_MS,
             key: &key,
-            session_lease: has_session,
-            options: AcquireOptions { release_after_ms, ..AcquireOptions::default() },
+            terms: AcquireTerms {
+                lease_ms: if has_session { 0 } else { plan.lease_ms },
+                wait_ms: WAIT_MS,
+                session_lease: has_session,
+                options: AcquireOptions { release_after_ms, ..AcquireOptions::default() },
+                ..AcquireTerms::default()
+            },
             ..Acquire::default()
         };
         let begin = Instant::now();

@@ -12,7 +12,7 @@ use serde::Serialize;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::message::acquire::GRANTED;
 use waymaker_protocol::message::opcode;
-use waymaker_protocol::{Acquire, LockId};
+use waymaker_protocol::{Acquire, AcquireTerms, LockId};
 
 use super::Findings;
 use super::bystanders::{Bystanders, Unrelated, ns_between, pause};
@@ -202,8 +202,12 @@ fn take_leases(plan: &Plan, holders: &mut [Client], clock: ServerClock) -> Resul
             let lease_ms = end_ms.saturating_sub(clock.now_ms()).max(1) as u32;
             for number in batch.clone() {
                 let key = KeyIndex(number as u32).key(usize::from(plan.key_size));
-                Acquire { lease_ms, key: &key, ..Acquire::default() }
-                    .encode(number as u32 + 1, &mut client.outgoing);
+                Acquire {
+                    key: &key,
+                    terms: AcquireTerms { lease_ms, ..AcquireTerms::default() },
+                    ..Acquire::default()
+                }
+                .encode(number as u32 + 1, &mut client.outgoing);
             }
             client.exchange(batch.len(), &mut |frame| {
                 let granted = grant_in(frame).context(
@@ -224,6 +228,10 @@ fn queue(plan: &Plan, client: &mut Client, keys: std::ops::Range<usize>) -> Resu
     let texts: Vec<_> =
         keys.clone().map(|number| KeyIndex(number as u32).key(usize::from(plan.key_size))).collect();
     let (lease_ms, wait_ms) = (WAITER_LEASE_MS, WAIT_FOREVER_MS);
-    let acquire = |key| Acquire { lease_ms, wait_ms, key, ..Acquire::default() };
+    let acquire = |key| Acquire {
+        key,
+        terms: AcquireTerms { lease_ms, wait_ms, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     client.queue(keys.zip(&texts).map(|(number, text)| (number as u32 + 1, acquire(text))))
 }

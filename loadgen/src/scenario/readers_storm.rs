@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
-use waymaker_protocol::{Acquire, LockId};
+use waymaker_protocol::{Acquire, AcquireTerms, LockId};
 
 use super::Findings;
 use super::bystanders::{Bystanders, Unrelated, ns_between, pause};
@@ -69,13 +69,21 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ReadersStorm> {
     let mut writer = Client::open(plan, NAMESPACE)?;
     // No lease may expire during the measurement.
     let lease_ms = plan.lease_ms.max(600_000);
-    let held = writer.acquire(&Acquire { lease_ms, key: KEY, ..Acquire::default() });
+    let held = writer.acquire(&Acquire {
+        key: KEY,
+        terms: AcquireTerms { lease_ms, ..AcquireTerms::default() },
+        ..Acquire::default()
+    });
     let held = held.context("another client holds the key of the storm")?;
     let mut readers = Vec::new();
     for first in (0..reader_count).step_by(READERS_PER_CONNECTION) {
         let mut client = Client::open(plan, NAMESPACE)?;
-        let wanted =
-            Acquire { lease_ms, wait_ms: WAIT_FOREVER_MS, key: KEY, shared: true, ..Acquire::default() };
+        let wanted = Acquire {
+            key: KEY,
+            shared: true,
+            terms: AcquireTerms { lease_ms, wait_ms: WAIT_FOREVER_MS, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         let numbers = first..(first + READERS_PER_CONNECTION).min(reader_count);
         client.queue(numbers.map(|number| (number as u32 + 1, wanted)))?;
         readers.push(client);

@@ -105,7 +105,9 @@ fn serve(mut stream: TcpStream, lie: Lie) -> Option<()> {
                     Response::Welcome(welcome).encode(frame.number(), &mut answers);
                     continue;
                 }
-                Request::Acquire(acquire) if lie == Lie::Durable && acquire.options.scope != Some(2) => {
+                Request::Acquire(acquire)
+                    if lie == Lie::Durable && acquire.terms.options.scope != Some(2) =>
+                {
                     error(ErrorCode::BadInput)
                 }
                 Request::Acquire(_) if lie == Lie::AlwaysBusy => error(ErrorCode::Busy),

@@ -4,37 +4,9 @@ use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
 use crate::frame::{Frame, HEADER_LEN, header, put_frame};
 use crate::id::LockId;
-use crate::limits::{KEY_LEN_MAX, METADATA_LEN_MAX, OWNER_LEN_MAX, REQUEST_ID_LEN_MAX};
+use crate::limits::KEY_LEN_MAX;
+use crate::message::acquire_terms::{AcquireOptions, AcquireTerms, flag};
 use crate::message::opcode;
-use crate::trace_parent::{TraceParent, TraceParentBytes};
-
-/// Flags of `ACQUIRE`. Flags that add a field add it in the order of their bits.
-pub mod flag {
-    /// The lock is shared with other readers. Without this flag it is exclusive.
-    pub const SHARED: u16 = 1 << 0;
-    /// The lease is the session's; `lease_ms` must be 0.
-    pub const SESSION_LEASE: u16 = 1 << 1;
-    /// Send `QUEUED` if the claim has to wait.
-    pub const NOTIFY_QUEUED: u16 = 1 << 2;
-    /// Adds `release_after_ms`.
-    pub const RELEASE_AFTER: u16 = 1 << 3;
-    /// Adds `priority`.
-    pub const PRIORITY: u16 = 1 << 4;
-    /// Adds `scope`.
-    pub const SCOPE: u16 = 1 << 5;
-    /// Adds `request_id`.
-    pub const REQUEST_ID: u16 = 1 << 6;
-    /// Adds `owner`.
-    pub const OWNER: u16 = 1 << 7;
-    /// Adds `metadata`.
-    pub const METADATA: u16 = 1 << 8;
-    /// Adds `traceparent`.
-    pub const TRACEPARENT: u16 = 1 << 9;
-    /// All flags that add a field.
-    pub const OPTIONAL: u16 = RELEASE_AFTER | PRIORITY | SCOPE | REQUEST_ID | OWNER | METADATA | TRACEPARENT;
-    /// All flags of `ACQUIRE`.
-    pub const ALL: u16 = SHARED | SESSION_LEASE | NOTIFY_QUEUED | OPTIONAL;
-}
 
 /// Flags of `GRANTED`.
 pub mod granted_flag {
@@ -58,41 +30,12 @@ pub const KEY_OFFSET: usize = HEADER_LEN + 8;
 /// Requests one hold on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Acquire<'a> {
-    /// Length of the lease, in milliseconds; 0 is the server's default. The server shortens a lease above its maximum
-    /// and reports this in the grant.
-    pub lease_ms: u32,
-    /// Longest wait for the grant, in milliseconds. 0 does not wait; `WAIT_FOREVER_MS` waits until the claim is cancelled.
-    pub wait_ms: u32,
     /// Key, 1 to 1024 bytes long.
     pub key: &'a [u8],
     /// Whether the lock is shared with other readers.
     pub shared: bool,
-    /// Whether the lease is the session's.
-    pub session_lease: bool,
-    /// Whether the server sends `QUEUED` if the claim has to wait.
-    pub notify_queued: bool,
-    /// Optional fields of the acquire.
-    pub options: AcquireOptions<'a>,
-}
-
-/// The optional fields of an acquire. An absent field takes no bytes on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct AcquireOptions<'a> {
-    /// Delay between the loss of the connection and the release of the hold, in milliseconds. If absent, the hold lasts
-    /// until its lease expires.
-    pub release_after_ms: Option<u32>,
-    /// Priority in the queue. Waiters with a larger value are served earlier; absent means 0.
-    pub priority: Option<u32>,
-    /// Durability of the fence counter: 0 and 1 ephemeral, 2 local, 3 quorum.
-    pub scope: Option<u8>,
-    /// Id of the logical acquire. A repeated acquire with the same id finds the same claim.
-    pub request_id: Option<&'a [u8]>,
-    /// Owner of the claim, if it is not the owner of the connection.
-    pub owner: Option<&'a [u8]>,
-    /// Data that the server shows to clients that inspect the claim.
-    pub metadata: Option<&'a [u8]>,
-    /// The caller's span, for traces of the server. It does not affect the claim.
-    pub traceparent: Option<&'a TraceParentBytes>,
+    /// Terms of the acquire.
+    pub terms: AcquireTerms<'a>,
 }
 
 impl<'a> Acquire<'a> {
@@ -104,91 +47,30 @@ impl<'a> Acquire<'a> {
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(flag::ALL)?;
         let mut cursor = Cursor::new(frame);
-        let lease_ms = cursor.u32("lease_ms")?;
-        let wait_ms = cursor.u32("wait_ms")?;
+        let terms = AcquireTerms::decode_lengths(flags, &mut cursor)?;
         let key = cursor.non_empty_string("key", KEY_LEN_MAX)?;
-        let with = |options| Self {
-            lease_ms,
-            wait_ms,
-            key,
-            shared: flags & flag::SHARED != 0,
-            session_lease: flags & flag::SESSION_LEASE != 0,
-            notify_queued: flags & flag::NOTIFY_QUEUED != 0,
-            options,
-        };
+        let shared = flags & flag::SHARED != 0;
         if flags & flag::OPTIONAL == 0 {
             // A separate return, so that the common acquire without optional fields does not copy `AcquireOptions`.
             cursor.finish()?;
-            return Ok(with(AcquireOptions::default()));
+            return Ok(Self { key, shared, terms });
         }
         let options = AcquireOptions::decode(flags, &mut cursor)?;
         cursor.finish()?;
-        Ok(with(options))
+        Ok(Self { key, shared, terms: AcquireTerms { options, ..terms } })
     }
 
     /// Appends the acquire as a frame.
     #[inline]
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
-        let flags = self.options.flags()
-            | if self.shared { flag::SHARED } else { 0 }
-            | if self.session_lease { flag::SESSION_LEASE } else { 0 }
-            | if self.notify_queued { flag::NOTIFY_QUEUED } else { 0 };
+        let flags = self.terms.flags() | if self.shared { flag::SHARED } else { 0 };
         put_frame(out, opcode::ACQUIRE, flags, number, |out| {
-            let mut fixed = [0; 8];
-            fixed[..4].copy_from_slice(&self.lease_ms.to_le_bytes());
-            fixed[4..].copy_from_slice(&self.wait_ms.to_le_bytes());
-            out.extend_from_slice(&fixed);
+            self.terms.encode_lengths(out);
             put_string(out, self.key);
             if flags & flag::OPTIONAL != 0 {
-                self.options.encode(out);
+                self.terms.options.encode(out);
             }
         });
-    }
-}
-
-impl<'a> AcquireOptions<'a> {
-    pub(crate) fn decode(flags: u16, cursor: &mut Cursor<'a>) -> Result<Self, DecodeError> {
-        let has = |bit: u16| flags & bit != 0;
-        Ok(Self {
-            release_after_ms: has(flag::RELEASE_AFTER).then(|| cursor.u32("release_after_ms")).transpose()?,
-            priority: has(flag::PRIORITY).then(|| cursor.u32("priority")).transpose()?,
-            scope: has(flag::SCOPE).then(|| cursor.u8("scope")).transpose()?,
-            request_id: has(flag::REQUEST_ID)
-                .then(|| cursor.non_empty_string("request_id", REQUEST_ID_LEN_MAX))
-                .transpose()?,
-            owner: has(flag::OWNER).then(|| cursor.string("owner", OWNER_LEN_MAX)).transpose()?,
-            metadata: has(flag::METADATA).then(|| cursor.string("metadata", METADATA_LEN_MAX)).transpose()?,
-            traceparent: has(flag::TRACEPARENT).then(|| TraceParent::decode(cursor)).transpose()?,
-        })
-    }
-
-    pub(crate) fn flags(&self) -> u16 {
-        let bit = |set: bool, bit: u16| if set { bit } else { 0 };
-        bit(self.release_after_ms.is_some(), flag::RELEASE_AFTER)
-            | bit(self.priority.is_some(), flag::PRIORITY)
-            | bit(self.scope.is_some(), flag::SCOPE)
-            | bit(self.request_id.is_some(), flag::REQUEST_ID)
-            | bit(self.owner.is_some(), flag::OWNER)
-            | bit(self.metadata.is_some(), flag::METADATA)
-            | bit(self.traceparent.is_some(), flag::TRACEPARENT)
-    }
-
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        if let Some(release_after_ms) = self.release_after_ms {
-            out.extend_from_slice(&release_after_ms.to_le_bytes());
-        }
-        if let Some(priority) = self.priority {
-            out.extend_from_slice(&priority.to_le_bytes());
-        }
-        if let Some(scope) = self.scope {
-            out.push(scope);
-        }
-        for string in [self.request_id, self.owner, self.metadata].into_iter().flatten() {
-            put_string(out, string);
-        }
-        if let Some(traceparent) = self.traceparent {
-            out.extend_from_slice(traceparent);
-        }
     }
 }
 

@@ -6,7 +6,8 @@ use crate::frame::{Frame, put_frame};
 use crate::id::LockId;
 use crate::items::{Item, Items};
 use crate::limits::{ITEM_COUNT_MAX, KEY_LEN_MAX, KEYS_BYTES_MAX};
-use crate::message::acquire::{AcquireOptions, flag, granted_flag};
+use crate::message::acquire::granted_flag;
+use crate::message::acquire_terms::{AcquireOptions, AcquireTerms, flag};
 use crate::message::opcode;
 
 /// The flags of `ACQUIRE` that `ACQUIRE_KEYS` accepts. Instead of `SHARED`, each key has its own mode.
@@ -17,19 +18,11 @@ pub const GRANTED_KEYS: u8 = opcode::ACQUIRE_KEYS | opcode::ANSWER;
 /// Requests a hold on each of several keys of a flat namespace. The server grants all of them in one step, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquireKeys<'a> {
-    /// Length of each lease, in milliseconds; 0 is the server's default.
-    pub lease_ms: u32,
-    /// Longest wait for the grant, in milliseconds. 0 does not wait; `WAIT_FOREVER_MS` waits until the claim is cancelled.
-    pub wait_ms: u32,
-    /// Whether the leases are the session's.
-    pub session_lease: bool,
-    /// Whether the server sends `QUEUED` if the claim has to wait.
-    pub notify_queued: bool,
     /// 1 to `ITEM_COUNT_MAX` keys in any order, at most `KEYS_BYTES_MAX` bytes on the wire together. A repeated key
     /// counts once; it is exclusive if one of its items is.
     pub items: Items<'a, KeyItem<'a>>,
-    /// Optional fields of the acquire.
-    pub options: AcquireOptions<'a>,
+    /// Terms of the acquire, for each of the holds.
+    pub terms: AcquireTerms<'a>,
 }
 
 /// One key of a multi-key claim.
@@ -49,8 +42,7 @@ impl<'a> AcquireKeys<'a> {
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(FLAGS)?;
         let mut cursor = Cursor::new(frame);
-        let lease_ms = cursor.u32("lease_ms")?;
-        let wait_ms = cursor.u32("wait_ms")?;
+        let terms = AcquireTerms::decode_lengths(flags, &mut cursor)?;
         let items: Items<'_, KeyItem<'_>> = Items::decode(&mut cursor)?;
         if items.bytes_len() > KEYS_BYTES_MAX {
             return Err(DecodeError::TooLong {
@@ -61,26 +53,15 @@ impl<'a> AcquireKeys<'a> {
         }
         let options = AcquireOptions::decode(flags, &mut cursor)?;
         cursor.finish()?;
-        Ok(Self {
-            lease_ms,
-            wait_ms,
-            session_lease: flags & flag::SESSION_LEASE != 0,
-            notify_queued: flags & flag::NOTIFY_QUEUED != 0,
-            items,
-            options,
-        })
+        Ok(Self { items, terms: AcquireTerms { options, ..terms } })
     }
 
     /// Appends the acquire as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
-        let flags = self.options.flags()
-            | if self.session_lease { flag::SESSION_LEASE } else { 0 }
-            | if self.notify_queued { flag::NOTIFY_QUEUED } else { 0 };
-        put_frame(out, opcode::ACQUIRE_KEYS, flags, number, |out| {
-            out.extend_from_slice(&self.lease_ms.to_le_bytes());
-            out.extend_from_slice(&self.wait_ms.to_le_bytes());
+        put_frame(out, opcode::ACQUIRE_KEYS, self.terms.flags(), number, |out| {
+            self.terms.encode_lengths(out);
             self.items.encode(out);
-            self.options.encode(out);
+            self.terms.options.encode(out);
         });
     }
 }

@@ -4,7 +4,7 @@ use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
 use crate::frame::{Frame, HEADER_LEN, put_frame};
 use crate::limits::KEY_LEN_MAX;
-use crate::message::acquire::{AcquireOptions, flag};
+use crate::message::acquire_terms::{AcquireOptions, AcquireTerms, flag};
 use crate::message::opcode;
 use crate::message::pool::PoolOrder;
 
@@ -18,10 +18,6 @@ pub const NAME_OFFSET: usize = HEADER_LEN + 33;
 /// Requests one hold on permits of a pool. The response is `GRANTED`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquirePermits<'a> {
-    /// Length of the lease, in milliseconds; 0 is the server's default.
-    pub lease_ms: u32,
-    /// Longest wait for the grant, in milliseconds. 0 does not wait; `WAIT_FOREVER_MS` waits until the claim is cancelled.
-    pub wait_ms: u32,
     /// Expected capacity of the pool, at least 1. It may be 0 only with `any_capacity`, which skips the comparison.
     pub capacity: u64,
     /// Number of permits to take, at least 1.
@@ -33,14 +29,10 @@ pub struct AcquirePermits<'a> {
     pub timestamp_us: u64,
     /// Name of the pool, 1 to 1024 bytes long.
     pub name: &'a [u8],
-    /// Whether the lease is the session's.
-    pub session_lease: bool,
-    /// Whether the server sends `QUEUED` if the claim has to wait.
-    pub notify_queued: bool,
     /// Whether any capacity of the pool is acceptable.
     pub any_capacity: bool,
-    /// Optional fields of the acquire. This request has no `priority`: a value set here is not sent.
-    pub options: AcquireOptions<'a>,
+    /// Terms of the acquire.
+    pub terms: AcquireTerms<'a>,
 }
 
 impl<'a> AcquirePermits<'a> {
@@ -52,18 +44,15 @@ impl<'a> AcquirePermits<'a> {
         let flags = frame.checked_flags(FLAGS)?;
         let any_capacity = flags & ANY_CAPACITY != 0;
         let mut cursor = Cursor::new(frame);
+        let terms = AcquireTerms::decode_lengths(flags, &mut cursor)?;
         let acquire = Self {
-            lease_ms: cursor.u32("lease_ms")?,
-            wait_ms: cursor.u32("wait_ms")?,
             capacity: if any_capacity { cursor.u64("capacity")? } else { cursor.positive_u64("capacity")? },
             permits: cursor.positive_u64("permits")?,
             order: PoolOrder::decode(&mut cursor, "order")?,
             timestamp_us: cursor.u64("timestamp_us")?,
             name: cursor.non_empty_string("name", KEY_LEN_MAX)?,
-            session_lease: flags & flag::SESSION_LEASE != 0,
-            notify_queued: flags & flag::NOTIFY_QUEUED != 0,
             any_capacity,
-            options: AcquireOptions::decode(flags, &mut cursor)?,
+            terms: AcquireTerms { options: AcquireOptions::decode(flags, &mut cursor)?, ..terms },
         };
         cursor.finish()?;
         Ok(acquire)
@@ -71,20 +60,16 @@ impl<'a> AcquirePermits<'a> {
 
     /// Appends the acquire as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
-        let options = AcquireOptions { priority: None, ..self.options };
-        let flags = options.flags()
-            | if self.session_lease { flag::SESSION_LEASE } else { 0 }
-            | if self.notify_queued { flag::NOTIFY_QUEUED } else { 0 }
-            | if self.any_capacity { ANY_CAPACITY } else { 0 };
+        let terms = self.terms.without_priority();
+        let flags = terms.flags() | if self.any_capacity { ANY_CAPACITY } else { 0 };
         put_frame(out, opcode::ACQUIRE_PERMITS, flags, number, |out| {
-            out.extend_from_slice(&self.lease_ms.to_le_bytes());
-            out.extend_from_slice(&self.wait_ms.to_le_bytes());
+            terms.encode_lengths(out);
             out.extend_from_slice(&self.capacity.to_le_bytes());
             out.extend_from_slice(&self.permits.to_le_bytes());
             out.push(self.order.number());
             out.extend_from_slice(&self.timestamp_us.to_le_bytes());
             put_string(out, self.name);
-            options.encode(out);
+            terms.options.encode(out);
         });
     }
 }

@@ -5,7 +5,7 @@ use crate::decode_error::DecodeError;
 use crate::frame::{Frame, put_frame};
 use crate::items::{Item, Items};
 use crate::limits::{ITEM_COUNT_MAX, PATH_KEY_LEN_MAX};
-use crate::message::acquire::{AcquireOptions, flag};
+use crate::message::acquire_terms::{AcquireOptions, AcquireTerms, flag};
 use crate::message::opcode;
 use crate::path::PathKey;
 
@@ -17,19 +17,10 @@ pub const FLAGS: u16 = flag::ALL & !(flag::SHARED | flag::PRIORITY);
 /// `GRANTED`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquireSet<'a> {
-    /// Length of the lease, in milliseconds; 0 is the server's default. `LEASE_NONE_MS` means no lease and requires
-    /// `release_after_ms`.
-    pub lease_ms: u32,
-    /// Longest wait for the grant, in milliseconds. 0 does not wait; `WAIT_FOREVER_MS` waits until the claim is cancelled.
-    pub wait_ms: u32,
-    /// Whether the lease is the session's.
-    pub session_lease: bool,
-    /// Whether the server sends `QUEUED` if the claim has to wait.
-    pub notify_queued: bool,
     /// 1 to `ITEM_COUNT_MAX` paths. Paths may overlap or repeat.
     pub items: Items<'a, PathItem<'a>>,
-    /// Optional fields of the acquire. This request has no `priority`: a value set here is not sent.
-    pub options: AcquireOptions<'a>,
+    /// Terms of the acquire.
+    pub terms: AcquireTerms<'a>,
 }
 
 /// One path of a set.
@@ -50,13 +41,10 @@ impl<'a> AcquireSet<'a> {
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(FLAGS)?;
         let mut cursor = Cursor::new(frame);
+        let terms = AcquireTerms::decode_lengths(flags, &mut cursor)?;
         let acquire = Self {
-            lease_ms: cursor.u32("lease_ms")?,
-            wait_ms: cursor.u32("wait_ms")?,
-            session_lease: flags & flag::SESSION_LEASE != 0,
-            notify_queued: flags & flag::NOTIFY_QUEUED != 0,
             items: Items::decode(&mut cursor)?,
-            options: AcquireOptions::decode(flags, &mut cursor)?,
+            terms: AcquireTerms { options: AcquireOptions::decode(flags, &mut cursor)?, ..terms },
         };
         cursor.finish()?;
         Ok(acquire)
@@ -64,15 +52,11 @@ impl<'a> AcquireSet<'a> {
 
     /// Appends the acquire as a frame.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
-        let options = AcquireOptions { priority: None, ..self.options };
-        let flags = options.flags()
-            | if self.session_lease { flag::SESSION_LEASE } else { 0 }
-            | if self.notify_queued { flag::NOTIFY_QUEUED } else { 0 };
-        put_frame(out, opcode::ACQUIRE_SET, flags, number, |out| {
-            out.extend_from_slice(&self.lease_ms.to_le_bytes());
-            out.extend_from_slice(&self.wait_ms.to_le_bytes());
+        let terms = self.terms.without_priority();
+        put_frame(out, opcode::ACQUIRE_SET, terms.flags(), number, |out| {
+            terms.encode_lengths(out);
             self.items.encode(out);
-            options.encode(out);
+            terms.options.encode(out);
         });
     }
 }

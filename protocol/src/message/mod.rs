@@ -4,6 +4,7 @@ pub mod acquire;
 pub mod acquire_keys;
 pub mod acquire_permits;
 pub mod acquire_set;
+pub mod acquire_terms;
 pub mod cancel;
 pub mod entries;
 pub mod error;

@@ -10,17 +10,18 @@ use waymaker_protocol::limits::{
     SERVER_ADDRESSES_LEN_MAX, SERVER_VERSION_LEN_MAX, TYPE_LEN_MAX, VALUE_LEN_MAX,
 };
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, Cancelled,
-    Capabilities, CapacitySet, Contention, DescribePool, EntriesListed, Entry, ErrorAnswer, ErrorCode,
-    ErrorDetail, Event, Extend, Extended, Farewell, ForceRelease, ForceReleased, Freeze, Frozen, Goodbye,
-    Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items, KeepAlive,
-    KeptAlive, KeyItem, List, ListEntries, ListPools, Listed, ListedLock, ListedNamespace, ListedPool,
-    LockId, LockState, LookUp, LookedUp, NamespaceKind, NamespaceRemoved, Namespaces, NamespacesListed,
-    PathItem, PathKey, PermitHolder, PermitWaiter, Pong, PoolDescribed, PoolOrder, PoolsListed, Readiness,
-    Register, Registered, Release, Released, RemoveNamespace, Request, Response, RevokeReason, ServerReason,
-    ServerStatus, ServerStatusAnswer, SessionId, SessionRequest, SetCapacity, Status, StatusAnswer, Throttle,
-    ThrottleAll, Throttled, TraceParent, TraceParentBytes, TreeStatistics, TreeStatisticsAnswer, Unregister,
-    Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch, Watching, Welcome,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Bucket, Cancel,
+    Cancelled, Capabilities, CapacitySet, Contention, DescribePool, EntriesListed, Entry, ErrorAnswer,
+    ErrorCode, ErrorDetail, Event, Extend, Extended, Farewell, ForceRelease, ForceReleased, Freeze, Frozen,
+    Goodbye, Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items,
+    KeepAlive, KeptAlive, KeyItem, List, ListEntries, ListPools, Listed, ListedLock, ListedNamespace,
+    ListedPool, LockId, LockState, LookUp, LookedUp, NamespaceKind, NamespaceRemoved, Namespaces,
+    NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter, Pong, PoolDescribed, PoolOrder,
+    PoolsListed, Readiness, Register, Registered, Release, Released, RemoveNamespace, Request, Response,
+    RevokeReason, ServerReason, ServerStatus, ServerStatusAnswer, SessionId, SessionRequest, SetCapacity,
+    Status, StatusAnswer, Throttle, ThrottleAll, Throttled, TraceParent, TraceParentBytes, TreeStatistics,
+    TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch,
+    Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -365,7 +366,11 @@ fn acquire() -> impl Strategy<Value = Acquire<'static>> {
     (any::<[u32; 2]>(), key(), any::<[bool; 3]>(), options).prop_map(|(periods, key, bits, options)| {
         let [lease_ms, wait_ms] = periods;
         let [shared, session_lease, notify_queued] = bits;
-        Acquire { lease_ms, wait_ms, key, shared, session_lease, notify_queued, options }
+        Acquire {
+            key,
+            shared,
+            terms: AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
+        }
     })
 }
 
@@ -400,12 +405,8 @@ fn acquire_set() -> impl Strategy<Value = AcquireSet<'static>> {
     let item = (any::<bool>(), path()).prop_map(|(write, path)| PathItem { write, path });
     (any::<[u32; 2]>(), any::<[bool; 2]>(), items(item), options_without_priority()).prop_map(
         |([lease_ms, wait_ms], [session_lease, notify_queued], items, options)| AcquireSet {
-            lease_ms,
-            wait_ms,
-            session_lease,
-            notify_queued,
             items,
-            options,
+            terms: AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
         },
     )
 }
@@ -415,12 +416,8 @@ fn acquire_keys() -> impl Strategy<Value = AcquireKeys<'static>> {
     let options = prop_oneof![Just(AcquireOptions::default()), acquire_options()];
     (any::<[u32; 2]>(), any::<[bool; 2]>(), items(item), options).prop_map(
         |([lease_ms, wait_ms], [session_lease, notify_queued], items, options)| AcquireKeys {
-            lease_ms,
-            wait_ms,
-            session_lease,
-            notify_queued,
             items,
-            options,
+            terms: AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
         },
     )
 }
@@ -439,17 +436,13 @@ fn acquire_permits() -> impl Strategy<Value = AcquirePermits<'static>> {
         |(numbers, [session_lease, notify_queued], order, name, options)| {
             let ((capacity, any_capacity), permits, timestamp_us, [lease_ms, wait_ms]) = numbers;
             AcquirePermits {
-                lease_ms,
-                wait_ms,
                 capacity,
                 permits,
                 order,
                 timestamp_us,
                 name,
-                session_lease,
-                notify_queued,
                 any_capacity,
-                options,
+                terms: AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
             }
         },
     )

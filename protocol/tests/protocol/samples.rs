@@ -2,18 +2,18 @@
 
 use waymaker_protocol::items::Item;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, CancelReason,
-    Cancelled, Capabilities, CapacitySet, Contention, DescribePool, EntriesListed, Entry, ErrorAnswer,
-    ErrorCode, ErrorDetail, Event, Extend, Extended, Farewell, ForceRelease, ForceReleased, Freeze, Frozen,
-    Goodbye, Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect, Inspected, Items,
-    KeepAlive, KeptAlive, KeyItem, List, ListEntries, ListPools, Listed, ListedLock, ListedNamespace,
-    ListedPool, LockId, LockState, LookUp, LookedUp, NamespaceKind, NamespaceRemoved, Namespaces,
-    NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter, Pong, PoolDescribed, PoolOrder,
-    PoolsListed, Readiness, Register, Registered, Release, Released, RemoveNamespace, Request, Response,
-    RevokeReason, ServerReason, ServerStatus, ServerStatusAnswer, SessionId, SessionRequest, SetCapacity,
-    Status, StatusAnswer, Throttle, ThrottleAll, Throttled, TraceParent, TraceParentBytes, TreeStatistics,
-    TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify, Waiter, Watch,
-    Watching, Welcome,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Bucket, Cancel,
+    CancelReason, Cancelled, Capabilities, CapacitySet, Contention, DescribePool, EntriesListed, Entry,
+    ErrorAnswer, ErrorCode, ErrorDetail, Event, Extend, Extended, Farewell, ForceRelease, ForceReleased,
+    Freeze, Frozen, Goodbye, Granted, GrantedKey, GrantedKeys, Heartbeat, Hello, Holder, Holds, Inspect,
+    Inspected, Items, KeepAlive, KeptAlive, KeyItem, List, ListEntries, ListPools, Listed, ListedLock,
+    ListedNamespace, ListedPool, LockId, LockState, LookUp, LookedUp, NamespaceKind, NamespaceRemoved,
+    Namespaces, NamespacesListed, PathItem, PathKey, PermitHolder, PermitWaiter, Pong, PoolDescribed,
+    PoolOrder, PoolsListed, Readiness, Register, Registered, Release, Released, RemoveNamespace, Request,
+    Response, RevokeReason, ServerReason, ServerStatus, ServerStatusAnswer, SessionId, SessionRequest,
+    SetCapacity, Status, StatusAnswer, Throttle, ThrottleAll, Throttled, TraceParent, TraceParentBytes,
+    TreeStatistics, TreeStatisticsAnswer, Unregister, Unregistered, Unwatch, Unwatched, Verified, Verify,
+    Waiter, Watch, Watching, Welcome,
 };
 
 use crate::direction::Message;
@@ -207,8 +207,11 @@ fn opening() -> Vec<Sample> {
 }
 
 fn claiming() -> Vec<Sample> {
-    let acquire =
-        Acquire { lease_ms: 30_000, wait_ms: 5_000, key: b"order:0000000042", ..Acquire::default() };
+    let acquire = Acquire {
+        key: b"order:0000000042",
+        terms: AcquireTerms { lease_ms: 30_000, wait_ms: 5_000, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     let options = AcquireOptions {
         release_after_ms: Some(2_000),
         priority: Some(3),
@@ -219,12 +222,14 @@ fn claiming() -> Vec<Sample> {
         traceparent: None,
     };
     let everything = Acquire {
-        lease_ms: 0,
-        wait_ms: u32::MAX,
         shared: true,
-        session_lease: true,
-        notify_queued: true,
-        options,
+        terms: AcquireTerms {
+            lease_ms: 0,
+            wait_ms: u32::MAX,
+            session_lease: true,
+            notify_queued: true,
+            options,
+        },
         ..acquire
     };
     let granted =
@@ -240,7 +245,10 @@ fn claiming() -> Vec<Sample> {
             "ACQUIRE with every field, also a trace context",
             2,
             Request::Acquire(Acquire {
-                options: AcquireOptions { traceparent: traceparent(), ..options },
+                terms: AcquireTerms {
+                    options: AcquireOptions { traceparent: traceparent(), ..options },
+                    ..everything.terms
+                },
                 ..everything
             }),
         ),
@@ -592,35 +600,37 @@ fn multi_key_acquires() -> Vec<Sample> {
         traceparent: None,
     };
     let set = AcquireSet {
-        lease_ms: 30_000,
-        wait_ms: 5_000,
         items: items([
             PathItem { write: true, path: path(&["users", "42"]) },
             PathItem { write: false, path: path(&["users", ""]) },
         ]),
+        terms: AcquireTerms { lease_ms: 30_000, wait_ms: 5_000, ..AcquireTerms::default() },
         ..AcquireSet::default()
     };
     let everything = AcquireSet {
-        lease_ms: 0,
-        wait_ms: u32::MAX,
-        session_lease: true,
-        notify_queued: true,
-        options,
+        terms: AcquireTerms {
+            lease_ms: 0,
+            wait_ms: u32::MAX,
+            session_lease: true,
+            notify_queued: true,
+            options,
+        },
         ..set
     };
     let whole = AcquireSet { items: items([PathItem { write: true, path: path(&[]) }]), ..set };
     let keys = AcquireKeys {
-        lease_ms: 30_000,
-        wait_ms: 5_000,
         items: items([KeyItem { shared: false, key: b"b" }, KeyItem { shared: true, key: b"a" }]),
+        terms: AcquireTerms { lease_ms: 30_000, wait_ms: 5_000, ..AcquireTerms::default() },
         ..AcquireKeys::default()
     };
     let keys_everything = AcquireKeys {
-        lease_ms: 0,
-        wait_ms: u32::MAX,
-        session_lease: true,
-        notify_queued: true,
-        options: AcquireOptions { priority: Some(3), ..options },
+        terms: AcquireTerms {
+            lease_ms: 0,
+            wait_ms: u32::MAX,
+            session_lease: true,
+            notify_queued: true,
+            options: AcquireOptions { priority: Some(3), ..options },
+        },
         ..keys
     };
     let granted_key = GrantedKey { id: LOCK_ID, fence: 7, remaining_ms: 30_000, shared: true, key: b"a" };
@@ -650,7 +660,10 @@ fn multi_key_acquires() -> Vec<Sample> {
             "ACQUIRE_SET with every field, also a trace context",
             18,
             Request::AcquireSet(AcquireSet {
-                options: AcquireOptions { traceparent: traceparent(), ..everything.options },
+                terms: AcquireTerms {
+                    options: AcquireOptions { traceparent: traceparent(), ..everything.terms.options },
+                    ..everything.terms
+                },
                 ..everything
             }),
         ),
@@ -666,7 +679,10 @@ fn multi_key_acquires() -> Vec<Sample> {
             "ACQUIRE_KEYS with every field, also a trace context",
             19,
             Request::AcquireKeys(AcquireKeys {
-                options: AcquireOptions { traceparent: traceparent(), ..keys_everything.options },
+                terms: AcquireTerms {
+                    options: AcquireOptions { traceparent: traceparent(), ..keys_everything.terms.options },
+                    ..keys_everything.terms
+                },
                 ..keys_everything
             }),
         ),
@@ -677,30 +693,31 @@ fn multi_key_acquires() -> Vec<Sample> {
 
 fn pooling() -> Vec<Sample> {
     let acquire = AcquirePermits {
-        lease_ms: 30_000,
-        wait_ms: 5_000,
         capacity: 10,
         permits: 2,
         name: b"workers",
+        terms: AcquireTerms { lease_ms: 30_000, wait_ms: 5_000, ..AcquireTerms::default() },
         ..AcquirePermits::default()
     };
     let everything = AcquirePermits {
-        lease_ms: 0,
-        wait_ms: u32::MAX,
         capacity: 0,
         order: PoolOrder::Timestamp,
         timestamp_us: 1_700_000_000_000_000,
-        session_lease: true,
-        notify_queued: true,
         any_capacity: true,
-        options: AcquireOptions {
-            release_after_ms: Some(2_000),
-            priority: None,
-            scope: Some(1),
-            request_id: Some(b"pay-42-1"),
-            owner: Some(b"billing-3/pay"),
-            metadata: Some(b"refund"),
-            traceparent: None,
+        terms: AcquireTerms {
+            lease_ms: 0,
+            wait_ms: u32::MAX,
+            session_lease: true,
+            notify_queued: true,
+            options: AcquireOptions {
+                release_after_ms: Some(2_000),
+                priority: None,
+                scope: Some(1),
+                request_id: Some(b"pay-42-1"),
+                owner: Some(b"billing-3/pay"),
+                metadata: Some(b"refund"),
+                traceparent: None,
+            },
         },
         ..acquire
     };
@@ -759,7 +776,10 @@ fn pooling() -> Vec<Sample> {
             "ACQUIRE_PERMITS with every field, also a trace context",
             20,
             Request::AcquirePermits(AcquirePermits {
-                options: AcquireOptions { traceparent: traceparent(), ..everything.options },
+                terms: AcquireTerms {
+                    options: AcquireOptions { traceparent: traceparent(), ..everything.terms.options },
+                    ..everything.terms
+                },
                 ..everything
             }),
         ),

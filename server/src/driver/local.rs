@@ -403,10 +403,14 @@ mod tests {
     use crate::mail::Mail;
     use std::pin::pin;
     use waymaker_protocol::limits::WAIT_FOREVER_MS;
-    use waymaker_protocol::{Acquire, NamespaceKind, Request};
+    use waymaker_protocol::{Acquire, AcquireTerms, NamespaceKind, Request};
 
     fn acquire(wait_ms: u32) -> Request<'static> {
-        Request::Acquire(Acquire { key: b"key", wait_ms, lease_ms: 1_000, ..Acquire::default() })
+        Request::Acquire(Acquire {
+            key: b"key",
+            terms: AcquireTerms { wait_ms, lease_ms: 1_000, ..AcquireTerms::default() },
+            ..Acquire::default()
+        })
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub(crate) fn apply(
     let caller = Caller { lane: sender.lane, ticket, namespace: sender.namespace };
     match Request::decode(frame) {
         Ok(Request::Acquire(acquire)) => {
-            let has_options = frame.flags() & wire::message::acquire::flag::OPTIONAL != 0;
+            let has_options = frame.flags() & wire::message::acquire_terms::flag::OPTIONAL != 0;
             apply_acquire(shard, sender, &caller, &acquire, has_options, target, outbox);
         }
         Ok(Request::Release(release)) if !release.own => {
@@ -189,25 +189,20 @@ fn apply_acquire(
     hash: u64,
     outbox: &mut Outbox<'_>,
 ) {
-    if acquire.session_lease && !sender.has_session {
-        return refuse_session_lease(outbox, caller.ticket);
-    }
-    let terms = AcquireTerms {
-        lease_ms: acquire.lease_ms,
-        wait_ms: acquire.wait_ms,
-        session_lease: acquire.session_lease,
-        notify_queued: acquire.notify_queued,
-        options: None,
-    };
-    let mut engine_acquire = Acquire { key: acquire.key, hash, shared: acquire.shared, terms };
+    let wire::Acquire { key, shared, ref terms } = *acquire;
     // The common path: without options and without terms of namespaces the engine needs no options.
     if !has_options && !shard.has_terms() {
-        return shard.acquire(caller, &engine_acquire, outbox);
+        if let Err(refusal) = check_session(sender.has_session, terms) {
+            return outbox.answer(caller.ticket, Answer::Refused(refusal));
+        }
+        let acquire = Acquire { key, hash, shared, terms: terms_without_options(terms) };
+        return shard.acquire(caller, &acquire, outbox);
     }
-    let Some(mut options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
-    shard.apply_terms(caller.namespace, &mut engine_acquire.terms, &mut options);
-    engine_acquire.terms.options = (options != AcquireOptions::default()).then_some(&options);
-    shard.acquire(caller, &engine_acquire, outbox);
+    let mut options = AcquireOptions::default();
+    match terms_of(shard, sender.namespace, sender.has_session, terms, &mut options) {
+        Ok(terms) => shard.acquire(caller, &Acquire { key, hash, shared, terms }, outbox),
+        Err(refusal) => outbox.answer(caller.ticket, Answer::Refused(refusal)),
+    }
 }
 
 fn apply_acquire_set(
@@ -217,19 +212,11 @@ fn apply_acquire_set(
     acquire: &wire::AcquireSet<'_>,
     outbox: &mut Outbox<'_>,
 ) {
-    if acquire.session_lease && !sender.has_session {
-        return refuse_session_lease(outbox, caller.ticket);
-    }
-    let Some(mut options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
-    let mut terms = AcquireTerms {
-        lease_ms: acquire.lease_ms,
-        wait_ms: acquire.wait_ms,
-        session_lease: acquire.session_lease,
-        notify_queued: acquire.notify_queued,
-        options: None,
+    let mut options = AcquireOptions::default();
+    let terms = match terms_of(shard, sender.namespace, sender.has_session, &acquire.terms, &mut options) {
+        Ok(terms) => terms,
+        Err(refusal) => return outbox.answer(caller.ticket, Answer::Refused(refusal)),
     };
-    shard.apply_terms(caller.namespace, &mut terms, &mut options);
-    terms.options = Some(&options);
     let mut few = [TreeItem { path: b"", write: false }; FEW];
     let many: Vec<TreeItem<'_>>;
     let items = if acquire.items.len() <= FEW {
@@ -256,19 +243,11 @@ fn apply_acquire_permits(
     clock: &BatchClock<'_>,
     outbox: &mut Outbox<'_>,
 ) {
-    if acquire.session_lease && !sender.has_session {
-        return refuse_session_lease(outbox, caller.ticket);
-    }
-    let Some(mut options) = options_or_refusal(&acquire.options, caller, outbox) else { return };
-    let mut terms = AcquireTerms {
-        lease_ms: acquire.lease_ms,
-        wait_ms: acquire.wait_ms,
-        session_lease: acquire.session_lease,
-        notify_queued: acquire.notify_queued,
-        options: None,
+    let mut options = AcquireOptions::default();
+    let terms = match terms_of(shard, sender.namespace, sender.has_session, &acquire.terms, &mut options) {
+        Ok(terms) => terms,
+        Err(refusal) => return outbox.answer(caller.ticket, Answer::Refused(refusal)),
     };
-    shard.apply_terms(caller.namespace, &mut terms, &mut options);
-    terms.options = Some(&options);
     // With `any_capacity`, an existing pool stays as it is. The capacity and the order then apply only to a new pool.
     let existing =
         if acquire.any_capacity { shard.order_of_pool(caller.namespace, acquire.name) } else { None };
@@ -327,23 +306,43 @@ pub(crate) fn throttle_of<'a>(bucket: &wire::Bucket<'a>, hash: u64, refund: bool
     Throttle { name, hash, rate, period_ns, burst, cost, refund }
 }
 
-/// Returns the options of an acquire. Refuses the acquire and returns `None` if they are invalid.
-fn options_or_refusal<'a>(
-    options: &wire::AcquireOptions<'a>,
-    caller: &Caller,
-    outbox: &mut Outbox<'_>,
-) -> Option<AcquireOptions<'a>> {
-    match acquire_options(options) {
-        Ok(options) => Some(options),
-        Err(refusal) => {
-            outbox.answer(caller.ticket, Answer::Refused(refusal));
-            None
-        }
+/// Returns the terms of an acquire in the engine's form, with the terms of its namespace. `options` is the place for
+/// the options, to which the terms refer.
+///
+/// # Errors
+/// Returns the refusal of terms that can never be granted.
+pub(super) fn terms_of<'a>(
+    shard: &Shard,
+    namespace: u16,
+    has_session: bool,
+    terms: &wire::AcquireTerms<'a>,
+    options: &'a mut AcquireOptions<'a>,
+) -> Result<AcquireTerms<'a>, Refusal> {
+    check_session(has_session, terms)?;
+    *options = acquire_options(&terms.options)?;
+    let mut terms = terms_without_options(terms);
+    shard.apply_terms(namespace, &mut terms, options);
+    terms.options = (*options != AcquireOptions::default()).then_some(options);
+    Ok(terms)
+}
+
+fn terms_without_options(terms: &wire::AcquireTerms<'_>) -> AcquireTerms<'static> {
+    let wire::AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, .. } = *terms;
+    AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options: None }
+}
+
+/// Refuses the lease of a session that the connection does not have.
+#[inline]
+fn check_session(has_session: bool, terms: &wire::AcquireTerms<'_>) -> Result<(), Refusal> {
+    if !terms.session_lease || has_session {
+        return Ok(());
     }
+    let message = "SESSION_LEASE needs a session, but this connection has none";
+    Err(Refusal::bad_input("flags", 0, message))
 }
 
 /// Converts the options of an acquire to the engine's form.
-pub(crate) fn acquire_options<'a>(options: &wire::AcquireOptions<'a>) -> Result<AcquireOptions<'a>, Refusal> {
+fn acquire_options<'a>(options: &wire::AcquireOptions<'a>) -> Result<AcquireOptions<'a>, Refusal> {
     let scope = match options.scope {
         None | Some(0 | 1) => Scope::Ephemeral,
         Some(2) => Scope::Local,
@@ -365,12 +364,6 @@ pub(crate) fn acquire_options<'a>(options: &wire::AcquireOptions<'a>) -> Result<
 
 pub(crate) fn claim_id(id: wire::LockId) -> ClaimId {
     ClaimId { place: id.place, secret: id.secret }
-}
-
-#[cold]
-fn refuse_session_lease(outbox: &mut Outbox<'_>, ticket: Ticket) {
-    let message = "SESSION_LEASE needs a session, but this connection has none";
-    refuse(outbox, ticket, "flags", 0, message);
 }
 
 /// Refuses a request before it reaches the engine.

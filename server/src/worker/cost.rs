@@ -9,7 +9,7 @@ use waymaker_protocol::limits::{
     REASON_MESSAGE_LEN_MAX, SERVER_ADDRESSES_LEN_MAX, SERVER_REASONS_MAX, SERVER_VERSION_LEN_MAX,
     TYPE_LEN_MAX, VALUE_LEN_MAX,
 };
-use waymaker_protocol::message::{acquire, opcode};
+use waymaker_protocol::message::{acquire_terms, opcode};
 use waymaker_protocol::{Frame, NamespaceKind, next_frame};
 
 /// Number of bytes of a request that cost as much as an acquire of one key, because the worker decodes, copies and
@@ -33,7 +33,7 @@ const CHEAP: u64 = 1 << opcode::ACQUIRE
 /// Returns the cost of serving a request in a namespace of this kind.
 #[inline(always)]
 pub(super) fn cost_of(frame: Frame<'_>, kind: impl FnOnce() -> NamespaceKind) -> usize {
-    let costly_flags = acquire::flag::NOTIFY_QUEUED | acquire::flag::TRACEPARENT;
+    let costly_flags = acquire_terms::flag::NOTIFY_QUEUED | acquire_terms::flag::TRACEPARENT;
     let is_short = frame.len() < BYTES_PER_COST && frame.flags() & costly_flags == 0;
     if is_short && is_cheap(frame.opcode()) {
         return 1;
@@ -57,7 +57,11 @@ fn uncommon_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
 fn time_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
     match frame.opcode() {
         // The shard counts waiters from the front of the queue to report the position.
-        opcode::ACQUIRE | opcode::ACQUIRE_PERMITS if frame.flags() & acquire::flag::NOTIFY_QUEUED != 0 => 32,
+        opcode::ACQUIRE | opcode::ACQUIRE_PERMITS
+            if frame.flags() & acquire_terms::flag::NOTIFY_QUEUED != 0 =>
+        {
+            32
+        }
         opcode::THROTTLE => 1,
         cheap if is_cheap(cheap) => 1,
         opcode::ACQUIRE_PERMITS | opcode::STATUS | opcode::CANCEL | opcode::HEARTBEAT => 2,

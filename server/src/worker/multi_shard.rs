@@ -6,7 +6,7 @@
 //! turn, and no worker spins.
 
 use super::State;
-use super::apply::{BatchClock, acquire_options, refuse, throttle_of};
+use super::apply::{BatchClock, refuse, terms_of, throttle_of};
 use super::lane::Stage;
 use super::turns::ShardTurn;
 use crate::limits::BATCH_COST_MAX;
@@ -15,7 +15,7 @@ use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey};
 use waymaker_engine::{
-    AcquireTerms, Answer, CancelReason, Effects, LaneAddress, LaneIx, Refusal, RequestedThrottle,
+    AcquireOptions, Answer, CancelReason, Effects, LaneAddress, LaneIx, Refusal, RequestedThrottle,
     ReservedEnd, ReservedMultiKey, Ticket, Time, throttle_all,
 };
 use waymaker_protocol::limits::FRAME_LEN_MAX;
@@ -286,25 +286,13 @@ impl State {
         let mut participants = participants(turns, &lanes);
         match Request::decode(frame) {
             Ok(Request::AcquireKeys(acquire)) => {
-                if acquire.session_lease && !has_session {
-                    let message = "SESSION_LEASE needs a session, but this connection has none";
-                    return refuse(&mut outbox, ticket, "flags", 0, message);
-                }
-                let mut options = match acquire_options(&acquire.options) {
-                    Ok(options) => options,
+                let Some(first) = participants.first() else { return };
+                let mut options = AcquireOptions::default();
+                let terms = match terms_of(first.shard, namespace, has_session, &acquire.terms, &mut options)
+                {
+                    Ok(terms) => terms,
                     Err(refusal) => return outbox.answer(ticket, Answer::Refused(refusal)),
                 };
-                let mut terms = AcquireTerms {
-                    lease_ms: acquire.lease_ms,
-                    wait_ms: acquire.wait_ms,
-                    session_lease: acquire.session_lease,
-                    notify_queued: acquire.notify_queued,
-                    options: None,
-                };
-                if let Some(first) = participants.first() {
-                    first.shard.apply_terms(namespace, &mut terms, &mut options);
-                }
-                terms.options = Some(&options);
                 let keys = distinct_keys(node, acquire.items);
                 let request = AcquireMultiKey { keys: &keys, terms };
                 multi_key::acquire(&mut participants, ticket, namespace, &request, &mut outbox);

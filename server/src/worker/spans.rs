@@ -14,7 +14,7 @@ use crate::traces::AcquireSpan;
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 use waymaker_engine::{Answer, CancelReason, LaneAddress, Nanos, Refusal, Ticket};
-use waymaker_protocol::message::{acquire, opcode, registry};
+use waymaker_protocol::message::{acquire_terms, opcode, registry};
 use waymaker_protocol::{ErrorCode, Frame, Request, TraceParent};
 
 /// Error of an acquire whose connection was lost.
@@ -139,7 +139,7 @@ impl State {
 pub(super) const fn trace_context_flag(opcode: u8) -> u16 {
     match opcode {
         opcode::ACQUIRE | opcode::ACQUIRE_KEYS | opcode::ACQUIRE_SET | opcode::ACQUIRE_PERMITS => {
-            acquire::flag::TRACEPARENT
+            acquire_terms::flag::TRACEPARENT
         }
         opcode::REGISTER => registry::TRACEPARENT,
         _ => 0,
@@ -155,15 +155,15 @@ pub(super) fn has_trace_context(frame: Frame<'_>) -> bool {
 /// bytewise order.
 fn traced<'a>(request: &Request<'a>) -> Option<(TraceParent, &'a [u8])> {
     let (parent, key) = match request {
-        Request::Acquire(acquire) => (acquire.options.traceparent, acquire.key),
-        Request::AcquirePermits(acquire) => (acquire.options.traceparent, acquire.name),
+        Request::Acquire(acquire) => (acquire.terms.options.traceparent, acquire.key),
+        Request::AcquirePermits(acquire) => (acquire.terms.options.traceparent, acquire.name),
         Request::AcquireKeys(acquire) => {
             let key = acquire.items.iter().map(|item| item.key).min();
-            (acquire.options.traceparent, key.unwrap_or_default())
+            (acquire.terms.options.traceparent, key.unwrap_or_default())
         }
         Request::AcquireSet(acquire) => {
             let path = acquire.items.iter().map(|item| item.path.as_bytes()).next();
-            (acquire.options.traceparent, path.unwrap_or_default())
+            (acquire.terms.options.traceparent, path.unwrap_or_default())
         }
         Request::Register(register) => (register.traceparent, register.key),
         _ => return None,

@@ -25,8 +25,8 @@ use waymaker_engine::Time;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX, WAIT_FOREVER_MS};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, Capabilities, ErrorCode, Granted, Hello, Items, KeyItem, NamespaceKind, Request,
-    Response, SessionRequest, VERSION, Welcome, next_frame,
+    Acquire, AcquireKeys, AcquireTerms, Capabilities, ErrorCode, Granted, Hello, Items, KeyItem,
+    NamespaceKind, Request, Response, SessionRequest, VERSION, Welcome, next_frame,
 };
 
 /// Workers of one node, which run when the test calls them. The first worker has all connections.
@@ -205,7 +205,11 @@ fn heard(mut bytes: &[u8]) -> Vec<(u32, Heard)> {
 }
 
 fn acquire(key: &[u8]) -> Request<'_> {
-    Request::Acquire(Acquire { key, wait_ms: WAIT_FOREVER_MS, ..Acquire::default() })
+    Request::Acquire(Acquire {
+        key,
+        terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..AcquireTerms::default() },
+        ..Acquire::default()
+    })
 }
 
 /// Returns a request without a wait for the keys `a` and `b`.

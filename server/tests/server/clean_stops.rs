@@ -2,11 +2,12 @@
 
 use crate::durable::Place;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, ErrorCode, Granted, Items, KeyItem, Request, Response, SessionRequest, Welcome,
+    Acquire, AcquireKeys, AcquireTerms, ErrorCode, Granted, Items, KeyItem, Request, Response,
+    SessionRequest, Welcome,
 };
 
 fn plain(key: &[u8]) -> Acquire<'_> {
-    Acquire { key, lease_ms: 60_000, ..Acquire::default() }
+    Acquire { key, terms: AcquireTerms { lease_ms: 60_000, ..AcquireTerms::default() }, ..Acquire::default() }
 }
 
 fn resumed(welcome: &Welcome) -> SessionRequest {
@@ -31,7 +32,11 @@ fn a_multi_key_acquire_repeated_after_a_clean_stop_keeps_its_answer() {
     let mut buffer = Vec::new();
     let items = Items::new(keys.map(|key| KeyItem { shared: false, key }), &mut buffer);
     let items = items.expect("a few keys");
-    let acquire = AcquireKeys { items, session_lease: true, ..AcquireKeys::default() };
+    let acquire = AcquireKeys {
+        items,
+        terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
+        ..AcquireKeys::default()
+    };
     let ids_of = |answer: &Response<'_>| match answer {
         Response::GrantedKeys(granted) => granted.keys.iter().map(|lock| lock.id).collect::<Vec<_>>(),
         other => panic!("the answer to ACQUIRE_KEYS is {other:?}"),

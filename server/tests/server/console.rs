@@ -9,8 +9,8 @@ use std::net::TcpStream;
 use std::path::Path;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
-    Acquire, AcquirePermits, AcquireSet, ErrorCode, Event, Hello, Items, NamespaceKind, PathItem, PathKey,
-    Request, RevokeReason,
+    Acquire, AcquirePermits, AcquireSet, AcquireTerms, ErrorCode, Event, Hello, Items, NamespaceKind,
+    PathItem, PathKey, Request, RevokeReason,
 };
 
 const HTTP: [&str; 2] = ["--http-listen", "127.0.0.1:0"];
@@ -92,7 +92,11 @@ impl<'a> Operator<'a> {
 }
 
 fn acquire(key: &[u8], wait_ms: u32) -> Request<'_> {
-    Request::Acquire(Acquire { key, lease_ms: 60_000, wait_ms, ..Acquire::default() })
+    Request::Acquire(Acquire {
+        key,
+        terms: AcquireTerms { lease_ms: 60_000, wait_ms, ..AcquireTerms::default() },
+        ..Acquire::default()
+    })
 }
 
 /// Makes a client that holds a key, and a client that waits for it.
@@ -238,7 +242,11 @@ fn paths_of_a_tree_are_shown_and_found_as_text() {
     let path = PathKey::new(&path).expect("a path");
     let mut buffer = Vec::new();
     let items = Items::new([PathItem { path, write: true }], &mut buffer).expect("one path");
-    let set = AcquireSet { items, lease_ms: 60_000, ..AcquireSet::default() };
+    let set = AcquireSet {
+        items,
+        terms: AcquireTerms { lease_ms: 60_000, ..AcquireTerms::default() },
+        ..AcquireSet::default()
+    };
     tree.ask(Request::AcquireSet(set)).granted();
     let operator = Operator::of(&server);
     let page = operator.ok("locks?namespace=tree&prefix=a");
@@ -255,7 +263,7 @@ fn a_pool_shows_its_permits_and_can_be_resized() {
         name: b"workers",
         capacity: 2,
         permits: 2,
-        lease_ms: 60_000,
+        terms: AcquireTerms { lease_ms: 60_000, ..AcquireTerms::default() },
         ..AcquirePermits::default()
     };
     client.ask(Request::AcquirePermits(permits)).granted();

@@ -4,8 +4,8 @@ use crate::harness::{Client, Server, hello_of};
 use std::io::{Read, Write};
 use std::time::Duration;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquireSet, ErrorCode, Extend, Granted, Hello, Inspect, Items,
-    KeyItem, NamespaceKind, PathItem, PathKey, Release, Request, Response, SessionRequest,
+    Acquire, AcquireKeys, AcquireOptions, AcquireSet, AcquireTerms, ErrorCode, Extend, Granted, Hello,
+    Inspect, Items, KeyItem, NamespaceKind, PathItem, PathKey, Release, Request, Response, SessionRequest,
 };
 use waymaker_server::limits::SESSION_VACANT_MS;
 
@@ -32,11 +32,13 @@ impl Place {
 
 pub(crate) fn local<'a>(key: &'a [u8]) -> Acquire<'a> {
     let options = AcquireOptions { scope: Some(2), ..AcquireOptions::default() };
-    Acquire { key, options, ..Acquire::default() }
+    Acquire { key, terms: AcquireTerms { options, ..AcquireTerms::default() }, ..Acquire::default() }
 }
 
 fn acquire_local<S: Read + Write>(client: &mut Client<S>, key: &[u8], lease_ms: u32) -> Granted {
-    client.ask(Request::Acquire(Acquire { lease_ms, ..local(key) })).granted()
+    client
+        .ask(Request::Acquire(Acquire { terms: AcquireTerms { lease_ms, ..local(key).terms }, ..local(key) }))
+        .granted()
 }
 
 #[test]
@@ -134,7 +136,8 @@ fn a_session_is_resumed_after_a_kill_and_repeated_requests_get_their_first_answe
     let (welcome, held) = {
         let server = place.start(&["--workers", "2"]);
         let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 60_000 });
-        let acquire = Acquire { session_lease: true, ..local(b"held") };
+        let acquire =
+            Acquire { terms: AcquireTerms { session_lease: true, ..local(b"held").terms }, ..local(b"held") };
         client.send_numbered(77, Request::Acquire(acquire));
         let held = client.receive().granted();
         server.signal("KILL");
@@ -144,7 +147,8 @@ fn a_session_is_resumed_after_a_kill_and_repeated_requests_get_their_first_answe
     let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
     let (mut client, again) = server.session_client(resume);
     assert!(again.resumed);
-    let acquire = Acquire { session_lease: true, ..local(b"held") };
+    let acquire =
+        Acquire { terms: AcquireTerms { session_lease: true, ..local(b"held").terms }, ..local(b"held") };
     client.send_numbered(77, Request::Acquire(acquire));
     let repeated = client.receive().granted();
     assert_eq!((repeated.id, repeated.fence), (held.id, held.fence));
@@ -163,7 +167,13 @@ fn a_restored_session_keeps_its_hold_beyond_the_limit_for_idle_sessions() {
     let (welcome, held) = {
         let server = place.start(&["--workers", "2"]);
         let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 600_000 });
-        client.send_numbered(77, Request::Acquire(Acquire { session_lease: true, ..local(b"held") }));
+        client.send_numbered(
+            77,
+            Request::Acquire(Acquire {
+                terms: AcquireTerms { session_lease: true, ..local(b"held").terms },
+                ..local(b"held")
+            }),
+        );
         let held = client.receive().granted();
         server.signal("KILL");
         (welcome, held)
@@ -180,8 +190,11 @@ fn a_restored_session_keeps_its_hold_beyond_the_limit_for_idle_sessions() {
 #[test]
 fn a_repeated_request_id_gets_the_same_answer_after_a_kill() {
     let place = Place::new();
-    let options = AcquireOptions { request_id: Some(b"r"), ..local(b"").options };
-    let acquire = Acquire { lease_ms: 60_000, options, ..local(b"held") };
+    let options = AcquireOptions { request_id: Some(b"r"), ..local(b"").terms.options };
+    let acquire = Acquire {
+        terms: AcquireTerms { lease_ms: 60_000, options, ..local(b"held").terms },
+        ..local(b"held")
+    };
     let (welcome, found) = {
         let server = place.start(&["--workers", "2"]);
         let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 60_000 });
@@ -211,8 +224,15 @@ fn a_multi_key_acquire_repeated_after_a_kill_keeps_its_answer() {
     let mut buffer = Vec::new();
     let items = Items::new(keys.map(|key| KeyItem { shared: false, key }), &mut buffer);
     let items = items.expect("a few keys");
-    let acquire =
-        AcquireKeys { items, lease_ms: 60_000, options: local(b"").options, ..AcquireKeys::default() };
+    let acquire = AcquireKeys {
+        items,
+        terms: AcquireTerms {
+            lease_ms: 60_000,
+            options: local(b"").terms.options,
+            ..AcquireTerms::default()
+        },
+        ..AcquireKeys::default()
+    };
     let ids_of = |answer: &Response<'_>| match answer {
         Response::GrantedKeys(granted) => granted.keys.iter().map(|lock| lock.id).collect::<Vec<_>>(),
         other => panic!("{other:?}"),
@@ -238,7 +258,11 @@ fn a_multi_key_claim_that_lost_a_key_is_served_as_new() {
     let place = Place::new();
     let mut buffer = Vec::new();
     let items = Items::new([&b"a"[..], b"b"].map(|key| KeyItem { shared: false, key }), &mut buffer);
-    let acquire = AcquireKeys { items: items.expect("two keys"), lease_ms: 60_000, ..AcquireKeys::default() };
+    let acquire = AcquireKeys {
+        items: items.expect("two keys"),
+        terms: AcquireTerms { lease_ms: 60_000, ..AcquireTerms::default() },
+        ..AcquireKeys::default()
+    };
     let welcome = {
         let server = place.start(&["--workers", "2"]);
         let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 60_000 });
@@ -269,8 +293,11 @@ fn a_hold_without_a_lease_has_no_end_when_repeated_after_a_kill() {
     let items = Items::new(paths, &mut buffer).expect("one path");
     let options =
         AcquireOptions { scope: Some(2), release_after_ms: Some(60_000), ..AcquireOptions::default() };
-    let acquire =
-        Request::AcquireSet(AcquireSet { items, lease_ms: u32::MAX, options, ..AcquireSet::default() });
+    let acquire = Request::AcquireSet(AcquireSet {
+        items,
+        terms: AcquireTerms { lease_ms: u32::MAX, options, ..AcquireTerms::default() },
+        ..AcquireSet::default()
+    });
     let hello = |session| Hello { session, ..hello_of(NamespaceKind::Tree, "somebody") };
     let (welcome, granted) = {
         let server = place.start(&[]);
@@ -400,7 +427,11 @@ fn take_and_release_several<S: Read + Write>(client: &mut Client<S>, name: &str)
     let mut buffer = Vec::new();
     let items = Items::new(keys.iter().map(|key| KeyItem { shared: false, key }), &mut buffer);
     let items = items.expect("a few keys");
-    let acquire = AcquireKeys { items, options: local(b"").options, ..AcquireKeys::default() };
+    let acquire = AcquireKeys {
+        items,
+        terms: AcquireTerms { options: local(b"").terms.options, ..AcquireTerms::default() },
+        ..AcquireKeys::default()
+    };
     let answer = client.ask(Request::AcquireKeys(acquire));
     let Response::GrantedKeys(granted) = answer.response() else { panic!("{:?}", answer.response()) };
     // The last one first, and all of them at once.

@@ -28,8 +28,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::{
-    Acquire, ErrorAnswer, ErrorCode, ErrorDetail, Event, Frame, Granted, Hello, LockId, LockState,
-    NamespaceKind, Release, Request, Response, SessionRequest, Status, VERSION, Welcome, next_frame,
+    Acquire, AcquireTerms, ErrorAnswer, ErrorCode, ErrorDetail, Event, Frame, Granted, Hello, LockId,
+    LockState, NamespaceKind, Release, Request, Response, SessionRequest, Status, VERSION, Welcome,
+    next_frame,
 };
 
 /// A running `waymaker-server`, killed when this is dropped.
@@ -411,12 +412,21 @@ impl<S: Read + Write> Client<S> {
 
     /// Takes a key that must be free.
     pub(crate) fn acquire(&mut self, key: &[u8], lease_ms: u32) -> Granted {
-        self.ask(Request::Acquire(Acquire { key, lease_ms, ..Acquire::default() })).granted()
+        self.ask(Request::Acquire(Acquire {
+            key,
+            terms: AcquireTerms { lease_ms, ..AcquireTerms::default() },
+            ..Acquire::default()
+        }))
+        .granted()
     }
 
     /// Queues for a key and says which number the acquire has.
     pub(crate) fn wait_for(&mut self, key: &[u8], wait_ms: u32) -> u32 {
-        let acquire = Acquire { key, wait_ms, notify_queued: true, ..Acquire::default() };
+        let acquire = Acquire {
+            key,
+            terms: AcquireTerms { wait_ms, notify_queued: true, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         let number = self.send(Request::Acquire(acquire));
         let queued = self.receive();
         assert!(matches!(queued.event(), Event::Queued { .. }));

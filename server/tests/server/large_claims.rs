@@ -5,8 +5,8 @@ use crate::harness::{Client, Server, wait_until};
 use std::net::TcpStream;
 use waymaker_protocol::limits::{FRAME_LEN_MAX, ITEM_COUNT_MAX, METADATA_LEN_MAX, SEGMENT_LEN_MAX};
 use waymaker_protocol::{
-    AcquireKeys, AcquireOptions, AcquireSet, Items, KeyItem, LockId, NamespaceKind, PathItem, PathKey,
-    Request, Response,
+    AcquireKeys, AcquireOptions, AcquireSet, AcquireTerms, Items, KeyItem, LockId, NamespaceKind, PathItem,
+    PathKey, Request, Response,
 };
 
 const LEASE_MS: u32 = 600_000;
@@ -25,7 +25,11 @@ fn take_keys(client: &mut Client<TcpStream>, claim: usize, options: AcquireOptio
     let items =
         Items::new(keys.iter().map(|key| KeyItem { shared: false, key: key.as_bytes() }), &mut buffer);
     let items = items.expect("a list of keys");
-    let acquire = AcquireKeys { items, lease_ms: LEASE_MS, options, ..AcquireKeys::default() };
+    let acquire = AcquireKeys {
+        items,
+        terms: AcquireTerms { lease_ms: LEASE_MS, options, ..AcquireTerms::default() },
+        ..AcquireKeys::default()
+    };
     match client.ask(Request::AcquireKeys(acquire)).response() {
         Response::GrantedKeys(granted) => granted.keys.iter().map(|lock| lock.id).collect(),
         other => panic!("{other:?}"),
@@ -54,7 +58,11 @@ fn take_largest_set(client: &mut Client<TcpStream>, options: AcquireOptions<'_>)
     let items = Items::new(paths.iter().map(|bytes| path(bytes)), &mut buffer).expect("a list of paths");
     let paths_len: usize = paths.iter().map(Vec::len).sum();
     assert!(paths_len > 1_000_000, "{paths_len} bytes of paths");
-    let acquire = AcquireSet { items, lease_ms: LEASE_MS, options, ..AcquireSet::default() };
+    let acquire = AcquireSet {
+        items,
+        terms: AcquireTerms { lease_ms: LEASE_MS, options, ..AcquireTerms::default() },
+        ..AcquireSet::default()
+    };
     client.ask(Request::AcquireSet(acquire)).granted().id
 }
 
@@ -69,7 +77,7 @@ fn a_large_claim_survives_a_kill_after_its_first_segment_is_compacted() {
         let place = Place::new();
         let mut server = start(&place, workers);
         let mut client = server.client("first");
-        let mut ids = take_keys(&mut client, 0, local(b"").options);
+        let mut ids = take_keys(&mut client, 0, local(b"").terms.options);
         let has_snapshot = || {
             let names = std::fs::read_dir(place.path()).expect("a directory").flatten();
             names
@@ -77,7 +85,7 @@ fn a_large_claim_survives_a_kill_after_its_first_segment_is_compacted() {
                 .any(|name| name.to_string_lossy() == "snapshot-0000000000000002")
         };
         for claim in 1..4 {
-            ids.extend(take_keys(&mut client, claim, local(b"").options));
+            ids.extend(take_keys(&mut client, claim, local(b"").terms.options));
         }
         wait_until("a snapshot of a snapshot", has_snapshot);
         server.signal("KILL");
@@ -91,7 +99,7 @@ fn a_large_claim_survives_a_kill_after_its_first_segment_is_compacted() {
 fn the_largest_local_set_survives_a_clean_stop_and_a_kill() {
     let place = Place::new();
     let mut server = start(&place, "2");
-    let id = take_largest_set(&mut server.client_of(NamespaceKind::Tree, "first"), local(b"").options);
+    let id = take_largest_set(&mut server.client_of(NamespaceKind::Tree, "first"), local(b"").terms.options);
     for signal in ["TERM", "KILL", "TERM"] {
         server.signal(signal);
         assert_eq!(server.wait().success(), signal == "TERM", "ended by SIG{signal}");

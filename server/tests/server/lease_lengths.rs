@@ -3,7 +3,7 @@
 use crate::harness::Server;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
-use waymaker_protocol::{Acquire, Extend, Request};
+use waymaker_protocol::{Acquire, AcquireTerms, Extend, Request};
 
 const LEASE: Duration = Duration::from_millis(10);
 const KEYS_PER_ROUND: usize = 100;
@@ -29,7 +29,13 @@ fn no_lease_is_shorter_than_requested() {
         let held: Vec<_> = renewed.iter().map(|key| holder.acquire(key.as_bytes(), 600_000).id).collect();
         let requests = granted
             .iter()
-            .map(|key| Request::Acquire(Acquire { key: key.as_bytes(), lease_ms, ..Acquire::default() }))
+            .map(|key| {
+                Request::Acquire(Acquire {
+                    key: key.as_bytes(),
+                    terms: AcquireTerms { lease_ms, ..AcquireTerms::default() },
+                    ..Acquire::default()
+                })
+            })
             .chain(
                 held.iter().map(|id| Request::Extend(Extend { id: *id, lease_ms, key: None, own: false })),
             );
@@ -48,7 +54,11 @@ fn no_lease_is_shorter_than_requested() {
         let numbers: Vec<_> = keys
             .iter()
             .map(|key| {
-                let acquire = Acquire { key: key.as_bytes(), wait_ms: 600_000, ..Acquire::default() };
+                let acquire = Acquire {
+                    key: key.as_bytes(),
+                    terms: AcquireTerms { wait_ms: 600_000, ..AcquireTerms::default() },
+                    ..Acquire::default()
+                };
                 waiter.send(Request::Acquire(acquire))
             })
             .collect();

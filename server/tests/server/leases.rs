@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use waymaker_protocol::limits::LIST_PAGE_MAX;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, Event, Extend, Inspect, KeepAlive, List, LockId, Request, Response,
+    Acquire, AcquireOptions, AcquireTerms, Event, Extend, Inspect, KeepAlive, List, LockId, Request, Response,
 };
 
 #[test]
@@ -44,7 +44,11 @@ fn a_hold_survives_its_connection_unless_release_after_is_set() {
     let (mut gone, mut other) = (server.client("a"), server.client("b"));
     gone.acquire(b"stays", 600_000);
     let options = AcquireOptions { release_after_ms: Some(50), ..AcquireOptions::default() };
-    let acquire = Acquire { key: b"ends", lease_ms: 600_000, options, ..Acquire::default() };
+    let acquire = Acquire {
+        key: b"ends",
+        terms: AcquireTerms { lease_ms: 600_000, options, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     gone.ask(Request::Acquire(acquire)).granted();
     let number = other.wait_for(b"ends", 600_000);
     drop(gone);
@@ -149,7 +153,7 @@ fn many_leases_that_expire_together_all_expire() {
     for number in 0..5_000_u32 {
         client.send(Request::Acquire(Acquire {
             key: &number.to_le_bytes(),
-            lease_ms: 400,
+            terms: AcquireTerms { lease_ms: 400, ..AcquireTerms::default() },
             ..Acquire::default()
         }));
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 use waymaker_protocol::limits::{INSPECT_HOLDERS_MAX, WAIT_FOREVER_MS};
 use waymaker_protocol::{
-    Acquire, AcquireOptions, Cancel, ErrorCode, ErrorDetail, Event, Extend, Inspect, List, LockState,
-    Release, Request, Response, RevokeReason, SessionRequest, Status,
+    Acquire, AcquireOptions, AcquireTerms, Cancel, ErrorCode, ErrorDetail, Event, Extend, Inspect, List,
+    LockState, Release, Request, Response, RevokeReason, SessionRequest, Status,
 };
 
 #[test]
@@ -97,8 +97,12 @@ fn a_cancelled_waiter_is_answered_and_leaves_the_queue() {
 fn a_reader_does_not_overtake_a_waiting_writer() {
     let server = Server::start(&[]);
     let mut clients: Vec<_> = ["r1", "w", "r2"].map(|name| server.client(name)).into();
-    let shared =
-        Acquire { key: b"key", shared: true, wait_ms: 10_000, notify_queued: true, ..Acquire::default() };
+    let shared = Acquire {
+        key: b"key",
+        shared: true,
+        terms: AcquireTerms { wait_ms: 10_000, notify_queued: true, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     let first = clients[0].ask(Request::Acquire(shared)).granted();
     clients[1].wait_for(b"key", 10_000);
     clients[2].send(Request::Acquire(shared));
@@ -159,7 +163,11 @@ fn a_request_id_names_one_claim() {
     let server = Server::start(&[]);
     let (mut first, mut second) = (server.client("app"), server.client("app"));
     let options = AcquireOptions { request_id: Some(b"attempt 7"), ..AcquireOptions::default() };
-    let acquire = Acquire { key: b"key", options, ..Acquire::default() };
+    let acquire = Acquire {
+        key: b"key",
+        terms: AcquireTerms { options, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     let granted = first.ask(Request::Acquire(acquire)).granted();
     let again = second.ask(Request::Acquire(acquire)).granted();
     assert!(again.repeated && !granted.repeated);
@@ -173,8 +181,13 @@ fn status_inspect_and_list_show_holders_and_waiters() {
     let server = Server::start(&["--workers", "3"]);
     let (mut holder, mut waiter) = (server.client("the holder"), server.client("b"));
     let options = AcquireOptions { metadata: Some(b"why"), ..AcquireOptions::default() };
-    let held =
-        holder.ask(Request::Acquire(Acquire { key: b"list/0", options, ..Acquire::default() })).granted();
+    let held = holder
+        .ask(Request::Acquire(Acquire {
+            key: b"list/0",
+            terms: AcquireTerms { options, ..AcquireTerms::default() },
+            ..Acquire::default()
+        }))
+        .granted();
     waiter.wait_for(b"list/0", 10_000);
     let answer = waiter.ask(Request::Inspect(Inspect { key: b"list/0" }));
     let Response::Inspected(inspected) = answer.response() else { panic!() };
@@ -225,8 +238,12 @@ fn inspect_shows_waiters_in_queue_order() {
         for (owner, shared, wait_ms, priority) in asked {
             let mut client = server.client(owner);
             let options = AcquireOptions { priority, ..AcquireOptions::default() };
-            let acquire =
-                Acquire { key: b"key", shared, wait_ms, notify_queued: true, options, ..Acquire::default() };
+            let acquire = Acquire {
+                key: b"key",
+                shared,
+                terms: AcquireTerms { wait_ms, notify_queued: true, options, ..AcquireTerms::default() },
+                ..Acquire::default()
+            };
             client.send(Request::Acquire(acquire));
             let Event::Queued { id, ticket, .. } = client.receive().event() else { panic!() };
             queued.push((client, id, ticket));
@@ -255,7 +272,11 @@ fn inspect_shows_waiters_in_queue_order() {
         holder.release(inspected.waiters[1].id);
         assert_eq!(queued[0].0.receive().error().code, ErrorCode::Cancelled);
         // So many are shown, and all are counted.
-        let more = Acquire { key: b"key", wait_ms: 60_000, notify_queued: true, ..Acquire::default() };
+        let more = Acquire {
+            key: b"key",
+            terms: AcquireTerms { wait_ms: 60_000, notify_queued: true, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         let mut ids = vec![queued[2].1, queued[1].1];
         for _ in 0..INSPECT_HOLDERS_MAX {
             holder.send(Request::Acquire(more));

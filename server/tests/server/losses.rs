@@ -9,7 +9,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 use waymaker_log::{Losses, Superblock};
-use waymaker_protocol::{Acquire, ErrorCode, Extend, LockId, Request, Response, SessionRequest, Welcome};
+use waymaker_protocol::{
+    Acquire, AcquireTerms, ErrorCode, Extend, LockId, Request, Response, SessionRequest, Welcome,
+};
 
 /// The longest lease that the server ever granted.
 const LEASE_MS: u32 = 3_000;
@@ -26,7 +28,10 @@ fn log_options<'a>() -> [&'a str; 4] {
 const HELD_NUMBER: u32 = 77;
 
 fn acquire_held() -> Request<'static> {
-    Request::Acquire(Acquire { lease_ms: LEASE_MS, ..local(b"held") })
+    Request::Acquire(Acquire {
+        terms: AcquireTerms { lease_ms: LEASE_MS, ..local(b"held").terms },
+        ..local(b"held")
+    })
 }
 
 /// Leaves a log in which a hold is whole and the newest counters of another key are damaged. Returns the hold and its session.
@@ -36,12 +41,22 @@ pub(crate) fn leave_damage(place: &Place) -> (LockId, Welcome) {
     client.send_numbered(HELD_NUMBER, acquire_held());
     let held = client.receive().granted();
     for fence in 1..=FENCES {
-        let granted = client.ask(Request::Acquire(Acquire { lease_ms: LEASE_MS, ..local(b"key") })).granted();
+        let granted = client
+            .ask(Request::Acquire(Acquire {
+                terms: AcquireTerms { lease_ms: LEASE_MS, ..local(b"key").terms },
+                ..local(b"key")
+            }))
+            .granted();
         assert_eq!(granted.fence, fence);
         client.release(granted.id);
     }
     // The frame of the next grant says that those before it were durable.
-    client.ask(Request::Acquire(Acquire { lease_ms: LEASE_MS, ..local(b"last") })).granted();
+    client
+        .ask(Request::Acquire(Acquire {
+            terms: AcquireTerms { lease_ms: LEASE_MS, ..local(b"last").terms },
+            ..local(b"last")
+        }))
+        .granted();
     server.signal("KILL");
     drop(server);
     let segment = Path::new(&place.path()).join("segment-0000000000000001");
@@ -70,7 +85,12 @@ fn ready_state(server: &Server) -> String {
 /// Asserts that new grants are refused with the time that is left, while restored holds are served.
 fn assert_recovering(server: &Server, held: LockId) -> u64 {
     let mut client = server.client("first");
-    let acquire = |key| Request::Acquire(Acquire { lease_ms: LEASE_MS, ..local(key) });
+    let acquire = |key| {
+        Request::Acquire(Acquire {
+            terms: AcquireTerms { lease_ms: LEASE_MS, ..local(key).terms },
+            ..local(key)
+        })
+    };
     let refused = client.ask(acquire(b"key"));
     let (code, _, remaining_ms) = refused.refusal();
     assert_eq!(code, ErrorCode::Recovering);
@@ -104,7 +124,10 @@ fn a_server_stopped_while_recovering_from_losses_recovers_again() {
     let mut client = server.client("first");
     client.release(held);
     let granted = wait_for("a grant", || {
-        let answer = client.ask(Request::Acquire(Acquire { lease_ms: LEASE_MS, ..local(b"key") }));
+        let answer = client.ask(Request::Acquire(Acquire {
+            terms: AcquireTerms { lease_ms: LEASE_MS, ..local(b"key").terms },
+            ..local(b"key")
+        }));
         match answer.response() {
             Response::Granted(granted) => Some(granted),
             Response::Error(error) => {

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, Bucket, ErrorCode, Extend, Hello, LockId, NamespaceKind, Namespaces, PoolOrder,
-    Release, Request, Response, SessionRequest, SetCapacity, Throttle, Watch,
+    Acquire, AcquireOptions, AcquireTerms, Bucket, ErrorCode, Extend, Hello, LockId, NamespaceKind,
+    Namespaces, PoolOrder, Release, Request, Response, SessionRequest, SetCapacity, Throttle, Watch,
 };
 
 const LIMIT_LEN: u64 = 96 << 20;
@@ -27,8 +27,7 @@ fn fill(client: &mut Client<TcpStream>) -> (Vec<LockId>, (ErrorCode, String, u64
             let key = (number * BURST + place).to_le_bytes();
             client.send(Request::Acquire(Acquire {
                 key: &key,
-                lease_ms: 600_000,
-                options,
+                terms: AcquireTerms { lease_ms: 600_000, options, ..AcquireTerms::default() },
                 ..Acquire::default()
             }));
         }

@@ -12,8 +12,8 @@ use waymaker_proto::waymaker::waymaker_service_client::WaymakerServiceClient;
 use waymaker_proto::waymaker::{LockRequest, UnLockRequest};
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, Cancel, ErrorCode, Event, Extend, ForceRelease, Hello, Items,
-    KeyItem, NamespaceKind, Release, Request, SessionRequest,
+    Acquire, AcquireKeys, AcquireOptions, AcquireTerms, Cancel, ErrorCode, Event, Extend, ForceRelease,
+    Hello, Items, KeyItem, NamespaceKind, Release, Request, SessionRequest,
 };
 
 const HTTP: [&str; 2] = ["--http-listen", "127.0.0.1:0"];
@@ -74,14 +74,21 @@ fn acquires_are_counted_by_namespace_kind_and_result() {
         let held = holder.acquire(b"key", 60_000);
         let busy = other.ask(Request::Acquire(Acquire { key: b"key", ..Acquire::default() }));
         assert_eq!(busy.error().code, ErrorCode::Busy);
-        let timeout = other.ask(Request::Acquire(Acquire { key: b"key", wait_ms: 1, ..Acquire::default() }));
+        let timeout = other.ask(Request::Acquire(Acquire {
+            key: b"key",
+            terms: AcquireTerms { wait_ms: 1, ..AcquireTerms::default() },
+            ..Acquire::default()
+        }));
         assert_eq!(timeout.error().code, ErrorCode::Timeout);
         let cancelled = other.wait_for(b"key", WAIT_FOREVER_MS);
         other.send(Request::Cancel(Cancel { acquire_number: cancelled, key: b"key" }));
         other.receive();
         other.receive();
-        let refused =
-            other.ask(Request::Acquire(Acquire { lease_ms: 1, key: b"free", ..Acquire::default() }));
+        let refused = other.ask(Request::Acquire(Acquire {
+            key: b"free",
+            terms: AcquireTerms { lease_ms: 1, ..AcquireTerms::default() },
+            ..Acquire::default()
+        }));
         assert_eq!(refused.refusal().0, ErrorCode::BadInput);
         let waiter = other.wait_for(b"key", WAIT_FOREVER_MS);
         release(&mut holder, held.id);
@@ -128,7 +135,11 @@ fn a_repeated_claim_over_several_keys_does_not_count_again() {
     let mut buffer = Vec::new();
     let items = Items::new([b"a", b"b"].map(|key| KeyItem { key, shared: false }), &mut buffer);
     let options = AcquireOptions { request_id: Some(b"attempt"), ..AcquireOptions::default() };
-    let acquire = AcquireKeys { items: items.expect("two keys"), options, ..AcquireKeys::default() };
+    let acquire = AcquireKeys {
+        items: items.expect("two keys"),
+        terms: AcquireTerms { options, ..AcquireTerms::default() },
+        ..AcquireKeys::default()
+    };
     client.ask(Request::AcquireKeys(acquire));
     client.ask(Request::AcquireKeys(acquire));
     assert_eq!(Scrape::of(&server).acquires("default", "flat", "granted"), 1.0);
@@ -151,7 +162,13 @@ fn a_repeated_acquire_whose_hold_is_found_does_not_count_again() {
     let mut client = server.client("client");
     let options = AcquireOptions { request_id: Some(b"one"), ..AcquireOptions::default() };
     for _ in 0..3 {
-        client.ask(Request::Acquire(Acquire { key: b"key", options, ..Acquire::default() })).granted();
+        client
+            .ask(Request::Acquire(Acquire {
+                key: b"key",
+                terms: AcquireTerms { options, ..AcquireTerms::default() },
+                ..Acquire::default()
+            }))
+            .granted();
     }
     assert_eq!(Scrape::of(&server).acquires("default", "flat", "granted"), 1.0);
 }
@@ -190,7 +207,10 @@ fn the_handover_of_a_durable_lock_includes_the_sync() {
     let server = place.start(&[&HTTP[..], &["--workers", "1"]].concat());
     let [mut holder, mut waiter] = ["holder", "waiter"].map(|name| server.client(name));
     let held = holder.ask(Request::Acquire(local(b"key"))).granted();
-    waiter.send(Request::Acquire(Acquire { wait_ms: WAIT_FOREVER_MS, ..local(b"key") }));
+    waiter.send(Request::Acquire(Acquire {
+        terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..local(b"key").terms },
+        ..local(b"key")
+    }));
     wait_until("the waiter waits", || Scrape::of(&server).get("waymaker_waiting") == 1.0);
     release(&mut holder, held.id);
     waiter.receive().granted();
@@ -221,7 +241,11 @@ fn a_lost_hold_is_counted_by_its_reason() {
     server.client("another").ask(Request::Release(release));
     assert_eq!(lost("released_elsewhere"), 1.0);
     let (mut session, _) = server.session_client(SessionRequest::New { lease_ms: 100 });
-    let acquire = Acquire { key: b"session", session_lease: true, ..Acquire::default() };
+    let acquire = Acquire {
+        key: b"session",
+        terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     session.ask(Request::Acquire(acquire)).granted();
     drop(session);
     wait_until("the session ends", || lost("session_ended") == 1.0);
@@ -263,7 +287,7 @@ fn a_rejected_request_is_counted_by_its_limit() {
     for _ in 0..waymaker_server::limits::WAITING_MAX + 1_000 {
         client.send(Request::Acquire(Acquire {
             key: b"key",
-            wait_ms: WAIT_FOREVER_MS,
+            terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..AcquireTerms::default() },
             ..Acquire::default()
         }));
     }
@@ -318,7 +342,11 @@ fn the_reference_has_every_metric_and_no_other() {
     assert_eq!(scrape.names(), documented());
     assert_eq!(["disk_full", "log_stalled"].map(|name| scrape.get(&format!("waymaker_{name}"))), [0.0; 2]);
     let options = AcquireOptions { scope: Some(3), ..AcquireOptions::default() };
-    let counted = Acquire { key: b"counted", options, ..Acquire::default() };
+    let counted = Acquire {
+        key: b"counted",
+        terms: AcquireTerms { options, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     server.client("another").ask(Request::Acquire(counted)).error();
     wait_until("the cluster is down", || Scrape::of(&server).get("waymaker_quorum_up") == 0.0);
     let scrape = Scrape::of(&server);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, Cancel, ErrorCode, ErrorDetail, Event, Extend, Granted, Inspect,
-    Items, KeyItem, LockId, Release, Request, Response, SessionRequest, Welcome,
+    Acquire, AcquireKeys, AcquireOptions, AcquireTerms, Cancel, ErrorCode, ErrorDetail, Event, Extend,
+    Granted, Inspect, Items, KeyItem, LockId, Release, Request, Response, SessionRequest, Welcome,
 };
 
 /// One of the locks of a grant.
@@ -38,7 +38,10 @@ fn send_keys(client: &mut Client<TcpStream>, keys: &[impl AsRef<[u8]>], acquire:
 
 /// Queues for these keys and says the number of the acquire and the id of the claim.
 fn queue_for(client: &mut Client<TcpStream>, keys: &[impl AsRef<[u8]>], wait_ms: u32) -> (u32, LockId) {
-    let acquire = AcquireKeys { wait_ms, notify_queued: true, ..AcquireKeys::default() };
+    let acquire = AcquireKeys {
+        terms: AcquireTerms { wait_ms, notify_queued: true, ..AcquireTerms::default() },
+        ..AcquireKeys::default()
+    };
     let number = send_keys(client, keys, &acquire);
     let queued = client.receive();
     assert_eq!(queued.number(), number);
@@ -110,7 +113,14 @@ fn all_keys_are_granted_together_once_each_and_sorted_by_bytes() {
         let items: [(&[u8], bool); 5] =
             [(b"b", true), (b"c", true), (b"a", false), (b"b", false), (b"a/longer", false)];
         let sent = Instant::now();
-        send_items(&mut client, &items, &AcquireKeys { lease_ms: 60_000, ..AcquireKeys::default() });
+        send_items(
+            &mut client,
+            &items,
+            &AcquireKeys {
+                terms: AcquireTerms { lease_ms: 60_000, ..AcquireTerms::default() },
+                ..AcquireKeys::default()
+            },
+        );
         let granted = locks(&client.receive());
         let seen: Vec<_> = granted.iter().map(|lock| (&lock.key[..], lock.fence, lock.shared)).collect();
         assert_eq!(
@@ -180,8 +190,7 @@ fn no_reader_overtakes_a_multi_key_writer_that_waits_for_another_key() {
         let shared = |key| Acquire {
             key,
             shared: true,
-            wait_ms: WAIT_FOREVER_MS,
-            notify_queued: true,
+            terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..AcquireTerms::default() },
             ..Acquire::default()
         };
         for client in [&mut reader, &mut another] {
@@ -211,7 +220,10 @@ fn shared_multi_key_claims_hold_common_keys_together() {
         let two = locks(&second.receive());
         assert_eq!((one[1].fence, two[0].fence), (1, 2));
         queue_for(&mut writer, &[b"b"], WAIT_FOREVER_MS);
-        let late = AcquireKeys { wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..AcquireKeys::default() };
+        let late = AcquireKeys {
+            terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..AcquireTerms::default() },
+            ..AcquireKeys::default()
+        };
         let mut reader = server.client("late");
         send_items(&mut reader, &readers([b"b", b"d"]), &late);
         assert!(matches!(reader.receive().event(), Event::Queued { .. }), "a writer waits in front of it");
@@ -293,7 +305,10 @@ fn a_cancel_sent_right_after_its_acquire_gets_a_consistent_answer() {
             let _done = SetWhenDropped(&done);
             let mut client = server.client("c");
             for _ in 0..300 {
-                let acquire = AcquireKeys { wait_ms: WAIT_FOREVER_MS, ..AcquireKeys::default() };
+                let acquire = AcquireKeys {
+                    terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..AcquireTerms::default() },
+                    ..AcquireKeys::default()
+                };
                 let acquire_number = send_keys(&mut client, &keys, &acquire);
                 let cancel_number = client.send(Request::Cancel(Cancel { acquire_number, key: &keys[0] }));
                 let (mut was_waiting, mut granted, mut refused) = (None, None, false);
@@ -323,7 +338,10 @@ fn a_cancel_sent_right_after_its_acquire_gets_a_consistent_answer() {
 }
 
 fn take_when_free(client: &mut Client<TcpStream>, keys: &[impl AsRef<[u8]>]) -> Vec<Lock> {
-    let acquire = AcquireKeys { wait_ms: WAIT_FOREVER_MS, ..AcquireKeys::default() };
+    let acquire = AcquireKeys {
+        terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..AcquireTerms::default() },
+        ..AcquireKeys::default()
+    };
     send_keys(client, keys, &acquire);
     locks(&client.receive())
 }
@@ -351,7 +369,10 @@ fn a_waiter_leaves_all_its_queues_when_its_connection_is_lost() {
 
 fn again(request_id: &[u8], wait_ms: u32) -> AcquireKeys<'_> {
     let options = AcquireOptions { request_id: Some(request_id), ..AcquireOptions::default() };
-    AcquireKeys { wait_ms, notify_queued: true, options, ..AcquireKeys::default() }
+    AcquireKeys {
+        terms: AcquireTerms { wait_ms, notify_queued: true, options, ..AcquireTerms::default() },
+        ..AcquireKeys::default()
+    }
 }
 
 #[test]
@@ -412,7 +433,11 @@ fn a_repeated_request_number_gets_the_first_answer_after_a_resume() {
         let mut buffer = Vec::new();
         let items = keys.iter().map(|key| KeyItem { key, shared: false });
         let items = Items::new(items, &mut buffer).unwrap();
-        let acquire = Request::AcquireKeys(AcquireKeys { items, session_lease: true, ..Default::default() });
+        let acquire = Request::AcquireKeys(AcquireKeys {
+            items,
+            terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
+            ..Default::default()
+        });
         let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 0 });
         client.send_numbered(70, acquire);
         let granted = locks(&client.receive());
@@ -443,8 +468,11 @@ fn a_waiter_lost_with_its_connection_is_a_new_attempt_when_repeated() {
         }
         let mut buffer = Vec::new();
         let items = Items::new(keys.iter().map(|key| KeyItem { key, shared: false }), &mut buffer).unwrap();
-        let acquire =
-            AcquireKeys { items, wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..Default::default() };
+        let acquire = AcquireKeys {
+            items,
+            terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..AcquireTerms::default() },
+            ..Default::default()
+        };
         client.send_numbered(number, Request::AcquireKeys(acquire));
         assert!(matches!(client.receive().event(), Event::Queued { position: 0, .. }));
         holder.release(held.id);
@@ -591,7 +619,10 @@ fn claims_are_all_or_nothing_despite_tries_timeouts_and_cancels() {
                     let mut client = server.client(&number.to_string());
                     for _ in 0..150 {
                         let wait_ms = [0, 1, 5, WAIT_FOREVER_MS][next_random(&mut random) as usize % 4];
-                        let acquire = AcquireKeys { wait_ms, ..AcquireKeys::default() };
+                        let acquire = AcquireKeys {
+                            terms: AcquireTerms { wait_ms, ..AcquireTerms::default() },
+                            ..AcquireKeys::default()
+                        };
                         send_keys(&mut client, keys, &acquire);
                         let answer = client.receive();
                         if let Response::Error(error) = answer.response() {
@@ -646,12 +677,24 @@ fn mixed_claim(client: &mut Client<TcpStream>, keys: &[Vec<u8>], holders: &[Atom
     let priority = Some(next_random(random) as u32 % 3).filter(|priority| *priority > 0);
     let options = AcquireOptions { priority, ..AcquireOptions::default() };
     if let ([place], [shared]) = (&places[..], &shared[..]) {
-        let acquire = Acquire { key: &keys[*place], shared: *shared, wait_ms, options, ..Acquire::default() };
+        let acquire = Acquire {
+            key: &keys[*place],
+            shared: *shared,
+            terms: AcquireTerms { wait_ms, options, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         client.send(Request::Acquire(acquire));
     } else {
         let items: Vec<_> =
             places.iter().zip(&shared).map(|(place, shared)| (&keys[*place][..], *shared)).collect();
-        send_items(client, &items, &AcquireKeys { wait_ms, options, ..AcquireKeys::default() });
+        send_items(
+            client,
+            &items,
+            &AcquireKeys {
+                terms: AcquireTerms { wait_ms, options, ..AcquireTerms::default() },
+                ..AcquireKeys::default()
+            },
+        );
     }
     let answer = client.receive();
     let ids: Vec<LockId> = match answer.response() {

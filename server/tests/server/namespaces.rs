@@ -10,8 +10,8 @@ use tonic::transport::Endpoint;
 use waymaker_proto::waymaker::waymaker_service_client::WaymakerServiceClient;
 use waymaker_proto::waymaker::{LockEventType, LockRequest};
 use waymaker_protocol::{
-    Acquire, ErrorCode, Hello, NamespaceKind, Namespaces, RemoveNamespace, Request, Response, SessionId,
-    SessionRequest,
+    Acquire, AcquireTerms, ErrorCode, Hello, NamespaceKind, Namespaces, RemoveNamespace, Request, Response,
+    SessionId, SessionRequest,
 };
 
 /// The limit of a server.
@@ -139,8 +139,13 @@ fn an_operator_can_remove_an_empty_namespace() {
         assert_eq!(remove(&mut operator, "none"), Err((ErrorCode::NotFound, "namespace".to_owned(), 0)));
 
         let mut user = open(&server, NamespaceKind::Flat, "jobs").expect("a new namespace");
-        let held =
-            user.ask(Request::Acquire(Acquire { key: b"key", lease_ms: 60_000, ..local(b"key") })).granted();
+        let held = user
+            .ask(Request::Acquire(Acquire {
+                key: b"key",
+                terms: AcquireTerms { lease_ms: 60_000, ..local(b"key").terms },
+                ..local(b"key")
+            }))
+            .granted();
         assert_eq!(remove(&mut operator, "jobs"), bad("connections", 1));
         drop(user);
         wait_until("the end of the user", || remove(&mut operator, "jobs") != bad("connections", 1));
@@ -192,7 +197,11 @@ fn a_namespace_is_never_removed_while_a_lane_opens_it() {
 fn take_turns(server: &Server) -> Vec<u64> {
     let take = |_| {
         let mut user = open(server, NamespaceKind::Flat, "raced").expect("there is room");
-        let acquire = Acquire { key: b"key", wait_ms: 60_000, ..Acquire::default() };
+        let acquire = Acquire {
+            key: b"key",
+            terms: AcquireTerms { wait_ms: 60_000, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         let granted = user.ask(Request::Acquire(acquire)).granted();
         user.release(granted.id);
         granted.fence

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::net::TcpStream;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquirePermits, AcquireSet, ErrorCode, Event, Extend, ForceRelease, Freeze, Frozen,
-    Hello, Holds, Inspect, Items, KeyItem, LockId, NamespaceKind, Namespaces, PathItem, PathKey, Register,
-    Release, Request, Response, RevokeReason, SessionRequest, Verified, Verify,
+    Acquire, AcquireKeys, AcquirePermits, AcquireSet, AcquireTerms, ErrorCode, Event, Extend, ForceRelease,
+    Freeze, Frozen, Hello, Holds, Inspect, Items, KeyItem, LockId, NamespaceKind, Namespaces, PathItem,
+    PathKey, Register, Release, Request, Response, RevokeReason, SessionRequest, Verified, Verify,
 };
 
 fn verify(client: &mut Client<TcpStream>, key: &[u8], fence: u64) -> Verified {
@@ -38,12 +38,20 @@ fn queue_for(client: &mut Client<TcpStream>, request: Request<'_>) -> (u32, Lock
 }
 
 fn waiting(key: &[u8]) -> Acquire<'_> {
-    Acquire { key, wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..Acquire::default() }
+    Acquire {
+        key,
+        terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..AcquireTerms::default() },
+        ..Acquire::default()
+    }
 }
 
 fn waiting_for_keys<'a>(keys: &[&'a [u8]], buffer: &'a mut Vec<u8>) -> AcquireKeys<'a> {
     let items = Items::new(keys.iter().map(|key| KeyItem { key, shared: false }), buffer).unwrap();
-    AcquireKeys { items, wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..AcquireKeys::default() }
+    AcquireKeys {
+        items,
+        terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..AcquireTerms::default() },
+        ..AcquireKeys::default()
+    }
 }
 
 #[test]
@@ -116,7 +124,11 @@ fn a_waiter_removed_by_an_operator_is_answered_and_leaves_all_queues() {
         assert_eq!((answer.number(), answer.error().code), (number, ErrorCode::Cancelled));
         holder.release(held.id);
         for key in [&b"a"[..], b"key", b"z"] {
-            let acquire = Acquire { wait_ms: 10_000, key, ..Acquire::default() };
+            let acquire = Acquire {
+                key,
+                terms: AcquireTerms { wait_ms: 10_000, ..AcquireTerms::default() },
+                ..Acquire::default()
+            };
             operator.ask(Request::Acquire(acquire)).granted();
         }
     }
@@ -177,7 +189,8 @@ fn a_frozen_prefix_keeps_waiters_and_holders_and_refuses_tries() {
         assert_eq!(waiter.ask(Request::Acquire(attempt)).refusal(), (ErrorCode::Frozen, "key", 0));
         assert_eq!(waiter.acquire(b"job", 0).fence, 1, "it does not begin with the prefix");
         let mut buffer = Vec::new();
-        let tries = AcquireKeys { wait_ms: 0, ..waiting_for_keys(&[b"jobs/2", b"other"], &mut buffer) };
+        let mut tries = waiting_for_keys(&[b"jobs/2", b"other"], &mut buffer);
+        tries.terms.wait_ms = 0;
         assert_eq!(several.ask(Request::AcquireKeys(tries)).refusal(), (ErrorCode::Frozen, "key", 0));
 
         let extend = Extend { id: held.id, lease_ms: 40_000, key: None, own: false };
@@ -221,8 +234,11 @@ fn a_freeze_applies_to_one_namespace_of_any_kind() {
                 NamespaceKind::Tree,
                 Request::AcquireSet(AcquireSet {
                     items,
-                    wait_ms: WAIT_FOREVER_MS,
-                    notify_queued: true,
+                    terms: AcquireTerms {
+                        wait_ms: WAIT_FOREVER_MS,
+                        notify_queued: true,
+                        ..AcquireTerms::default()
+                    },
                     ..AcquireSet::default()
                 }),
             ),
@@ -232,8 +248,11 @@ fn a_freeze_applies_to_one_namespace_of_any_kind() {
                     name: b"key",
                     capacity: 1,
                     permits: 1,
-                    wait_ms: WAIT_FOREVER_MS,
-                    notify_queued: true,
+                    terms: AcquireTerms {
+                        wait_ms: WAIT_FOREVER_MS,
+                        notify_queued: true,
+                        ..AcquireTerms::default()
+                    },
                     ..AcquirePermits::default()
                 }),
             ),
@@ -306,7 +325,10 @@ fn namespaces_are_listed_with_their_counters() {
     for server in each_size() {
         let [mut a, mut b] = ["a", "b"].map(|name| server.client(name));
         let ids: Vec<_> = (0..20_u8).map(|number| a.acquire(&[number], 0).id).collect();
-        b.ask(Request::Acquire(Acquire { wait_ms: 10, ..waiting(&[3]) }));
+        b.ask(Request::Acquire(Acquire {
+            terms: AcquireTerms { wait_ms: 10, ..waiting(&[3]).terms },
+            ..waiting(&[3])
+        }));
         assert_eq!(b.receive().error().code, ErrorCode::Timeout);
         queue_for(&mut b, Request::Acquire(waiting(&[3])));
         force(&mut b, ids[4], b"");
@@ -359,7 +381,11 @@ fn a_holds_request_after_a_resume_lists_the_holds_of_the_lane() {
         let mut ids = Vec::new();
         for key in &keys {
             let session_lease = ids.len() % 2 == 0;
-            let acquire = Acquire { key, session_lease, ..Acquire::default() };
+            let acquire = Acquire {
+                key,
+                terms: AcquireTerms { session_lease, ..AcquireTerms::default() },
+                ..Acquire::default()
+            };
             ids.push(client.ask(Request::Acquire(acquire)).granted().id);
         }
         joined.acquire(b"of another lane", 0);

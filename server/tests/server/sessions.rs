@@ -6,13 +6,17 @@ use std::net::TcpStream;
 use std::time::Instant;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquirePermits, AcquireSet, ErrorCode, Event, Goodbye, Hello, Inspect, Items,
-    KeepAlive, KeyItem, LockId, NamespaceKind, PathItem, PathKey, Pong, Release, Request, Response,
-    SessionRequest, Welcome,
+    Acquire, AcquireKeys, AcquirePermits, AcquireSet, AcquireTerms, ErrorCode, Event, Goodbye, Hello,
+    Inspect, Items, KeepAlive, KeyItem, LockId, NamespaceKind, PathItem, PathKey, Pong, Release, Request,
+    Response, SessionRequest, Welcome,
 };
 
 fn on_session_lease(key: &[u8]) -> Request<'_> {
-    Request::Acquire(Acquire { key, session_lease: true, ..Acquire::default() })
+    Request::Acquire(Acquire {
+        key,
+        terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
+        ..Acquire::default()
+    })
 }
 
 fn resume(welcome: &Welcome) -> SessionRequest {
@@ -102,19 +106,24 @@ fn claim(
     PathKey::append([name], &mut path).unwrap();
     let path = PathItem { write: true, path: PathKey::new(&path).unwrap() };
     client.send(match kind {
-        NamespaceKind::Flat => {
-            Request::Acquire(Acquire { key: name, wait_ms, session_lease, ..Acquire::default() })
-        }
+        NamespaceKind::Flat => Request::Acquire(Acquire {
+            key: name,
+            terms: AcquireTerms { wait_ms, session_lease, ..AcquireTerms::default() },
+            ..Acquire::default()
+        }),
         NamespaceKind::Tree => {
             let items = Items::new([path], &mut items).unwrap();
-            Request::AcquireSet(AcquireSet { items, wait_ms, session_lease, ..AcquireSet::default() })
+            Request::AcquireSet(AcquireSet {
+                items,
+                terms: AcquireTerms { wait_ms, session_lease, ..AcquireTerms::default() },
+                ..AcquireSet::default()
+            })
         }
         NamespaceKind::Pool => Request::AcquirePermits(AcquirePermits {
             name,
-            wait_ms,
-            session_lease,
             capacity: 1,
             permits: 1,
+            terms: AcquireTerms { wait_ms, session_lease, ..AcquireTerms::default() },
             ..AcquirePermits::default()
         }),
         other => panic!("nobody waits in {other:?}"),
@@ -208,7 +217,11 @@ fn a_waiter_lost_with_its_connection_is_a_new_attempt_when_repeated() {
     let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 0 });
     let number = client.wait_for(b"key", 600_000);
     let (mut client, _) = server.session_client(resume(&welcome));
-    let acquire = Acquire { key: b"key", wait_ms: 600_000, notify_queued: true, ..Acquire::default() };
+    let acquire = Acquire {
+        key: b"key",
+        terms: AcquireTerms { wait_ms: 600_000, notify_queued: true, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     client.send_numbered(number, Request::Acquire(acquire));
     assert!(matches!(client.receive().event(), Event::Queued { position: 0, .. }));
     holder.release(held.id);
@@ -325,7 +338,7 @@ fn a_request_cut_at_any_byte_and_repeated_has_one_effect() {
                     None if what == "acquire" => on_session_lease(&one),
                     None => Request::AcquireKeys(AcquireKeys {
                         items,
-                        session_lease: true,
+                        terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
                         ..AcquireKeys::default()
                     }),
                 };

@@ -3,7 +3,7 @@
 use crate::harness::{Server, default_hello};
 use std::io::Read as _;
 use std::time::Duration;
-use waymaker_protocol::{Acquire, ErrorCode, Hello, Request, SessionRequest};
+use waymaker_protocol::{Acquire, AcquireTerms, ErrorCode, Hello, Request, SessionRequest};
 
 fn acquire(key: &[u8]) -> Request<'_> {
     Request::Acquire(Acquire { key, ..Acquire::default() })
@@ -48,7 +48,7 @@ fn counts_are_refused_at_the_limits_that_are_set() {
     waiter.wait_for(b"a", 60_000);
     let answer = server.client("other").ask(Request::Acquire(Acquire {
         key: b"a",
-        wait_ms: 60_000,
+        terms: AcquireTerms { wait_ms: 60_000, ..AcquireTerms::default() },
         ..Acquire::default()
     }));
     assert_eq!((answer.refusal().0, answer.refusal().2), (ErrorCode::Overloaded, 1));

@@ -3,14 +3,18 @@
 use crate::harness::{Client, Server, default_hello, each_size};
 use std::net::TcpStream;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, CancelReason, ErrorCode, Event, Extend, ForceRelease, Hello, KeepAlive, LockId,
-    Release, Request, Response, SessionRequest, Status,
+    Acquire, AcquireOptions, AcquireTerms, CancelReason, ErrorCode, Event, Extend, ForceRelease, Hello,
+    KeepAlive, LockId, Release, Request, Response, SessionRequest, Status,
 };
 
 /// An acquire with a request id.
 fn acquire(wait_ms: u32) -> Acquire<'static> {
     let options = AcquireOptions { request_id: Some(b"attempt 7"), ..AcquireOptions::default() };
-    Acquire { key: b"key", wait_ms, options, ..Acquire::default() }
+    Acquire {
+        key: b"key",
+        terms: AcquireTerms { wait_ms, options, ..AcquireTerms::default() },
+        ..Acquire::default()
+    }
 }
 
 /// A connection that is told what is taken up.
@@ -76,7 +80,8 @@ fn a_keep_alive_does_not_renew_a_hold_moved_to_another_session() {
         client
     };
     let (mut first, mut second) = (open(60_000), open(200));
-    let of_session = Acquire { session_lease: true, ..acquire(0) };
+    let of_session =
+        Acquire { terms: AcquireTerms { session_lease: true, ..acquire(0).terms }, ..acquire(0) };
     let granted = first.ask(Request::Acquire(of_session)).granted();
     assert!(second.ask(Request::Acquire(of_session)).granted().repeated);
     first.receive();
@@ -135,7 +140,10 @@ fn a_cancelled_acquire_is_answered_with_a_reason_code() {
         let granted = holder.acquire(b"key", 0);
         let [mut first, mut second] = [(); 2].map(|()| server.client("app"));
         let queue = |client: &mut Client<TcpStream>| {
-            let acquire = Acquire { notify_queued: true, ..acquire(60_000) };
+            let acquire = Acquire {
+                terms: AcquireTerms { notify_queued: true, ..acquire(60_000).terms },
+                ..acquire(60_000)
+            };
             let number = client.send(Request::Acquire(acquire));
             let queued = client.receive();
             let Event::Queued { id, .. } = queued.event() else { panic!("{:?}", queued.event()) };

@@ -16,7 +16,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use waymaker_protocol::limits::{INSPECT_HOLDERS_MAX, OWNER_LEN_MAX};
-use waymaker_protocol::{Acquire, ErrorCode, Hello, Inspect, Release, Request, Response, SessionRequest};
+use waymaker_protocol::{
+    Acquire, AcquireTerms, ErrorCode, Hello, Inspect, Release, Request, Response, SessionRequest,
+};
 
 pub(crate) type TlsSocket = StreamOwned<ClientConnection, TcpStream>;
 
@@ -386,7 +388,11 @@ fn a_connection_moves_to_its_chosen_worker_or_that_of_its_session() {
         let session = SessionRequest::New { lease_ms: 0 };
         let welcome = client.open(Hello { worker, session, ..default_hello() });
         assert_eq!(welcome.worker, worker);
-        let acquire = Acquire { key: b"key", session_lease: true, ..Acquire::default() };
+        let acquire = Acquire {
+            key: b"key",
+            terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         let granted = client.ask(Request::Acquire(acquire)).granted();
         // The one that was accepted meanwhile is with the other worker.
         for _ in 0..2 {

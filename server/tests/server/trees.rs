@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
-    AcquireOptions, AcquireSet, Cancel, ErrorCode, ErrorDetail, Event, Extend, Granted, Hello, Inspect,
-    Items, List, LockId, LockState, NamespaceKind, PathItem, PathKey, Release, Request, Response,
+    AcquireOptions, AcquireSet, AcquireTerms, Cancel, ErrorCode, ErrorDetail, Event, Extend, Granted, Hello,
+    Inspect, Items, List, LockId, LockState, NamespaceKind, PathItem, PathKey, Release, Request, Response,
     SessionRequest, Status, TreeStatistics, TreeStatisticsAnswer,
 };
 
@@ -40,7 +40,14 @@ fn take(client: &mut Client<TcpStream>, set: &[&str]) -> Granted {
 }
 
 fn queue_for(client: &mut Client<TcpStream>, set: &[&str], wait_ms: u32) -> (u32, LockId) {
-    let number = send_set(client, set, &AcquireSet { wait_ms, notify_queued: true, ..AcquireSet::default() });
+    let number = send_set(
+        client,
+        set,
+        &AcquireSet {
+            terms: AcquireTerms { wait_ms, notify_queued: true, ..AcquireTerms::default() },
+            ..AcquireSet::default()
+        },
+    );
     let queued = client.receive();
     let Event::Queued { id, .. } = queued.event() else { panic!("{:?}", queued.event()) };
     assert_eq!(queued.number(), number);
@@ -219,8 +226,11 @@ fn a_hold_without_a_lease_ends_with_its_connection() {
     for server in each_size() {
         let [mut a, mut b] = ["a", "b"].map(|name| tree_client(&server, name));
         let endless = |release_after_ms| AcquireSet {
-            lease_ms: u32::MAX,
-            options: AcquireOptions { release_after_ms, ..AcquireOptions::default() },
+            terms: AcquireTerms {
+                lease_ms: u32::MAX,
+                options: AcquireOptions { release_after_ms, ..AcquireOptions::default() },
+                ..AcquireTerms::default()
+            },
             ..AcquireSet::default()
         };
         send_set(&mut a, &["+x"], &endless(None));
@@ -242,8 +252,15 @@ fn a_request_id_names_one_set_in_any_order() {
     for server in each_size() {
         let [mut a, mut b, mut c] = ["app"; 3].map(|name| tree_client(&server, name));
         let options = AcquireOptions { request_id: Some(b"r"), ..AcquireOptions::default() };
-        let again =
-            AcquireSet { wait_ms: WAIT_FOREVER_MS, notify_queued: true, options, ..AcquireSet::default() };
+        let again = AcquireSet {
+            terms: AcquireTerms {
+                wait_ms: WAIT_FOREVER_MS,
+                notify_queued: true,
+                options,
+                ..AcquireTerms::default()
+            },
+            ..AcquireSet::default()
+        };
         let held = take(&mut a, &["x"]);
         let old = send_set(&mut b, &["+x", "y"], &again);
         assert!(matches!(b.receive().event(), Event::Queued { .. }));
@@ -272,7 +289,11 @@ fn repeats_after_a_resume_take_nothing_and_the_session_end_ends_all() {
         let whole = PathItem { write: true, path: PathKey::default() };
         let mut buffer = Vec::new();
         let items = Items::new([whole], &mut buffer).unwrap();
-        let acquire = Request::AcquireSet(AcquireSet { items, session_lease: true, ..AcquireSet::default() });
+        let acquire = Request::AcquireSet(AcquireSet {
+            items,
+            terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
+            ..AcquireSet::default()
+        });
         client.send_numbered(9, acquire);
         let granted = client.receive().granted();
         let mut again = server.stranger();
@@ -368,7 +389,11 @@ fn mixed_set(client: &mut Client<TcpStream>, holders: &[AtomicU64], random: &mut
     leaves.dedup();
     let wait_ms = [0, 2, WAIT_FOREVER_MS, WAIT_FOREVER_MS][next(4) as usize];
     let set: Vec<_> = set.iter().map(String::as_str).collect();
-    send_set(client, &set, &AcquireSet { wait_ms, ..AcquireSet::default() });
+    send_set(
+        client,
+        &set,
+        &AcquireSet { terms: AcquireTerms { wait_ms, ..AcquireTerms::default() }, ..AcquireSet::default() },
+    );
     let answer = client.receive();
     if let Response::Error(error) = answer.response() {
         assert!([ErrorCode::Busy, ErrorCode::Timeout].contains(&error.code), "{error:?}");

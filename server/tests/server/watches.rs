@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::net::TcpStream;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, ErrorCode, Event, Inspect, Items, KeyItem, NamespaceKind, Register, Request,
-    Response, SessionRequest, Unregister, Unwatch, Watch, Watching,
+    Acquire, AcquireKeys, AcquireTerms, ErrorCode, Event, Inspect, Items, KeyItem, NamespaceKind, Register,
+    Request, Response, SessionRequest, Unregister, Unwatch, Watch, Watching,
 };
 
 /// Watches a key and says the number of the watch and how things are.
@@ -62,7 +62,11 @@ fn a_watch_reports_each_grant_and_when_the_key_is_free() {
         let mut buffer = Vec::new();
         let items = [b"key", b"yek"].map(|key| KeyItem { key, shared: false });
         let items = Items::new(items, &mut buffer).unwrap();
-        a.ask(Request::AcquireKeys(AcquireKeys { items, lease_ms: 50, ..AcquireKeys::default() }));
+        a.ask(Request::AcquireKeys(AcquireKeys {
+            items,
+            terms: AcquireTerms { lease_ms: 50, ..AcquireTerms::default() },
+            ..AcquireKeys::default()
+        }));
         assert_held(&mut watcher, number, 5, false, "a");
         assert_freed(&mut watcher, number, 5);
     }
@@ -80,8 +84,11 @@ fn a_watch_reports_the_grant_of_a_multi_key_claim_that_waited() {
         let items =
             Items::new([&b"free"[..], b"held"].map(|key| KeyItem { key, shared: false }), &mut buffer)
                 .unwrap();
-        let acquire =
-            AcquireKeys { items, wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..Default::default() };
+        let acquire = AcquireKeys {
+            items,
+            terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..AcquireTerms::default() },
+            ..Default::default()
+        };
         client.send(Request::AcquireKeys(acquire));
         assert!(matches!(client.receive().event(), Event::Queued { .. }));
         holder.release(held.id);

@@ -2,7 +2,7 @@
 
 use crate::harness::{Server, default_hello};
 use std::sync::atomic::{AtomicU64, Ordering};
-use waymaker_protocol::{Acquire, ErrorCode, Hello, Request, Response};
+use waymaker_protocol::{Acquire, AcquireTerms, ErrorCode, Hello, Request, Response};
 
 #[test]
 fn a_connection_may_choose_its_worker() {
@@ -48,7 +48,11 @@ fn racing_clients_hold_a_key_one_at_a_time() {
                 scope.spawn(move || {
                     let mut client = server.client(&number.to_string());
                     for _ in 0..rounds {
-                        let acquire = Acquire { key: b"race", wait_ms: u32::MAX, ..Acquire::default() };
+                        let acquire = Acquire {
+                            key: b"race",
+                            terms: AcquireTerms { wait_ms: u32::MAX, ..AcquireTerms::default() },
+                            ..Acquire::default()
+                        };
                         let granted = client.ask(Request::Acquire(acquire)).granted();
                         let seen = counter.load(Ordering::Relaxed);
                         assert_eq!(last_fence.swap(granted.fence, Ordering::Relaxed) + 1, granted.fence);

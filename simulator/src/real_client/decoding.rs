@@ -38,24 +38,16 @@ impl Names {
         };
         Some(match request {
             Request::Acquire(wire::Acquire {
-                lease_ms,
-                wait_ms,
                 key: name,
                 shared,
-                session_lease,
-                notify_queued,
-                options,
+                terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
             }) => {
                 let acquire = acquire(key(name), *shared, Form::One, *lease_ms, *wait_ms);
                 self.with_options(acquire, *session_lease, *notify_queued, options)
             }
             Request::AcquireKeys(wire::AcquireKeys {
-                lease_ms,
-                wait_ms,
-                session_lease,
-                notify_queued,
                 items,
-                options,
+                terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
             }) => {
                 let keys = KeySet::new(items.iter().map(|item| (key(item.key), item.shared)));
                 let (first, shared) = keys.items()[0];
@@ -63,12 +55,8 @@ impl Names {
                 self.with_options(acquire, *session_lease, *notify_queued, options)
             }
             Request::AcquireSet(wire::AcquireSet {
-                lease_ms,
-                wait_ms,
-                session_lease,
-                notify_queued,
                 items,
-                options,
+                terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
             }) => {
                 let item = |item: wire::PathItem<'_>| {
                     PathItem::of(item.path, item.write).expect("a path of the run")
@@ -78,17 +66,13 @@ impl Names {
                 self.with_options(acquire, *session_lease, *notify_queued, options)
             }
             Request::AcquirePermits(wire::AcquirePermits {
-                lease_ms,
-                wait_ms,
                 capacity,
                 permits,
                 order,
                 timestamp_us,
                 name,
-                session_lease,
-                notify_queued,
                 any_capacity,
-                options,
+                terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
             }) => {
                 let permits = Permits {
                     permits: *permits,

@@ -42,7 +42,7 @@ fn a_try_with_a_request_id_asks_for_the_queued_event() {
         let bytes = std::mem::take(rig.lane.out());
         let frame = next_frame(&bytes, FRAME_LEN_MAX).unwrap().unwrap();
         let Request::Acquire(acquire) = Request::decode(frame).unwrap() else { unreachable!() };
-        assert_eq!(acquire.notify_queued, asks);
+        assert_eq!(acquire.terms.notify_queued, asks);
     }
 }
 

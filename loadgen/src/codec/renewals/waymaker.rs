@@ -5,7 +5,9 @@ use std::io::{self, Read, Write};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::message::acquire::GRANTED;
 use waymaker_protocol::message::extend::EXTENDED;
-use waymaker_protocol::{Acquire, Extend, Extended, Granted, LockId, NamespaceKind, Response, next_frame};
+use waymaker_protocol::{
+    Acquire, AcquireTerms, Extend, Extended, Granted, LockId, NamespaceKind, Response, next_frame,
+};
 
 use super::{Turns, key_of, leases_of_connection};
 use crate::codec::waymaker::{open, refusal, whole_frame};
@@ -38,8 +40,12 @@ impl Codec for WaymakerRenewals {
             for lease in batch.clone() {
                 let key = key_of(connection, lease);
                 let options = plan.scope.acquire_options();
-                Acquire { lease_ms: plan.lease_ms, key: key.as_bytes(), options, ..Acquire::default() }
-                    .encode(lease + 1, &mut requests);
+                Acquire {
+                    key: key.as_bytes(),
+                    terms: AcquireTerms { lease_ms: plan.lease_ms, options, ..AcquireTerms::default() },
+                    ..Acquire::default()
+                }
+                .encode(lease + 1, &mut requests);
             }
             stream.write_all(&requests)?;
             take_grants(stream, batch.end as usize, &mut holds)?;

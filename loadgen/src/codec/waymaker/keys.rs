@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::message::acquire_keys::GRANTED_KEYS;
 use waymaker_protocol::message::release::RELEASED;
-use waymaker_protocol::{AcquireKeys, GrantedKeys, Items, KeyItem, LockId, NamespaceKind};
+use waymaker_protocol::{AcquireKeys, AcquireTerms, GrantedKeys, Items, KeyItem, LockId, NamespaceKind};
 
 use super::{Releases, open, refusal, whole_frame};
 use crate::codec::{Answer, Broken, Claim, Codec, Parsed};
@@ -103,7 +103,12 @@ impl Codec for WaymakerKeys {
         let items = Items::new(items, &mut self.encoded_items).expect("as many keys as the options allow");
         let (lease_ms, wait_ms) = (self.lease_ms, WAIT_FOREVER_MS);
         let options = self.scope.acquire_options();
-        AcquireKeys { lease_ms, wait_ms, items, options, ..AcquireKeys::default() }.encode(number, out);
+        AcquireKeys {
+            items,
+            terms: AcquireTerms { lease_ms, wait_ms, options, ..AcquireTerms::default() },
+            ..AcquireKeys::default()
+        }
+        .encode(number, out);
     }
 
     #[inline]

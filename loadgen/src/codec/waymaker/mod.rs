@@ -15,10 +15,12 @@ use std::io::{self, Read, Write};
 
 use waymaker_protocol::id::ID_LEN;
 use waymaker_protocol::limits::{FRAME_LEN_MAX, WAIT_FOREVER_MS};
-use waymaker_protocol::message::acquire::{GRANTED, KEY_OFFSET, flag};
+use waymaker_protocol::message::acquire::{GRANTED, KEY_OFFSET};
+use waymaker_protocol::message::acquire_terms::flag;
 use waymaker_protocol::message::release::RELEASED;
 use waymaker_protocol::{
-    Acquire, ErrorCode, Frame, Granted, LockId, NamespaceKind, Release, Released, Response, next_frame,
+    Acquire, AcquireTerms, ErrorCode, Frame, Granted, LockId, NamespaceKind, Release, Released, Response,
+    next_frame,
 };
 
 use super::{Answer, Broken, Claim, Codec, Parsed, refused};
@@ -81,8 +83,12 @@ impl Waymaker {
         let wait_ms = if plan.workload == WorkloadName::Pair { 0 } else { WAIT_FOREVER_MS };
         let mut acquire = Vec::new();
         let options = plan.scope.acquire_options();
-        Acquire { lease_ms: plan.lease_ms, wait_ms, key: &key, options, ..Acquire::default() }
-            .encode(1, &mut acquire);
+        Acquire {
+            key: &key,
+            terms: AcquireTerms { lease_ms: plan.lease_ms, wait_ms, options, ..AcquireTerms::default() },
+            ..Acquire::default()
+        }
+        .encode(1, &mut acquire);
         let flags = u16::from_le_bytes([acquire[FLAGS_OFFSET], acquire[FLAGS_OFFSET + 1]]);
         Self {
             tail_place: tail_place(&acquire, plan),

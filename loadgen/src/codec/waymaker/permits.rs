@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
-use waymaker_protocol::{AcquirePermits, LockId, NamespaceKind};
+use waymaker_protocol::{AcquirePermits, AcquireTerms, LockId, NamespaceKind};
 
 use super::{NUMBER_OFFSET, Releases, next_of_one_hold, open, tail_place};
 use crate::codec::{Broken, Claim, Codec, Parsed};
@@ -27,12 +27,15 @@ impl Codec for WaymakerPermits {
     fn open(plan: &Plan, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         open(plan, stream, NamespaceKind::Pool, plan.depth)?;
         let permits = AcquirePermits {
-            lease_ms: plan.lease_ms,
-            wait_ms: WAIT_FOREVER_MS,
             capacity: u64::from(plan.shape.capacity),
             permits: u64::from(plan.shape.permits),
             name: &KeyIndex(0).key(usize::from(plan.key_size)),
-            options: plan.scope.acquire_options(),
+            terms: AcquireTerms {
+                lease_ms: plan.lease_ms,
+                wait_ms: WAIT_FOREVER_MS,
+                options: plan.scope.acquire_options(),
+                ..AcquireTerms::default()
+            },
             ..AcquirePermits::default()
         };
         let mut acquire = Vec::new();

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
-use waymaker_protocol::{AcquireSet, Items, LockId, NamespaceKind, PathItem, PathKey};
+use waymaker_protocol::{AcquireSet, AcquireTerms, Items, LockId, NamespaceKind, PathItem, PathKey};
 
 use super::{Releases, next_of_one_hold, open};
 use crate::codec::{Broken, Claim, Codec, Parsed};
@@ -79,7 +79,12 @@ impl Codec for WaymakerSets {
         let items = Items::new(items, &mut self.encoded_items).expect("as many paths as the options allow");
         let (lease_ms, wait_ms) = (self.lease_ms, WAIT_FOREVER_MS);
         let options = self.scope.acquire_options();
-        AcquireSet { lease_ms, wait_ms, items, options, ..AcquireSet::default() }.encode(number, out);
+        AcquireSet {
+            items,
+            terms: AcquireTerms { lease_ms, wait_ms, options, ..AcquireTerms::default() },
+            ..AcquireSet::default()
+        }
+        .encode(number, out);
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use waymaker_engine::Time;
 use waymaker_protocol::limits::ANY_WORKER;
 use waymaker_protocol::{
-    Acquire, Granted, Hello, LockId, Release, Response, SessionRequest, VERSION, next_frame,
+    Acquire, AcquireTerms, Granted, Hello, LockId, Release, Response, SessionRequest, VERSION, next_frame,
 };
 
 /// Inlet whose requests follow the path of a front end's requests: encoded, served by the worker, and answered with a
@@ -53,7 +53,11 @@ impl BenchInlet {
     /// # Panics
     /// Panics if the worker closed the lane.
     pub fn acquire(&mut self, key: &[u8], lease_ms: u32, now: Time) -> Option<Granted> {
-        let acquire = Acquire { lease_ms, key, ..Acquire::default() };
+        let acquire = Acquire {
+            key,
+            terms: AcquireTerms { lease_ms, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         match self.ask(|number, out| acquire.encode(number, out), now).response() {
             Response::Granted(granted) => Some(granted),
             _ => None,

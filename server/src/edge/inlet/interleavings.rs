@@ -15,8 +15,8 @@ use waymaker_engine::Time;
 use waymaker_protocol::limits::{ANY_WORKER, IN_FLIGHT_MAX, WAIT_FOREVER_MS};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, CancelReason, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extend, Hello,
-    Inspect, LockId, Release, Request, Response, SessionRequest, Status, VERSION,
+    Acquire, AcquireOptions, AcquireTerms, CancelReason, ErrorAnswer, ErrorCode, ErrorDetail, Event, Extend,
+    Hello, Inspect, LockId, Release, Request, Response, SessionRequest, Status, VERSION,
 };
 
 const WORKER_COUNT: usize = 2;
@@ -197,12 +197,15 @@ impl World {
         let request_id = (self.pick(4) > 0).then(|| self.pick(REQUEST_IDS.len()));
         let acquire = Acquire {
             key: KEYS[key],
-            lease_ms: [200, 60_000][self.pick(2)],
-            wait_ms: [0, 300, WAIT_FOREVER_MS][self.pick(3)],
-            notify_queued: true,
-            options: AcquireOptions {
-                request_id: request_id.map(|id| REQUEST_IDS[id]),
-                ..AcquireOptions::default()
+            terms: AcquireTerms {
+                lease_ms: [200, 60_000][self.pick(2)],
+                wait_ms: [0, 300, WAIT_FOREVER_MS][self.pick(3)],
+                notify_queued: true,
+                options: AcquireOptions {
+                    request_id: request_id.map(|id| REQUEST_IDS[id]),
+                    ..AcquireOptions::default()
+                },
+                ..AcquireTerms::default()
             },
             ..Acquire::default()
         };
@@ -418,7 +421,12 @@ fn an_immediate_grant_whose_answer_is_not_read_is_released() {
     let try_it = |worker: &mut Worker, inlet: &mut InletState| {
         let number = inlet.begin_asked();
         let mut frame = Vec::new();
-        Acquire { key: KEYS[0], lease_ms: 1_000, ..Acquire::default() }.encode(number, &mut frame);
+        Acquire {
+            key: KEYS[0],
+            terms: AcquireTerms { lease_ms: 1_000, ..AcquireTerms::default() },
+            ..Acquire::default()
+        }
+        .encode(number, &mut frame);
         inlet.send(worker, number, &frame, now.into())
     };
     let sent = try_it(&mut worker, &mut inlet);

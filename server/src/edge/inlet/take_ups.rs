@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use waymaker_engine::Time;
 use waymaker_protocol::limits::IN_FLIGHT_MAX;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, ErrorCode, Inspect, Items, KeyItem, Request, Response,
+    Acquire, AcquireKeys, AcquireOptions, AcquireTerms, ErrorCode, Inspect, Items, KeyItem, Request, Response,
 };
 
 const KEY: &[u8] = b"key";
@@ -42,14 +42,22 @@ impl Rig {
 
     fn acquire(&mut self) -> u32 {
         let options = AcquireOptions { request_id: Some(b"id"), ..AcquireOptions::default() };
-        self.send(&Request::Acquire(Acquire { key: KEY, lease_ms: 60_000, options, ..Acquire::default() }))
+        self.send(&Request::Acquire(Acquire {
+            key: KEY,
+            terms: AcquireTerms { lease_ms: 60_000, options, ..AcquireTerms::default() },
+            ..Acquire::default()
+        }))
     }
 
     fn acquire_multi_key(&mut self) -> u32 {
         let items = [KEY, b"another"].map(|key| KeyItem { shared: false, key });
         let mut buffer = Vec::new();
         let items = Items::new(items, &mut buffer).expect("two keys");
-        self.send(&Request::AcquireKeys(AcquireKeys { items, lease_ms: 60_000, ..AcquireKeys::default() }))
+        self.send(&Request::AcquireKeys(AcquireKeys {
+            items,
+            terms: AcquireTerms { lease_ms: 60_000, ..AcquireTerms::default() },
+            ..AcquireKeys::default()
+        }))
     }
 
     fn leave(&mut self, number: u32) {

@@ -27,8 +27,8 @@ use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 use waymaker_engine::Counted;
 use waymaker_protocol::limits::{LEASE_NONE_MS, WAIT_FOREVER_MS};
 use waymaker_protocol::{
-    AcquireOptions, AcquireSet, ErrorCode, ErrorDetail, Event, Items, LockId, Release, Request, Response,
-    RevokeReason, TraceParent,
+    AcquireOptions, AcquireSet, AcquireTerms, ErrorCode, ErrorDetail, Event, Items, LockId, Release, Request,
+    Response, RevokeReason, TraceParent,
 };
 
 /// Close code for errors of the Locktopus protocol; clients of the original know it.
@@ -300,12 +300,15 @@ impl Connection {
             ..AcquireOptions::default()
         };
         let acquire = AcquireSet {
-            lease_ms: LEASE_NONE_MS,
-            wait_ms: WAIT_FOREVER_MS,
-            notify_queued: true,
             // The set was validated against the limits of the wire format, so this never fails.
             items: Items::new(set.items(), &mut buffer).unwrap_or_default(),
-            options,
+            terms: AcquireTerms {
+                lease_ms: LEASE_NONE_MS,
+                wait_ms: WAIT_FOREVER_MS,
+                notify_queued: true,
+                options,
+                ..AcquireTerms::default()
+            },
             ..AcquireSet::default()
         };
         self.lane.inlet.follow(b"", |number, out| Request::AcquireSet(acquire).encode(number, out))

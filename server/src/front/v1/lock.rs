@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 use waymaker_proto::v1;
 use waymaker_proto::v1::lock_service_server::LockService;
 use waymaker_protocol as wire;
-use waymaker_protocol::{AcquireKeys, Items, KeyItem, NamespaceKind, TraceParent};
+use waymaker_protocol::{AcquireKeys, AcquireTerms, Items, KeyItem, NamespaceKind, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Flat;
 
@@ -53,13 +53,15 @@ fn form<'a>(
         acquiring.cancel_key = key.as_bytes();
         acquiring.hold = v1::Hold { key: key.clone(), shared: *shared, ..v1::Hold::default() };
         let one = wire::Acquire {
-            lease_ms,
-            wait_ms,
             key: key.as_bytes(),
             shared: *shared,
-            session_lease: false,
-            notify_queued: true,
-            options: wire_options,
+            terms: wire::AcquireTerms {
+                lease_ms,
+                wait_ms,
+                session_lease: false,
+                notify_queued: true,
+                options: wire_options,
+            },
         };
         return Ok((Form::One(one), acquiring));
     }
@@ -68,12 +70,14 @@ fn form<'a>(
     // The smallest key is the home of a multi-key claim, so a cancellation must name it.
     acquiring.cancel_key = items.iter().map(|item| item.key).min().unwrap_or_default();
     let several = AcquireKeys {
-        lease_ms,
-        wait_ms,
-        session_lease: false,
-        notify_queued: true,
         items,
-        options: wire_options,
+        terms: AcquireTerms {
+            lease_ms,
+            wait_ms,
+            session_lease: false,
+            notify_queued: true,
+            options: wire_options,
+        },
     };
     Ok((Form::MultiKeyClaim(several), acquiring))
 }

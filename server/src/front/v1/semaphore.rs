@@ -11,7 +11,7 @@ use waymaker_proto::v1;
 use waymaker_proto::v1::SemaphoreOrder;
 use waymaker_proto::v1::semaphore_service_server::SemaphoreService;
 use waymaker_protocol as wire;
-use waymaker_protocol::{AcquirePermits, NamespaceKind, PoolDescribed, PoolOrder, TraceParent};
+use waymaker_protocol::{AcquirePermits, AcquireTerms, NamespaceKind, PoolDescribed, PoolOrder, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Pool;
 
@@ -46,17 +46,19 @@ fn form<'a>(
         hold: v1::Hold { key: request.name.clone(), permits, ..v1::Hold::default() },
     };
     let acquire = AcquirePermits {
-        lease_ms: options.lease_ms,
-        wait_ms: request.max_wait_ms,
         capacity: request.capacity,
         permits,
         order: pool_order(request.order)?,
         timestamp_us: request.timestamp_us,
         name: request.name.as_bytes(),
-        session_lease: false,
-        notify_queued: true,
         any_capacity: request.any_capacity,
-        options: wire_options(KIND, options, traceparent)?,
+        terms: AcquireTerms {
+            lease_ms: options.lease_ms,
+            wait_ms: request.max_wait_ms,
+            session_lease: false,
+            notify_queued: true,
+            options: wire_options(KIND, options, traceparent)?,
+        },
     };
     Ok((acquire, acquiring))
 }

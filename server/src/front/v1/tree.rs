@@ -8,7 +8,7 @@ use crate::front::trace_context;
 use tonic::{Request, Response, Status};
 use waymaker_proto::v1;
 use waymaker_proto::v1::tree_service_server::TreeService;
-use waymaker_protocol::{AcquireSet, Items, NamespaceKind, PathItem, PathKey, TraceParent};
+use waymaker_protocol::{AcquireSet, AcquireTerms, Items, NamespaceKind, PathItem, PathKey, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Tree;
 
@@ -48,12 +48,14 @@ fn form<'a>(
         },
     };
     let set = AcquireSet {
-        lease_ms: options.lease_ms,
-        wait_ms: request.max_wait_ms,
-        session_lease: false,
-        notify_queued: true,
         items,
-        options: wire_options(KIND, options, traceparent)?,
+        terms: AcquireTerms {
+            lease_ms: options.lease_ms,
+            wait_ms: request.max_wait_ms,
+            session_lease: false,
+            notify_queued: true,
+            options: wire_options(KIND, options, traceparent)?,
+        },
     };
     Ok((set, acquiring))
 }

@@ -77,13 +77,15 @@ impl LockStream {
         let Parameters { wait_ms, lease_ms, options } = Parameters::of_lock(request, traceparent)?;
         let key = request.key.as_bytes();
         let acquire = wire::Acquire {
-            lease_ms,
-            wait_ms,
             key,
             shared,
-            session_lease: false,
-            notify_queued: true,
-            options,
+            terms: wire::AcquireTerms {
+                lease_ms,
+                wait_ms,
+                session_lease: false,
+                notify_queued: true,
+                options,
+            },
         };
         let inlet = inlet.get()?;
         let followed = inlet.follow(key, |number, out| acquire.encode(number, out));

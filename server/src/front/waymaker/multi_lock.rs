@@ -43,13 +43,9 @@ async fn acquire_one(
     let Parameters { wait_ms, lease_ms, options } = parameters;
     let name = key.key.as_bytes();
     let acquire = wire::Acquire {
-        lease_ms,
-        wait_ms,
         key: name,
         shared: !key.write_lock,
-        session_lease: false,
-        notify_queued: false,
-        options,
+        terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease: false, notify_queued: false, options },
     };
     let asked = service.streams.get()?.ask_for_holds(name, |number, out| acquire.encode(number, out));
     // The request has just set the worker's time, which is therefore the start of the claim.
@@ -75,8 +71,10 @@ async fn acquire_multi_key(
     let items = request.keys.iter().map(|key| KeyItem { shared: !key.write_lock, key: key.key.as_bytes() });
     let mut buffer = Vec::new();
     let items = Items::new(items, &mut buffer).map_err(|error| Outcome::bad_input(error.to_string()))?;
-    let acquire =
-        wire::AcquireKeys { lease_ms, wait_ms, session_lease: false, notify_queued: false, items, options };
+    let acquire = wire::AcquireKeys {
+        items,
+        terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease: false, notify_queued: false, options },
+    };
     let asked = service.streams.get()?.ask_for_holds(first, |number, out| acquire.encode(number, out));
     // The request has just set the worker's time, which is therefore the start of the claim.
     let begun_ms = Local::with(Local::worker_now).as_millis();

@@ -9,7 +9,9 @@ use crate::worker::tests::vacancy::names_of_shards;
 use crossbeam_channel::Receiver;
 use waymaker_engine::ReservedEnd;
 use waymaker_protocol::message::goodbye::FAREWELL;
-use waymaker_protocol::{AcquireOptions, Extend, ForceRelease, Freeze, Goodbye, Inspect, Release};
+use waymaker_protocol::{
+    AcquireOptions, AcquireTerms, Extend, ForceRelease, Freeze, Goodbye, Inspect, Release,
+};
 
 /// Makes all records durable. The workers find the notice in their mailboxes.
 fn make_durable(rig: &Rig, orders: &Receiver<LogOrder>) {
@@ -34,7 +36,17 @@ fn a_grant_that_needs_a_stalled_log_is_refused_for_that_reason() {
     let mut rig = Rig::of(node, now.after_ms(LOG_STALLED_MS));
     let (key, _) = rig.connect(SessionRequest::None);
     let options = AcquireOptions { scope: Some(2), ..AcquireOptions::default() };
-    rig.say(key, &frame(2, &Request::Acquire(Acquire { key: b"key", options, ..Acquire::default() })));
+    rig.say(
+        key,
+        &frame(
+            2,
+            &Request::Acquire(Acquire {
+                key: b"key",
+                terms: AcquireTerms { options, ..AcquireTerms::default() },
+                ..Acquire::default()
+            }),
+        ),
+    );
     let output = rig.take_output(key).expect("the connection is open");
     let answer = next_frame(&output, FRAME_LEN_MAX).expect("a frame").expect("an answer");
     let Ok(Response::Error(error)) = Response::decode(answer) else { panic!("{answer:?}") };
@@ -54,7 +66,14 @@ fn a_holder_gets_its_durable_grant_before_the_end_of_its_hold() {
     let mut rig = Rig::of(node, now);
     let ((first, _), (second, _)) = (rig.connect(SessionRequest::None), rig.connect(SessionRequest::None));
     let options = AcquireOptions { scope: Some(2), request_id: Some(b"id"), ..AcquireOptions::default() };
-    let acquire = frame(2, &Request::Acquire(Acquire { key: b"key", options, ..Acquire::default() }));
+    let acquire = frame(
+        2,
+        &Request::Acquire(Acquire {
+            key: b"key",
+            terms: AcquireTerms { options, ..AcquireTerms::default() },
+            ..Acquire::default()
+        }),
+    );
     rig.say(first, &acquire);
     make_durable(&rig, &orders);
     rig.workers[0].handle_mail(rig.now);
@@ -72,7 +91,14 @@ fn frame_of_both(names: &[[u8; 4]; 2], options: AcquireOptions<'_>) -> Vec<u8> {
     let items = names.each_ref().map(|name| KeyItem { shared: false, key: name });
     let mut buffer = Vec::new();
     let items = Items::new(items, &mut buffer).expect("two keys");
-    frame(2, &Request::AcquireKeys(AcquireKeys { items, lease_ms: 10, options, ..AcquireKeys::default() }))
+    frame(
+        2,
+        &Request::AcquireKeys(AcquireKeys {
+            items,
+            terms: AcquireTerms { lease_ms: 10, options, ..AcquireTerms::default() },
+            ..AcquireKeys::default()
+        }),
+    )
 }
 
 /// Another worker has the turn of the shard that answers for the claim, and the other key could end meanwhile.
@@ -164,7 +190,14 @@ fn an_acquire_with_an_unknown_outcome_is_answered_once_when_repeated() {
     let mut rig = Rig::of(node, now);
     let ((first, _), (second, _)) = (rig.connect(SessionRequest::None), rig.connect(SessionRequest::None));
     let options = AcquireOptions { scope: Some(2), request_id: Some(b"id"), ..AcquireOptions::default() };
-    let acquire = frame(2, &Request::Acquire(Acquire { key: b"key", options, ..Acquire::default() }));
+    let acquire = frame(
+        2,
+        &Request::Acquire(Acquire {
+            key: b"key",
+            terms: AcquireTerms { options, ..AcquireTerms::default() },
+            ..Acquire::default()
+        }),
+    );
     let unknown = [(2, Heard::Refused(ErrorCode::Unknown))];
     rig.say(first, &acquire);
     fail_log(&mut rig, &orders);
@@ -212,7 +245,11 @@ fn a_multi_key_holder_gets_no_event_before_its_grant_is_durable() {
         let mut rig = Rig::of(node, now);
         let [first, second, third] = [(); 3].map(|()| rig.connect(SessionRequest::None).0);
         let options = AcquireOptions { scope: Some(2), ..AcquireOptions::default() };
-        let acquire = Acquire { key: &names[local], options, ..Acquire::default() };
+        let acquire = Acquire {
+            key: &names[local],
+            terms: AcquireTerms { options, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         rig.say(third, &frame(2, &Request::Acquire(acquire)));
         make_durable(&rig, &orders);
         rig.workers[0].handle_mail(rig.now);
@@ -250,7 +287,17 @@ fn nothing_follows_the_answer_to_a_goodbye_that_waited_for_the_log() {
         let mut rig = Rig::of(node, now);
         let ((key, _), (other, _)) = (rig.connect(session), rig.connect(SessionRequest::None));
         let options = AcquireOptions { scope: Some(2), ..AcquireOptions::default() };
-        rig.say(key, &frame(2, &Request::Acquire(Acquire { key: b"key", options, ..Acquire::default() })));
+        rig.say(
+            key,
+            &frame(
+                2,
+                &Request::Acquire(Acquire {
+                    key: b"key",
+                    terms: AcquireTerms { options, ..AcquireTerms::default() },
+                    ..Acquire::default()
+                }),
+            ),
+        );
         make_durable(&rig, &orders);
         rig.workers[0].handle_mail(rig.now);
         let Heard::Granted(held) = rig.hear(key)[0].1 else { panic!() };

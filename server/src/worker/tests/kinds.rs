@@ -23,7 +23,9 @@ use waymaker_engine::{
     Answer, CancelReason, ClaimId, Contention, Event, Grant, KeyGrant, Limits, Refusal, Ticket,
 };
 use waymaker_protocol as wire;
-use waymaker_protocol::{AcquirePermits, AcquireSet, Cancel, LockId, PathItem, PathKey, PoolOrder, Release};
+use waymaker_protocol::{
+    AcquirePermits, AcquireSet, AcquireTerms, Cancel, LockId, PathItem, PathKey, PoolOrder, Release,
+};
 
 const START: Time = Time::from_millis(1_000);
 const WORKER_COUNT: usize = 2;
@@ -424,12 +426,21 @@ fn acquire_frame(kind: Kind, number: u32, ask: &Ask) -> Vec<u8> {
             // Clients list the keys in any order.
             let keys = items.iter().rev().map(|item| KeyItem { shared: item.shared, key: &item.name });
             let items = Items::new(keys, &mut buffer).expect("keys");
-            let acquire = AcquireKeys { lease_ms, wait_ms, notify_queued, items, ..AcquireKeys::default() };
+            let acquire = AcquireKeys {
+                items,
+                terms: AcquireTerms { lease_ms, wait_ms, notify_queued, ..AcquireTerms::default() },
+                ..AcquireKeys::default()
+            };
             frame(number, &Request::AcquireKeys(acquire))
         }
         Kind::Keys => {
             let (key, shared) = (&items[0].name, items[0].shared);
-            let acquire = Acquire { key, shared, lease_ms, wait_ms, notify_queued, ..Acquire::default() };
+            let acquire = Acquire {
+                key,
+                shared,
+                terms: AcquireTerms { lease_ms, wait_ms, notify_queued, ..AcquireTerms::default() },
+                ..Acquire::default()
+            };
             frame(number, &Request::Acquire(acquire))
         }
         Kind::Tree => {
@@ -440,20 +451,22 @@ fn acquire_frame(kind: Kind, number: u32, ask: &Ask) -> Vec<u8> {
                 path: PathKey::new(path).expect("a path"),
             });
             let items = Items::new(paths, &mut buffer).expect("paths");
-            let acquire = AcquireSet { lease_ms, wait_ms, notify_queued, items, ..AcquireSet::default() };
+            let acquire = AcquireSet {
+                items,
+                terms: AcquireTerms { lease_ms, wait_ms, notify_queued, ..AcquireTerms::default() },
+                ..AcquireSet::default()
+            };
             frame(number, &Request::AcquireSet(acquire))
         }
         Kind::Pool { by_time } => frame(
             number,
             &Request::AcquirePermits(AcquirePermits {
-                lease_ms,
-                wait_ms,
-                notify_queued,
                 capacity: CAPACITY_OF_A_FEW,
                 permits: ask.permits,
                 order: if by_time { PoolOrder::Timestamp } else { PoolOrder::Arrival },
                 timestamp_us: if by_time { ask.timestamp_us } else { 0 },
                 name: &items[0].name,
+                terms: AcquireTerms { lease_ms, wait_ms, notify_queued, ..AcquireTerms::default() },
                 ..AcquirePermits::default()
             }),
         ),

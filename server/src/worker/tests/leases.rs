@@ -4,7 +4,7 @@ use super::*;
 use crate::clock::Moment;
 use crate::expiries::ExpiryCount;
 use waymaker_protocol::message::registry::REGISTERED;
-use waymaker_protocol::{AcquireSet, Inspect, PathItem, PathKey, Register};
+use waymaker_protocol::{AcquireSet, AcquireTerms, Inspect, PathItem, PathKey, Register};
 
 #[test]
 fn expired_registrations_are_counted_by_type() {
@@ -61,7 +61,11 @@ fn leftover_work_does_not_delay_reading_sockets_before_expiries() {
         let mut rig = Rig::new(1);
         let (holder, _) = rig.connect(session);
         if session == SessionRequest::None {
-            let lease = Acquire { key: b"key", lease_ms: 100, ..Acquire::default() };
+            let lease = Acquire {
+                key: b"key",
+                terms: AcquireTerms { lease_ms: 100, ..AcquireTerms::default() },
+                ..Acquire::default()
+            };
             rig.ask(holder, 2, &Request::Acquire(lease));
         } else {
             rig.workers[0].handle_lost(holder, rig.now);
@@ -105,7 +109,11 @@ fn a_lease_lasts_in_full_and_expires_after_at_most_two_reads() {
     for begin in (2_000 * MILLISECOND_NS..2_001 * MILLISECOND_NS).step_by(STEP_NS as usize) {
         let mut rig = Rig::new(1);
         let (key, _) = rig.connect(SessionRequest::None);
-        let acquire = Acquire { lease_ms: LEASE_MS, key: b"k", ..Acquire::default() };
+        let acquire = Acquire {
+            key: b"k",
+            terms: AcquireTerms { lease_ms: LEASE_MS, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         rig.workers[0].handle_bytes(key, &frame(2, &Request::Acquire(acquire)), moment(begin));
         assert!(
             matches!(rig.hear(key)[..], [(2, Heard::Granted(granted))] if granted.remaining_ms == LEASE_MS)

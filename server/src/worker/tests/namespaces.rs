@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::limits::{NAMESPACE_COUNT_MAX, NAMESPACE_IDLE_MS};
+use waymaker_protocol::AcquireTerms;
 use waymaker_protocol::message::remove_namespace::NAMESPACE_REMOVED;
 use waymaker_protocol::{Bucket, Freeze, Inspect, Release, RemoveNamespace, SetCapacity, Throttle};
 
@@ -80,7 +81,11 @@ fn a_namespace_with_a_hold_is_not_removed_even_without_connections() {
     let turn = rig.hold_turn(late.expect("there are more shards").as_bytes());
     rig.give_back(turn_of_other);
     do_the_work(&mut rig);
-    let acquire = Request::Acquire(Acquire { key: b"key", lease_ms: 60_000, ..Acquire::default() });
+    let acquire = Request::Acquire(Acquire {
+        key: b"key",
+        terms: AcquireTerms { lease_ms: 60_000, ..AcquireTerms::default() },
+        ..Acquire::default()
+    });
     assert!(matches!(rig.ask(holder, 2, &acquire)[..], [(2, Heard::Granted(_))]));
     rig.workers[0].handle_lost(holder, rig.now);
     rig.give_back(turn);
@@ -119,7 +124,11 @@ fn idle_namespaces_make_room_for_another_namespace() {
 fn a_namespace_with_content_is_not_removed() {
     let mut rig = Rig::new(2);
     let held = rig.open(b"held", NamespaceKind::Flat);
-    let acquire = Acquire { key: b"key", lease_ms: 3_600_000, ..Acquire::default() };
+    let acquire = Acquire {
+        key: b"key",
+        terms: AcquireTerms { lease_ms: 3_600_000, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     rig.ask(held, 2, &Request::Acquire(acquire));
     let frozen = rig.open(b"frozen", NamespaceKind::Flat);
     rig.ask(frozen, 2, &Request::Freeze(Freeze { prefix: b"p", thaw: false, ..Freeze::default() }));

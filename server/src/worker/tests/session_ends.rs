@@ -9,7 +9,9 @@ use crate::mail::Batch;
 use waymaker_log::{Record, Records};
 use waymaker_protocol::message::goodbye::FAREWELL;
 use waymaker_protocol::message::keep_alive::KEPT_ALIVE;
-use waymaker_protocol::{AcquireOptions, Bucket, Goodbye, Inspect, KeepAlive, Release, Throttle};
+use waymaker_protocol::{
+    AcquireOptions, AcquireTerms, Bucket, Goodbye, Inspect, KeepAlive, Release, Throttle,
+};
 
 const SESSION_COUNT: usize = 3;
 const LEASE_MS: u32 = 10_000;
@@ -23,7 +25,12 @@ fn crowded_session(rig: &mut Rig) -> Vec<ConnectionKey> {
     let keys = rig.crowd(SESSION);
     for key in &keys {
         for (number, name) in (2..).zip(vacancy::names_of_shards(&rig.node)) {
-            let request = Acquire { key: &name, shared: true, session_lease: true, ..Acquire::default() };
+            let request = Acquire {
+                key: &name,
+                shared: true,
+                terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
+                ..Acquire::default()
+            };
             let heard = rig.ask(*key, number, &Request::Acquire(request));
             assert!(matches!(heard[..], [(_, Heard::Granted(_))]), "{heard:?}");
         }
@@ -55,7 +62,11 @@ fn a_hold_granted_by_another_worker_ends_with_its_session() {
     let (key, welcome) = rig.connect(SESSION);
     let turn = rig.hold_turn(b"key");
     let options = AcquireOptions { scope: Some(2), ..AcquireOptions::default() };
-    let request = Acquire { key: b"key", session_lease: true, options, ..Acquire::default() };
+    let request = Acquire {
+        key: b"key",
+        terms: AcquireTerms { session_lease: true, options, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     assert_eq!(rig.ask(key, 2, &Request::Acquire(request)), []);
     rig.give_back(turn);
     let mut sessions = Vec::new();
@@ -126,7 +137,11 @@ fn a_goodbye_first_ends_the_connected_lanes_of_its_session() {
     let holder = rig.connect(SessionRequest::None).0;
     rig.ask(holder, 2, &Request::Acquire(Acquire { key: b"held", ..Acquire::default() }));
     let (waiter, _) = rig.connect(SESSION);
-    let waits = Acquire { key: b"held", wait_ms: WAIT_FOREVER_MS, ..Acquire::default() };
+    let waits = Acquire {
+        key: b"held",
+        terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     assert_eq!(rig.ask(waiter, 2, &Request::Acquire(waits)), []);
     let keys = rig.crowd(SESSION);
     for key in &keys[1..] {
@@ -223,7 +238,11 @@ fn a_goodbye_is_answered_while_another_large_session_ends() {
     let mut rig = Rig::new(2);
     let (first, welcome) = rig.connect(SESSION);
     let (second, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
-    let hold = Acquire { key: b"key", session_lease: true, ..Acquire::default() };
+    let hold = Acquire {
+        key: b"key",
+        terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     rig.ask(second, 2, &Request::Acquire(hold));
     rig.workers[0].handle_lost(second, rig.now);
     let others = known_session(&mut rig);
@@ -250,7 +269,11 @@ impl Waiting {
         let [(2, Heard::Granted(granted))] = heard[..] else { panic!("{heard:?}") };
         let release = frame(3, &Request::Release(Release { id: granted.id, key: None, own: false }));
         let keys = known_session(&mut rig);
-        let waits = Acquire { key: b"held", wait_ms: WAIT_FOREVER_MS, ..Acquire::default() };
+        let waits = Acquire {
+            key: b"held",
+            terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         assert_eq!(rig.ask(keys[0], 98, &Request::Acquire(waits)), []);
         let leaver = *keys.last().expect("a connection");
         Self { rig, leaver, waiter: keys[0], holder, release }
@@ -300,7 +323,11 @@ fn a_connection_lost_while_its_session_ends_leaves_no_state() {
     let (next, _) = rig.connect(SESSION);
     assert_eq!(next.slot, leaver.slot);
     for (key, name) in [(bystander, b"a"), (next, b"b")] {
-        let hold = Acquire { key: name, session_lease: true, ..Acquire::default() };
+        let hold = Acquire {
+            key: name,
+            terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         let heard = rig.ask(key, 2, &Request::Acquire(hold));
         assert!(matches!(heard[..], [(2, Heard::Granted(_))]), "{heard:?}");
     }
@@ -319,7 +346,12 @@ fn unconnected_lanes_are_reused_while_their_session_ends() {
     let next: Vec<_> = keys[1..].iter().map(|_| rig.connect(SESSION).0).collect();
     for key in &next {
         assert!(keys.iter().any(|old| old.slot == key.slot), "the slot is new");
-        let hold = Acquire { key: b"key", shared: true, session_lease: true, ..Acquire::default() };
+        let hold = Acquire {
+            key: b"key",
+            shared: true,
+            terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         let heard = rig.ask(*key, 2, &Request::Acquire(hold));
         assert!(matches!(heard[..], [(2, Heard::Granted(_))]), "{heard:?}");
     }
@@ -425,7 +457,11 @@ fn the_farewell_waits_until_another_worker_has_closed_all_lanes() {
     let mut rig = Rig::new(2);
     let (first, welcome) = rig.connect(SESSION);
     let (second, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
-    let hold = Acquire { key: b"held", session_lease: true, ..Acquire::default() };
+    let hold = Acquire {
+        key: b"held",
+        terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     rig.ask(second, 2, &Request::Acquire(hold));
     let held_turn = rig.hold_turn(b"held");
     say_goodbye(&mut rig, first);
@@ -490,7 +526,15 @@ fn a_repeated_acquire_is_not_served_after_its_session_end() {
 fn a_lease_that_waits_for_unread_sockets_is_overdue_in_the_metrics() {
     let mut rig = Rig::new(2);
     let (key, _) = rig.connect(SessionRequest::None);
-    rig.ask(key, 2, &Request::Acquire(Acquire { key: b"key", lease_ms: 10, ..Acquire::default() }));
+    rig.ask(
+        key,
+        2,
+        &Request::Acquire(Acquire {
+            key: b"key",
+            terms: AcquireTerms { lease_ms: 10, ..AcquireTerms::default() },
+            ..Acquire::default()
+        }),
+    );
     let due = rig.now.after_ms(10);
     rig.now = due.after_ms(7);
     rig.workers[0].handle_drained(rig.now, rig.now);

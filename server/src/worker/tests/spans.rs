@@ -5,7 +5,7 @@ use super::*;
 use crate::limits::SPAN_OPEN_COUNT_MAX;
 use crate::traces::Traces;
 use waymaker_engine::{LaneAddress, Limits, Ticket};
-use waymaker_protocol::{AcquireOptions, AcquireSet, Goodbye, PathItem, PathKey};
+use waymaker_protocol::{AcquireOptions, AcquireSet, AcquireTerms, Goodbye, PathItem, PathKey};
 
 const SESSION: SessionRequest = SessionRequest::New { lease_ms: 10_000 };
 const TRACEPARENT: &[u8; 25] = &[1; 25];
@@ -26,7 +26,11 @@ fn traced() -> AcquireOptions<'static> {
 
 /// Sends traced acquires of the key `key`, one under each of these numbers.
 fn wait_traced(rig: &mut Rig, key: ConnectionKey, numbers: std::ops::Range<u32>) {
-    let acquire = Acquire { key: b"key", wait_ms: WAIT_FOREVER_MS, options: traced(), ..Acquire::default() };
+    let acquire = Acquire {
+        key: b"key",
+        terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, options: traced(), ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     for number in numbers {
         rig.say(key, &frame(number, &Request::Acquire(acquire)));
     }
@@ -36,7 +40,10 @@ fn wait_traced(rig: &mut Rig, key: ConnectionKey, numbers: std::ops::Range<u32>)
 fn ask_for_both_keys(rig: &mut Rig, key: ConnectionKey) -> Mail {
     let turn = rig.hold_turn(b"a");
     let mut buffer = Vec::new();
-    let keys = AcquireKeys { options: traced(), ..both_keys(&mut buffer) };
+    let keys = AcquireKeys {
+        terms: AcquireTerms { options: traced(), ..both_keys(&mut buffer).terms },
+        ..both_keys(&mut buffer)
+    };
     assert_eq!(rig.ask(key, FIRST, &Request::AcquireKeys(keys)), []);
     turn
 }
@@ -54,7 +61,11 @@ fn ended_span_count(rig: &mut Rig) -> usize {
 
 fn hold_key(rig: &mut Rig) {
     let (holder, _) = rig.connect(SessionRequest::None);
-    let request = Acquire { key: b"key", lease_ms: 60_000, ..Acquire::default() };
+    let request = Acquire {
+        key: b"key",
+        terms: AcquireTerms { lease_ms: 60_000, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     let heard = rig.ask(holder, 2, &Request::Acquire(request));
     assert!(matches!(heard[..], [(2, Heard::Granted(_))]), "{heard:?}");
 }
@@ -116,7 +127,11 @@ fn the_span_of_a_claim_that_was_not_served_ends_with_its_connection() {
 fn a_repeated_acquire_opens_no_further_span() {
     let mut rig = traced_rig(1, Limits::default());
     let (key, _) = rig.connect(SESSION);
-    let acquire = Request::Acquire(Acquire { key: b"free", options: traced(), ..Acquire::default() });
+    let acquire = Request::Acquire(Acquire {
+        key: b"free",
+        terms: AcquireTerms { options: traced(), ..AcquireTerms::default() },
+        ..Acquire::default()
+    });
     for _ in 0..2 {
         let heard = rig.ask(key, FIRST, &acquire);
         assert!(matches!(heard[..], [(FIRST, Heard::Granted(_))]), "{heard:?}");
@@ -132,7 +147,11 @@ fn a_refused_acquire_is_followed_no_longer() {
     // This namespace has no sets of paths, so no shard sees the request.
     let mut buffer = Vec::new();
     let items = Items::new([PathItem { write: true, path: PathKey::new(b"\x01\0a").unwrap() }], &mut buffer);
-    let request = AcquireSet { items: items.unwrap(), options: traced(), ..AcquireSet::default() };
+    let request = AcquireSet {
+        items: items.unwrap(),
+        terms: AcquireTerms { options: traced(), ..AcquireTerms::default() },
+        ..AcquireSet::default()
+    };
     let heard = rig.ask(key, FIRST, &Request::AcquireSet(request));
     assert_eq!(heard, [(FIRST, Heard::Refused(ErrorCode::BadInput))]);
     assert!(follows_nothing(&rig));

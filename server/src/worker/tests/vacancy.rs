@@ -7,6 +7,7 @@ use crate::limits::{
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
+use waymaker_protocol::AcquireTerms;
 use waymaker_protocol::{Bucket, Inspect, KeepAlive, Register, Release, Throttle};
 
 const LONG: SessionRequest = SessionRequest::New { lease_ms: SESSION_LEASE_MAX_MS };
@@ -63,12 +64,22 @@ impl Rig {
 
 /// Returns an acquire on the session lease.
 pub(super) fn held(key: &[u8]) -> Request<'_> {
-    Request::Acquire(Acquire { key, session_lease: true, ..Acquire::default() })
+    Request::Acquire(Acquire {
+        key,
+        terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
+        ..Acquire::default()
+    })
 }
 
 /// Returns each request with its namespace kind, and whether it leaves a claim.
 fn each_request() -> Vec<(NamespaceKind, Request<'static>, bool)> {
-    let lease = |lease_ms| Request::Acquire(Acquire { key: b"key", lease_ms, ..Acquire::default() });
+    let lease = |lease_ms| {
+        Request::Acquire(Acquire {
+            key: b"key",
+            terms: AcquireTerms { lease_ms, ..AcquireTerms::default() },
+            ..Acquire::default()
+        })
+    };
     let register = Register { lease_ms: 3_600_000, key: b"key", owner: b"o", ..Register::default() };
     let bucket = Bucket { rate: 1, period_ns: 1_000_000, burst: 9, cost: 9, name: b"b" };
     vec![
@@ -112,7 +123,11 @@ fn an_unconnected_session_lasts_its_lease_only_with_a_claim() {
 fn an_acquire_repeated_after_hours_gets_its_first_answer_while_held() {
     let mut rig = Rig::new(1);
     let (key, welcome) = rig.connect(LONG);
-    let request = Request::Acquire(Acquire { key: b"key", lease_ms: 7_200_000, ..Acquire::default() });
+    let request = Request::Acquire(Acquire {
+        key: b"key",
+        terms: AcquireTerms { lease_ms: 7_200_000, ..AcquireTerms::default() },
+        ..Acquire::default()
+    });
     let granted = rig.ask(key, 2, &request);
     rig.lose(key);
     for _ in 0..60 {

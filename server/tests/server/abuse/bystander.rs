@@ -17,7 +17,7 @@ use std::time::Duration;
 use waymaker_proto::waymaker::{
     Lease, MultiLockKey, MultiLockRequest, MultiLockResponse, UnLockRequest, UnLockResponse,
 };
-use waymaker_protocol::{Acquire, Release, Request};
+use waymaker_protocol::{Acquire, AcquireTerms, Release, Request};
 
 /// Measured rounds; each has seven requests of a bystander.
 const ROUNDS: usize = 30;
@@ -207,7 +207,11 @@ impl<'a> Bystander<'a> {
             for (kind, message) in [(2, LOCK), (3, RELEASE)] {
                 asked.work[kind].push(self.say(message, abuse));
             }
-            let acquire = Acquire { key: b"bystander", lease_ms: 600_000, ..Acquire::default() };
+            let acquire = Acquire {
+                key: b"bystander",
+                terms: AcquireTerms { lease_ms: 600_000, ..AcquireTerms::default() },
+                ..Acquire::default()
+            };
             let (work, granted) = self.request(Request::Acquire(acquire), abuse);
             asked.work[4].push(work);
             let (work, _) = self.request(

@@ -13,11 +13,11 @@ use std::time::Duration;
 use waymaker_protocol::limits::{ITEM_COUNT_MAX, WAIT_FOREVER_MS};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, DescribePool, Extend,
-    ForceRelease, Freeze, Goodbye, Heartbeat, Hello, Holds, Inspect, Items, KeepAlive, KeyItem, List,
-    ListEntries, ListPools, LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey, Pong, Register,
-    Release, RemoveNamespace, Request, ServerStatus, SetCapacity, Status, Throttle, ThrottleAll,
-    TreeStatistics, Unregister, Unwatch, Verify, Watch, next_frame,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Bucket, Cancel,
+    DescribePool, Extend, ForceRelease, Freeze, Goodbye, Heartbeat, Hello, Holds, Inspect, Items, KeepAlive,
+    KeyItem, List, ListEntries, ListPools, LockId, LookUp, NamespaceKind, Namespaces, PathItem, PathKey,
+    Pong, Register, Release, RemoveNamespace, Request, ServerStatus, SetCapacity, Status, Throttle,
+    ThrottleAll, TreeStatistics, Unregister, Unwatch, Verify, Watch, next_frame,
 };
 
 /// What the server has of each kind.
@@ -112,7 +112,7 @@ fn requests() -> Vec<(&'static str, NamespaceKind, Burst)> {
     let key_items = || keys.iter().map(|key| KeyItem { shared: true, key });
     let all_keys = AcquireKeys {
         items: Items::new(key_items(), &mut buffer).expect("keys"),
-        lease_ms: 10,
+        terms: AcquireTerms { lease_ms: 10, ..AcquireTerms::default() },
         ..AcquireKeys::default()
     };
     let mut bucket_buffer = Vec::new();
@@ -126,8 +126,7 @@ fn requests() -> Vec<(&'static str, NamespaceKind, Burst)> {
         paths.iter().map(|path| PathItem { write: false, path: PathKey::new(path).expect("a path") });
     let set = AcquireSet {
         items: Items::new(path_items, &mut path_buffer).expect("paths"),
-        lease_ms: 10,
-        options,
+        terms: AcquireTerms { lease_ms: 10, options, ..AcquireTerms::default() },
         ..AcquireSet::default()
     };
     let root = path_of(&["root"]);
@@ -154,13 +153,22 @@ fn requests() -> Vec<(&'static str, NamespaceKind, Burst)> {
             Flat,
             burst(|number, out| {
                 let key = number.to_le_bytes();
-                Acquire { key: &key, lease_ms: 10, ..Acquire::default() }.encode(number, out);
+                Acquire {
+                    key: &key,
+                    terms: AcquireTerms { lease_ms: 10, ..AcquireTerms::default() },
+                    ..Acquire::default()
+                }
+                .encode(number, out);
             }),
         ),
         (
             "ACQUIRE that waits",
             Flat,
-            same(&Request::Acquire(Acquire { key: &key(2), wait_ms: WAIT_FOREVER_MS, ..Acquire::default() })),
+            same(&Request::Acquire(Acquire {
+                key: &key(2),
+                terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..AcquireTerms::default() },
+                ..Acquire::default()
+            })),
         ),
         ("RELEASE", Flat, same(&Request::Release(Release { id, key: None, own: false }))),
         ("EXTEND", Flat, same(&Request::Extend(Extend { id, key: None, lease_ms: 10, own: false }))),
@@ -198,8 +206,8 @@ fn requests() -> Vec<(&'static str, NamespaceKind, Burst)> {
             same(&Request::AcquirePermits(AcquirePermits {
                 capacity: 5,
                 permits: 1,
-                lease_ms: 10,
                 name: b"pool of the flood",
+                terms: AcquireTerms { lease_ms: 10, ..AcquireTerms::default() },
                 ..AcquirePermits::default()
             })),
         ),
@@ -248,12 +256,16 @@ pub(super) fn stock(server: &Server) {
             let (key, path) = (key(number), path(number));
             let mut buffer = Vec::new();
             let request = match kind {
-                Flat => Request::Acquire(Acquire { key: &key, lease_ms, ..Acquire::default() }),
+                Flat => Request::Acquire(Acquire {
+                    key: &key,
+                    terms: AcquireTerms { lease_ms, ..AcquireTerms::default() },
+                    ..Acquire::default()
+                }),
                 Pool => Request::AcquirePermits(AcquirePermits {
                     capacity: 5,
                     permits: 1,
-                    lease_ms,
                     name: &key,
+                    terms: AcquireTerms { lease_ms, ..AcquireTerms::default() },
                     ..AcquirePermits::default()
                 }),
                 Registry => Request::Register(Register {
@@ -267,7 +279,11 @@ pub(super) fn stock(server: &Server) {
                 _ => {
                     let item = PathItem { write: true, path: PathKey::new(&path).expect("a path") };
                     let items = Items::new([item], &mut buffer).expect("a path");
-                    Request::AcquireSet(AcquireSet { items, lease_ms, ..AcquireSet::default() })
+                    Request::AcquireSet(AcquireSet {
+                        items,
+                        terms: AcquireTerms { lease_ms, ..AcquireTerms::default() },
+                        ..AcquireSet::default()
+                    })
                 }
             };
             client.send(request);

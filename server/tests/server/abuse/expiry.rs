@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
-use waymaker_protocol::{Acquire, Granted, Release, Request};
+use waymaker_protocol::{Acquire, AcquireTerms, Granted, Release, Request};
 
 /// How late a lease may end if the workers always have a processor.
 const LATE_MAX_MS: f64 = 100.0;
@@ -79,13 +79,20 @@ fn lateness(server: &Server) -> u64 {
     let ends: Vec<u64> = (0..LEASE_COUNT)
         .map(|number| {
             let lease_ms = LEASE_MS;
-            let asked =
-                holder.send(Request::Acquire(Acquire { key: &key(number), lease_ms, ..Acquire::default() }));
+            let asked = holder.send(Request::Acquire(Acquire {
+                key: &key(number),
+                terms: AcquireTerms { lease_ms, ..AcquireTerms::default() },
+                ..Acquire::default()
+            }));
             // If this process was kept waiting, the end of an earlier lease comes first.
             let mut received = std::iter::repeat_with(|| holder.receive());
             let held = received.find(|received| received.number() == asked).expect("an answer");
             let wait_ms = WAIT_FOREVER_MS;
-            waiter.send(Request::Acquire(Acquire { key: &key(number), wait_ms, ..Acquire::default() }));
+            waiter.send(Request::Acquire(Acquire {
+                key: &key(number),
+                terms: AcquireTerms { wait_ms, ..AcquireTerms::default() },
+                ..Acquire::default()
+            }));
             thread::sleep(STAGGER);
             held.granted().stamp_ms + u64::from(LEASE_MS)
         })

@@ -7,7 +7,9 @@ use crate::harness::{Client, Received, Server, memory_len, wait_until_rested};
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::ops::Range;
-use waymaker_protocol::{AcquireKeys, ErrorCode, Items, KeyItem, Request, Response, SessionRequest};
+use waymaker_protocol::{
+    AcquireKeys, AcquireTerms, ErrorCode, Items, KeyItem, Request, Response, SessionRequest,
+};
 
 /// Growth that a client may cause.
 const GROWN_MAX: u64 = 48 << 20;
@@ -95,7 +97,11 @@ fn many_keys() -> Vec<Vec<u8>> {
 /// Takes the keys under each of these numbers.
 fn take_keys(client: &mut Client<TcpStream>, items: Items<'_, KeyItem<'_>>, numbers: Range<u32>) {
     for number in numbers {
-        let claim = AcquireKeys { items, lease_ms: 10, ..AcquireKeys::default() };
+        let claim = AcquireKeys {
+            items,
+            terms: AcquireTerms { lease_ms: 10, ..AcquireTerms::default() },
+            ..AcquireKeys::default()
+        };
         client.send_numbered(number, Request::AcquireKeys(claim));
         let answer = receive_answer(client);
         assert!(matches!(answer.response(), Response::GrantedKeys(_)), "{number}: {answer:?}");
@@ -111,7 +117,11 @@ fn kept_answers_of_a_session_are_limited() {
     let items = Items::new(items, &mut buffer).expect("keys");
     assert_grows_little(&server, "kept answers", || take_keys(&mut client, items, 2..102));
     take_keys(&mut client, items, 101..102);
-    let claim = Request::AcquireKeys(AcquireKeys { items, lease_ms: 10, ..AcquireKeys::default() });
+    let claim = Request::AcquireKeys(AcquireKeys {
+        items,
+        terms: AcquireTerms { lease_ms: 10, ..AcquireTerms::default() },
+        ..AcquireKeys::default()
+    });
     client.send_numbered(2, claim);
     let dropped = receive_answer(&mut client);
     assert_eq!(dropped.refusal(), (ErrorCode::Unknown, "bytes of kept responses", 4 << 20));

@@ -14,9 +14,9 @@ use waymaker_proto::locket::{self, Resource};
 use waymaker_proto::v1;
 use waymaker_proto::v1::owned_lock_service_client::OwnedLockServiceClient;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, ErrorCode, Event, Extend, Heartbeat,
-    Hello, Items, KeyItem, LockId, NamespaceKind, PathItem, PathKey, Register, Release, RemoveNamespace,
-    Request, Unregister,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, ErrorCode, Event, Extend,
+    Heartbeat, Hello, Items, KeyItem, LockId, NamespaceKind, PathItem, PathKey, Register, Release,
+    RemoveNamespace, Request, Unregister,
 };
 
 /// The first line of an act in an audit log, once it is there.
@@ -162,7 +162,11 @@ fn release(id: LockId) -> Request<'static> {
 fn repeatable(key: &[u8], wait_ms: u32) -> Request<'_> {
     let options =
         AcquireOptions { request_id: Some(b"id"), owner: Some(b"owner"), ..AcquireOptions::default() };
-    Request::Acquire(Acquire { key, wait_ms, notify_queued: wait_ms > 0, options, ..Acquire::default() })
+    Request::Acquire(Acquire {
+        key,
+        terms: AcquireTerms { wait_ms, notify_queued: wait_ms > 0, options, ..AcquireTerms::default() },
+        ..Acquire::default()
+    })
 }
 
 /// The id of the claim of a request that waits.
@@ -201,7 +205,11 @@ fn every_act_on_a_lock_of_another_identity_has_one_line() {
         let options =
             AcquireOptions { request_id: Some(b"id"), owner: Some(b"owner"), ..AcquireOptions::default() };
         assert_eq!(
-            client.code_of(Request::AcquireKeys(AcquireKeys { items, options, ..AcquireKeys::default() })),
+            client.code_of(Request::AcquireKeys(AcquireKeys {
+                items,
+                terms: AcquireTerms { options, ..AcquireTerms::default() },
+                ..AcquireKeys::default()
+            })),
             None
         );
     }
@@ -212,7 +220,11 @@ fn every_act_on_a_lock_of_another_identity_has_one_line() {
     let items = Items::new(items, &mut buffer).expect("two keys");
     let options =
         AcquireOptions { request_id: Some(b"id"), owner: Some(b"owner"), ..AcquireOptions::default() };
-    let keys = AcquireKeys { items, options, wait_ms: 60_000, notify_queued: true, ..AcquireKeys::default() };
+    let keys = AcquireKeys {
+        items,
+        terms: AcquireTerms { options, wait_ms: 60_000, notify_queued: true, ..AcquireTerms::default() },
+        ..AcquireKeys::default()
+    };
     let (mut waiting, mut fourth) = (alice(), audited.carol(NamespaceKind::Flat));
     let waiter = queued(&mut waiting, Request::AcquireKeys(keys));
     assert_eq!(queued(&mut fourth, Request::AcquireKeys(keys)), waiter);
@@ -243,7 +255,10 @@ fn every_act_on_permits_and_paths_of_another_identity_has_one_line() {
     let held =
         audited.alice(NamespaceKind::Pool).ask(Request::AcquirePermits(permits(b"1 held", 2))).granted();
     assert_eq!(carol.code_of(extend(held.id)), None);
-    let taken = Request::AcquirePermits(AcquirePermits { options, ..permits(b"2 taken over", 1) });
+    let taken = Request::AcquirePermits(AcquirePermits {
+        terms: AcquireTerms { options, ..permits(b"2 taken over", 1).terms },
+        ..permits(b"2 taken over", 1)
+    });
     let held = audited.alice(NamespaceKind::Pool).ask(taken).granted();
     assert_eq!(carol.ask(taken).granted().id, held.id);
     let mut alice = audited.alice(NamespaceKind::Tree);
@@ -252,7 +267,11 @@ fn every_act_on_permits_and_paths_of_another_identity_has_one_line() {
     let mut buffer = Vec::new();
     let item = PathItem { path: PathKey::new(&path).expect("a path"), write: true };
     let items = Items::new([item], &mut buffer).expect("one path");
-    let set = Request::AcquireSet(AcquireSet { items, options, ..AcquireSet::default() });
+    let set = Request::AcquireSet(AcquireSet {
+        items,
+        terms: AcquireTerms { options, ..AcquireTerms::default() },
+        ..AcquireSet::default()
+    });
     let held = alice.ask(set).granted();
     assert_eq!(carol.ask(set).granted().id, held.id);
     assert_eq!(

@@ -6,9 +6,9 @@ use crate::harness::{Client, Server, default_hello, wait_until};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, ErrorCode, ErrorDetail, Event, Extend,
-    ForceRelease, Heartbeat, Hello, Inspect, Items, KeyItem, List, ListEntries, ListPools, LockId,
-    NamespaceKind, PathItem, PathKey, Register, Release, Request, Response, SessionRequest, Status,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, ErrorCode, ErrorDetail,
+    Event, Extend, ForceRelease, Heartbeat, Hello, Inspect, Items, KeyItem, List, ListEntries, ListPools,
+    LockId, NamespaceKind, PathItem, PathKey, Register, Release, Request, Response, SessionRequest, Status,
     Unregister,
 };
 
@@ -150,7 +150,11 @@ fn ids_and_owners_are_shown_to_those_alone_who_may_inspect() {
     let mut carol = people.client(&people.carol);
     let metadata = AcquireOptions { metadata: Some(b"secret"), ..AcquireOptions::default() };
     let held = carol
-        .ask(Request::Acquire(Acquire { key: b"key", options: metadata, ..Acquire::default() }))
+        .ask(Request::Acquire(Acquire {
+            key: b"key",
+            terms: AcquireTerms { options: metadata, ..AcquireTerms::default() },
+            ..Acquire::default()
+        }))
         .granted();
     let shown = |id, owner: &str, metadata: &str| Shown {
         key: "key".to_owned(),
@@ -296,7 +300,11 @@ fn a_claim_over_several_keys_that_waits_is_no_claim_of_one_of_them() {
     let mut buffer = Vec::new();
     let items = [&b"a/key"[..], b"b/key"].map(|key| KeyItem { key, shared: false });
     let items = Items::new(items, &mut buffer).expect("two keys");
-    let acquire = AcquireKeys { items, wait_ms: 60_000, notify_queued: true, ..AcquireKeys::default() };
+    let acquire = AcquireKeys {
+        items,
+        terms: AcquireTerms { wait_ms: 60_000, notify_queued: true, ..AcquireTerms::default() },
+        ..AcquireKeys::default()
+    };
     waiter.send(Request::AcquireKeys(acquire));
     let queued = waiter.receive();
     let Event::Queued { id, .. } = queued.event() else { panic!("{:?}", queued.event()) };
@@ -367,7 +375,11 @@ fn a_request_id_belongs_to_its_identity() {
     let people = People::new(&[]);
     let options =
         AcquireOptions { request_id: Some(b"id"), owner: Some(b"same"), ..AcquireOptions::default() };
-    let acquire = Request::Acquire(Acquire { key: b"key", options, ..Acquire::default() });
+    let acquire = Request::Acquire(Acquire {
+        key: b"key",
+        terms: AcquireTerms { options, ..AcquireTerms::default() },
+        ..Acquire::default()
+    });
     let held = people.client(&people.alice).ask(acquire).granted();
     assert_eq!(people.client(&people.bob).code_of(acquire), Some(ErrorCode::Busy));
     let again = people.client(&people.alice).ask(acquire).granted();
@@ -382,7 +394,11 @@ fn repeatable(key: &[u8]) -> Request<'_> {
         scope: Some(2),
         ..AcquireOptions::default()
     };
-    Request::Acquire(Acquire { key, lease_ms: 60_000, options, ..Acquire::default() })
+    Request::Acquire(Acquire {
+        key,
+        terms: AcquireTerms { lease_ms: 60_000, options, ..AcquireTerms::default() },
+        ..Acquire::default()
+    })
 }
 
 #[test]
@@ -519,7 +535,11 @@ fn holds_and_sessions_keep_their_identity_over_a_restart() {
     let mut people = People::new(&data);
     let local = |key| {
         let options = AcquireOptions { scope: Some(2), ..AcquireOptions::default() };
-        Request::Acquire(Acquire { key, lease_ms: 60_000, options, ..Acquire::default() })
+        Request::Acquire(Acquire {
+            key,
+            terms: AcquireTerms { lease_ms: 60_000, options, ..AcquireTerms::default() },
+            ..Acquire::default()
+        })
     };
     let new = SessionRequest::New { lease_ms: 60_000 };
     let (mut in_session, welcome) = people.server.session_with(&people.alice, new);

@@ -12,14 +12,19 @@ use waymaker_proto::v1;
 use waymaker_proto::v1::lock_service_client::LockServiceClient;
 use waymaker_proto::v1::operator_service_client::OperatorServiceClient;
 use waymaker_protocol::{
-    Acquire, ErrorCode, Event, Hello, KeepAlive, NamespaceKind, Release, Request, SessionRequest,
+    Acquire, AcquireTerms, ErrorCode, Event, Hello, KeepAlive, NamespaceKind, Release, Request,
+    SessionRequest,
 };
 
 const ALL_FOR_BOB: &str = "[[rule]]\nidentity = \"bob\"\nallow = [\"all\"]\n";
 const ALL: &str = "[[rule]]\neveryone = true\nallow = [\"all\"]\n";
 
 fn may_acquire(client: &mut Client<TcpStream>) -> bool {
-    let acquire = Request::Acquire(Acquire { key: b"key", wait_ms: 0, ..Acquire::default() });
+    let acquire = Request::Acquire(Acquire {
+        key: b"key",
+        terms: AcquireTerms { wait_ms: 0, ..AcquireTerms::default() },
+        ..Acquire::default()
+    });
     client.code_of(acquire) != Some(ErrorCode::Unauthorized)
 }
 
@@ -66,7 +71,11 @@ fn a_waiter_that_lost_its_right_gets_no_grant() {
         let held = holder.acquire(b"key", 0);
         let new_session = SessionRequest::New { lease_ms: 60_000 };
         let (mut waiter, welcome) = server.session_with(&alice, new_session);
-        let acquire = Acquire { key: b"key", wait_ms: 60_000, notify_queued: true, ..Acquire::default() };
+        let acquire = Acquire {
+            key: b"key",
+            terms: AcquireTerms { wait_ms: 60_000, notify_queued: true, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         waiter.send(Request::Acquire(acquire));
         assert!(matches!(waiter.receive().event(), Event::Queued { .. }));
         let mut waiter = is_connected.then_some(waiter);
@@ -81,7 +90,11 @@ fn a_waiter_that_lost_its_right_gets_no_grant() {
         let _resumed = resumes.then(|| server.session_with(&alice, resume));
         let release = Request::Release(Release { id: held.id, key: None, own: false });
         assert_eq!(holder.code_of(release), None);
-        let again = Request::Acquire(Acquire { key: b"key", wait_ms: 0, ..Acquire::default() });
+        let again = Request::Acquire(Acquire {
+            key: b"key",
+            terms: AcquireTerms { wait_ms: 0, ..AcquireTerms::default() },
+            ..Acquire::default()
+        });
         assert_eq!(holder.code_of(again), None, "connected {is_connected}, resumes {resumes}");
     }
 }

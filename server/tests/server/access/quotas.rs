@@ -12,9 +12,9 @@ use waymaker_proto::v1;
 use waymaker_proto::v1::lock_service_client::LockServiceClient;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, ErrorCode, Goodbye, Hello, Items,
-    KeyItem, LockId, NamespaceKind, PathItem, PathKey, Register, Release, Request, Response, SessionRequest,
-    Unregister,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, ErrorCode, Goodbye,
+    Hello, Items, KeyItem, LockId, NamespaceKind, PathItem, PathKey, Register, Release, Request, Response,
+    SessionRequest, Unregister,
 };
 
 /// Alice and Bob may do everything, and Alice has these quotas.
@@ -110,7 +110,11 @@ fn a_quota_of_waiters_refuses_only_claims_that_would_wait() {
     let held = holder.acquire(b"key", 0);
     let mut client = server.client_with(NamespaceKind::Flat, &alice);
     let wait = |key| {
-        Request::Acquire(Acquire { key, wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..Acquire::default() })
+        Request::Acquire(Acquire {
+            key,
+            terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..AcquireTerms::default() },
+            ..Acquire::default()
+        })
     };
     client.send(wait(b"key"));
     client.receive().event();
@@ -145,13 +149,21 @@ fn what_ends_makes_room_for_as_much_again() {
             NamespaceKind::Flat,
             1,
             16,
-            Request::Acquire(Acquire { key: b"key", options, ..Acquire::default() }),
+            Request::Acquire(Acquire {
+                key: b"key",
+                terms: AcquireTerms { options, ..AcquireTerms::default() },
+                ..Acquire::default()
+            }),
         ),
         (
             NamespaceKind::Flat,
             2,
             6 + 13,
-            Request::AcquireKeys(AcquireKeys { items: keys, options, ..AcquireKeys::default() }),
+            Request::AcquireKeys(AcquireKeys {
+                items: keys,
+                terms: AcquireTerms { options, ..AcquireTerms::default() },
+                ..AcquireKeys::default()
+            }),
         ),
         (
             NamespaceKind::Pool,
@@ -161,7 +173,7 @@ fn what_ends_makes_room_for_as_much_again() {
                 name: b"pool",
                 capacity: 9,
                 permits: 4,
-                options,
+                terms: AcquireTerms { options, ..AcquireTerms::default() },
                 ..AcquirePermits::default()
             }),
         ),
@@ -363,7 +375,11 @@ fn what_was_restored_is_counted_when_its_session_is_back() {
     let (mut client, welcome) = server.session_with(&alice, SessionRequest::New { lease_ms: 60_000 });
     let options =
         AcquireOptions { request_id: Some(b"request"), scope: Some(2), ..AcquireOptions::default() };
-    let durable = Acquire { key: b"key", lease_ms: 60_000, options, ..Acquire::default() };
+    let durable = Acquire {
+        key: b"key",
+        terms: AcquireTerms { lease_ms: 60_000, options, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     let held = client.ask(Request::Acquire(durable)).granted().id;
     server.signal("KILL");
     server.wait();

@@ -4,7 +4,7 @@ use super::{Client, Received, Watchdog, is_nothing_yet};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use waymaker_protocol::{Acquire, Event, Request};
+use waymaker_protocol::{Acquire, AcquireTerms, Event, Request};
 
 /// How long one look at a witness waits.
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
@@ -26,7 +26,11 @@ impl<S: Read + Write> Witness<S> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let key = format!("witness {}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let lease_ms = length.as_millis() as u32;
-        let acquire = Acquire { key: key.as_bytes(), lease_ms, ..Acquire::default() };
+        let acquire = Acquire {
+            key: key.as_bytes(),
+            terms: AcquireTerms { lease_ms, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         client.send(Request::Acquire(acquire));
         let mut witness = Self { client, length, is_over: false };
         let mut watchdog = Watchdog::start();

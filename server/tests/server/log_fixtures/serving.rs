@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpStream;
 use std::time::{Duration, SystemTime};
 use waymaker_protocol::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, DescribePool, ErrorCode, Hello, Holds, Items, List,
-    LockId, LockState, LookUp, NamespaceKind, PathItem, PathKey, PoolOrder, Register, Release, Request,
-    Response, SessionId, SessionRequest, Status,
+    Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, DescribePool, ErrorCode, Hello, Holds,
+    Items, List, LockId, LockState, LookUp, NamespaceKind, PathItem, PathKey, PoolOrder, Register, Release,
+    Request, Response, SessionId, SessionRequest, Status,
 };
 
 /// Lazy leases of the fixtures end at an instant of wall time, in November 2036; this is the first day of that month.
@@ -153,7 +153,14 @@ impl<'a> Serving<'a> {
 
     fn take_key(&mut self, namespace: &[u8], key: &[u8], is_local: bool) -> Received {
         let options = if is_local { local() } else { AcquireOptions::default() };
-        self.ask(namespace, Request::Acquire(Acquire { key, options, ..Acquire::default() }))
+        self.ask(
+            namespace,
+            Request::Acquire(Acquire {
+                key,
+                terms: AcquireTerms { options, ..AcquireTerms::default() },
+                ..Acquire::default()
+            }),
+        )
     }
 
     /// Asks for a path to write it.
@@ -165,7 +172,11 @@ impl<'a> Serving<'a> {
         let items = Items::new([item], &mut buffer).expect("one path");
         self.ask(
             namespace,
-            Request::AcquireSet(AcquireSet { items, options: local(), ..AcquireSet::default() }),
+            Request::AcquireSet(AcquireSet {
+                items,
+                terms: AcquireTerms { options: local(), ..AcquireTerms::default() },
+                ..AcquireSet::default()
+            }),
         )
     }
 
@@ -178,7 +189,7 @@ impl<'a> Serving<'a> {
             permits,
             capacity: held.u64("capacity"),
             order: order(held),
-            options: local(),
+            terms: AcquireTerms { options: local(), ..AcquireTerms::default() },
             ..AcquirePermits::default()
         };
         self.ask(fact.bytes("namespace"), Request::AcquirePermits(acquire))
@@ -228,9 +239,12 @@ impl<'a> Serving<'a> {
                 let lease_ms = if session_lease { 0 } else { hold.u64("lease") as u32 };
                 let acquire = Acquire {
                     key: hold.bytes("key"),
-                    session_lease,
-                    lease_ms,
-                    options: local(),
+                    terms: AcquireTerms {
+                        session_lease,
+                        lease_ms,
+                        options: local(),
+                        ..AcquireTerms::default()
+                    },
                     ..Acquire::default()
                 };
                 client.send_numbered(hold.u64("number") as u32, Request::Acquire(acquire));

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use waymaker_protocol::limits::LEASE_NONE_MS;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Extend, Freeze, Hello, Items,
-    KeyItem, LockId, NamespaceKind, PathItem, PathKey, PoolOrder, Register, Request, Response,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Bucket, Extend, Freeze,
+    Hello, Items, KeyItem, LockId, NamespaceKind, PathItem, PathKey, PoolOrder, Register, Request, Response,
     SessionRequest, SetCapacity, Throttle, Welcome,
 };
 
@@ -80,8 +80,7 @@ impl<'a> Story<'a> {
     fn settle(&mut self, key: &str) {
         self.acquire(Acquire {
             key: key.as_bytes(),
-            lease_ms: LEASE_MS,
-            options: local(),
+            terms: AcquireTerms { lease_ms: LEASE_MS, options: local(), ..AcquireTerms::default() },
             ..Acquire::default()
         });
     }
@@ -95,8 +94,9 @@ impl<'a> Story<'a> {
 
     fn note_key(&mut self, acquire: &Acquire<'_>, id: LockId, fence: u64, fact: Fact) {
         let durability =
-            if acquire.options.scope == Some(2) { Durability::Local } else { Durability::Ephemeral };
-        let fact = described(fact, &acquire.options, acquire.session_lease, acquire.lease_ms);
+            if acquire.terms.options.scope == Some(2) { Durability::Local } else { Durability::Ephemeral };
+        let fact =
+            described(fact, &acquire.terms.options, acquire.terms.session_lease, acquire.terms.lease_ms);
         let fact = fact.with("key", acquire.key).with("mode", mode_name(acquire.shared));
         self.promised.counted(NamespaceKind::Flat, acquire.key, fence, durability);
         self.promised.held(NamespaceKind::Flat, id, fence, durability, fact);
@@ -114,7 +114,10 @@ impl<'a> Story<'a> {
     }
 
     fn keys(&mut self) {
-        let durable = Acquire { lease_ms: LEASE_MS, options: local(), ..Acquire::default() };
+        let durable = Acquire {
+            terms: AcquireTerms { lease_ms: LEASE_MS, options: local(), ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         let described = AcquireOptions {
             request_id: Some(b"request 1"),
             owner: Some(b"somebody else"),
@@ -122,13 +125,21 @@ impl<'a> Story<'a> {
             priority: Some(3),
             ..local()
         };
-        self.acquire(Acquire { key: b"exclusive", options: described, ..durable });
+        self.acquire(Acquire {
+            key: b"exclusive",
+            terms: AcquireTerms { options: described, ..durable.terms },
+            ..durable
+        });
         for _ in 0..2 {
             self.acquire(Acquire { key: b"shared", shared: true, ..durable });
         }
         self.acquire(Acquire { key: b"\x00 any\xff=key\n", ..durable });
         let release_after = AcquireOptions { release_after_ms: Some(LEASE_MS), ..local() };
-        self.acquire(Acquire { key: b"of a connection", options: release_after, ..durable });
+        self.acquire(Acquire {
+            key: b"of a connection",
+            terms: AcquireTerms { options: release_after, ..durable.terms },
+            ..durable
+        });
         // One key is free in the end, the other is held again.
         for key in ["freed", "passed on"] {
             for _ in 0..3 {
@@ -137,13 +148,23 @@ impl<'a> Story<'a> {
             }
         }
         self.acquire(Acquire { key: b"passed on", ..durable });
-        let extended = self.acquire(Acquire { key: b"extended", lease_ms: 60_000, ..durable });
+        let extended = self.acquire(Acquire {
+            key: b"extended",
+            terms: AcquireTerms { lease_ms: 60_000, ..durable.terms },
+            ..durable
+        });
         self.extend(extended, LEASE_MS);
         self.ended_later = Some(self.acquire(Acquire { key: b"ended later", ..durable }));
-        self.extended_later =
-            Some(self.acquire(Acquire { key: b"extended later", lease_ms: 60_000, ..durable }));
+        self.extended_later = Some(self.acquire(Acquire {
+            key: b"extended later",
+            terms: AcquireTerms { lease_ms: 60_000, ..durable.terms },
+            ..durable
+        }));
         // Only a clean stop carries these over.
-        let in_memory = Acquire { lease_ms: LEASE_MS, ..Acquire::default() };
+        let in_memory = Acquire {
+            terms: AcquireTerms { lease_ms: LEASE_MS, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         self.acquire(Acquire { key: b"in memory", ..in_memory });
         let id = self.acquire(Acquire { key: b"in memory, freed", ..in_memory });
         self.release(id);
@@ -156,8 +177,7 @@ impl<'a> Story<'a> {
         let options = AcquireOptions { request_id: Some(b"several"), ..local() };
         let acquire = AcquireKeys {
             items: items.expect("a few keys"),
-            lease_ms: LEASE_MS,
-            options,
+            terms: AcquireTerms { lease_ms: LEASE_MS, options, ..AcquireTerms::default() },
             ..AcquireKeys::default()
         };
         let answer = self.keys.ask(Request::AcquireKeys(acquire));
@@ -166,8 +186,7 @@ impl<'a> Story<'a> {
             let one = Acquire {
                 key: lock.key,
                 shared: lock.shared,
-                lease_ms: LEASE_MS,
-                options,
+                terms: AcquireTerms { lease_ms: LEASE_MS, options, ..AcquireTerms::default() },
                 ..Acquire::default()
             };
             self.note_key(&one, lock.id, lock.fence, Fact::new("hold"));
@@ -179,10 +198,16 @@ impl<'a> Story<'a> {
         let session = SessionRequest::New { lease_ms: LEASE_MS };
         let hello = Hello { session, ..hello_of(NamespaceKind::Flat, "of a session") };
         let (mut keys, welcome) = connect(self.server, &mut self.promised, hello);
-        let of_session =
-            Acquire { key: b"of a session", session_lease: true, options: local(), ..Acquire::default() };
-        let of_its_own =
-            Acquire { key: b"in a session", lease_ms: LEASE_MS, options: local(), ..Acquire::default() };
+        let of_session = Acquire {
+            key: b"of a session",
+            terms: AcquireTerms { session_lease: true, options: local(), ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
+        let of_its_own = Acquire {
+            key: b"in a session",
+            terms: AcquireTerms { lease_ms: LEASE_MS, options: local(), ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         for acquire in [of_session, of_its_own] {
             let answer = keys.ask(Request::Acquire(acquire));
             let granted = answer.granted();
@@ -192,7 +217,10 @@ impl<'a> Story<'a> {
         let join = SessionRequest::Join { id: welcome.session_id };
         let hello = Hello { session: join, ..hello_of(NamespaceKind::Tree, "of a session") };
         let (mut tree, welcome) = connect(self.server, &mut self.promised, hello);
-        let acquire = AcquireSet { session_lease: true, options: local(), ..AcquireSet::default() };
+        let acquire = AcquireSet {
+            terms: AcquireTerms { session_lease: true, options: local(), ..AcquireTerms::default() },
+            ..AcquireSet::default()
+        };
         let fact = |number| in_session(&welcome, number).with("owner", "of a session");
         acquire_set(&mut self.promised, &mut tree, &["+session/a", "session/b"], acquire, fact);
         self.open.extend([keys, tree]);
@@ -201,19 +229,25 @@ impl<'a> Story<'a> {
     fn trees(&mut self) {
         let (mut tree, _) = connect(self.server, &mut self.promised, hello_of(NamespaceKind::Tree, OWNER));
         let described = AcquireOptions { request_id: Some(b"paths"), metadata: Some(b"of paths"), ..local() };
-        let acquire = AcquireSet { lease_ms: LEASE_MS, options: described, ..AcquireSet::default() };
+        let acquire = AcquireSet {
+            terms: AcquireTerms { lease_ms: LEASE_MS, options: described, ..AcquireTerms::default() },
+            ..AcquireSet::default()
+        };
         let fact = |_| Fact::new("hold");
         acquire_set(&mut self.promised, &mut tree, &["+a/b", "a/c/d", "+e"], acquire, fact);
         acquire_set(
             &mut self.promised,
             &mut tree,
             &["a/c"],
-            AcquireSet { options: local(), ..acquire },
+            AcquireSet { terms: AcquireTerms { options: local(), ..acquire.terms }, ..acquire },
             fact,
         );
         // Without a lease: it needs another end.
         let endless = AcquireOptions { release_after_ms: Some(LEASE_MS), ..local() };
-        let endless = AcquireSet { lease_ms: LEASE_NONE_MS, options: endless, ..acquire };
+        let endless = AcquireSet {
+            terms: AcquireTerms { lease_ms: LEASE_NONE_MS, options: endless, ..acquire.terms },
+            ..acquire
+        };
         acquire_set(&mut self.promised, &mut tree, &["+endless"], endless, fact);
         self.open.push(tree);
     }
@@ -232,16 +266,15 @@ impl<'a> Story<'a> {
             (b"slots", capacity, 2, order),
         ] {
             let acquire = AcquirePermits {
-                lease_ms: LEASE_MS,
                 capacity,
                 permits,
                 order,
                 name,
-                options: local(),
+                terms: AcquireTerms { lease_ms: LEASE_MS, options: local(), ..AcquireTerms::default() },
                 ..AcquirePermits::default()
             };
             let granted = pools.ask(Request::AcquirePermits(acquire)).granted();
-            let fact = described(Fact::new("hold"), &acquire.options, false, LEASE_MS);
+            let fact = described(Fact::new("hold"), &acquire.terms.options, false, LEASE_MS);
             let fact = fact.with("key", name).number("permits", permits).number("capacity", capacity);
             let fact = fact.with("order", order_name(order == PoolOrder::Timestamp));
             self.promised.counted(NamespaceKind::Pool, name, granted.fence, Durability::Local);
@@ -310,7 +343,11 @@ impl<'a> Story<'a> {
 
     /// Fills more than two segments, and waits until everything before is in a snapshot.
     pub(super) fn fill(&mut self, directory: &Path) {
-        let acquire = Acquire { key: b"busy", lease_ms: LEASE_MS, options: local(), ..Acquire::default() };
+        let acquire = Acquire {
+            key: b"busy",
+            terms: AcquireTerms { lease_ms: LEASE_MS, options: local(), ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         for _ in 0..FRAMES_TO_FILL_TWO_SEGMENTS {
             let id = self.acquire(acquire);
             self.release(id);
@@ -340,7 +377,11 @@ impl<'a> Story<'a> {
 
     /// Makes the last grant, whose frame is torn afterwards. A later server must not find it.
     pub(super) fn acquire_to_be_torn(&mut self, key: &[u8]) {
-        let acquire = Acquire { key, lease_ms: LEASE_MS, options: local(), ..Acquire::default() };
+        let acquire = Acquire {
+            key,
+            terms: AcquireTerms { lease_ms: LEASE_MS, options: local(), ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         self.keys.ask(Request::Acquire(acquire)).granted();
     }
 }
@@ -410,7 +451,7 @@ fn acquire_set(
     let mut paths = set.to_vec();
     paths.sort_unstable();
     let fact = fact(answer.number()).with("paths", paths.join(","));
-    let fact = described(fact, &acquire.options, acquire.session_lease, acquire.lease_ms);
+    let fact = described(fact, &acquire.terms.options, acquire.terms.session_lease, acquire.terms.lease_ms);
     promised.counted(NamespaceKind::Tree, b"", granted.fence, Durability::Local);
     promised.held(NamespaceKind::Tree, granted.id, granted.fence, Durability::Local, fact);
 }

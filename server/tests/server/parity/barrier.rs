@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::yield_now;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
-use waymaker_protocol::{Acquire, Event, Hello, Request, Response, next_frame};
+use waymaker_protocol::{Acquire, AcquireTerms, Event, Hello, Request, Response, next_frame};
 
 /// The shortest lease.
 const LEASE_MS: u32 = 10;
@@ -27,7 +27,11 @@ pub(super) async fn pass(address: &str) {
     Request::Hello(Hello { namespace: b"barriers", ..default_hello() }).encode(1, &mut bytes);
     for _ in 0..2 {
         let key = NUMBER.fetch_add(1, Ordering::Relaxed).to_le_bytes();
-        let acquire = Acquire { key: &key, lease_ms: LEASE_MS, ..Acquire::default() };
+        let acquire = Acquire {
+            key: &key,
+            terms: AcquireTerms { lease_ms: LEASE_MS, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         Request::Acquire(acquire).encode(2, &mut bytes);
         stream.write_all(&bytes).await.expect("the server reads");
         bytes.clear();

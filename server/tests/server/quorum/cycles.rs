@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use waymaker_protocol::{
-    Acquire, AcquireOptions, ErrorCode, Release, Request, Response, SessionId, SessionRequest,
+    Acquire, AcquireOptions, AcquireTerms, ErrorCode, Release, Request, Response, SessionId, SessionRequest,
 };
 
 /// Few enough that clients meet.
@@ -125,8 +125,12 @@ impl Client {
         let name = format!("key-{key}");
         // A hold that a restart forgets, or brings back, is not in the way for long.
         let named = quorum(name.as_bytes());
-        let options = AcquireOptions { request_id: Some(wish.request_id.as_bytes()), ..named.options };
-        let acquire = Acquire { shared, wait_ms, lease_ms: 1_000, options, ..named };
+        let options = AcquireOptions { request_id: Some(wish.request_id.as_bytes()), ..named.terms.options };
+        let acquire = Acquire {
+            shared,
+            terms: AcquireTerms { wait_ms, lease_ms: 1_000, options, ..named.terms },
+            ..named
+        };
         target.asked.fetch_add(1, Ordering::Relaxed);
         let answer = link.ask(number, Request::Acquire(acquire));
         target.over.fetch_add(1, Ordering::Relaxed);

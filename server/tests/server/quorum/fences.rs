@@ -8,8 +8,8 @@ use std::net::TcpStream;
 use waymaker_proto::etcd::etcdserverpb::kv_client::KvClient;
 use waymaker_proto::etcd::etcdserverpb::{PutRequest, RangeRequest};
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, Cancel, ErrorCode, Granted, Inspect, Items,
-    KeyItem, NamespaceKind, Release, Request, Response,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireTerms, Cancel, ErrorCode, Granted, Inspect,
+    Items, KeyItem, NamespaceKind, Release, Request, Response,
 };
 
 /// Time in which the server refuses a claim that the cluster does not answer. The server gives up after 1.8 s; the rest is for its
@@ -35,7 +35,11 @@ pub(super) const QUORUM: AcquireOptions<'static> = AcquireOptions {
 const LOCAL: AcquireOptions<'static> = AcquireOptions { scope: Some(2), ..QUORUM };
 
 pub(super) fn quorum(key: &[u8]) -> Acquire<'_> {
-    Acquire { key, lease_ms: LEASE_MS, options: QUORUM, ..Acquire::default() }
+    Acquire {
+        key,
+        terms: AcquireTerms { lease_ms: LEASE_MS, options: QUORUM, ..AcquireTerms::default() },
+        ..Acquire::default()
+    }
 }
 
 /// The flags of a server that has fences counted by these.
@@ -68,7 +72,10 @@ fn counted(answer: &Received) -> Granted {
 /// Acquires and releases. Returns the fence. A release is not waited for, so the hold may be there again after a kill: not for
 /// long.
 fn spend(client: &mut Client<TcpStream>, key: &[u8]) -> u64 {
-    let asked = Acquire { lease_ms: 500, wait_ms: 600_000, ..quorum(key) };
+    let asked = Acquire {
+        terms: AcquireTerms { lease_ms: 500, wait_ms: 600_000, ..quorum(key).terms },
+        ..quorum(key)
+    };
     let granted = counted(&client.ask(Request::Acquire(asked)));
     client.send(Request::Release(Release { id: granted.id, key: None, own: false }));
     // If the test was slow, the lease has expired, which is announced first.
@@ -79,7 +86,11 @@ fn spend(client: &mut Client<TcpStream>, key: &[u8]) -> u64 {
 /// Asks, and asserts that the answer comes before a wait for [`HELD`] times out after `limit_ms`. Both are on one connection, so
 /// their order is the order in which the server wrote them.
 fn ask_before(client: &mut Client<TcpStream>, request: Request<'_>, limit_ms: u32) -> Received {
-    let wait = Acquire { key: HELD, wait_ms: limit_ms, ..Acquire::default() };
+    let wait = Acquire {
+        key: HELD,
+        terms: AcquireTerms { wait_ms: limit_ms, ..AcquireTerms::default() },
+        ..Acquire::default()
+    };
     let acquire_number = client.send(Request::Acquire(wait));
     let number = client.send(request);
     let answer = client.receive();
@@ -211,7 +222,11 @@ fn refusals_without_a_cluster() {
         let Response::Inspected(inspected) = inspected.response() else { panic!("{inspected:?}") };
         assert_eq!(inspected.holder_count, 0);
         for options in [AcquireOptions::default(), LOCAL] {
-            let acquire = Acquire { key: b"plain", options, ..Acquire::default() };
+            let acquire = Acquire {
+                key: b"plain",
+                terms: AcquireTerms { options, ..AcquireTerms::default() },
+                ..Acquire::default()
+            };
             let granted = client.ask(Request::Acquire(acquire)).granted();
             client.release(granted.id);
         }
@@ -251,7 +266,11 @@ fn reserved_claims() {
     // in front of it.
     let mut bytes = Vec::new();
     let plain = Acquire { key: b"key", ..Acquire::default() };
-    Request::Acquire(Acquire { wait_ms: u32::MAX, ..quorum(b"key") }).encode(1_000, &mut bytes);
+    Request::Acquire(Acquire {
+        terms: AcquireTerms { wait_ms: u32::MAX, ..quorum(b"key").terms },
+        ..quorum(b"key")
+    })
+    .encode(1_000, &mut bytes);
     Request::Acquire(plain).encode(1_001, &mut bytes);
     Request::Cancel(Cancel { acquire_number: 1_000, key: b"key" }).encode(1_002, &mut bytes);
     client.write(&bytes);
@@ -266,7 +285,10 @@ fn reserved_claims() {
     assert!(fence == 2 || fence == 3, "{fence}");
     // The end of its wait is another way.
     members.pause(0);
-    let late = client.ask(Request::Acquire(Acquire { wait_ms: 100, ..quorum(b"key") }));
+    let late = client.ask(Request::Acquire(Acquire {
+        terms: AcquireTerms { wait_ms: 100, ..quorum(b"key").terms },
+        ..quorum(b"key")
+    }));
     assert_eq!(late.error().code, ErrorCode::Timeout, "the cluster would have been given more time");
     members.resume(0);
     assert!(spend(&mut other, b"key") > fence);
@@ -288,7 +310,11 @@ fn other_kinds_of_claims() {
         let keys: [&[u8]; 3] = [b"a", b"b", b"c"];
         let mut buffer = Vec::new();
         let items = Items::new(keys.map(|key| KeyItem { shared: false, key }), &mut buffer).expect("a list");
-        let asked = AcquireKeys { items, lease_ms: LEASE_MS, options: QUORUM, ..AcquireKeys::default() };
+        let asked = AcquireKeys {
+            items,
+            terms: AcquireTerms { lease_ms: LEASE_MS, options: QUORUM, ..AcquireTerms::default() },
+            ..AcquireKeys::default()
+        };
         let answer = client.ask(Request::AcquireKeys(asked));
         let Response::GrantedKeys(granted) = answer.response() else { panic!("{:?}", counted(&answer)) };
         let fences: Vec<u64> = granted.keys.iter().map(|key| key.fence).collect();
@@ -310,8 +336,7 @@ fn other_kinds_of_claims() {
             name: b"pool",
             permits: 1,
             capacity: 1,
-            lease_ms: LEASE_MS,
-            options: QUORUM,
+            terms: AcquireTerms { lease_ms: LEASE_MS, options: QUORUM, ..AcquireTerms::default() },
             ..AcquirePermits::default()
         };
         let granted = counted(&client.ask(Request::AcquirePermits(asked)));

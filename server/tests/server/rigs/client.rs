@@ -12,8 +12,8 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::atomic::Ordering;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, ErrorCode, Extend, Inspect, Items, KeyItem, LockId, Release,
-    Request, Response, SessionId, SessionRequest, Status,
+    Acquire, AcquireKeys, AcquireOptions, AcquireTerms, ErrorCode, Extend, Inspect, Items, KeyItem, LockId,
+    Release, Request, Response, SessionId, SessionRequest, Status,
 };
 
 /// Keys there are for all clients.
@@ -255,15 +255,22 @@ impl RigClient {
         let Wish { lease_ms, wait_ms, session_lease, shared, .. } = *wish;
         let names: Vec<Vec<u8>> = wish.keys.iter().map(|key| key_name(*key)).collect();
         let answer = if let [key] = &names[..] {
-            let acquire =
-                Acquire { key, shared, lease_ms, wait_ms, session_lease, options, ..Acquire::default() };
+            let acquire = Acquire {
+                key,
+                shared,
+                terms: AcquireTerms { lease_ms, wait_ms, session_lease, options, ..AcquireTerms::default() },
+                ..Acquire::default()
+            };
             link.ask(wish.number, Request::Acquire(acquire))?
         } else {
             let mut buffer = Vec::new();
             let items = Items::new(names.iter().map(|key| KeyItem { shared, key }), &mut buffer);
             let items = items.expect("as many keys as a claim may have");
-            let acquire =
-                AcquireKeys { items, lease_ms, wait_ms, session_lease, options, ..AcquireKeys::default() };
+            let acquire = AcquireKeys {
+                items,
+                terms: AcquireTerms { lease_ms, wait_ms, session_lease, options, ..AcquireTerms::default() },
+                ..AcquireKeys::default()
+            };
             link.ask(wish.number, Request::AcquireKeys(acquire))?
         };
         self.take_answer(link, wish, &answer, target)

@@ -6,7 +6,7 @@ use crate::durable::local;
 use crate::harness::{Server, wait_until};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use waymaker_protocol::{Acquire, AcquireOptions, Request};
+use waymaker_protocol::{Acquire, AcquireOptions, AcquireTerms, Request};
 
 /// A server on this directory that may not write files longer than this.
 fn limited(directory: &Path, limit_kib: u32) -> Command {
@@ -35,8 +35,13 @@ fn a_snapshot_beyond_the_file_size_limit_does_not_stop_the_server() {
     for number in 0..1500_u32 {
         let key = number.to_le_bytes();
         let acquire = local(&key);
-        let options = AcquireOptions { metadata: Some(&metadata), ..acquire.options };
-        client.ask(Request::Acquire(Acquire { lease_ms: 600_000, options, ..acquire })).granted();
+        let options = AcquireOptions { metadata: Some(&metadata), ..acquire.terms.options };
+        client
+            .ask(Request::Acquire(Acquire {
+                terms: AcquireTerms { lease_ms: 600_000, options, ..acquire.terms },
+                ..acquire
+            }))
+            .granted();
     }
     wait_until("a compaction that fails", || {
         fill(&mut client);

@@ -13,8 +13,8 @@ use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Cancel, ErrorCode, Items, KeyItem,
-    NamespaceKind, PathItem, PathKey, Register, Request, Response, SessionRequest, TraceParent,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Cancel, ErrorCode, Items,
+    KeyItem, NamespaceKind, PathItem, PathKey, Register, Request, Response, SessionRequest, TraceParent,
     TraceParentBytes,
 };
 
@@ -35,16 +35,23 @@ fn traced() -> AcquireOptions<'static> {
 }
 
 fn acquire(key: &[u8], wait_ms: u32) -> Request<'_> {
-    Request::Acquire(Acquire { key, wait_ms, options: traced(), ..Acquire::default() })
+    Request::Acquire(Acquire {
+        key,
+        terms: AcquireTerms { wait_ms, options: traced(), ..AcquireTerms::default() },
+        ..Acquire::default()
+    })
 }
 
 /// Sends a traced acquire, and waits until it has entered the queue.
 fn queue(client: &mut Client<TcpStream>, key: &[u8]) {
     let acquire = Acquire {
         key,
-        wait_ms: WAIT_FOREVER_MS,
-        notify_queued: true,
-        options: traced(),
+        terms: AcquireTerms {
+            wait_ms: WAIT_FOREVER_MS,
+            notify_queued: true,
+            options: traced(),
+            ..AcquireTerms::default()
+        },
         ..Acquire::default()
     };
     client.send(Request::Acquire(acquire));
@@ -129,7 +136,11 @@ fn each_result_is_a_span_with_its_reason() {
         assert_eq!(attributes(&span), expected("key", &["waymaker.result=timeout", "error.type=timeout"]));
         assert!(span.end_time_unix_nano - span.start_time_unix_nano >= 1_000_000, "{span:?}");
 
-        let refused = Acquire { key: b"key", lease_ms: 1, options: traced(), ..Acquire::default() };
+        let refused = Acquire {
+            key: b"key",
+            terms: AcquireTerms { lease_ms: 1, options: traced(), ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
         assert_eq!(other.ask(Request::Acquire(refused)).refusal().1, "lease_ms");
         assert_eq!(
             attributes(&next()),
@@ -202,7 +213,13 @@ fn acquires_without_a_sampled_trace_are_no_spans() {
     client.acquire(b"absent", 0);
     let unsampled = TraceParent::new(caller().trace_id(), caller().span_id(), 0xfe).unwrap();
     let options = AcquireOptions { traceparent: Some(unsampled.as_bytes()), ..AcquireOptions::default() };
-    client.ask(Request::Acquire(Acquire { key: b"unsampled", options, ..Acquire::default() })).granted();
+    client
+        .ask(Request::Acquire(Acquire {
+            key: b"unsampled",
+            terms: AcquireTerms { options, ..AcquireTerms::default() },
+            ..Acquire::default()
+        }))
+        .granted();
     client.ask(acquire(b"sampled", 0)).granted();
     let spans = collector.wait_for_spans(1);
     assert_eq!(spans.len(), 1, "{spans:?}");
@@ -240,7 +257,7 @@ fn acquires_of_every_kind_are_spans() {
             NamespaceKind::Flat,
             Request::AcquireKeys(AcquireKeys {
                 items: Items::new(keys, &mut of_keys).unwrap(),
-                options: traced(),
+                terms: AcquireTerms { options: traced(), ..AcquireTerms::default() },
                 ..AcquireKeys::default()
             }),
             "a".to_owned(),
@@ -249,7 +266,7 @@ fn acquires_of_every_kind_are_spans() {
             NamespaceKind::Tree,
             Request::AcquireSet(AcquireSet {
                 items: Items::new([path], &mut of_set).unwrap(),
-                options: traced(),
+                terms: AcquireTerms { options: traced(), ..AcquireTerms::default() },
                 ..AcquireSet::default()
             }),
             "users/42".to_owned(),
@@ -260,7 +277,7 @@ fn acquires_of_every_kind_are_spans() {
                 name: b"pool",
                 capacity: 2,
                 permits: 1,
-                options: traced(),
+                terms: AcquireTerms { options: traced(), ..AcquireTerms::default() },
                 ..AcquirePermits::default()
             }),
             "pool".to_owned(),

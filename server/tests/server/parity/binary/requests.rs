@@ -49,21 +49,19 @@ impl Binary {
                 cancel_key = key;
                 let (key, shared) = (key.as_bytes(), *shared);
                 Request::Acquire(wire::Acquire {
-                    lease_ms,
-                    wait_ms,
                     key,
                     shared,
-                    session_lease,
-                    notify_queued,
-                    options,
+                    terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
                 })
             }
             Thing::Keys(keys) => {
                 cancel_key = keys.iter().map(|(key, _)| key.as_str()).min().unwrap_or_default();
                 let items = keys.iter().map(|(key, shared)| KeyItem { shared: *shared, key: key.as_bytes() });
                 let items = Items::new(items, &mut buffer).expect("a list of keys");
-                let several =
-                    wire::AcquireKeys { lease_ms, wait_ms, session_lease, notify_queued, items, options };
+                let several = wire::AcquireKeys {
+                    items,
+                    terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
+                };
                 Request::AcquireKeys(several)
             }
             Thing::Paths(_) => {
@@ -73,28 +71,20 @@ impl Binary {
                 });
                 let items = Items::new(items, &mut buffer).expect("a list of paths");
                 Request::AcquireSet(wire::AcquireSet {
-                    lease_ms,
-                    wait_ms,
-                    session_lease,
-                    notify_queued,
                     items,
-                    options,
+                    terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
                 })
             }
             Thing::Permits { pool, permits, capacity, by_time, at } => {
                 cancel_key = pool;
                 Request::AcquirePermits(wire::AcquirePermits {
-                    lease_ms,
-                    wait_ms,
                     capacity: capacity.unwrap_or(0),
                     permits: *permits,
                     order: order(*by_time),
                     timestamp_us: if *at == 0 { 0 } else { self.time_base_us + *at * 1_000_000 },
                     name: pool.as_bytes(),
-                    session_lease,
-                    notify_queued,
                     any_capacity: capacity.is_none(),
-                    options,
+                    terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
                 })
             }
         };
