@@ -3,7 +3,7 @@
 use crate::access::{Evidence, NotIdentified, NotSigned, Pause, audit_failed_login, no_right_in};
 use crate::audit::{Act, AuditEvent, Caller};
 use crate::driver::Local;
-use crate::front::shown::cut;
+use crate::front::conversion::cut;
 use crate::port::Port;
 use crate::worker::{Client, Identification};
 use http::header::{AUTHORIZATION, HeaderMap};

@@ -4,7 +4,7 @@ use super::FrontConfig;
 use super::client::{FrontCaller, FrontClient, bearer};
 use super::locket::Locket;
 use super::rejection::reject;
-use super::served::served;
+use super::service_settings::with_length_limit;
 use super::v1::{self, V1};
 use super::waymaker::Waymaker;
 use crate::access::NotIdentified;
@@ -40,8 +40,8 @@ impl Contracts {
     fn new(config: &FrontConfig, caller: FrontCaller, counted: Option<Arc<Counted>>) -> Self {
         let locket = Locket::new(config.locket, Arc::clone(&config.metrics.locket), caller.clone());
         Self {
-            waymaker: served!(WaymakerServiceServer::new(Waymaker::new(&caller))),
-            locket: served!(LocketServer::new(locket)),
+            waymaker: with_length_limit!(WaymakerServiceServer::new(Waymaker::new(&caller))),
+            locket: with_length_limit!(LocketServer::new(locket)),
             v1: V1::new(caller.clone()),
             identity: caller.identity,
             counted,

@@ -8,7 +8,7 @@ use super::health::Health;
 use super::long_answers::{LongAnswers, Pieces};
 use super::rejection::reject;
 use super::response::Response;
-use super::served::{call, compressed, is_compressed, served};
+use super::service_settings::{call, is_compressed, with_compression, with_length_limit};
 use super::socket::FrontSocket;
 use super::streams::Streams;
 use super::timed_body::{OpenBodies, TimedBody};
@@ -90,9 +90,9 @@ pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
     };
     let (v1, v1alpha) = (reflection().build_v1()?, reflection().build_v1alpha()?);
     // Older tools use the previous reflection version.
-    let services = Routes::new(compressed!(served!(HealthServer::new(health.clone()))))
-        .add_service(compressed!(served!(v1)))
-        .add_service(compressed!(served!(v1alpha)));
+    let services = Routes::new(with_compression!(with_length_limit!(HealthServer::new(health.clone()))))
+        .add_service(with_compression!(with_length_limit!(v1)))
+        .add_service(with_compression!(with_length_limit!(v1alpha)));
     Ok(services.prepare())
 }
 

@@ -1,6 +1,6 @@
 //! Operator requests that all front ends answer alike and that need no shard.
 
-use super::shown::text;
+use super::conversion::text;
 use crate::driver::Local;
 use crate::driver::front_turn::next_turn;
 use std::sync::{Arc, PoisonError};

@@ -1,7 +1,7 @@
 //! `/healthz` and `/readyz`: report whether the process runs and whether it accepts new claims, as text or JSON.
 
 use crate::driver::Local;
-use crate::front::shown::json_text;
+use crate::front::conversion::json_text;
 use crate::readiness::Readiness;
 use axum::response::{IntoResponse, Response};
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};

@@ -2,8 +2,8 @@
 
 use super::closing::{Closing, EndingBody};
 use super::grpc::SERVICES;
+use super::refused_stream;
 use super::unread_responses::{Answer, UnreadResponses};
-use super::unserved;
 use http::uri::PathAndQuery;
 use http_body::Body as _;
 use std::convert::Infallible;
@@ -47,14 +47,14 @@ impl Future for Response {
         if self.end.is_none() {
             let Ok(mut response) = ready!(self.answer.as_mut().poll(context));
             let status = response.extensions().get::<Status>();
-            let is_unserved = status.is_some_and(unserved::is_unserved);
+            let is_refused_stream = status.is_some_and(refused_stream::is_refused_stream);
             // Only the library uses this code, for a message that is too long.
             if let Some(status) = status.filter(|status| status.code() == Code::OutOfRange) {
                 response = Status::resource_exhausted(status.message()).into_http();
-            } else if !is_unserved && is_unimplemented(&response) {
+            } else if !is_refused_stream && is_unimplemented(&response) {
                 response = unimplemented(self.path.path()).into_http();
             }
-            if !is_unserved {
+            if !is_refused_stream {
                 let (closing, unread) = (Arc::clone(&self.closing), Arc::clone(&self.unread));
                 let is_one_message = self.is_one_message;
                 return Poll::Ready(Ok(response.map(|body| {

@@ -18,7 +18,7 @@ use removal::{Removal, RemovalRequest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use waymaker_engine::{Accounts, QuotaReached, Resource, Ticket, Time};
+use waymaker_engine::{Accounts, QuotaReached, Resource};
 use waymaker_protocol::NamespaceKind;
 
 /// Maximum of namespaces that one `HELLO` removes to make room.

@@ -1,6 +1,7 @@
 //! Tests of the namespaces.
 
 use super::*;
+use waymaker_engine::{Ticket, Time};
 
 const FLAT: NamespaceKind = NamespaceKind::Flat;
 

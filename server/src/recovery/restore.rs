@@ -57,12 +57,12 @@ pub(super) fn check_kinds(node: &Node, image: &Image) -> Result<(), RestoreError
 /// Restores the state of an image into a node that has not served any client yet.
 ///
 /// # Errors
-/// If the image contradicts itnode.
+/// If the image contradicts itself.
 pub fn restore(node: &mut Node, image: &Image, now: Time) -> Result<RestoredCounts, RestoreError> {
-    let mut restoring = Restoring::new(node, image, now)?;
-    restoring.counters(image);
-    restoring.holds(image)?;
-    let Restoring { effects, sessions, claims, .. } = restoring;
+    let mut restoration = Restoration::new(node, image, now)?;
+    restoration.counters(image);
+    restoration.holds(image)?;
+    let Restoration { effects, sessions, claims, .. } = restoration;
     node.restored = Restored { claims, sessions: group_by_worker(node, sessions), stamp: now };
     if let Some(log) = &node.log
         && !effects.batch.is_empty()
@@ -97,7 +97,7 @@ impl Session {
     }
 }
 
-struct Restoring<'a> {
+struct Restoration<'a> {
     node: &'a Node,
     now: Time,
     /// Kind of each namespace, and the shard of its name.
@@ -109,7 +109,7 @@ struct Restoring<'a> {
     effects: Recorder<'static>,
 }
 
-impl<'a> Restoring<'a> {
+impl<'a> Restoration<'a> {
     fn new(node: &'a Node, image: &Image, now: Time) -> Result<Self, RestoreError> {
         let mut namespaces = BTreeMap::new();
         for (number, kind, name) in image.namespaces() {
@@ -128,7 +128,7 @@ impl<'a> Restoring<'a> {
         }
         // Open declared namespaces first: the terms of a namespace apply to the holds that are restored in it.
         open_declared(node)?;
-        let mut restoring = Self {
+        let mut restoration = Self {
             node,
             now,
             namespaces,
@@ -137,8 +137,8 @@ impl<'a> Restoring<'a> {
             key_sets: BTreeMap::new(),
             effects: Recorder::default(),
         };
-        restoring.place_sessions(image);
-        Ok(restoring)
+        restoration.place_sessions(image);
+        Ok(restoration)
     }
 
     /// Assigns a worker to each session, and slots to its lanes. The worker will assign the same slots.

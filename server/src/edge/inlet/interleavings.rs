@@ -1,7 +1,8 @@
 //! Random interleavings of front-end actions on inlets: follow an acquire, drop it, repeat it under its request id,
 //! send another request. Every listener must get the events of its own hold only.
 
-use super::{InletState, OPCODE_OFFSET, Reply, greet};
+use super::reply::OPCODE_OFFSET;
+use super::{InletState, Reply, greet};
 use crate::mail::Mail;
 use crate::node::Node;
 use crate::worker::test_node::test_node;

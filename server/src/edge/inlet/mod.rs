@@ -16,7 +16,7 @@ use crate::clock::Moment;
 use crate::limits::READ_LEN_MAX;
 use crate::mail::ConnectionKey;
 use crate::worker::{Client, Unlimited, Worker};
-use reply::{OPCODE_OFFSET, is_answer, too_long};
+use reply::{is_answer, too_long};
 use reply_queue::ReplyQueue;
 use std::collections::BTreeMap;
 use std::task::{Context, Poll, Waker};

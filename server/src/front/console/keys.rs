@@ -4,7 +4,7 @@
 //! which a request can name it exactly.
 
 use super::problem::Problem;
-use crate::front::shown::text;
+use crate::front::conversion::text;
 use waymaker_protocol::{NamespaceKind, PathKey};
 
 /// Formats a key or a path for people.

@@ -5,8 +5,8 @@ use super::operator::Operator;
 use super::problem::Problem;
 use crate::driver::Local;
 use crate::driver::front_turn::poll_turn;
+use crate::front::conversion::{cut, json_text, text};
 use crate::front::metrics::{Metrics, count_acquires, rejected};
-use crate::front::shown::{cut, json_text, text};
 use crate::metrics::{
     AcquireResult, BUCKET_COUNT, Contended, FIRST_BOUND, Histogram, HistogramSum, ShardGauges, WorkerMetrics,
     bound,

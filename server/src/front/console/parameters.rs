@@ -1,7 +1,7 @@
 //! URL parameters.
 
 use super::problem::Problem;
-use crate::front::shown::cut;
+use crate::front::conversion::cut;
 use axum::extract::FromRequestParts;
 use http::Uri;
 use http::request::Parts;

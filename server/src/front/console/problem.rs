@@ -2,7 +2,7 @@
 
 use crate::access::NotIdentified;
 use crate::driver::{ClosedLane, Reply};
-use crate::front::shown::{json_text, text};
+use crate::front::conversion::{json_text, text};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};

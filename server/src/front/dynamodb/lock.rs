@@ -7,7 +7,7 @@ use super::space::{Space, namespace};
 use super::table;
 use super::write::{Delete, Get, Put};
 use crate::front::FrontCaller;
-use crate::front::shown::unix_ms;
+use crate::front::conversion::unix_ms;
 use waymaker_engine::Rights;
 use waymaker_protocol::{
     ErrorCode, Heartbeat, LookUp, NamespaceKind, Register, Request, Response, TraceParent, Unregister,

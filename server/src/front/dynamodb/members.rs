@@ -2,7 +2,7 @@
 
 use super::attribute::{self, Item};
 use super::problem::{Kind, Problem};
-use crate::front::shown::json_text;
+use crate::front::conversion::json_text;
 use serde_json::{Map, Value};
 use waymaker_protocol::limits::VALUE_LEN_MAX;
 

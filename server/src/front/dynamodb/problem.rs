@@ -3,7 +3,7 @@
 use super::space::namespace;
 use crate::access::{LoginRefusal, NotIdentified};
 use crate::driver::{ClosedLane, Reply};
-use crate::front::shown::{cut, text};
+use crate::front::conversion::{cut, text};
 use http::StatusCode;
 use serde_json::json;
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail, Response as Answer};

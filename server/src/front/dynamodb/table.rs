@@ -10,7 +10,7 @@ use super::tables::{Table, Tables};
 use crate::audit::{Act, AuditEvent, Detail, Outcome};
 use crate::driver::Local;
 use crate::driver::front_turn::next_turn;
-use crate::front::shown::{now_ms, unix_ms};
+use crate::front::conversion::{now_ms, unix_ms};
 use crate::front::{FrontCaller, FrontConfig};
 use crate::namespaces::DYNAMODB_TABLES;
 use futures_util::future::try_join_all;

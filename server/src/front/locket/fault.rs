@@ -1,7 +1,7 @@
 //! Errors of the Locket contract: the statuses and messages that its clients compare with.
 
 use crate::driver::{ClosedLane, Reply};
-use crate::front::unserved::unserved;
+use crate::front::refused_stream::refused_stream;
 use tonic::{Code, Status};
 use waymaker_protocol::{ErrorCode, Response};
 
@@ -64,7 +64,7 @@ impl From<Fault> for Status {
             Fault::InvalidResource => (Code::InvalidArgument, "invalid-resource"),
             Fault::BadRequest => (Code::InvalidArgument, "sql-bad-request"),
             Fault::NotFound => (Code::NotFound, "resource-not-found"),
-            Fault::Stopping => return unserved(),
+            Fault::Stopping => return refused_stream(),
             Fault::Other(code, message) => return Self::new(code, message),
         };
         Self::new(code, message)

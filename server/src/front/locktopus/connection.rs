@@ -6,8 +6,8 @@ use super::namespaces::Namespace;
 use super::session::{Closing, Reaction, Session};
 use crate::driver::front_turn::poll_turn;
 use crate::driver::{ClosedLane, Inlet, Local, Reply, ReplyFuture, ReplyStream};
+use crate::front::conversion::text;
 use crate::front::http::UpgradedConnection;
-use crate::front::shown::text;
 use crate::front::socket::FrontSocket;
 use crate::limits::{
     WEBSOCKET_BUFFER_LEN, WEBSOCKET_LINGER_LEN_MAX, WEBSOCKET_LINGER_MS, WEBSOCKET_OUTPUT_LEN_MAX,

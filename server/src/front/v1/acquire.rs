@@ -4,7 +4,7 @@ use super::claims::times;
 use super::connection::{Connection, OwnLane, Space};
 use super::status;
 use crate::driver::{Inlet, ReplyStream};
-use crate::front::shown::text;
+use crate::front::conversion::text;
 use futures_core::Stream;
 use std::collections::BTreeSet;
 use std::pin::Pin;

@@ -3,7 +3,7 @@
 
 use super::connection::Connection;
 use super::status;
-use crate::front::shown::{text, unix_ms};
+use crate::front::conversion::{text, unix_ms};
 use tonic::{Response as Answer, Status};
 use waymaker_proto::v1;
 use waymaker_protocol as wire;

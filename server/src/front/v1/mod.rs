@@ -21,7 +21,7 @@ mod watch;
 use self::connection::Connection;
 pub(super) use self::status::{closed, logins_paused, quota_reached};
 use super::client::FrontCaller;
-use super::served::{call, served};
+use super::service_settings::{call, with_length_limit};
 use super::timed_body::TimedBody;
 use http::{Request, Response};
 use std::convert::Infallible;
@@ -53,13 +53,13 @@ impl V1 {
         let connection = Connection::new(caller);
         let own = || connection.clone();
         Self {
-            locks: served!(LockServiceServer::new(lock::Locks(own()))),
-            trees: served!(TreeServiceServer::new(tree::Trees(own()))),
-            semaphores: served!(SemaphoreServiceServer::new(semaphore::Semaphores(own()))),
-            registries: served!(RegistryServiceServer::new(registry::Registries(own()))),
-            owned_locks: served!(OwnedLockServiceServer::new(owned_lock::OwnedLocks(own()))),
-            limiters: served!(LimiterServiceServer::new(limiter::Limiters(own()))),
-            operators: served!(OperatorServiceServer::new(operator::Operators(own()))),
+            locks: with_length_limit!(LockServiceServer::new(lock::Locks(own()))),
+            trees: with_length_limit!(TreeServiceServer::new(tree::Trees(own()))),
+            semaphores: with_length_limit!(SemaphoreServiceServer::new(semaphore::Semaphores(own()))),
+            registries: with_length_limit!(RegistryServiceServer::new(registry::Registries(own()))),
+            owned_locks: with_length_limit!(OwnedLockServiceServer::new(owned_lock::OwnedLocks(own()))),
+            limiters: with_length_limit!(LimiterServiceServer::new(limiter::Limiters(own()))),
+            operators: with_length_limit!(OperatorServiceServer::new(operator::Operators(own()))),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::connection::Connection;
 use super::status;
-use crate::front::shown::{text, unix_ms};
+use crate::front::conversion::{text, unix_ms};
 use crate::front::trace_context;
 use rand::seq::SliceRandom as _;
 use tonic::{Request, Response, Status};

@@ -2,7 +2,7 @@
 
 use super::claims::{cursor, next_cursor, page_size};
 use super::connection::Connection;
-use crate::front::shown::{now_ms, text, unix_ms};
+use crate::front::conversion::{now_ms, text, unix_ms};
 use tonic::{Response as Answer, Status};
 use waymaker_proto::v1;
 use waymaker_protocol as wire;

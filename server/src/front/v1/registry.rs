@@ -5,7 +5,7 @@ use super::connection::Connection;
 use super::registrations;
 use super::status;
 use super::watch::WatchStream;
-use crate::front::shown::unix_ms;
+use crate::front::conversion::unix_ms;
 use crate::front::trace_context;
 use tonic::{Request, Response, Status};
 use waymaker_proto::v1;

@@ -4,7 +4,7 @@ use super::acquire::{AcquireParameters, AcquireStream, wire_options};
 use super::claims::{self, times};
 use super::connection::Connection;
 use super::status;
-use crate::front::shown::text;
+use crate::front::conversion::text;
 use crate::front::trace_context;
 use tonic::{Request, Response, Status};
 use waymaker_proto::v1;

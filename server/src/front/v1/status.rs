@@ -2,7 +2,7 @@
 
 use super::claims::times;
 use crate::driver::{ClosedLane, Reply};
-use crate::front::shown::{now_ms, text};
+use crate::front::conversion::{now_ms, text};
 use prost::Message as _;
 use tonic::{Code, Status};
 use waymaker_engine::QuotaReached;

@@ -3,7 +3,7 @@
 use super::connection::{Connection, OwnLane};
 use super::status;
 use crate::driver::ReplyStream;
-use crate::front::shown::text;
+use crate::front::conversion::text;
 use futures_core::Stream;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

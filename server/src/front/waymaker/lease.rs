@@ -2,7 +2,7 @@
 
 use super::outcome::Outcome;
 use crate::driver::Inlet;
-use crate::front::shown::unix_ms;
+use crate::front::conversion::unix_ms;
 use waymaker_proto::waymaker::Lease;
 use waymaker_protocol as wire;
 use waymaker_protocol::{LockId, LockState};

@@ -4,7 +4,7 @@ use super::outcome::Outcome;
 use super::parameters::{Parameters, check_key};
 use super::{Waymaker, lease};
 use crate::driver::Local;
-use crate::front::shown::unix_ms;
+use crate::front::conversion::unix_ms;
 use waymaker_proto::waymaker::{Lease, MultiLockKey, MultiLockRequest};
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::ITEM_COUNT_MAX;

@@ -3,14 +3,14 @@
 use http::{HeaderMap, HeaderName};
 
 /// Sets the message length limit of a service.
-macro_rules! served {
+macro_rules! with_length_limit {
     ($server:expr) => {
         $server.max_decoding_message_size($crate::limits::GRPC_MESSAGE_LEN_MAX)
     };
 }
 
 /// Enables compression for a service.
-macro_rules! compressed {
+macro_rules! with_compression {
     ($server:expr) => {
         $server
             .accept_compressed(tonic::codec::CompressionEncoding::Gzip)
@@ -22,15 +22,15 @@ macro_rules! compressed {
 /// by default without needing it.
 macro_rules! call {
     ($server:expr, $request:expr) => {
-        if $crate::front::served::is_compressed($request.headers()) {
-            $crate::front::served::compressed!($server.clone()).call($request)
+        if $crate::front::service_settings::is_compressed($request.headers()) {
+            $crate::front::service_settings::with_compression!($server.clone()).call($request)
         } else {
             $server.clone().call($request)
         }
     };
 }
 
-pub(super) use {call, compressed, served};
+pub(super) use {call, with_compression, with_length_limit};
 
 static ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
