@@ -23,7 +23,8 @@
 //! - `world`: the state that all parts share; it calls the parts of the next layer and gives the results of one
 //!   to another
 //! - `network`, `cluster`, `disk`: the simulated environment; `auditor`: the rules; `history`: a record of calls.
-//!   They do not know the world or each other. `surroundings` is what the network and the cluster borrow of it
+//!   They do not know the world or each other. The network and the cluster borrow a few parts of the world
+//!   (`surroundings`)
 //! - `encoding`: requests as frames, with the names of the run
 //! - `workload`: all choices of a seed. Its parts are `mix` (kinds of namespaces and their requests),
 //!   `durability`, `edge`, `identities` and `processes`
