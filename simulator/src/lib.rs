@@ -12,16 +12,24 @@
 //!
 //! To reproduce a failure: `cargo run -p waymaker-simulator -- --seed N --trace`.
 //!
+//! The modules are layers. Each uses modules of its own layer or of lower ones, and no two modules use each
+//! other. From top to bottom:
+//!
 //! - `simulation`: the run and its phases; start reading here
-//! - `world`: the state that all parts share, and the queue of events
-//! - `mix`, `workload`: the choices of a seed (kinds of namespaces, keys, requests, rates of faults)
-//! - `operation`: one request of a client
-//! - `client`: adversarial clients, which write frames themselves and do everything that the protocol allows
+//! - `client`, `visitors`, `tenants`, `real_client`: adversarial clients that write frames themselves, clients
+//!   that create and remove namespaces, clients that try to go beyond their rights, and processes with the
+//!   Rust client library
 //! - `node`: the server, with the threads, log and restarts that the simulation drives
-//! - `visitors`: clients that create and remove namespaces
-//! - `identities`, `tenants`: the policies of the server, and clients with identities that try to go beyond
-//!   their rights
-//! - `real_client`: processes that use the Rust client library
+//! - `world`: the state that all parts share; it calls the parts of the next layer and gives the results of one
+//!   to another
+//! - `network`, `cluster`, `disk`: the simulated environment; `auditor`: the rules; `history`: a record of calls.
+//!   They do not know the world or each other. The network and the cluster borrow a few parts of the world
+//!   (`surroundings`)
+//! - `encoding`: requests as frames, with the names of the run
+//! - `workload`: all choices of a seed. Its parts are `mix` (kinds of namespaces and their requests),
+//!   `durability`, `edge`, `identities` and `processes`
+//! - `operation`, `tenant_request`, `form`, `key`: the requests of clients as plain data
+//! - `event`, `trace`, `random`, `clock`, `etcd`: the queue of events, and tools without knowledge of a run
 
 mod auditor;
 mod client;

@@ -335,7 +335,7 @@ impl Tenant {
                 self.ask(world, TenantRequest::Freeze, |number, out| {
                     Request::Freeze(Freeze { prefix: b"", thaw: false, ..Freeze::default() })
                         .encode(number, out);
-                })
+                });
             }
             (19, _) if self.who != TenantIdentity::Operator && shared.random.once_in(2) => {
                 self.ask(world, TenantRequest::RemoveNamespace, |number, out| {

@@ -232,7 +232,7 @@ impl Visitor {
             (VisitorRequest::Hello, Response::Error(error)) if error.code == ErrorCode::Shutdown => {}
             (_, Response::Error(error)) if !matches!(error.code, ErrorCode::BadInput) => {}
             _ => {
-                world.auditor.accuse("visit", || format!("unexpected response to {request:?}: {response:?}"))
+                world.auditor.accuse("visit", || format!("unexpected response to {request:?}: {response:?}"));
             }
         }
         self.go_on(world);

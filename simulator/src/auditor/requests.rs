@@ -1,4 +1,4 @@
-//! The requests of clients: each new request, and each repetition, changes what the auditor knows.
+//! The requests of clients. Each new request and each repetition adds to the knowledge of the auditor.
 
 use super::Auditor;
 use super::pool_pages::PoolWalk;

@@ -559,7 +559,7 @@ mod tests {
     #[test]
     fn an_identity_exceeds_its_quota_by_one_hold_for_each_worker() {
         let mut auditor = logged();
-        auditor.settings.identities = (0..100).find_map(|seed| Identities::new(seed));
+        auditor.settings.identities = (0..100).find_map(Identities::new);
         // The number of workers stays the same.
         auditor.settings.durability = None;
         auditor.settings.worker_count = 2;
