@@ -308,7 +308,7 @@ mod tests {
                 }
             };
             let mut expected = decoded(ephemeral);
-            expected.options.scope = Some(SCOPE_LOCAL);
+            expected.terms.options.scope = Some(SCOPE_LOCAL);
             assert_eq!(decoded(local), expected);
         }
     }

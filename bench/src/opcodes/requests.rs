@@ -549,7 +549,7 @@ fn permits(name: &[u8], wait_ms: u32) -> AcquirePermits<'_> {
 fn pools() -> Vec<Load> {
     use NamespaceKind::Pool;
     let mut wait = permits(b"crowd", WAIT_FOREVER_MS);
-    wait.notify_queued = true;
+    wait.terms.notify_queued = true;
     vec![
         load("ACQUIRE_PERMITS of a new pool", Pool, move |number, out| {
             let key = key(u64::from(number) << 32);

@@ -235,7 +235,7 @@ impl State {
             Request::Acquire(_) if self.holds_back.load(Ordering::SeqCst) => return None,
             Request::Acquire(acquire) => {
                 let place = self.places.fetch_add(1, Ordering::SeqCst) + 1;
-                let (remaining_ms, clamped) = given(acquire.lease_ms);
+                let (remaining_ms, clamped) = given(acquire.terms.lease_ms);
                 thread::sleep(Duration::from_millis(self.grant_delay_ms.load(Ordering::SeqCst)));
                 let id = id(place);
                 Response::Granted(Granted {

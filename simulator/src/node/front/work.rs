@@ -141,12 +141,14 @@ impl Work<'_, '_> {
             Request::Hello(hello) => self.greet(number, hello),
             Request::Cancel(cancel) => self.reset(cancel.acquire_number),
             Request::Unwatch(unwatch) => self.reset(unwatch.watch_number),
-            Request::Acquire(acquire) => self.claim(number, bytes, acquire.key, acquire.lease_ms),
-            Request::AcquirePermits(acquire) => self.claim(number, bytes, acquire.name, acquire.lease_ms),
-            Request::AcquireSet(acquire) => self.claim(number, bytes, b"", acquire.lease_ms),
+            Request::Acquire(acquire) => self.claim(number, bytes, acquire.key, acquire.terms.lease_ms),
+            Request::AcquirePermits(acquire) => {
+                self.claim(number, bytes, acquire.name, acquire.terms.lease_ms)
+            }
+            Request::AcquireSet(acquire) => self.claim(number, bytes, b"", acquire.terms.lease_ms),
             Request::AcquireKeys(acquire) => {
                 let first = acquire.items.iter().map(|item| item.key).min().unwrap_or_default();
-                self.claim(number, bytes, first, acquire.lease_ms);
+                self.claim(number, bytes, first, acquire.terms.lease_ms);
             }
             Request::Watch(watch) => self.ask(Purpose::Watches, number, bytes, true, Some(watch.key)),
             Request::Release(Release { id, own: true, .. }) => {
