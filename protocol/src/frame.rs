@@ -61,6 +61,13 @@ pub fn next_frame(bytes: &[u8], frame_len_max: usize) -> Result<Option<Frame<'_>
 }
 
 impl<'a> Frame<'a> {
+    /// Returns the frame that has exactly these bytes, which [`next_frame`] found before. Returns `None` if they are too
+    /// few for a header.
+    #[inline]
+    pub fn whole(bytes: &'a [u8]) -> Option<Self> {
+        (bytes.len() >= HEADER_LEN).then_some(Self { bytes })
+    }
+
     /// Returns the bytes of the frame with its header.
     #[inline]
     pub fn bytes(self) -> &'a [u8] {

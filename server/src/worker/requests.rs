@@ -164,7 +164,8 @@ impl State {
     fn serve_after_batch(&mut self, node: &Node, key: ConnectionKey, frame: Frame<'_>, bytes: &[u8]) {
         let number = frame.number();
         let cost = cost_of(frame, || self.lanes[key.slot].kind);
-        match route(frame) {
+        let route = route(frame);
+        match route {
             Route::Cursor(cursor) => {
                 let (shard, _) = answer::read_list_cursor(cursor);
                 if shard >= node.shards.len() as u64 {
@@ -174,7 +175,7 @@ impl State {
                 }
                 if self.admit(key.slot, frame, cost) {
                     let offset = frame.bytes().as_ptr() as usize - bytes.as_ptr() as usize;
-                    self.batch.push(FrameLocation::new(offset, frame, shard as u16));
+                    self.batch.push(FrameLocation::new(offset, frame, shard as u16, &route));
                     self.serve(node, key.slot, bytes);
                 }
             }

@@ -4,10 +4,9 @@ use super::apply::{BatchClock, apply};
 use super::outbox::Outbox;
 use crate::limits::TOLD_PER_BATCH_MAX;
 use waymaker_engine::limits::PREFETCH_COUNT;
-use waymaker_engine::{ClaimId, ClaimIx, LaneAddress, LaneIx, Shard};
-use waymaker_protocol as wire;
+use waymaker_engine::{ClaimIx, LaneAddress, LaneIx, Shard};
 use waymaker_protocol::message::opcode;
-use waymaker_protocol::{Frame, NamespaceKind, Route, route};
+use waymaker_protocol::{Frame, NamespaceKind, Route};
 
 /// Maximum number of requests that are served between two checks of the number of events to watchers.
 const WATCHED_PART_LEN: usize = 2;
@@ -19,20 +18,53 @@ pub(crate) struct FrameLocation {
     pub(crate) len: u32,
     pub(crate) shard: u16,
     opcode: u8,
-    /// Hash of the key of an acquire, or slot of the claim with an id.
-    target: u64,
+    target: Target,
+}
+
+/// Record of the engine that a frame needs, as far as it is worth a prefetch.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    /// None that the frame tells.
+    Other,
+    /// Key of an acquire or bucket: its bytes within the frame.
+    Key { start: u32, len: u32 },
+    /// The same, once its hash is known.
+    Hashed(u64),
+    /// Claim.
+    Claim(ClaimIx),
 }
 
 impl FrameLocation {
+    /// `route` is the route of the frame, so that no later pass parses the frame for it again.
     #[inline]
-    pub(crate) fn new(offset: usize, frame: Frame<'_>, shard: u16) -> Self {
-        Self { offset: offset as u32, len: frame.len() as u32, shard, opcode: frame.opcode(), target: 0 }
+    pub(crate) fn new(offset: usize, frame: Frame<'_>, shard: u16, route: &Route<'_>) -> Self {
+        let target = match route {
+            Route::Key(key) => {
+                let start = key.as_ptr() as usize - frame.bytes().as_ptr() as usize;
+                Target::Key { start: start as u32, len: key.len() as u32 }
+            }
+            Route::Claim(id) => Target::Claim(ClaimIx::named_by(id.place)),
+            _ => Target::Other,
+        };
+        Self { offset: offset as u32, len: frame.len() as u32, shard, opcode: frame.opcode(), target }
     }
 
     #[inline]
-    fn frame<'a>(&self, bytes: &'a [u8]) -> Option<Frame<'a>> {
-        let frame = bytes.get(self.offset as usize..)?.get(..self.len as usize)?;
-        wire::next_frame(frame, wire::limits::FRAME_LEN_MAX).ok().flatten()
+    fn bytes<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        bytes.get(self.offset as usize..)?.get(..self.len as usize)
+    }
+
+    /// Returns the key of an acquire or bucket.
+    #[inline]
+    fn key<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        let Target::Key { start, len } = self.target else { return None };
+        self.bytes(bytes)?.get(start as usize..)?.get(..len as usize)
+    }
+
+    /// Returns the hash of the key, if the prefetch computed it.
+    #[inline]
+    fn hash(&self) -> u64 {
+        if let Target::Hashed(hash) = self.target { hash } else { 0 }
     }
 }
 
@@ -69,8 +101,8 @@ pub(crate) fn serve_batch(
     for part in batch.chunks_mut(part_len) {
         prefetch(shard, sender.namespace, bytes, part);
         for located in part.iter() {
-            if let Some(frame) = located.frame(bytes) {
-                apply(shard, sender, frame, located.target, clock, outbox);
+            if let Some(frame) = located.bytes(bytes).and_then(Frame::whole) {
+                apply(shard, sender, frame, located.hash(), clock, outbox);
             }
         }
         served += part.len();
@@ -86,29 +118,29 @@ pub(crate) fn serve_batch(
 fn prefetch(shard: &Shard, namespace: u16, bytes: &[u8], part: &mut [FrameLocation]) {
     let mut acquires = 0;
     for located in part.iter_mut() {
-        let Some(frame) = located.frame(bytes) else { continue };
-        match route(frame) {
-            Route::Key(key) if located.opcode == opcode::ACQUIRE => {
-                located.target = shard.hash(namespace, key);
-                shard.prefetch_acquire(located.target, acquires);
+        match (located.opcode, located.target) {
+            (opcode::ACQUIRE, _) => {
+                let Some(key) = located.key(bytes) else { continue };
+                let hash = shard.hash(namespace, key);
+                located.target = Target::Hashed(hash);
+                shard.prefetch_acquire(hash, acquires);
                 acquires += 1;
             }
-            Route::Key(name) if located.opcode == opcode::THROTTLE => {
-                located.target = shard.bucket_hash(namespace, name);
-                shard.prefetch_bucket_index(located.target);
+            (opcode::THROTTLE, _) => {
+                let Some(name) = located.key(bytes) else { continue };
+                let hash = shard.bucket_hash(namespace, name);
+                located.target = Target::Hashed(hash);
+                shard.prefetch_bucket_index(hash);
             }
-            Route::Claim(id) => {
-                located.target = u64::from(ClaimId::slot_of(id.place));
-                shard.prefetch_claim(ClaimIx::named_by(id.place));
-            }
+            (_, Target::Claim(claim)) => shard.prefetch_claim(claim),
             _ => {}
         }
     }
     for located in part.iter() {
-        match located.opcode {
-            opcode::ACQUIRE => shard.prefetch_entry(located.target),
-            opcode::THROTTLE => shard.prefetch_bucket(located.target),
-            opcode::RELEASE | opcode::EXTEND => shard.prefetch_around(ClaimIx::new(located.target as u32)),
+        match (located.opcode, located.target) {
+            (opcode::ACQUIRE, Target::Hashed(hash)) => shard.prefetch_entry(hash),
+            (opcode::THROTTLE, Target::Hashed(hash)) => shard.prefetch_bucket(hash),
+            (opcode::RELEASE | opcode::EXTEND, Target::Claim(claim)) => shard.prefetch_around(claim),
             _ => {}
         }
     }

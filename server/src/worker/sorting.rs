@@ -95,7 +95,8 @@ impl State {
             self.refuse_for_memory(slot, frame.number(), limit);
             return FrameRoute::Answered;
         }
-        let shard = match route(frame) {
+        let route = route(frame);
+        let shard = match route {
             Route::Key(_) | Route::Namespace if lane.kind == NamespaceKind::Tree => lane.namespace_shard,
             Route::Key(key) => node.shard_of_key(key),
             Route::Claim(id) => node.shard_of_claim(claim_id(id)),
@@ -130,7 +131,7 @@ impl State {
         if may_be_act {
             self.note_act(node, slot, frame);
         }
-        self.batch.push(FrameLocation::new(offset, frame, shard));
+        self.batch.push(FrameLocation::new(offset, frame, shard, &route));
         FrameRoute::Batched
     }
 

@@ -12,7 +12,7 @@ use crate::namespaces::{LOCKET_NAMESPACE, LOCKET_TYPES};
 use crate::node::{HostedShard, Node};
 use waymaker_engine::{HandedOver, LaneAddress, Pass, Time, Turn};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
-use waymaker_protocol::next_frame;
+use waymaker_protocol::{next_frame, route};
 
 pub(super) type ShardTurn<'a> = Turn<'a, HostedShard, Batch>;
 
@@ -357,7 +357,7 @@ impl State {
         let mut located = Vec::with_capacity(BATCH_COST_MAX);
         let mut offset = 0;
         while let Ok(Some(frame)) = next_frame(&batch.frames[offset..], FRAME_LEN_MAX) {
-            located.push(FrameLocation::new(offset, frame, shard));
+            located.push(FrameLocation::new(offset, frame, shard, &route(frame)));
             offset += frame.len();
         }
         let mut outbox = self.outbox(node, shard, turn.shard.now());

@@ -7,7 +7,7 @@ mod restore;
 
 use super::Shard;
 use crate::claim::flag;
-use crate::effect::{Answer, Effects, Grant, LogState, QuorumState, Refusal, WhenDurable};
+use crate::effect::{Answer, Effects, LogState, QuorumState, Refusal, WhenDurable};
 use crate::entry;
 use crate::handle::{ClaimIx, KeyIx};
 use crate::ids::{Scope, Ticket};
