@@ -26,7 +26,7 @@ impl Effects for Sink {
     fn granted(&mut self, _: Ticket, grant: Grant) {
         self.granted += 1;
         self.last = grant.id;
-        self.fences = self.fences.wrapping_add(grant.fence);
+        self.fences = self.fences.wrapping_add(grant.fence.get());
     }
 
     #[inline]

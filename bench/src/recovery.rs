@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use waymaker_engine::{ClaimId, Scope};
+use waymaker_engine::{ClaimId, Fence, Scope};
 use waymaker_log::{Hold, Image, Item, Record, Started};
 use waymaker_server::log::{AppendError, Device, Disk, Log, OpenOptions, Storage, keeper};
 
@@ -115,7 +115,7 @@ impl Frame {
             clamped: false,
             waited: false,
             repeated: false,
-            fence,
+            fence: Fence::new(fence),
             begins_counted: false,
             awaits_count: false,
             since_ms: 1_000,

@@ -1,7 +1,7 @@
 //! Key records of a shard: the fence counter of each known key, and its claims.
 
 use crate::handle::{ClaimIx, KeyIx, PoolIx, QueueIx, TreeIx};
-use crate::ids::Scope;
+use crate::ids::{Fence, Scope};
 use crate::index::HashIndex;
 use crate::key::{LongKeys, StoredKey, hash};
 use crate::limits::{CLOCK_HAND_STEPS, Limits};
@@ -37,7 +37,7 @@ pub(crate) struct Entry {
     /// Number of the holder, queue, tree or pool, depending on the flags; `FREE` without any.
     head: u32,
     /// Fence of the newest grant.
-    pub(crate) fence: u64,
+    pub(crate) fence: Fence,
 }
 
 const _: () = assert!(size_of::<Entry>() == 32, "two keys to a cache line");
@@ -208,7 +208,7 @@ pub(crate) struct KeyTable {
     long_keys: LongKeys,
     hasher: RandomState,
     /// Lower bound for new counters; at least the highest fence of all evicted keys.
-    floor: u64,
+    floor: Fence,
     /// Evicted keys with counters in the durable log. They stay here until the log records that the floor contains
     /// them.
     pub(crate) folded: Vec<(u16, Box<[u8]>)>,
@@ -231,7 +231,7 @@ impl KeyTable {
             index: HashIndex::new(limits.claim_count_max as usize + idle_count_max as usize),
             long_keys: LongKeys::default(),
             hasher,
-            floor: 0,
+            floor: Fence::NONE,
             folded: Vec::new(),
             idle_count: 0,
             idle_count_max,
@@ -381,12 +381,12 @@ impl KeyTable {
         self.idle_count
     }
 
-    pub(crate) fn floor(&self) -> u64 {
+    pub(crate) fn floor(&self) -> Fence {
         self.floor
     }
 
     /// Raises the floor to at least `fence`: the counter of an unknown key never starts below it.
-    pub(crate) fn raise_floor(&mut self, fence: u64) {
+    pub(crate) fn raise_floor(&mut self, fence: Fence) {
         self.floor = self.floor.max(fence);
     }
 

@@ -1,6 +1,6 @@
 //! Names that outlive a turn: lanes, requests, claims and counters.
 
-pub use waymaker_log::{ClaimId, Scope};
+pub use waymaker_log::{ClaimId, Fence, Scope};
 
 /// Address of a lane: its worker, and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]

@@ -48,8 +48,8 @@ impl Image {
                 match kept.iter().find(|newer| !(hold.shared && newer.shared)) {
                     Some(newer) => found.push(Contradiction {
                         key: key.into(),
-                        older: (hold.id, hold.fence),
-                        newer: (newer.id, newer.fence),
+                        older: (hold.id, hold.fence.get()),
+                        newer: (newer.id, newer.fence.get()),
                     }),
                     None => kept.push(hold),
                 }
@@ -80,7 +80,7 @@ mod tests {
                 clamped: false,
                 waited: false,
                 repeated: false,
-                fence: *fence,
+                fence: Fence::new(*fence),
                 begins_counted: false,
                 awaits_count: false,
                 since_ms: number,

@@ -173,8 +173,13 @@ fn invalid_parts_and_groups_are_rejected() {
 #[test]
 fn a_snapshot_after_any_frame_preserves_the_image() {
     let records = [
-        Record::Floor { fence: 3 },
-        Record::Counter { namespace: 0, scope: crate::ids::Scope::Local, fence: 9, key: &[7; 300] },
+        Record::Floor { fence: Fence::new(3) },
+        Record::Counter {
+            namespace: 0,
+            scope: crate::ids::Scope::Local,
+            fence: Fence::new(9),
+            key: &[7; 300],
+        },
         Record::Folded { namespace: 0, key: &[7; 300] },
         Record::Namespace { number: 1, kind: 0, name: &[8; 90] },
         Record::Frozen { namespace: 1, frozen: true, prefix: &[9; 30] },

@@ -2,7 +2,7 @@
 
 use super::fields::{Put, Take};
 use super::record::BadRecord;
-use crate::ids::{ClaimId, Scope};
+use crate::ids::{ClaimId, Fence, Scope};
 
 /// Session of a hold. With it, a client finds its session and the hold again after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -80,7 +80,7 @@ pub struct Hold<'a> {
     /// Whether its acquire found it by its request id, for the response.
     pub repeated: bool,
     /// Fence of the hold, from the counter of its key.
-    pub fence: u64,
+    pub fence: Fence,
     /// Whether the hold began when a cluster had counted it, or a hold that belongs to it. The log does not know that
     /// instant. Only servers of format version 1 wrote this.
     pub begins_counted: bool,
@@ -185,7 +185,7 @@ impl Put<'_> {
         let awaits_count = if hold.awaits_count { item::AWAITS_COUNT } else { 0 };
         let identity = if hold.identity.is_some() { item::IDENTITY } else { 0 };
         self.u8(kind | awaits_count | identity);
-        self.u64(hold.fence);
+        self.u64(hold.fence.get());
         self.u64(hold.since_ms);
         self.u64(hold.deadline_ms.unwrap_or(NO_DEADLINE));
         self.u32(hold.lease_ms);
@@ -307,7 +307,7 @@ impl<'a> Take<'a> {
             clamped: has(bit::CLAMPED),
             waited: has(bit::WAITED),
             repeated: has(bit::REPEATED),
-            fence,
+            fence: Fence::new(fence),
             begins_counted: has(bit::BEGINS_COUNTED),
             awaits_count,
             since_ms,

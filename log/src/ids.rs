@@ -36,6 +36,41 @@ impl ClaimId {
     }
 }
 
+/// Fence of a grant: its number among all grants of its key. Each grant of a key has a greater fence than the grants
+/// before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct Fence(u64);
+
+impl Fence {
+    /// Fence of a key without grants, or of a claim without one. No grant has it.
+    pub const NONE: Self = Self(0);
+
+    /// Returns the fence with this number.
+    #[inline]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number, as clients and files have it.
+    #[inline]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the fence of the next grant.
+    #[inline]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl std::fmt::Display for Fence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Durability of a fence counter. Each scope survives more failures than the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Scope {

@@ -3,7 +3,7 @@
 use super::frame::Durable;
 use super::hold::{Hold, Item};
 use super::record::{BadRecord, Record, Started};
-use crate::ids::{ClaimId, Scope};
+use crate::ids::{ClaimId, Fence, Scope};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Largest difference, in milliseconds, between the offsets of wall clock and boot time at two starts of one boot. A
@@ -19,7 +19,7 @@ const CLOCK_SKEW_MAX_MS: i64 = 1_000;
 pub struct Image {
     started: Option<Started>,
     stopped: bool,
-    floor: u64,
+    floor: Fence,
     namespaces: BTreeMap<u16, Namespace>,
     holds: BTreeMap<ClaimId, StoredHold>,
     /// Holds whose lease begins when the frame with this number is durable, in the order of the frames.
@@ -38,7 +38,7 @@ struct Namespace {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counter {
-    fence: u64,
+    fence: Fence,
     scope: Scope,
 }
 
@@ -47,7 +47,7 @@ struct Counter {
 struct StoredHold {
     record: Box<[u8]>,
     scope: Scope,
-    fence: u64,
+    fence: Fence,
     since_ms: u64,
     deadline_ms: Option<u64>,
     lease_ms: u32,
@@ -67,7 +67,7 @@ pub struct KeyCounter<'a> {
     /// Key of the counter.
     pub key: &'a [u8],
     /// Fence of the newest grant.
-    pub fence: u64,
+    pub fence: Fence,
     /// Durability of the counter.
     pub scope: Scope,
 }
@@ -93,7 +93,7 @@ impl Image {
                 if let Some(namespace) = self.namespaces.remove(&number) {
                     self.counter_count -= namespace.counters.len();
                     let fences = namespace.counters.values().map(|counter| counter.fence);
-                    self.floor = self.floor.max(fences.max().unwrap_or(0));
+                    self.floor = self.floor.max(fences.max().unwrap_or(Fence::NONE));
                 }
             }
             Record::Held(hold) => self.hold(lsn, record, &hold),
@@ -186,7 +186,7 @@ impl Image {
     }
 
     /// Raises the floor and all counters to at least this fence.
-    pub fn begin_above(&mut self, fence: u64) {
+    pub fn begin_above(&mut self, fence: Fence) {
         self.floor = self.floor.max(fence);
         for namespace in self.namespaces.values_mut() {
             namespace.counters.values_mut().for_each(|counter| counter.fence = counter.fence.max(fence));
@@ -202,7 +202,7 @@ impl Image {
         self.namespaces.entry(number).or_default()
     }
 
-    fn count(&mut self, namespace: u16, key: &[u8], fence: u64, scope: Scope) {
+    fn count(&mut self, namespace: u16, key: &[u8], fence: Fence, scope: Scope) {
         let counters = &mut self.namespace(namespace).counters;
         if let Some(counter) = counters.get_mut(key) {
             counter.fence = counter.fence.max(fence);
@@ -252,7 +252,7 @@ impl Image {
 
     /// Notes that the cluster has counted a hold. The hold now counts, and its lease begins when this record is
     /// durable. If the hold has ended, its counter is not needed here, because the cluster has it.
-    fn note_counted(&mut self, lsn: u64, id: ClaimId, fence: u64) {
+    fn note_counted(&mut self, lsn: u64, id: ClaimId, fence: Fence) {
         let Some(stored) = self.holds.get_mut(&id) else { return };
         stored.fence = stored.fence.max(fence);
         if std::mem::take(&mut stored.awaits_count) {
@@ -275,7 +275,7 @@ impl Image {
     }
 
     /// Returns the fence above which unknown keys begin.
-    pub fn floor(&self) -> u64 {
+    pub fn floor(&self) -> Fence {
         self.floor
     }
 
@@ -400,7 +400,7 @@ mod tests {
             clamped: false,
             waited: false,
             repeated: false,
-            fence: 5,
+            fence: Fence::new(5),
             begins_counted: false,
             awaits_count: false,
             since_ms: 1_000,
@@ -493,14 +493,14 @@ mod tests {
         assert_eq!(image.hold_count(), 0);
         for moves_again in [false, true] {
             let (mut image, record) = waiting();
-            apply(&mut image, 3, &Record::Counted { id: ID, fence: 9 });
+            apply(&mut image, 3, &Record::Counted { id: ID, fence: Fence::new(9) });
             if moves_again {
                 apply(&mut image, 3, &record);
             }
             image.durable(Durable { lsn: 3, at_ms: 1_040 });
             image.rebase(&restarted);
             let hold = image.holds().next().expect("a hold");
-            assert_eq!((hold.fence, hold.deadline_ms, hold.awaits_count), (9, Some(1_140), false));
+            assert_eq!((hold.fence.get(), hold.deadline_ms, hold.awaits_count), (9, Some(1_140), false));
         }
     }
 
@@ -552,7 +552,7 @@ mod tests {
         apply(
             &mut image,
             3,
-            &Record::Counter { namespace: 0, scope: Scope::Ephemeral, fence: 7, key: b"idle" },
+            &Record::Counter { namespace: 0, scope: Scope::Ephemeral, fence: Fence::new(7), key: b"idle" },
         );
         let Record::Held(durable) = hold(Item::Key(b"other")) else { return };
         let id = ClaimId { place: 9, secret: 9 };
@@ -568,29 +568,29 @@ mod tests {
     #[test]
     fn a_fence_counted_by_the_cluster_applies_to_hold_and_key() {
         let mut image = held();
-        apply(&mut image, 3, &Record::Counted { id: ID, fence: 9 });
-        assert_eq!(image.holds().next().map(|hold| hold.fence), Some(9));
-        assert_eq!(image.counters().next().map(|counter| counter.fence), Some(9));
+        apply(&mut image, 3, &Record::Counted { id: ID, fence: Fence::new(9) });
+        assert_eq!(image.holds().next().map(|hold| hold.fence.get()), Some(9));
+        assert_eq!(image.counters().next().map(|counter| counter.fence.get()), Some(9));
         apply(&mut image, 4, &Record::Ended { id: ID });
-        apply(&mut image, 5, &Record::Counted { id: ID, fence: 10 });
-        assert_eq!(image.counters().next().map(|counter| counter.fence), Some(9));
+        apply(&mut image, 5, &Record::Counted { id: ID, fence: Fence::new(10) });
+        assert_eq!(image.counters().next().map(|counter| counter.fence.get()), Some(9));
     }
 
     #[test]
     fn a_folded_counter_raises_the_floor() {
         let mut image = held();
         apply(&mut image, 3, &Record::Ended { id: ID });
-        assert_eq!(image.counters().next().map(|counter| counter.fence), Some(5));
+        assert_eq!(image.counters().next().map(|counter| counter.fence.get()), Some(5));
         apply(&mut image, 4, &Record::Folded { namespace: 0, key: b"key" });
-        assert_eq!((image.counter_count(), image.floor()), (0, 5));
+        assert_eq!((image.counter_count(), image.floor().get()), (0, 5));
     }
 
     #[test]
     fn no_key_continues_below_the_floor_after_a_loss() {
         let mut image = held();
-        apply(&mut image, 3, &Record::BeginAbove { fence: 100 });
-        assert_eq!(image.floor(), 100);
-        assert_eq!(image.counters().next().map(|counter| counter.fence), Some(100));
+        apply(&mut image, 3, &Record::BeginAbove { fence: Fence::new(100) });
+        assert_eq!(image.floor(), Fence::new(100));
+        assert_eq!(image.counters().next().map(|counter| counter.fence.get()), Some(100));
     }
 
     #[test]
@@ -647,12 +647,24 @@ mod tests {
     fn a_removed_namespace_raises_the_floor_and_frees_its_number() {
         let mut image = Image::default();
         apply(&mut image, 1, &Record::Namespace { number: 3, kind: 0, name: b"old" });
-        apply(&mut image, 1, &Record::Counter { namespace: 3, scope: Scope::Local, fence: 7, key: b"key" });
-        apply(&mut image, 1, &Record::Counter { namespace: 3, scope: Scope::Local, fence: 5, key: b"low" });
-        apply(&mut image, 1, &Record::Counter { namespace: 3, scope: Scope::Local, fence: 6, key: b"a" });
+        apply(
+            &mut image,
+            1,
+            &Record::Counter { namespace: 3, scope: Scope::Local, fence: Fence::new(7), key: b"key" },
+        );
+        apply(
+            &mut image,
+            1,
+            &Record::Counter { namespace: 3, scope: Scope::Local, fence: Fence::new(5), key: b"low" },
+        );
+        apply(
+            &mut image,
+            1,
+            &Record::Counter { namespace: 3, scope: Scope::Local, fence: Fence::new(6), key: b"a" },
+        );
         apply(&mut image, 2, &Record::NamespaceRemoved { number: 3 });
         apply(&mut image, 2, &Record::Folded { namespace: 3, key: b"key" });
-        assert_eq!((image.floor(), image.counter_count(), image.namespaces().count()), (7, 0, 0));
+        assert_eq!((image.floor().get(), image.counter_count(), image.namespaces().count()), (7, 0, 0));
         apply(&mut image, 3, &Record::Namespace { number: 3, kind: 1, name: b"new" });
         assert_eq!(image.namespaces().collect::<Vec<_>>(), [(3, 1, &b"new"[..])]);
         assert_eq!(image.counters().count(), 0);

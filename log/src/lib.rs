@@ -38,7 +38,7 @@ pub use fold::Fold;
 pub use frame::{BadFrame, Durable, FRAME_LIMIT, FrameFields, FrameHeader, Origin, Records};
 pub use group::Grouped;
 pub use hold::{Hold, Item, SessionTag};
-pub use ids::{ClaimId, Scope};
+pub use ids::{ClaimId, Fence, Scope};
 pub use image::Image;
 pub use reading::{Found, LastSegment, ReadFile, Unread, fold_snapshot, read_log, read_sealed};
 pub use record::{BadRecord, Record, Started};

@@ -2,7 +2,7 @@
 
 use super::fields::{Put, Take};
 use super::hold::Hold;
-use crate::ids::{ClaimId, Scope};
+use crate::ids::{ClaimId, Fence, Scope};
 use std::fmt;
 
 /// Fact of the log. Records are written in the order in which they became true in their shard.
@@ -48,7 +48,7 @@ pub enum Record<'a> {
         /// Id of the hold.
         id: ClaimId,
         /// Fence of the hold.
-        fence: u64,
+        fence: Fence,
     },
     /// Counter of a key that is free.
     Counter {
@@ -57,7 +57,7 @@ pub enum Record<'a> {
         /// Durability of the counter. An ephemeral counter survives only a clean restart, others survive a crash.
         scope: Scope,
         /// Fence of the newest grant.
-        fence: u64,
+        fence: Fence,
         /// Key of the counter.
         key: &'a [u8],
     },
@@ -71,12 +71,12 @@ pub enum Record<'a> {
     /// No unknown key begins below this fence.
     Floor {
         /// New floor.
-        fence: u64,
+        fence: Fence,
     },
     /// No key, known or unknown, continues below this fence, because records were lost.
     BeginAbove {
         /// Lower bound of all fences.
-        fence: u64,
+        fence: Fence,
     },
     /// Group header: the next `count` records apply only if all of them are present.
     Group {
@@ -226,7 +226,7 @@ impl<'a> Record<'a> {
             Self::Counted { id, fence } => {
                 put.u8(tag::COUNTED);
                 put.id(*id);
-                put.u64(*fence);
+                put.u64(fence.get());
             }
             Self::Counter { namespace, scope, fence, key } => {
                 put.u8(tag::COUNTER);
@@ -236,7 +236,7 @@ impl<'a> Record<'a> {
                     Scope::Local => 1,
                     Scope::Quorum => 2,
                 });
-                put.u64(*fence);
+                put.u64(fence.get());
                 put.bytes(key);
             }
             Self::Folded { namespace, key } => {
@@ -246,11 +246,11 @@ impl<'a> Record<'a> {
             }
             Self::Floor { fence } => {
                 put.u8(tag::FLOOR);
-                put.u64(*fence);
+                put.u64(fence.get());
             }
             Self::BeginAbove { fence } => {
                 put.u8(tag::BEGIN_ABOVE);
-                put.u64(*fence);
+                put.u64(fence.get());
             }
             Self::Group { count } => {
                 put.u8(tag::GROUP);
@@ -299,7 +299,7 @@ impl<'a> Record<'a> {
                 Self::LeaseMoved { id: take.id()?, deadline_ms: take.u64()?, lease_ms: take.u32()? }
             }
             tag::ENDED => Self::Ended { id: take.id()? },
-            tag::COUNTED => Self::Counted { id: take.id()?, fence: take.granted_fence()? },
+            tag::COUNTED => Self::Counted { id: take.id()?, fence: Fence::new(take.granted_fence()?) },
             tag::COUNTER => Self::Counter {
                 namespace: take.u16()?,
                 scope: match take.u8()? {
@@ -308,12 +308,12 @@ impl<'a> Record<'a> {
                     2 => Scope::Quorum,
                     _ => return Err(BadRecord("an unknown scope")),
                 },
-                fence: take.fence()?,
+                fence: Fence::new(take.fence()?),
                 key: take.bytes()?,
             },
             tag::FOLDED => Self::Folded { namespace: take.u16()?, key: take.bytes()? },
-            tag::FLOOR => Self::Floor { fence: take.fence()? },
-            tag::BEGIN_ABOVE => Self::BeginAbove { fence: take.fence()? },
+            tag::FLOOR => Self::Floor { fence: Fence::new(take.fence()?) },
+            tag::BEGIN_ABOVE => Self::BeginAbove { fence: Fence::new(take.fence()?) },
             tag::GROUP => Self::Group { count: take.u32()? },
             tag::PART => {
                 let left = take.u32()?;
@@ -367,7 +367,7 @@ mod tests {
             clamped: true,
             waited: true,
             repeated: true,
-            fence: 4,
+            fence: Fence::new(4),
             begins_counted: false,
             awaits_count: false,
             since_ms: 5,
@@ -409,12 +409,12 @@ mod tests {
             Record::Held(hold(registration)),
             Record::LeaseMoved { id: ClaimId { place: 1, secret: 2 }, deadline_ms: 3, lease_ms: 4 },
             Record::Ended { id: ClaimId { place: 1, secret: 2 } },
-            Record::Counted { id: ClaimId { place: 1, secret: 2 }, fence: 5 },
-            Record::Counter { namespace: 1, scope: Scope::Local, fence: 2, key: b"key" },
-            Record::Counter { namespace: 1, scope: Scope::Quorum, fence: 2, key: b"key" },
+            Record::Counted { id: ClaimId { place: 1, secret: 2 }, fence: Fence::new(5) },
+            Record::Counter { namespace: 1, scope: Scope::Local, fence: Fence::new(2), key: b"key" },
+            Record::Counter { namespace: 1, scope: Scope::Quorum, fence: Fence::new(2), key: b"key" },
             Record::Folded { namespace: 1, key: b"key" },
-            Record::Floor { fence: 1 },
-            Record::BeginAbove { fence: 1 },
+            Record::Floor { fence: Fence::new(1) },
+            Record::BeginAbove { fence: Fence::new(1) },
             Record::Group { count: 2 },
             Record::Part { left: 2, bytes: b"beginning" },
             Record::PoolSet { namespace: 1, capacity: 2, by_timestamp: false, name: b"pool" },
@@ -454,15 +454,15 @@ mod tests {
     #[test]
     fn a_grant_without_a_fence_is_rejected() {
         for record in [
-            Record::Held(Hold { fence: 0, ..hold(Item::Key(b"key")) }),
-            Record::Counted { id: ClaimId { place: 1, secret: 2 }, fence: 0 },
+            Record::Held(Hold { fence: Fence::NONE, ..hold(Item::Key(b"key")) }),
+            Record::Counted { id: ClaimId { place: 1, secret: 2 }, fence: Fence::NONE },
         ] {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
             assert_eq!(Record::decode(&bytes[4..]), Err(BadRecord("a grant without a fence")));
         }
         let mut floor = Vec::new();
-        Record::Floor { fence: 0 }.encode(&mut floor);
+        Record::Floor { fence: Fence::NONE }.encode(&mut floor);
         Record::decode(&floor[4..]).unwrap();
     }
 

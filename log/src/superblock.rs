@@ -7,6 +7,7 @@
 use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
 use super::frame::known_versions;
 use super::recovery::Position;
+use crate::ids::Fence;
 
 /// Length of the superblock file in bytes.
 pub const SUPERBLOCK_FILE_LEN: usize = 2 * BLOCK_LEN;
@@ -69,7 +70,7 @@ pub struct Superblock {
     /// Number of the snapshot before the first segment; 0 without one.
     pub snapshot: u64,
     /// Upper bound of all fences that were granted with scope Local.
-    pub fence_floor: u64,
+    pub fence_floor: Fence,
     /// Longest lease ever granted, in milliseconds.
     pub longest_lease_ms: u64,
     /// Number of the last frame if the server stopped cleanly behind it; otherwise 0.
@@ -85,7 +86,7 @@ pub struct Superblock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Losses {
     /// Bound above which every new fence must be.
-    pub fence_floor: u64,
+    pub fence_floor: Fence,
     /// Delay of grants in milliseconds, after which lost holds have expired.
     pub wait_ms: u64,
 }
@@ -106,11 +107,11 @@ impl Superblock {
             .u64(self.first_segment)
             .u64(self.last_segment)
             .u64(self.snapshot)
-            .u64(self.fence_floor)
+            .u64(self.fence_floor.get())
             .u64(self.longest_lease_ms)
             .u64(self.clean_lsn)
             .u64(self.losses.is_some().into())
-            .u64(self.losses.map_or(0, |losses| losses.fence_floor))
+            .u64(self.losses.map_or(0, |losses| losses.fence_floor.get()))
             .u64(self.losses.map_or(0, |losses| losses.wait_ms))
             .u64(self.start.lsn)
             .u32(self.start.checksum)
@@ -131,20 +132,20 @@ impl Superblock {
             first_segment: block.u64(),
             last_segment: block.u64(),
             snapshot: block.u64(),
-            fence_floor: block.u64(),
+            fence_floor: Fence::new(block.u64()),
             longest_lease_ms: block.u64(),
             clean_lsn: block.u64(),
             // Blocks of version 1 have zeros here.
             losses: match (block.u64(), block.u64(), block.u64()) {
                 (0, ..) => None,
-                (1, fence_floor, wait_ms) => Some(Losses { fence_floor, wait_ms }),
+                (1, fence_floor, wait_ms) => Some(Losses { fence_floor: Fence::new(fence_floor), wait_ms }),
                 _ => return Err(BadBlock::Field("losses")),
             },
             start: Position { lsn: block.u64(), checksum: block.u32() },
         };
         check_numbers([this.sequence, this.generation, this.clean_lsn, this.start.lsn])?;
         check_numbers([this.first_segment, this.last_segment, this.snapshot])?;
-        check_numbers([this.fence_floor, this.losses.map_or(0, |losses| losses.fence_floor)])?;
+        check_numbers([this.fence_floor.get(), this.losses.map_or(0, |losses| losses.fence_floor.get())])?;
         Ok(this)
     }
 

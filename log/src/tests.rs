@@ -186,7 +186,7 @@ fn a_segment_header_is_encoded_as_documented() {
 
 #[test]
 fn a_superblock_is_encoded_as_documented() {
-    let losses = Some(Losses { fence_floor: 11, wait_ms: 12 });
+    let losses = Some(Losses { fence_floor: Fence::new(11), wait_ms: 12 });
     let superblock = Superblock {
         losses,
         sequence: 1,
@@ -196,7 +196,7 @@ fn a_superblock_is_encoded_as_documented() {
         first_segment: 4,
         last_segment: 5,
         snapshot: 6,
-        fence_floor: 7,
+        fence_floor: Fence::new(7),
         longest_lease_ms: 8,
         clean_lsn: 9,
         start: Position { lsn: 13, checksum: 0x5566_7788 },

@@ -165,11 +165,11 @@ impl SimulatedCluster {
         let heard = self.apply(&steps);
         let replies = heard.iter().flatten();
         for ((namespace, step), reply) in steps.into_iter().zip(replies) {
-            around.trace.note(around.now_us, 41, step.fence, || {
+            around.trace.note(around.now_us, 41, step.fence.get(), || {
                 format!("cluster   {transaction}: {step:?}: {reply:?}")
             });
             if let Reply::Written { .. } = reply {
-                changes.counters.push(((namespace, step.name.key), step.fence));
+                changes.counters.push(((namespace, step.name.key), step.fence.get()));
             }
         }
         self.heard.entry(transaction).or_insert(heard);

@@ -77,7 +77,7 @@ mod tests {
 
     fn step(key: &[u8], number: u64, since: i64) -> Step {
         let name = CounterName { namespace: 0, key: key.into() };
-        Step { name, attempt: Attempt { run: 7, number }, since, fence: 10 * number }
+        Step { name, attempt: Attempt { run: 7, number }, since, fence: Fence::new(10 * number) }
     }
 
     fn replies(etcd: &mut Etcd, steps: &[Step]) -> Option<Vec<Reply>> {
@@ -93,7 +93,7 @@ mod tests {
             replies(&mut etcd, std::slice::from_ref(&one)),
             Some(vec![Reply::Written { revision: 1 }])
         );
-        let found = StoredCounter { revision: 1, fence: 10, attempt: one.attempt };
+        let found = StoredCounter { revision: 1, fence: Fence::new(10), attempt: one.attempt };
         let both = vec![Reply::Found(Some(found)), Reply::Written { revision: 2 }];
         assert_eq!(replies(&mut etcd, &[one.clone(), other]), Some(both));
         let next = Step { since: 1, ..one.clone() };

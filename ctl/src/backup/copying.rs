@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use indicatif::ProgressBar;
-use waymaker_log::{BACKUP_SUPERBLOCK_NAME, BLOCK_LEN, FileName, Superblock};
+use waymaker_log::{BACKUP_SUPERBLOCK_NAME, BLOCK_LEN, Fence, FileName, Superblock};
 
 use super::interrupt::Interrupt;
 use super::manifest::CHUNK_LEN;
@@ -206,11 +206,11 @@ mod tests {
         let before = superblock();
         let bytes = before.encode().repeat(2);
         assert_eq!(with_bounds(&bytes, &before, &before), bytes);
-        let after = Superblock { fence_floor: 7, longest_lease_ms: 9, last_segment: 5, ..before };
+        let after = Superblock { fence_floor: Fence::new(7), longest_lease_ms: 9, last_segment: 5, ..before };
         let (copied, _) = Superblock::decode_file(&with_bounds(&bytes, &before, &after)).unwrap();
-        assert_eq!(copied, Superblock { fence_floor: 7, longest_lease_ms: 9, ..before });
+        assert_eq!(copied, Superblock { fence_floor: Fence::new(7), longest_lease_ms: 9, ..before });
         assert!(has_moved(&before, &after));
-        assert!(!has_moved(&before, &Superblock { fence_floor: 7, sequence: 4, ..before }));
+        assert!(!has_moved(&before, &Superblock { fence_floor: Fence::new(7), sequence: 4, ..before }));
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl BackupObject {
             session_count: checked.session_count() as u64,
             counter_count: image.counter_count() as u64,
             namespace_count: image.namespaces().count() as u64,
-            fence_floor: superblock.fence_floor,
+            fence_floor: superblock.fence_floor.get(),
             longest_lease_ms: superblock.longest_lease_ms,
             file_count: manifest.files.len() as u64,
             bytes: manifest.files.iter().map(|file| file.bytes).sum(),

@@ -13,7 +13,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use waymaker_log::{Image, Superblock};
+use waymaker_log::{Fence, Image, Superblock};
 
 use super::manifest::{Manifest, TakenAt};
 use super::problem::BackupError;
@@ -53,13 +53,13 @@ impl Plan {
         now: SystemTime,
         wishes: Wishes,
     ) -> Result<Self, BackupError> {
-        let fences_so_far = image.counters().map(|counter| counter.fence).max().unwrap_or(0);
+        let fences_so_far = image.counters().map(|counter| counter.fence).max().unwrap_or(Fence::NONE);
         let fences_so_far = fences_so_far.max(image.floor()).max(superblock.fence_floor);
         let bound = match wishes.fences_above {
             Some(fence) => fence,
-            None => bound_at(TakenAt(now), manifest, fences_so_far)?,
+            None => bound_at(TakenAt(now), manifest, fences_so_far.get())?,
         };
-        let fence_floor = bound.max(fences_so_far);
+        let fence_floor = bound.max(fences_so_far.get());
         if fence_floor >= FENCE_MAX {
             return Err(BackupError::FencesTooLarge(fence_floor));
         }
@@ -129,7 +129,7 @@ mod tests {
         let fences_of_an_hour = 3_600 * 1_000_000;
         assert!(hour_later > floor + fences_of_an_hour);
         // The backup of the restored server does not raise the bound, so a restore of the older backup is above it too.
-        let restored = Superblock { fence_floor: floor + FLOOR_STEP, ..first };
+        let restored = Superblock { fence_floor: Fence::new(floor + FLOOR_STEP), ..first };
         assert_eq!(floor_after(&restored, Duration::from_secs(3_600)), hour_later);
         assert_eq!(floor_after(&restored, Duration::ZERO), floor + FLOOR_STEP);
     }
@@ -140,12 +140,15 @@ mod tests {
         let early = after(Duration::ZERO) - Duration::from_millis(1);
         let refused = plan(&superblock, early, Wishes::default()).unwrap_err();
         assert!(matches!(refused, BackupError::Clock { .. }), "{refused}");
-        let far = Superblock { fence_floor: floor_after(&superblock, Duration::from_secs(60)), ..superblock };
+        let far = Superblock {
+            fence_floor: Fence::new(floor_after(&superblock, Duration::from_secs(60))),
+            ..superblock
+        };
         let refused = plan(&far, after(Duration::ZERO), Wishes::default()).unwrap_err();
         assert!(matches!(refused, BackupError::Clock { .. }), "{refused}");
         let wishes = Wishes { fences_above: Some(7), ..Wishes::default() };
         assert_eq!(plan(&superblock, early, wishes).unwrap().fence_floor, 7);
-        assert_eq!(plan(&far, early, wishes).unwrap().fence_floor, far.fence_floor);
+        assert_eq!(plan(&far, early, wishes).unwrap().fence_floor, far.fence_floor.get());
     }
 
     #[test]
@@ -166,7 +169,7 @@ mod tests {
         assert_eq!(wait(&old, Some(Duration::from_secs(1))), 1 << 20);
         assert_eq!(wait(&old, Some(Duration::from_secs(3_600))), 3_600_000);
         assert_eq!(wait(&old, Some(Duration::MAX)), WAIT_MS_MAX);
-        let losses = Some(Losses { fence_floor: 1, wait_ms: 1 << 21 });
+        let losses = Some(Losses { fence_floor: Fence::new(1), wait_ms: 1 << 21 });
         assert_eq!(wait(&Superblock { losses, ..old }, None), 1 << 21);
     }
 }

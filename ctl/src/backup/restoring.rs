@@ -10,7 +10,8 @@ use std::time::SystemTime;
 
 use waymaker_log::ClaimId;
 use waymaker_log::{
-    Image, Item, Losses, Position, Record, SnapshotHeader, Started, Superblock, Temporary, write_records,
+    Fence, Image, Item, Losses, Position, Record, SnapshotHeader, Started, Superblock, Temporary,
+    write_records,
 };
 
 use super::apart;
@@ -53,7 +54,7 @@ pub(super) fn restore(arguments: &RestoreArguments) -> Result<Restored, BackupEr
     let dropped = if *drop_holds { leased(image) } else { Vec::new() };
     let image = &mut checked.look.reader.image;
     dropped.iter().for_each(|id| image.end(*id));
-    image.begin_above(plan.fence_floor);
+    image.begin_above(Fence::new(plan.fence_floor));
     let hold_count = image.hold_count();
     let (log_id, generation) = (new_log_id(data_dir)?, checked.superblock.generation + 1);
     let restored = Restored {
@@ -114,10 +115,10 @@ impl Restored {
             first_segment: FIRST,
             last_segment: 0,
             snapshot: FIRST,
-            fence_floor,
+            fence_floor: Fence::new(fence_floor),
             longest_lease_ms: wait_ms,
             clean_lsn: 0,
-            losses: Some(Losses { fence_floor, wait_ms }),
+            losses: Some(Losses { fence_floor: Fence::new(fence_floor), wait_ms }),
             start: self.position(),
         }
     }

@@ -96,20 +96,20 @@ pub(crate) fn fields<'a>(
         ],
         Record::Ended { id } => vec![record_is("ended"), ("id", Text(id_text(*id)))],
         Record::Counted { id, fence } => {
-            vec![record_is("counted"), ("id", Text(id_text(*id))), ("fence", Number(*fence))]
+            vec![record_is("counted"), ("id", Text(id_text(*id))), ("fence", Number(fence.get()))]
         }
         Record::Counter { namespace, scope, fence, key } => vec![
             record_is("counter"),
             namespaces.field(*namespace),
             ("key", Bytes(key)),
-            ("fence", Number(*fence)),
+            ("fence", Number(fence.get())),
             ("scope", Word(scope_name(*scope))),
         ],
         Record::Folded { namespace, key } => {
             vec![record_is("folded"), namespaces.field(*namespace), ("key", Bytes(key))]
         }
-        Record::Floor { fence } => vec![record_is("floor"), ("fence", Number(*fence))],
-        Record::BeginAbove { fence } => vec![record_is("begin_above"), ("fence", Number(*fence))],
+        Record::Floor { fence } => vec![record_is("floor"), ("fence", Number(fence.get()))],
+        Record::BeginAbove { fence } => vec![record_is("begin_above"), ("fence", Number(fence.get()))],
         Record::Group { count } => vec![record_is("group"), ("count", Number((*count).into()))],
         Record::Part { left, bytes } => {
             vec![record_is("part"), ("bytes", Number(bytes.len() as u64)), ("left", Number((*left).into()))]
@@ -149,7 +149,7 @@ fn hold_fields<'a>(hold: &'a Hold<'a>, namespaces: &'a Namespaces) -> Vec<(&'sta
     }
     fields.extend([
         ("mode", Word(crate::text::mode(hold.shared))),
-        ("fence", Number(hold.fence)),
+        ("fence", Number(hold.fence.get())),
         ("owner", Bytes(hold.owner)),
         ("scope", Word(scope_name(hold.scope))),
         ("id", Text(id_text(hold.id))),

@@ -123,7 +123,7 @@ pub(crate) fn directory(look: &Look) -> Value {
     object.insert("last_lsn".to_owned(), look.last_lsn.into());
     object.insert("hold_count".to_owned(), image.hold_count().into());
     object.insert("counter_count".to_owned(), image.counter_count().into());
-    object.insert("floor".to_owned(), image.floor().into());
+    object.insert("floor".to_owned(), image.floor().get().into());
     object.into()
 }
 
@@ -138,14 +138,14 @@ fn superblock(look: &Look) -> Option<Value> {
         ("first_segment", superblock.first_segment),
         ("last_segment", superblock.last_segment),
         ("snapshot", superblock.snapshot),
-        ("fence_floor", superblock.fence_floor),
+        ("fence_floor", superblock.fence_floor.get()),
         ("longest_lease_ms", superblock.longest_lease_ms),
         ("clean_lsn", superblock.clean_lsn),
     ] {
         object.insert(name.to_owned(), value.into());
     }
     if let Some(Losses { fence_floor, wait_ms }) = superblock.losses {
-        object.insert("losses_fence_floor".to_owned(), fence_floor.into());
+        object.insert("losses_fence_floor".to_owned(), fence_floor.get().into());
         object.insert("losses_wait_ms".to_owned(), wait_ms.into());
     }
     Some(object.into())

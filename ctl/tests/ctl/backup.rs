@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use waymaker_client::{Client, FenceScope};
-use waymaker_log::Superblock;
+use waymaker_log::{Fence, Superblock};
 
 use crate::output::objects;
 use crate::program::{Running, ctl, eventually, output, rest, stderr, stdout};
@@ -207,7 +207,7 @@ fn a_backup_under_load_has_every_hold_that_was_acknowledged_before_it_began() {
             assert_eq!(found.get(&held.id), Some(&held.fence), "{name}: {held:?}");
         }
         let superblock = superblock(&place.path(&data_dir));
-        assert_eq!(superblock.fence_floor, floor);
+        assert_eq!(superblock.fence_floor, Fence::new(floor));
         // Nothing is granted before the leases of an hour are over.
         assert!(superblock.losses.unwrap().wait_ms >= 3_600_000, "{superblock:?}");
     }

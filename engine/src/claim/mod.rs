@@ -9,7 +9,7 @@ pub(crate) use detail::{Detail, Extra, MOVED_BESIDE_RECORDS, OrderKey, Registere
 pub(crate) use state::State;
 
 use crate::handle::{ClaimIx, DetailIx, ItemIx, KeyIx, LaneIx};
-use crate::ids::Scope;
+use crate::ids::{Fence, Scope};
 use crate::slab::Slab;
 use crate::time::{Nanos, Time};
 use crate::wheel::{Timers, WheelLinks};
@@ -93,7 +93,7 @@ impl Properties {
 pub(crate) struct Claim {
     pub(crate) secret: u64,
     /// Fence of a claim among the holders; 0 before.
-    pub(crate) fence: u64,
+    pub(crate) fence: Fence,
     /// Instant at which the present state ends unless something else ends it before; [`Time::NEVER`] without a limit.
     pub(crate) deadline: Time,
     /// Arrival of a claim that is not held, or grant of a hold.
@@ -119,7 +119,7 @@ impl Default for Claim {
     fn default() -> Self {
         Self {
             secret: 0,
-            fence: 0,
+            fence: Fence::NONE,
             deadline: Time::NEVER,
             since: Nanos::ZERO,
             entry: KeyIx::NONE,
@@ -149,7 +149,7 @@ impl Claim {
         self.secret = secret;
         self.entry = entry;
         self.lane = lane;
-        self.fence = 0;
+        self.fence = Fence::NONE;
         self.since = since;
         self.deadline = Time::NEVER;
         self.position = Position::NOWHERE;

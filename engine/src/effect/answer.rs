@@ -4,7 +4,7 @@ use super::{
     ClaimStatus, ForceReleased, KeyStatus, Page, PoolPage, PoolStatus, Refusal, Registered, Registration,
     RegistrationPage, TreeStatistics,
 };
-use crate::ids::ClaimId;
+use crate::ids::{ClaimId, Fence};
 use crate::time::Time;
 
 /// Response to one request.
@@ -40,7 +40,7 @@ pub enum Answer {
     /// The lane watches the key from now on.
     Watching {
         /// Newest fence of the key.
-        fence: u64,
+        fence: Fence,
         /// Number of holders.
         holder_count: u32,
         /// Number of waiters.
@@ -98,7 +98,7 @@ pub struct Grant {
     /// Id of the claim.
     pub id: ClaimId,
     /// Fence: larger than that of every earlier grant of the key.
-    pub fence: u64,
+    pub fence: Fence,
     /// Remaining lease. Without meaning if `session_lease` is set.
     pub remaining_ms: u32,
     /// Whether the requested lease was longer than the maximum.
@@ -126,7 +126,7 @@ pub struct KeyGrant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verified {
     /// Newest fence; 0 if the key is unknown.
-    pub newest_fence: u64,
+    pub newest_fence: Fence,
     /// Whether the fence of the request is the newest one.
     pub newest: bool,
     /// Whether it is also still held.

@@ -2,7 +2,7 @@
 
 use super::{Answer, Event, KeyGrant};
 use crate::handle::ClaimIx;
-use crate::ids::{ClaimId, CounterName, LaneAddress, Ticket};
+use crate::ids::{ClaimId, CounterName, Fence, LaneAddress, Ticket};
 use crate::time::Time;
 
 /// An effect that waits until everything that the turn recorded before it is durable.
@@ -77,7 +77,7 @@ pub struct Reserved {
     /// Secret of the claim, which distinguishes it from others in the same place.
     pub secret: u64,
     /// Fence of the grant.
-    pub fence: u64,
+    pub fence: Fence,
     /// Whether a cluster counts the grant.
     pub is_counted: bool,
     /// Latest beginning of the lease, which is also its beginning in the log.

@@ -1,6 +1,6 @@
 //! Events: messages to a lane that no request of the lane asked for.
 
-use crate::ids::ClaimId;
+use crate::ids::{ClaimId, Fence};
 use std::sync::Arc;
 
 /// A message to a lane that is no response.
@@ -48,7 +48,7 @@ pub enum Event {
         /// Number of the watch.
         number: u32,
         /// Fence of the grant.
-        fence: u64,
+        fence: Fence,
         /// Whether the hold is shared with other readers.
         shared: bool,
         /// Owner of the hold.
@@ -59,7 +59,7 @@ pub enum Event {
         /// Number of the watch.
         number: u32,
         /// Newest fence of the key.
-        fence: u64,
+        fence: Fence,
     },
 }
 

@@ -1,6 +1,6 @@
 //! Claims, keys, pools and registrations as responses show them to people.
 
-use crate::ids::ClaimId;
+use crate::ids::{ClaimId, Fence};
 use std::sync::Arc;
 
 /// The claim in front of a request, and the number of waiters.
@@ -30,7 +30,7 @@ pub struct ClaimStatus {
     /// Whether the hold lasts as long as its session.
     pub session_lease: bool,
     /// Fence of the grant; 0 while the claim waits.
-    pub fence: u64,
+    pub fence: Fence,
     /// Remaining lease or wait.
     pub remaining_ms: u32,
     /// Time for which the claim has been held or has waited.
@@ -47,7 +47,7 @@ pub struct ClaimStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct KeyStatus {
     /// Newest fence; 0 if the key is unknown.
-    pub fence: u64,
+    pub fence: Fence,
     /// Number of holders.
     pub holder_count: u32,
     /// Number of waiters.
@@ -85,7 +85,7 @@ pub struct HeldLock {
     /// Whether the hold is shared with other readers.
     pub shared: bool,
     /// Fence of the grant.
-    pub fence: u64,
+    pub fence: Fence,
     /// Time for which the lock has been held.
     pub held_ms: u64,
     /// Remaining lease.
@@ -119,7 +119,7 @@ pub struct ForceReleased {
     /// Whether the claim was still waiting.
     pub was_waiting: bool,
     /// Fence of the hold; 0 for a waiting claim.
-    pub fence: u64,
+    pub fence: Fence,
     /// Key of the claim.
     pub key: Vec<u8>,
     /// Owner of the claim.
@@ -136,7 +136,7 @@ pub struct Registered {
     /// Id of the hold.
     pub id: ClaimId,
     /// Fence, which rises when the owner changes.
-    pub fence: u64,
+    pub fence: Fence,
     /// Remaining lease. Negative in a lazy namespace if the lease has expired.
     pub remaining_ms: i64,
     /// Whether the same owner had the key before.
@@ -149,7 +149,7 @@ pub struct Registration {
     /// Id of the hold.
     pub id: ClaimId,
     /// Fence, which rises when the owner changes.
-    pub fence: u64,
+    pub fence: Fence,
     /// Time since the key was registered or renewed.
     pub age_ms: u64,
     /// Remaining lease. Negative in a lazy namespace if the lease has expired.
@@ -181,7 +181,7 @@ pub struct PoolStatus {
     /// Number of permits that are held.
     pub held: u64,
     /// Newest fence.
-    pub fence: u64,
+    pub fence: Fence,
     /// Whether waiters are served in the order of their timestamps instead of their arrival.
     pub by_timestamp: bool,
     /// Whether an operator set the capacity. Such a pool stays without any claim.
@@ -222,7 +222,7 @@ pub struct PermitHolder {
     /// Number of permits.
     pub permits: u64,
     /// Fence of the grant; 0 while the claim waits.
-    pub fence: u64,
+    pub fence: Fence,
     /// Place in the order of arrival.
     pub ticket: u64,
     /// Time for which the permits have been held, or the claim has waited.

@@ -32,11 +32,14 @@ impl Admission for Acquire<'_> {
         &self.terms
     }
 
+    fn is_shared(&self) -> bool {
+        self.shared
+    }
+
     #[inline]
     fn properties(&self, clamped: bool) -> Properties {
-        let scope = self.terms.options.map_or(Scope::Ephemeral, |options| options.scope);
         let lease = LeaseKind::of_session(self.terms.session_lease);
-        Properties { shared: self.shared, ..Properties::new(lease, clamped, scope) }
+        Properties { shared: self.shared, ..Properties::new(lease, clamped, self.terms.scope()) }
     }
 
     fn check(&self, _: &Shard, _: KeyIx) -> Result<(), Refusal> {
@@ -123,7 +126,7 @@ impl Shard {
 
     /// Checks the terms of any kind of acquire. Returns the lease in milliseconds, and whether it was clamped.
     pub(super) fn checked_terms(&self, terms: &AcquireTerms<'_>) -> Result<(u32, bool), Refusal> {
-        let scope = terms.options().scope;
+        let scope = terms.scope();
         let lease = self.checked_lease(terms.lease_ms)?;
         let is_offered = match scope {
             Scope::Ephemeral => true,

@@ -21,8 +21,14 @@ pub struct AcquireTerms<'a> {
 impl<'a> AcquireTerms<'a> {
     /// Returns the options, or the defaults.
     #[inline]
-    pub(super) fn options(&self) -> AcquireOptions<'a> {
-        self.options.copied().unwrap_or_default()
+    pub(super) fn options(&self) -> &'a AcquireOptions<'a> {
+        self.options.unwrap_or(&AcquireOptions::NONE)
+    }
+
+    /// Returns the required durability.
+    #[inline]
+    pub(super) fn scope(&self) -> Scope {
+        self.options.map_or(Scope::Ephemeral, |options| options.scope)
     }
 }
 
@@ -44,6 +50,16 @@ pub struct AcquireOptions<'a> {
 }
 
 impl AcquireOptions<'_> {
+    /// Options of an acquire that sets none.
+    pub const NONE: AcquireOptions<'static> = AcquireOptions {
+        release_after_ms: None,
+        priority: 0,
+        scope: Scope::Ephemeral,
+        request_id: None,
+        owner: None,
+        metadata: None,
+    };
+
     /// Returns the number of bytes that a claim keeps of the options.
     pub(super) fn len(&self) -> usize {
         [self.owner, self.metadata, self.request_id].into_iter().flatten().map(<[u8]>::len).sum()

@@ -17,6 +17,9 @@ pub(super) trait Admission {
 
     fn terms(&self) -> &AcquireTerms<'_>;
 
+    /// Whether the hold is shared with other readers.
+    fn is_shared(&self) -> bool;
+
     /// Returns the properties of the new claim.
     fn properties(&self, clamped: bool) -> Properties;
 
@@ -64,9 +67,9 @@ impl Shard {
     ) -> Result<Option<Grant>, Refusal> {
         let (terms, options) = (request.terms(), request.terms().options());
         let (lease_ms, clamped) = self.checked_terms(terms)?;
-        if let Some(claim) = self.claim_of_request(caller, known, &options) {
+        if let Some(claim) = self.claim_of_request(caller, known, options) {
             request.check_repeated(self, claim)?;
-            let shared = request.properties(clamped).shared;
+            let shared = request.is_shared();
             return self.acquire_again(caller, shared, terms, claim, effects);
         }
         request.check(self, known)?;
@@ -95,7 +98,7 @@ impl Shard {
         // Nothing refuses the request any more.
         let entry = request.entry(self, caller.namespace, hash, known);
         let claim = self.new_claim(caller.lane, entry, State::Waiting, request.properties(clamped));
-        self.note_options(claim, caller.ticket.number, lease_ms, &options, order, hangs_on_lane);
+        self.note_options(claim, caller.ticket.number, lease_ms, options, order, hangs_on_lane);
         request.note(self, claim);
         if !waits {
             request.join(self, claim);

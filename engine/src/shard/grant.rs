@@ -36,7 +36,7 @@ impl Shard {
         let now = self.now;
         let claim = &mut self.claims[index];
         let entry = &mut self.keys.entries[claim.entry];
-        entry.fence += 1;
+        entry.fence = entry.fence.next();
         claim.fence = entry.fence;
         claim.set_state(State::Held);
         let is_timed = claim.lease() == LeaseKind::Timed;

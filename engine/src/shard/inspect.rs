@@ -7,7 +7,7 @@ use crate::effect::{
     Answer, ClaimStatus, Effects, HeldLock, KeyStatus, Page, Refusal, Verified, WaitingClaim,
 };
 use crate::handle::{ClaimIx, KeyIx, LaneIx};
-use crate::ids::ClaimId;
+use crate::ids::{ClaimId, Fence};
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, LIST_SCAN_COUNT_MAX};
 
 /// Limits of a page.
@@ -44,7 +44,7 @@ impl Shard {
             held: claim.is_held(),
             shared: claim.has(flag::SHARED),
             session_lease: claim.has_session_lease(),
-            fence: if claim.is_held() { claim.fence } else { 0 },
+            fence: if claim.is_held() { claim.fence } else { Fence::NONE },
             remaining_ms: self.shown_remaining_ms(index),
             age_ms: self.age_ms(claim),
             priority: self.priority(index),
@@ -116,7 +116,7 @@ impl Shard {
                 false => ClaimId::default(),
             },
             shared: claim.has(flag::SHARED),
-            fence: if claim.is_held() { claim.fence } else { 0 },
+            fence: if claim.is_held() { claim.fence } else { Fence::NONE },
             held_ms: self.age_ms(claim),
             remaining_ms: self.shown_remaining_ms(index),
             priority: self.priority(index),
@@ -206,7 +206,7 @@ impl Shard {
     }
 
     /// Answers whether a fence is still the newest of its key.
-    pub fn verify_fence(&self, caller: &Caller, key: &[u8], fence: u64, effects: &mut impl Effects) {
+    pub fn verify_fence(&self, caller: &Caller, key: &[u8], fence: Fence, effects: &mut impl Effects) {
         let answer = match self.verified(caller, key, fence) {
             Ok(verified) => Answer::Verified(verified),
             Err(refusal) => Answer::Refused(refusal),
@@ -214,13 +214,13 @@ impl Shard {
         effects.answer(caller.ticket, answer);
     }
 
-    fn verified(&self, caller: &Caller, key: &[u8], fence: u64) -> Result<Verified, Refusal> {
+    fn verified(&self, caller: &Caller, key: &[u8], fence: Fence) -> Result<Verified, Refusal> {
         let entry = self.entry_about(caller, key);
         if entry.is_some() {
             return self.verified_of_key(entry, key, fence);
         }
         // A counter that was folded into the floor is not above it.
         let newest_fence = self.keys.floor();
-        Ok(Verified { newest_fence, newest: newest_fence == fence && fence > 0, held: false })
+        Ok(Verified { newest_fence, newest: newest_fence == fence && fence > Fence::NONE, held: false })
     }
 }

@@ -46,7 +46,7 @@ use crate::claim::{Claim, Detail, Extra, flag};
 use crate::effect::{Effects, LogState, QuorumState, Refusal};
 use crate::entry::KeyTable;
 use crate::fifo::Fifo;
-use crate::ids::{ClaimId, Ticket};
+use crate::ids::{ClaimId, Fence, Ticket};
 use crate::index::HashIndex;
 use crate::lane::LaneTable;
 use crate::limiter::BucketTable;
@@ -352,7 +352,7 @@ impl Shard {
     }
 
     /// Returns the fence at which unknown keys start.
-    pub fn floor(&self) -> u64 {
+    pub fn floor(&self) -> Fence {
         self.keys.floor()
     }
 

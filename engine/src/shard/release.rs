@@ -8,7 +8,7 @@ use crate::effect::{
     remaining_ms,
 };
 use crate::handle::ClaimIx;
-use crate::ids::ClaimId;
+use crate::ids::{ClaimId, Fence};
 use crate::lane::{Lane, LaneState};
 use crate::measure::{LossReason, Measure};
 use crate::time::{Nanos, Time};
@@ -305,7 +305,7 @@ impl Shard {
             id,
             was_waiting,
             // The fence of a claim with a grant that is not durable yet is unknown to all clients.
-            fence: if was_waiting { 0 } else { self.claims[claim].fence },
+            fence: if was_waiting { Fence::NONE } else { self.claims[claim].fence },
             key: self.shown_key(claim),
             owner: Arc::clone(self.owner_of(claim)),
             by: Arc::clone(&self.lanes.lanes[caller.lane].owner),

@@ -6,6 +6,7 @@ use crate::account::{Account, Resource};
 use crate::claim::{Detail, RegisteredAs, State, flag};
 use crate::entry::{self, Occupancy};
 use crate::handle::{ClaimIx, KeyIx, LaneIx};
+use crate::ids::Fence;
 use crate::lane::{Counts, LaneState};
 use std::sync::Arc;
 
@@ -193,7 +194,10 @@ impl Shard {
         let claim = &self.claims[index];
         assert!(claim.is_among_holders(), "holder {index} is not held");
         assert_eq!(claim.entry, entry, "holder {index} names another key");
-        assert!(claim.fence > 0 && claim.fence <= self.keys.entries[entry].fence, "fence of holder {index}");
+        assert!(
+            claim.fence > Fence::NONE && claim.fence <= self.keys.entries[entry].fence,
+            "fence of holder {index}"
+        );
         // The wait of a reserved claim may be over although the claim has not ended yet, because a turn had no steps
         // left.
         let timed = claim.wheel.is_set() || claim.is_reserved() && claim.has(flag::WAIT_OVER);

@@ -5,7 +5,7 @@ use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::limits::{POSITION_COUNT_MAX, WORK_PER_TURN};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquireTerms, Answer, Caller, ClaimId, Event, Grant, LaneAddress, Limits,
+    Acquire, AcquireOptions, AcquireTerms, Answer, Caller, ClaimId, Event, Fence, Grant, LaneAddress, Limits,
     Refusal, RevokeReason, Shard, ShardConfig, Ticket, Time,
 };
 
@@ -177,7 +177,7 @@ fn many_readers_behind_a_writer_are_granted_in_order_over_turns() {
     assert_eq!(grants.len() as u32, MANY);
     for (index, (ticket, grant)) in grants.iter().enumerate() {
         assert_eq!(ticket.number, index as u32 + 1, "readers come in order of arrival");
-        assert_eq!(grant.fence, index as u64 + 2);
+        assert_eq!(grant.fence, Fence::new(index as u64 + 2));
     }
     for (ticket, grant) in grants {
         crowd.turn();

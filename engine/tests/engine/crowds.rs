@@ -11,8 +11,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    AcquireOptions, AcquireTerms, Answer, Caller, CancelReason, ClaimId, KeyGrant, KeyStatus, LaneAddress,
-    Limits, Refusal, Ticket, Time,
+    AcquireOptions, AcquireTerms, Answer, Caller, CancelReason, ClaimId, Fence, KeyGrant, KeyStatus,
+    LaneAddress, Limits, Refusal, Ticket, Time,
 };
 
 const NOW: Time = Time::from_millis(1000);
@@ -273,7 +273,11 @@ impl Crowd {
             assert!(!conflicts, "key {key} of client {at} is held by {holders:?}");
             holders.push((at, *shared, granted.grant.id));
             self.fences[*key] += 1;
-            assert_eq!(granted.grant.fence, self.fences[*key], "an attempt spent a fence of key {key}");
+            assert_eq!(
+                granted.grant.fence,
+                Fence::new(self.fences[*key]),
+                "an attempt spent a fence of key {key}"
+            );
         }
         self.clients[at].state = State::Holds;
         self.grant_count += 1;

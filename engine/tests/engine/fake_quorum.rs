@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
-use waymaker_engine::{CounterName, QuorumQuestion, QuorumState};
+use waymaker_engine::{CounterName, Fence, QuorumQuestion, QuorumState};
 
 /// It outlives every server, whatever becomes of the log.
 #[derive(Debug, Default)]
@@ -42,8 +42,8 @@ impl FakeQuorum {
                 let before = member.reserved.fence;
                 if let Some(name) = counter {
                     let fence = self.counters.entry(name.clone()).or_default();
-                    *fence = before.max(*fence + 1);
-                    member.reserved.fence = *fence;
+                    *fence = before.get().max(*fence + 1);
+                    member.reserved.fence = Fence::new(*fence);
                 }
             }
             let grants = question.multi_key.iter_mut().flatten();

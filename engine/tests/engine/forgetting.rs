@@ -4,7 +4,7 @@ use crate::recorder::{Effect, Recorder};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use waymaker_engine::{
-    Acquire, Answer, Caller, Grant, LaneAddress, Limits, Shard, ShardConfig, Ticket, Time,
+    Acquire, Answer, Caller, Fence, Grant, LaneAddress, Limits, Shard, ShardConfig, Ticket, Time,
 };
 
 const KEY_COUNT: u64 = 10_000_000;
@@ -65,16 +65,16 @@ fn ten_million_idle_keys_leave_only_a_floor() {
         let grant = keys.use_once(number);
         assert_eq!(grant.id.place as u32, 0, "one record serves all claims");
         if number.is_multiple_of(SAMPLE) {
-            newest.insert(number, grant.fence);
+            newest.insert(number, grant.fence.get());
             // An old one again, a newer one, and one that is most likely still known.
             for other in [number / 2 / SAMPLE * SAMPLE, number / 10 * 9 / SAMPLE * SAMPLE, number] {
                 let fence = keys.use_once(other).fence;
-                let last = newest.insert(other, fence).expect("it was used");
-                assert!(fence > last, "the fence of {other} went back from {last} to {fence}");
-                jumps += u32::from(fence > last + 1);
+                let last = newest.insert(other, fence.get()).expect("it was used");
+                assert!(fence > Fence::new(last), "the fence of {other} went back from {last} to {fence}");
+                jumps += u32::from(fence > Fence::new(last + 1));
             }
-            assert!(keys.shard.floor() >= floor, "the floor fell");
-            floor = keys.shard.floor();
+            assert!(keys.shard.floor() >= Fence::new(floor), "the floor fell");
+            floor = keys.shard.floor().get();
             assert!(keys.shard.idle_key_count() <= IDLE_BOUND, "{} idle keys", keys.shard.idle_key_count());
         }
     }

@@ -4,7 +4,7 @@
 //! This file is shared by the tests of the engine and of the server's workers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use waymaker_engine::{Answer, CancelReason, ClaimId, Event, Grant, LaneAddress, Refusal, Ticket};
+use waymaker_engine::{Answer, CancelReason, ClaimId, Event, Fence, Grant, LaneAddress, Refusal, Ticket};
 
 /// One effect of a turn that a client hears.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -440,8 +440,12 @@ impl Judge {
         for (items, grant) in items.into_iter().zip(grants) {
             let counter = if self.kind == Kind::Keys { items[0].name.clone() } else { Vec::new() };
             let fence = self.fences.entry(counter).or_default();
-            *fence = if self.forgets { grant.fence.max(*fence + 1) } else { *fence + 1 };
-            assert_eq!((grant.fence, grant.waited, grant.repeated), (*fence, !fresh, false), "of a grant");
+            *fence = if self.forgets { grant.fence.get().max(*fence + 1) } else { *fence + 1 };
+            assert_eq!(
+                (grant.fence.get(), grant.waited, grant.repeated),
+                (*fence, !fresh, false),
+                "of a grant"
+            );
             assert_eq!(grant.session_lease, ask.session);
             assert!(ask.session || grant.remaining_ms == ask.lease_ms, "length of a lease");
             self.holders.push(Holder {

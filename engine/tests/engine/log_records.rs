@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use waymaker_engine::{ClaimId, Scope};
+use waymaker_engine::{ClaimId, Fence, Scope};
 use waymaker_log::frame::FORMAT_VERSION;
 use waymaker_log::{Hold, Item, Record, SessionTag, Started};
 
@@ -23,7 +23,7 @@ fn hold(item: Item<'_>) -> Hold<'_> {
         clamped: false,
         waited: false,
         repeated: false,
-        fence: 0x1716_1514_1312_1110,
+        fence: Fence::new(0x1716_1514_1312_1110),
         begins_counted: false,
         awaits_count: false,
         since_ms: 0x2726_2524_2322_2120,
@@ -72,7 +72,7 @@ fn samples() -> Vec<(&'static str, Record<'static>)> {
     let paths = Item::Paths(vec![(b"\x01\0a", true), (b"", false)]);
     let entry = |lazy| Item::Registration { key: b"entry", type_name: b"type", end_ms: -2, lazy };
     let (namespace, fence, key_name) = (0x1110, 0x1716_1514_1312_1110, b"key");
-    let counter = |scope| Record::Counter { namespace, scope, fence, key: key_name };
+    let counter = |scope| Record::Counter { namespace, scope, fence: Fence::new(fence), key: key_name };
     vec![
         ("started", Record::Started(Started { boot_id: *b"0123456789abcdef", now_ms: fence, unix_ms: -2 })),
         ("namespace", Record::Namespace { number: namespace, kind: 4, name: b"name" }),
@@ -85,13 +85,13 @@ fn samples() -> Vec<(&'static str, Record<'static>)> {
         ("held_lazy_entry", Record::Held(hold(entry(true)))),
         ("lease_moved", Record::LeaseMoved { id: ID, deadline_ms: fence, lease_ms: 0x3332_3130 }),
         ("ended", Record::Ended { id: ID }),
-        ("recounted", Record::Counted { id: ID, fence }),
+        ("recounted", Record::Counted { id: ID, fence: Fence::new(fence) }),
         ("counter_ephemeral", counter(Scope::Ephemeral)),
         ("counter_local", counter(Scope::Local)),
         ("counter_quorum", counter(Scope::Quorum)),
         ("folded", Record::Folded { namespace, key: key_name }),
-        ("floor", Record::Floor { fence }),
-        ("begin_above", Record::BeginAbove { fence }),
+        ("floor", Record::Floor { fence: Fence::new(fence) }),
+        ("begin_above", Record::BeginAbove { fence: Fence::new(fence) }),
         ("group", Record::Group { count: 0x3332_3130 }),
         ("pool_set", Record::PoolSet { namespace, capacity: fence, by_timestamp: true, name: b"pool" }),
         ("frozen", Record::Frozen { namespace, frozen: true, prefix: b"prefix" }),

@@ -5,7 +5,7 @@ use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    Account, Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, Grant,
+    Account, Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, Fence, Grant,
     Holder, LaneAddress, Lease, Limits, LogState, NamespaceTerms, PoolOrder, Quotas, Refusal, Register,
     Resource, Scope, Ticket, Time, TreeItem,
 };
@@ -236,14 +236,14 @@ fn no_known_key_of_a_namespace_with_a_lowest_scope_is_granted_at_once() {
     let mut rig = Rig::new(&LOCAL);
     rig.node.set_log_state(LogState::Ready);
     // An earlier server without these terms counted in memory, and stopped cleanly.
-    let counter = KeyCounter { namespace: 0, key: b"old", fence: 7, scope: Scope::Ephemeral };
+    let counter = KeyCounter { namespace: 0, key: b"old", fence: Fence::new(7), scope: Scope::Ephemeral };
     rig.node.shards[0].restore_counter(&counter);
     for key in [&b"old"[..], b"new", b"new"] {
         rig.acquire(0, key, 0);
         assert!(rig.answers().is_empty());
         rig.sync();
         let grant = rig.granted();
-        assert_eq!(grant.fence > 7, key == b"old");
+        assert_eq!(grant.fence > Fence::new(7), key == b"old");
         let caller = rig.caller(0);
         rig.node.shards[0].release(&caller, grant.id, None, &mut rig.effects);
         rig.sync();

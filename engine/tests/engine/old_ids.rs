@@ -54,7 +54,7 @@ impl Reuse {
         };
         self.shard.acquire(&self.caller, &acquire, &mut self.effects);
         let Answer::Granted(grant) = self.answer() else { panic!("it is free") };
-        (grant.id, grant.fence)
+        (grant.id, grant.fence.get())
     }
 
     fn release(&mut self, id: ClaimId) {
@@ -100,7 +100,7 @@ fn no_id_of_a_million_grants_acts_on_a_later_grant() {
             reuse.present(same_key, Some(key));
             reuse.present(older, None);
             let status = reuse.status(id);
-            assert_eq!((status.held, status.fence, status.remaining_ms), (true, fence, LEASE_MS));
+            assert_eq!((status.held, status.fence.get(), status.remaining_ms), (true, fence, LEASE_MS));
             assert_eq!(status.key, key);
             assert_eq!(reuse.shard.claim_count(), 1);
         }

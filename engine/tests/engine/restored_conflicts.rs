@@ -1,6 +1,6 @@
 //! Logs with holds that exclude each other: a shard refuses to restore them.
 
-use waymaker_engine::{ClaimId, Limits, Refusal, Scope, Shard, ShardConfig, Time};
+use waymaker_engine::{ClaimId, Fence, Limits, Refusal, Scope, Shard, ShardConfig, Time};
 use waymaker_log::{Hold, Item};
 
 use crate::recorder::Recorder;
@@ -16,7 +16,7 @@ fn hold(number: u64, item: Item<'_>) -> Hold<'_> {
         clamped: false,
         waited: false,
         repeated: false,
-        fence: number,
+        fence: Fence::new(number),
         begins_counted: false,
         awaits_count: false,
         since_ms: 0,

@@ -6,7 +6,7 @@ use crate::recorder::{Effect, FollowUp, Recorder};
 use waymaker_engine::limits::{ITEM_COUNT_MAX, LANE_SCAN_COUNT_MAX, WORK_PER_TURN};
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, CancelReason, ClaimId,
-    Event, FreezeList, Grant, LogState, PageBounds, PoolOrder, Refusal, Scope, Shard, TreeItem,
+    Event, Fence, FreezeList, Grant, LogState, PageBounds, PoolOrder, Refusal, Scope, Shard, TreeItem,
 };
 
 /// Claims over a shared key, which is free for all of them, and over one that somebody holds.
@@ -621,7 +621,7 @@ fn read_path(fan_out: &mut FanOut, path: &[u8], fence: u64) -> bool {
     let caller = fan_out.caller(9, 1);
     let before = fan_out.touched();
     fan_out.node.shards[0].inspect(&caller, path, &mut fan_out.effects);
-    fan_out.node.shards[0].verify_fence(&caller, path, fence, &mut fan_out.effects);
+    fan_out.node.shards[0].verify_fence(&caller, path, Fence::new(fence), &mut fan_out.effects);
     let touched = fan_out.touched() - before;
     assert!(touched <= TOUCHED_PER_OVERLAP_MAX, "INSPECT and VERIFY looked at {touched} records");
     match fan_out.effects.said.pop() {

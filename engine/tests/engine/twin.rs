@@ -6,8 +6,8 @@ use crate::recorder::{Effect, Recorder};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquireTerms, Answer, Caller, ClaimId, Contention, Event, LaneAddress, Limits,
-    Refusal, RevokeReason, Shard, ShardConfig, Ticket, Time,
+    Acquire, AcquireOptions, AcquireTerms, Answer, Caller, ClaimId, Contention, Event, Fence, LaneAddress,
+    Limits, Refusal, RevokeReason, Shard, ShardConfig, Ticket, Time,
 };
 
 /// One step of a test.
@@ -392,13 +392,13 @@ impl Twin {
                 if let Some(Heard::Answer { what: What::Granted { fence, .. }, .. }) =
                     expected.iter_mut().find(of_this)
                     && may_jump
-                    && self.model.adopt_fence(claim, grant.fence)
+                    && self.model.adopt_fence(claim, grant.fence.get())
                 {
-                    *fence = grant.fence;
+                    *fence = grant.fence.get();
                 }
                 What::Granted {
                     claim,
-                    fence: grant.fence,
+                    fence: grant.fence.get(),
                     remaining_ms: grant.remaining_ms,
                     clamped: grant.clamped,
                     waited: grant.waited,
@@ -412,7 +412,7 @@ impl Twin {
             Answer::Status(status) => What::Status {
                 held: status.held,
                 shared: status.shared,
-                fence: status.fence,
+                fence: status.fence.get(),
                 remaining_ms: status.remaining_ms,
                 age_ms: status.age_ms,
                 priority: status.priority,
@@ -422,7 +422,7 @@ impl Twin {
             Answer::Inspected(key) => {
                 let mut holders = Vec::new();
                 for lock in &key.holders {
-                    holders.push((self.name(lock.id)?, lock.shared, lock.fence));
+                    holders.push((self.name(lock.id)?, lock.shared, lock.fence.get()));
                 }
                 let mut fence = key.fence;
                 if let Some(Heard::Answer {
@@ -430,13 +430,13 @@ impl Twin {
                     ..
                 }) = expected.iter_mut().find(of_this)
                     && self.forgets
-                    && fence > *last
+                    && fence > Fence::new(*last)
                 {
                     // The key was forgotten: what is told is the floor, which its fences never fall below.
-                    fence = *last;
+                    fence = Fence::new(*last);
                 }
                 What::Inspected {
-                    fence,
+                    fence: fence.get(),
                     waiter_count: key.waiter_count,
                     holder_count: key.holder_count,
                     holders,

@@ -73,7 +73,7 @@ pub struct AcquireOptions<'a> {
 
 impl<'a> AcquireTerms<'a> {
     /// Parses lease and wait, which begin the body of each acquire. The options must follow.
-    #[inline]
+    #[inline(always)]
     pub(super) fn decode_lengths(flags: u16, cursor: &mut Cursor<'a>) -> Result<Self, DecodeError> {
         Ok(Self {
             lease_ms: cursor.u32("lease_ms")?,
@@ -85,7 +85,7 @@ impl<'a> AcquireTerms<'a> {
     }
 
     /// Appends lease and wait.
-    #[inline]
+    #[inline(always)]
     pub(super) fn encode_lengths(&self, out: &mut Vec<u8>) {
         let mut lengths = [0; 8];
         lengths[..4].copy_from_slice(&self.lease_ms.to_le_bytes());
@@ -94,7 +94,7 @@ impl<'a> AcquireTerms<'a> {
     }
 
     /// Returns the flags of these terms.
-    #[inline]
+    #[inline(always)]
     pub(super) fn flags(&self) -> u16 {
         self.options.flags()
             | if self.session_lease { flag::SESSION_LEASE } else { 0 }

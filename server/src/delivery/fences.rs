@@ -5,7 +5,7 @@ use crate::deferred::DeferredEffect;
 use crate::log::port::LogBatch;
 use crate::mail::Mail;
 use crate::quorum::counters::FinishedQuestion;
-use waymaker_engine::{QuorumMember, QuorumQuestion, ReservedEnd, Time};
+use waymaker_engine::{Fence, QuorumMember, QuorumQuestion, ReservedEnd, Time};
 use waymaker_log::Record;
 
 /// The receivers of a result.
@@ -38,7 +38,7 @@ impl Delivery {
 }
 
 /// Sets the fences of the grants to those that the cluster counted.
-fn give_fences(question: &mut QuorumQuestion, fences: &[u64]) {
+fn give_fences(question: &mut QuorumQuestion, fences: &[Fence]) {
     question.members.iter_mut().zip(fences).for_each(|(member, fence)| member.reserved.fence = *fence);
     let grants = question.multi_key.iter_mut().flatten();
     grants.zip(fences).for_each(|(key, fence)| key.grant.fence = *fence);

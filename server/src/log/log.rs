@@ -4,8 +4,9 @@ use std::io;
 use std::sync::Arc;
 
 use waymaker_log::{
-    BLOCK_LEN, BadRecord, Damage, Durable, FRAME_LIMIT, FileName, Fold, FrameFields, LastSegment, Origin,
-    Position, Record, Records, SegmentHeader, SnapshotHeader, Source, Superblock, frame, write_records,
+    BLOCK_LEN, BadRecord, Damage, Durable, FRAME_LIMIT, Fence, FileName, Fold, FrameFields, LastSegment,
+    Origin, Position, Record, Records, SegmentHeader, SnapshotHeader, Source, Superblock, frame,
+    write_records,
 };
 
 use super::directory::Directory;
@@ -193,7 +194,7 @@ impl Log {
     ///
     /// # Errors
     /// If the disk failed, now or before.
-    pub fn raise_floor(&mut self, fence_floor: u64) -> io::Result<()> {
+    pub fn raise_floor(&mut self, fence_floor: Fence) -> io::Result<()> {
         if fence_floor <= self.superblock().fence_floor {
             return self.check();
         }

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use waymaker_engine::{LogState, Time};
+use waymaker_engine::{Fence, LogState, Time};
 use waymaker_log::Record;
 
 /// Records of one or more turns, and the work that waits for them. A batch becomes durable as a whole, or not at all.
@@ -22,7 +22,7 @@ pub struct LogBatch {
     /// Shards and numbers of the records.
     pub runs: Vec<Run>,
     /// Upper bound of the fences in the records.
-    pub fence_max: u64,
+    pub fence_max: Fence,
     /// Upper bound of the leases in the records, in milliseconds.
     pub lease_ms_max: u32,
     /// Effects to deliver once this batch, and all batches that were posted before, are durable.
@@ -235,7 +235,7 @@ mod tests {
             clamped: false,
             waited: false,
             repeated: false,
-            fence: 1,
+            fence: Fence::new(1),
             begins_counted: false,
             awaits_count: false,
             since_ms: 0,

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use waymaker_log::frame::FORMAT_VERSION;
-use waymaker_log::{BLOCK_LEN, Durable, FileName, Fold, Image, Record, SEGMENT_LEN_MIN, Started, Tail};
+use waymaker_log::{
+    BLOCK_LEN, Durable, Fence, FileName, Fold, Image, Record, SEGMENT_LEN_MIN, Started, Tail,
+};
 
 use super::keeper::{self, Space};
 use super::map::dirtied_len;
@@ -284,7 +286,7 @@ fn a_lost_last_frame_of_a_clean_stop_is_refused_as_damage() {
     assert!(refused.contains("stopped cleanly after frame 2"), "{refused}");
 }
 
-const FLOOR: Record<'static> = Record::BeginAbove { fence: 7 };
+const FLOOR: Record<'static> = Record::BeginAbove { fence: Fence::new(7) };
 
 /// Starts a server on this directory, which records one floor.
 fn started(path: &Path) -> LogWriter {
@@ -414,7 +416,7 @@ fn either_copy_of_the_superblock_is_sufficient() {
     drop(log);
     for copy in [0, 1, 0] {
         let (mut log, ..) = open(directory.path());
-        log.raise_floor(log.superblock().fence_floor + 100).unwrap();
+        log.raise_floor(Fence::new(log.superblock().fence_floor.get() + 100)).unwrap();
         log.note_longest_lease(log.superblock().longest_lease_ms + 10).unwrap();
         let expected = *log.superblock();
         drop(log);

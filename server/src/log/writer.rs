@@ -6,7 +6,7 @@ use super::{AppendError, CompactionPlan, Log, ObsoleteFiles};
 use crate::clock::Clock;
 use std::collections::{BTreeMap, VecDeque};
 use std::{io, iter};
-use waymaker_engine::Time;
+use waymaker_engine::{Fence, Time};
 use waymaker_log::split::{Payload, split_batch};
 use waymaker_log::{Record, Started};
 
@@ -232,7 +232,7 @@ impl LogWriter {
         let bounds = self.log.superblock();
         let (fence_floor, longest_lease_ms) = (bounds.fence_floor, bounds.longest_lease_ms);
         if batch.fence_max > fence_floor {
-            self.log.raise_floor(batch.fence_max + FLOOR_STEP)?;
+            self.log.raise_floor(Fence::new(batch.fence_max.get() + FLOOR_STEP))?;
         }
         let lease_ms = u64::from(batch.lease_ms_max);
         if lease_ms > longest_lease_ms {

@@ -7,7 +7,7 @@
 //! own condition. A failed step therefore does not stop the others, and the members write to disk once.
 
 use super::counters::{Attempt, Reply, Step, StoredCounter};
-use waymaker_engine::CounterName;
+use waymaker_engine::{CounterName, Fence};
 use waymaker_log::NUMBER_LIMIT;
 use waymaker_proto::etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use waymaker_proto::etcd::etcdserverpb::request_op::Request;
@@ -107,7 +107,7 @@ fn reply_of(txn: &TxnResponse, revision: i64) -> Option<Reply> {
             let Some(kv) = range.kvs.first() else { return Some(Reply::Found(None)) };
             let found = parse_value(&kv.value).map(|(fence, attempt)| StoredCounter {
                 revision: kv.mod_revision,
-                fence,
+                fence: Fence::new(fence),
                 attempt,
             });
             Some(found.map_or(Reply::Nonsense, |found| Reply::Found(Some(found))))
@@ -133,7 +133,7 @@ mod tests {
     fn a_counter_value_contains_the_fence_and_its_writer() {
         let attempt = Attempt { run: 0xab, number: 9 };
         let name = CounterName { namespace: 0, key: Box::from(*b"k") };
-        let value = value_of(&Step { name, attempt, since: 0, fence: 41 });
+        let value = value_of(&Step { name, attempt, since: 0, fence: Fence::new(41) });
         assert_eq!(value, b"41 00000000000000ab.9");
         assert_eq!(parse_value(&value), Some((41, attempt)));
         for nonsense in ["", "41", "41 ", "x 1.1", "41 g.1", "41 1", "-1 1.1", "99999999999999999999 1.1"] {

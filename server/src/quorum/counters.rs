@@ -3,7 +3,7 @@
 
 use super::positions::{Position, Positions};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use waymaker_engine::{CounterName, QuorumQuestion, Time};
+use waymaker_engine::{CounterName, Fence, QuorumQuestion, Time};
 
 /// Maximum number of counters that are remembered as suspects.
 const SUSPECT_COUNT_MAX: usize = 1024;
@@ -27,7 +27,7 @@ pub struct Step {
     /// Last known revision that wrote the counter; 0 if the counter does not exist.
     pub since: i64,
     /// Fence of the last grant that this step counts.
-    pub fence: u64,
+    pub fence: Fence,
 }
 
 /// The reply of the cluster to one step.
@@ -50,7 +50,7 @@ pub struct StoredCounter {
     /// Revision that wrote the counter.
     pub revision: i64,
     /// Stored fence.
-    pub fence: u64,
+    pub fence: Fence,
     /// Attempt that wrote the counter.
     pub attempt: Attempt,
 }
@@ -61,7 +61,7 @@ pub struct FinishedQuestion {
     /// The question as asked.
     pub question: QuorumQuestion,
     /// The fence of each grant of the question. `None` if they were not counted, as far as the server knows.
-    pub fences: Option<Box<[u64]>>,
+    pub fences: Option<Box<[Fence]>>,
 }
 
 /// The counters with open questions.
@@ -94,9 +94,9 @@ pub struct Counters {
 #[derive(Debug, Default)]
 struct Line {
     /// Step that is in flight or must be repeated, with the grants that it counts and their fences.
-    step: Option<(Step, Vec<(Place, u64)>)>,
+    step: Option<(Step, Vec<(Place, Fence)>)>,
     /// Grants without a step, with the minimum fence of each.
-    waiting: Vec<(Place, u64)>,
+    waiting: Vec<(Place, Fence)>,
 }
 
 /// One grant of a question.
@@ -110,7 +110,7 @@ struct Place {
 #[derive(Debug)]
 struct OpenQuestion {
     question: QuorumQuestion,
-    fences: Box<[u64]>,
+    fences: Box<[Fence]>,
     uncounted: usize,
     deadline: Time,
 }
@@ -140,7 +140,7 @@ impl Counters {
     pub fn ask(&mut self, question: QuorumQuestion, deadline: Time) {
         self.last_question += 1;
         let number = self.last_question;
-        let fences: Box<[u64]> = question.members.iter().map(|member| member.reserved.fence).collect();
+        let fences: Box<[Fence]> = question.members.iter().map(|member| member.reserved.fence).collect();
         let mut uncounted = 0;
         for (place, member) in question.members.iter().enumerate() {
             let Some(name) = &member.counter else { continue };
@@ -174,7 +174,7 @@ impl Counters {
             let mut counted = std::mem::take(&mut line.waiting);
             // A minimum may be above the counter if the key had a lower scope before, so fences may skip numbers.
             for (_, least) in &mut counted {
-                fence = (*least).max(fence + 1);
+                fence = (*least).max(fence.next());
                 *least = fence;
             }
             self.last_attempt += 1;
@@ -287,7 +287,7 @@ impl Counters {
     }
 
     /// Removes and returns the step of this attempt with its grants, if it is still in flight.
-    fn leave_flight(&mut self, step: &Step) -> Option<(Step, Vec<(Place, u64)>)> {
+    fn leave_flight(&mut self, step: &Step) -> Option<(Step, Vec<(Place, Fence)>)> {
         let line = self.lines.get_mut(&step.name)?;
         line.step.take_if(|(own, _)| own.attempt == step.attempt)
     }
@@ -296,7 +296,7 @@ impl Counters {
     fn go_on(&mut self, name: &CounterName) {
         let Some(line) = self.lines.get_mut(name) else { return };
         let questions = &self.questions;
-        let is_open = |(place, _): &(Place, u64)| questions.contains_key(&place.question);
+        let is_open = |(place, _): &(Place, Fence)| questions.contains_key(&place.question);
         line.waiting.retain(is_open);
         // All questions of the step are finished, so nobody needs its result.
         line.step.take_if(|(_, counted)| !counted.iter().any(is_open));
@@ -307,7 +307,7 @@ impl Counters {
         }
     }
 
-    fn count(&mut self, place: Place, fence: u64) {
+    fn count(&mut self, place: Place, fence: Fence) {
         let Some(open) = self.questions.get_mut(&place.question) else { return };
         open.fences[place.member] = fence;
         open.uncounted -= 1;

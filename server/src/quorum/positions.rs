@@ -1,7 +1,7 @@
 //! A bounded memory of the last known values of counters.
 
 use std::collections::BTreeMap;
-use waymaker_engine::CounterName;
+use waymaker_engine::{CounterName, Fence};
 
 /// The last known value of a counter. The default means that the counter does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub(crate) struct Position {
     /// Revision of the cluster that wrote the counter; 0 if the counter does not exist.
     pub(crate) revision: i64,
     /// Fence of the counter.
-    pub(crate) fence: u64,
+    pub(crate) fence: Fence,
 }
 
 /// The last known values of recently used counters. A forgotten counter costs one more round trip to the cluster and
@@ -61,7 +61,7 @@ mod tests {
             key[..8].copy_from_slice(&number.to_le_bytes());
             CounterName { namespace: 0, key: key.into() }
         };
-        let position = |number: usize| Position { revision: number as i64, fence: 1 };
+        let position = |number: usize| Position { revision: number as i64, fence: Fence::new(1) };
         let mut positions = Positions::default();
         assert_eq!(positions.get(&name(0)), Position::default());
         for number in 1..=3 * generation {

@@ -211,7 +211,7 @@ impl<'a> Restoration<'a> {
             let restored = self.in_shard(shard, |shard, effects| shard.restore_hold(&hold, lane, effects));
             restored.map_err(|refusal| {
                 let key = Readable(key).to_string();
-                RestoreError::Hold { fence: hold.fence, key, refusal }
+                RestoreError::Hold { fence: hold.fence.get(), key, refusal }
             })?;
             if ClaimId::shard_of(hold.id.place) != shard {
                 self.claims.insert(hold.id, shard);

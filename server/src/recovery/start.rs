@@ -148,7 +148,7 @@ fn announce_losses(losses: &Losses, opened: &OpenResult) {
             "an earlier start discarded a damaged part of the log, or began from a restored backup"
         ),
     }
-    tracing::error!(fence_floor = losses.fence_floor, "new fences begin above any fence ever issued");
+    tracing::error!(fence_floor = losses.fence_floor.get(), "new fences begin above any fence ever issued");
     let wait = Duration::from_millis(losses.wait_ms);
     tracing::error!(
         ?wait,

@@ -60,7 +60,7 @@ impl Acts {
             Answer::ForceReleased(released) => {
                 event.key = Some(released.key.as_slice().into());
                 event.details = vec![
-                    ("fence", Detail::Number(released.fence)),
+                    ("fence", Detail::Number(released.fence.get())),
                     ("holder", Detail::Bytes((*released.owner).into())),
                     ("waiting", Detail::Flag(released.was_waiting)),
                 ];

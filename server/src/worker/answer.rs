@@ -46,7 +46,7 @@ pub(crate) fn put_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, contex
                 state,
                 shared: status.shared,
                 session_lease: status.session_lease,
-                fence: status.fence,
+                fence: status.fence.get(),
                 remaining_ms: status.remaining_ms,
                 age_ms: status.age_ms,
                 stamp_ms,
@@ -60,8 +60,15 @@ pub(crate) fn put_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, contex
             let holders = status.holders.iter().map(holder).collect();
             let (holder_count, waiter_count) = (status.holder_count, status.waiter_count);
             let waiters = status.waiters.iter().map(waiter).collect();
-            wire::Inspected { fence: status.fence, stamp_ms, holder_count, waiter_count, holders, waiters }
-                .encode(number, out);
+            wire::Inspected {
+                fence: status.fence.get(),
+                stamp_ms,
+                holder_count,
+                waiter_count,
+                holders,
+                waiters,
+            }
+            .encode(number, out);
         }
         Answer::Listed(page) => put_page(out, number, page, context),
         other => put_rare_answer(out, number, other, context),
@@ -76,17 +83,17 @@ fn put_rare_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, context: Con
         Answer::GrantedMultiKey(grants) => put_grants(out, number, grants, context),
         Answer::Watching { fence, holder_count, waiter_count } => {
             let (fence, holder_count, waiter_count) = (*fence, *holder_count, *waiter_count);
-            wire::Watching { fence, stamp_ms, holder_count, waiter_count }.encode(number, out);
+            wire::Watching { fence: fence.get(), stamp_ms, holder_count, waiter_count }.encode(number, out);
         }
         Answer::Unwatched { was_watching } => {
             wire::Unwatched { was_watching: *was_watching }.encode(number, out);
         }
         Answer::Verified(verified) => {
             let Verified { newest_fence, newest, held } = *verified;
-            wire::Verified { newest, held, newest_fence, stamp_ms }.encode(number, out);
+            wire::Verified { newest, held, newest_fence: newest_fence.get(), stamp_ms }.encode(number, out);
         }
         Answer::ForceReleased(released) => wire::ForceReleased {
-            fence: released.fence,
+            fence: released.fence.get(),
             key: &released.key,
             owner: &released.owner,
             was_waiting: released.was_waiting,
@@ -113,7 +120,8 @@ fn put_rare_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, context: Con
         Answer::CapacitySet { previous } => wire::CapacitySet { previous: *previous }.encode(number, out),
         Answer::Registered(registered) => {
             let Registered { id, fence, remaining_ms, renewed } = *registered;
-            wire::Registered { id: lock_id(id), fence, remaining_ms, stamp_ms, renewed }.encode(number, out);
+            wire::Registered { id: lock_id(id), fence: fence.get(), remaining_ms, stamp_ms, renewed }
+                .encode(number, out);
         }
         Answer::Unregistered { was_expired } => {
             wire::Unregistered { was_expired: *was_expired }.encode(number, out);
@@ -144,7 +152,7 @@ fn put_rare_answer(out: &mut Vec<u8>, number: u32, answer: &Answer, context: Con
 fn put_grants(out: &mut Vec<u8>, number: u32, grants: &[KeyGrant], context: Context) {
     let keys = grants.iter().map(|KeyGrant { grant, shared, key }| wire::GrantedKey {
         id: lock_id(grant.id),
-        fence: grant.fence,
+        fence: grant.fence.get(),
         remaining_ms: if grant.session_lease { context.session_remaining_ms() } else { grant.remaining_ms },
         shared: *shared,
         key,
@@ -166,7 +174,7 @@ fn put_pool(out: &mut Vec<u8>, number: u32, pool: &PoolStatus, stamp_ms: u64) {
     let holders = pool.holders.iter().map(|holder| wire::PermitHolder {
         id: lock_id(holder.id),
         permits: holder.permits,
-        fence: holder.fence,
+        fence: holder.fence.get(),
         age_ms: holder.age_ms,
         remaining_ms: holder.remaining_ms,
         owner: &holder.owner,
@@ -182,7 +190,7 @@ fn put_pool(out: &mut Vec<u8>, number: u32, pool: &PoolStatus, stamp_ms: u64) {
     let described = wire::PoolDescribed {
         capacity: pool.capacity,
         held: pool.held,
-        fence: pool.fence,
+        fence: pool.fence.get(),
         stamp_ms,
         order: pool_order(pool),
         is_set: pool.is_set,
@@ -199,7 +207,7 @@ fn listed_pool(pool: &ListedPool) -> wire::ListedPool<'_> {
     wire::ListedPool {
         capacity: status.capacity,
         held: status.held,
-        fence: status.fence,
+        fence: status.fence.get(),
         order: pool_order(status),
         is_set: status.is_set,
         holder_count: status.holder_count,
@@ -215,7 +223,7 @@ fn pool_order(pool: &PoolStatus) -> wire::PoolOrder {
 fn entry(registration: &Registration) -> wire::Entry<'_> {
     wire::Entry {
         id: lock_id(registration.id),
-        fence: registration.fence,
+        fence: registration.fence.get(),
         age_ms: registration.age_ms,
         remaining_ms: registration.remaining_ms,
         key: &registration.key,
@@ -229,7 +237,7 @@ fn entry(registration: &Registration) -> wire::Entry<'_> {
 pub(crate) fn put_grant(out: &mut Vec<u8>, number: u32, grant: &Grant, context: Context) {
     let granted = wire::Granted {
         id: lock_id(grant.id),
-        fence: grant.fence,
+        fence: grant.fence.get(),
         remaining_ms: if grant.session_lease { context.session_remaining_ms() } else { grant.remaining_ms },
         stamp_ms: context.stamp.as_millis(),
         clamped: grant.clamped,
@@ -254,7 +262,7 @@ fn holder(lock: &HeldLock) -> wire::Holder<'_> {
     wire::Holder {
         id: lock_id(lock.id),
         shared: lock.shared,
-        fence: lock.fence,
+        fence: lock.fence.get(),
         held_ms: lock.held_ms,
         remaining_ms: lock.remaining_ms,
         owner: &lock.owner,
@@ -277,7 +285,7 @@ fn put_page(out: &mut Vec<u8>, number: u32, page: &Page, context: Context) {
     let locks = page.locks.iter().map(|lock| wire::ListedLock {
         id: lock_id(lock.id),
         shared: lock.shared,
-        fence: lock.fence,
+        fence: lock.fence.get(),
         held_ms: lock.held_ms,
         remaining_ms: lock.remaining_ms,
         priority: lock.priority,
@@ -331,9 +339,11 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &Event, stamp: Time) {
             wire::Event::Revoked { id: lock_id(*id), reason, message }.encode(0, out);
         }
         Event::KeyHeld { number, fence, shared, owner } => {
-            wire::Event::KeyHeld { fence: *fence, shared: *shared, owner }.encode(*number, out);
+            wire::Event::KeyHeld { fence: fence.get(), shared: *shared, owner }.encode(*number, out);
         }
-        Event::KeyFreed { number, fence } => wire::Event::KeyFreed { fence: *fence }.encode(*number, out),
+        Event::KeyFreed { number, fence } => {
+            wire::Event::KeyFreed { fence: fence.get() }.encode(*number, out)
+        }
         Event::TakenUp { number, id } => wire::Event::TakenUp { id: lock_id(*id) }.encode(*number, out),
     }
 }

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, Effects,
-    Lease, PageBounds, PoolOrder, Refusal, Register, Scope, Shard, Throttle, Ticket, TreeItem,
+    Fence, Lease, PageBounds, PoolOrder, Refusal, Register, Scope, Shard, Throttle, Ticket, TreeItem,
 };
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
@@ -107,7 +107,7 @@ fn apply_rare(
         }
         Request::Watch(watch) => shard.watch(caller, watch.key, outbox),
         Request::Unwatch(unwatch) => shard.unwatch(caller, unwatch.watch_number, outbox),
-        Request::Verify(verify) => shard.verify_fence(caller, verify.key, verify.fence, outbox),
+        Request::Verify(verify) => shard.verify_fence(caller, verify.key, Fence::new(verify.fence), outbox),
         Request::ForceRelease(release) => {
             shard.force_release(caller, claim_id(release.id), release.reason, outbox);
         }

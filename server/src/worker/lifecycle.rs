@@ -344,7 +344,8 @@ mod tests {
         let now = Time::from_millis(1_000);
         let id = ClaimId { place: 1, secret: 2 };
         let (remaining_ms, clamped, waited, repeated, session_lease) = (1_000, false, false, false, false);
-        let grant = Grant { id, fence: 1, remaining_ms, clamped, waited, repeated, session_lease };
+        let grant =
+            Grant { id, fence: Fence::new(1), remaining_ms, clamped, waited, repeated, session_lease };
         let multi_key = [KeyGrant { grant, shared: false, key: Box::from(*b"key") }];
         for answer in [Answer::Granted(grant), Answer::GrantedMultiKey(Box::new(multi_key))] {
             for (stage, expected) in [(Stage::Open, vec![2]), (Stage::SessionGone, Vec::new())] {

@@ -56,9 +56,9 @@ impl Spans {
         // An answer without a result repeats an earlier grant.
         span.result = AcquireResult::of(answer).unwrap_or(AcquireResult::Granted);
         match answer {
-            Answer::Granted(grant) => span.fence = Some(grant.fence),
-            Answer::GrantedMultiKey(grants) => span.fence = grants.first().map(|key| key.grant.fence),
-            Answer::Registered(registered) => span.fence = Some(registered.fence),
+            Answer::Granted(grant) => span.fence = Some(grant.fence.get()),
+            Answer::GrantedMultiKey(grants) => span.fence = grants.first().map(|key| key.grant.fence.get()),
+            Answer::Registered(registered) => span.fence = Some(registered.fence.get()),
             Answer::Refused(Refusal::Cancelled(CancelReason::ConnectionLost)) => {
                 span.error = Some(CONNECTION_LOST);
             }

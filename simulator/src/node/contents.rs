@@ -5,7 +5,7 @@
 use crate::disk::SimulatedDisk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use waymaker_engine::{ClaimId, Scope};
+use waymaker_engine::{ClaimId, Fence, Scope};
 use waymaker_log::{FileName, Hold, Image, Item, Record, Records, Started, Superblock};
 use waymaker_server::log::port::LogBatch;
 use waymaker_server::log::{Log, OpenOptions};
@@ -70,7 +70,7 @@ pub(super) fn begins_above(
     disk: &SimulatedDisk,
     options: &OpenOptions,
     started: Started,
-    fence: u64,
+    fence: Fence,
 ) -> Result<(), String> {
     let logged = image_on(disk, options)?;
     if logged.started() != Some(&started) || logged.floor() >= fence {
@@ -128,7 +128,7 @@ fn compare(logged: &Image, known: &Image, has_cluster: bool, stage: Stage) -> Re
 /// Returns upper bounds from the superblock: for all fences in the log, and for all leases, in milliseconds.
 pub(super) fn bounds_on(disk: &SimulatedDisk) -> Option<(u64, u64)> {
     let superblock = superblock_on(disk)?;
-    Some((superblock.fence_floor, superblock.longest_lease_ms))
+    Some((superblock.fence_floor.get(), superblock.longest_lease_ms))
 }
 
 fn superblock_on(disk: &SimulatedDisk) -> Option<Superblock> {
@@ -162,15 +162,15 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, logged: &T, known: &T) -> Re
 /// Compares the floors. The floor of the log may be higher: the log learns only later that a key was folded,
 /// and the key may have got higher fences meanwhile. Also, only the log has a fence that a cluster counted
 /// for a grant that was given up. No client learned that fence.
-fn floors(logged: u64, known: &Image, has_cluster: bool) -> Result<(), String> {
-    let highest = known.counters().map(|counter| counter.fence).max().unwrap_or(0);
+fn floors(logged: Fence, known: &Image, has_cluster: bool) -> Result<(), String> {
+    let highest = known.counters().map(|counter| counter.fence).max().unwrap_or(Fence::NONE);
     if known.floor() <= logged && (has_cluster || logged <= highest) {
         return Ok(());
     }
     same("floors", &logged, &known.floor())
 }
 
-fn counters(logged: &Image, known: &Image, floor: u64, has_ephemeral: bool) -> Result<(), String> {
+fn counters(logged: &Image, known: &Image, floor: Fence, has_ephemeral: bool) -> Result<(), String> {
     let counts = |scope: Scope| has_ephemeral || scope.is_durable();
     let of = |image: &Image| -> BTreeMap<_, _> {
         let counters = image.counters();
@@ -260,7 +260,7 @@ fn holds(logged: &Image, known: &Image, stage: Stage) -> Result<(), String> {
 }
 
 /// Returns the fences of the keys whose scope in the log is Quorum.
-fn raised_counters(logged: &Image) -> BTreeMap<(u16, &[u8]), u64> {
+fn raised_counters(logged: &Image) -> BTreeMap<(u16, &[u8]), Fence> {
     let raised = logged.counters().filter(|counter| counter.scope == Scope::Quorum);
     raised.map(|counter| ((counter.namespace, counter.key), counter.fence)).collect()
 }
@@ -283,7 +283,7 @@ mod tests {
         clamped: false,
         waited: false,
         repeated: false,
-        fence: 4,
+        fence: Fence::new(4),
         begins_counted: false,
         awaits_count: false,
         since_ms: 1_000,
@@ -321,7 +321,7 @@ mod tests {
         assert!(restored(HOLD));
         assert!(!restored(Hold { metadata: Some(b"other"), ..HOLD }));
         assert!(!restored(Hold { release_after_ms: Some(1), ..HOLD }));
-        assert!(!restored(Hold { fence: 5, ..HOLD }));
+        assert!(!restored(Hold { fence: Fence::new(5), ..HOLD }));
         assert!(!restored(Hold { id: ClaimId { place: 2, secret: 2 }, ..HOLD }));
     }
 
@@ -329,7 +329,8 @@ mod tests {
     fn the_log_has_the_counters_of_durable_keys_before_a_stop() {
         let counter = |scope, fence| Record::Counter { namespace: 0, scope, fence, key: b"key" };
         let compared = |scope, fence| {
-            let images = [1, fence].map(|fence| image(&[&counter(scope, fence)]).expect("a counter"));
+            let images =
+                [1, fence].map(|fence| image(&[&counter(scope, Fence::new(fence))]).expect("a counter"));
             compare(&images[0], &images[1], false, Stage::Serves).is_ok()
         };
         assert!(compared(Scope::Local, 1));
@@ -340,13 +341,13 @@ mod tests {
     /// Compares a log that has a hold and its count with a memory that has only the hold.
     fn counted_in_the_log_alone(awaits_count: bool) -> Result<(), String> {
         let hold = Record::Held(Hold { awaits_count, ..HOLD });
-        let counted = Record::Counted { id: ID, fence: 14 };
+        let counted = Record::Counted { id: ID, fence: Fence::new(14) };
         holds(&image(&[&hold, &counted])?, &image(&[&hold])?, Stage::Stops)
     }
 
     /// Compares a log in which the key of a hold was raised to scope Quorum with a memory in which it was
     /// not. `fence` is the newest fence of the key in the log.
-    fn raised_in_the_log_alone(fence: u64) -> Result<(), String> {
+    fn raised_in_the_log_alone(fence: Fence) -> Result<(), String> {
         let counter = Record::Counter { namespace: 0, scope: Scope::Quorum, fence, key: b"key" };
         let logged = image(&[&Record::Held(HOLD), &counter])?;
         holds(&logged, &image(&[&Record::Held(Hold { scope: Scope::Local, ..HOLD })])?, Stage::Stops)
@@ -354,8 +355,8 @@ mod tests {
 
     #[test]
     fn the_log_may_have_the_scope_of_a_later_grant_that_was_given_up() {
-        assert_eq!(raised_in_the_log_alone(5), Ok(()));
-        assert!(raised_in_the_log_alone(4).is_err(), "no later grant has raised the scope");
+        assert_eq!(raised_in_the_log_alone(Fence::new(5)), Ok(()));
+        assert!(raised_in_the_log_alone(Fence::new(4)).is_err(), "no later grant has raised the scope");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use waymaker_engine::{ReservedEnd, Time};
+use waymaker_engine::{Fence, ReservedEnd, Time};
 use waymaker_log::{FileName, Image, SEGMENT_LEN_MIN, Started};
 use waymaker_server::clock::Clock;
 use waymaker_server::delivery::{mails, post};
@@ -209,7 +209,7 @@ impl SimulatedLog {
         });
         let mut judged = contents::difference_at_start(logged, node, self.started, batches);
         if judged.is_ok() && self.losses_end_at.is_some() {
-            judged = contents::begins_above(&self.disk, &OPTIONS, self.started, floor);
+            judged = contents::begins_above(&self.disk, &OPTIONS, self.started, Fence::new(floor.get()));
         }
         left.into_iter().for_each(|order| self.port.tell(order));
         if let Err(difference) = judged {

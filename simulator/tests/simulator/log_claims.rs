@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use waymaker_engine::{ClaimId, Scope, Time};
+use waymaker_engine::{ClaimId, Fence, Scope, Time};
 use waymaker_log::{Hold, Image, Item, Record, SEGMENT_LEN_MIN, Started};
 use waymaker_server::clock::Clock;
 use waymaker_server::log::committer::FoldableSegments;
@@ -204,7 +204,7 @@ impl Rig {
                 clamped: false,
                 waited: false,
                 repeated: false,
-                fence: self.next_hold + 1,
+                fence: Fence::new(self.next_hold + 1),
                 begins_counted: false,
                 awaits_count: false,
                 since_ms: self.disk.clock.now().as_millis(),

@@ -1,7 +1,7 @@
 //! Tests of the log on a disk that fails, and on a full disk.
 
 use crate::log_rig::{Rig, Step, eio, workloads};
-use waymaker_log::SEGMENT_LEN_MIN;
+use waymaker_log::{Fence, SEGMENT_LEN_MIN};
 use waymaker_server::log::keeper::{self, Space};
 use waymaker_simulator::disk::{DiskState, Survival};
 
@@ -48,7 +48,7 @@ fn after_a_failed_sync_nothing_is_acknowledged_although_the_next_one_would_succe
     assert!(rig.sync().is_err());
     assert!(rig.sync().is_err());
     assert!(rig.append(0).is_err());
-    assert!(rig.log.as_mut().unwrap().raise_floor(1).is_err());
+    assert!(rig.log.as_mut().unwrap().raise_floor(Fence::new(1)).is_err());
     assert!(rig.log.take().unwrap().close_clean(|| 1).is_err());
     let mut next = Rig::new(rig.disk.state());
     next.start().unwrap();

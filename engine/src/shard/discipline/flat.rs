@@ -9,6 +9,7 @@ use crate::claim::{Detail, Extra, OrderKey, flag};
 use crate::effect::{Contention, Effects, Grant, KeyStatus, Refusal, Verified};
 use crate::entry;
 use crate::handle::{ClaimIx, KeyIx, LaneIx, QueueIx};
+use crate::ids::Fence;
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, POSITION_COUNT_MAX};
 use crate::measure::FreedAt;
 use crate::queue::Queue;
@@ -100,7 +101,7 @@ impl Discipline for Flat {
         shard.key_status(lane, entry)
     }
 
-    fn verified(shard: &Shard, entry: KeyIx, _: &[u8], fence: u64) -> Result<Verified, Refusal> {
+    fn verified(shard: &Shard, entry: KeyIx, _: &[u8], fence: Fence) -> Result<Verified, Refusal> {
         let record = &shard.keys.entries[entry];
         let newest_holder = if record.has(entry::flag::QUEUED) {
             shard.queues[record.queue()].holders.last
@@ -373,7 +374,7 @@ impl Shard {
         for claim in &waiters {
             placed[claim.at()] += 1;
             let record = &self.claims[*claim];
-            assert!(record.is_waiting() && record.fence == 0, "waiter {claim}");
+            assert!(record.is_waiting() && record.fence == Fence::NONE, "waiter {claim}");
             assert_eq!(record.entry, index, "waiter {claim} names another key");
             self.verify_waiter(*claim);
         }

@@ -18,6 +18,7 @@ use crate::claim::Detail;
 use crate::effect::{Contention, Effects, KeyStatus, Refusal, Verified};
 use crate::entry::Kind;
 use crate::handle::{ClaimIx, KeyIx, LaneIx};
+use crate::ids::Fence;
 use flat::Flat;
 use pool::Permits;
 use tree::Paths;
@@ -68,7 +69,7 @@ trait Discipline {
     ///
     /// # Errors
     /// Returns an error if too many claims would have to be visited.
-    fn verified(shard: &Shard, entry: KeyIx, key: &[u8], fence: u64) -> Result<Verified, Refusal>;
+    fn verified(shard: &Shard, entry: KeyIx, key: &[u8], fence: Fence) -> Result<Verified, Refusal>;
 
     /// Passes the object of a claim to `put`, in the form of the log.
     fn with_item<R>(shard: &Shard, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>) -> R) -> R;
@@ -175,14 +176,19 @@ impl Shard {
     ///
     /// # Errors
     /// Returns an error if too many claims would have to be visited.
-    pub(super) fn verified_of_key(&self, entry: KeyIx, key: &[u8], fence: u64) -> Result<Verified, Refusal> {
+    pub(super) fn verified_of_key(
+        &self,
+        entry: KeyIx,
+        key: &[u8],
+        fence: Fence,
+    ) -> Result<Verified, Refusal> {
         with_discipline!(self, entry, D => D::verified(self, entry, key, fence))
     }
 
     /// Returns whether a fence is still the newest of a key whose newest holder is `holder` or `NONE`.
-    fn verified_of_newest(&self, entry: KeyIx, fence: u64, holder: ClaimIx) -> Verified {
+    fn verified_of_newest(&self, entry: KeyIx, fence: Fence, holder: ClaimIx) -> Verified {
         let newest_fence = self.keys.entries[entry].fence;
-        let newest = newest_fence == fence && fence > 0;
+        let newest = newest_fence == fence && fence > Fence::NONE;
         let held =
             newest && holder.is_some() && self.claims[holder].fence == fence && self.claims[holder].is_held();
         Verified { newest_fence, newest, held }

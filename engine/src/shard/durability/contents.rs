@@ -1,6 +1,7 @@
 //! All durable state of a shard as records, for a snapshot that is written from memory instead of the log.
 
 use crate::entry;
+use crate::ids::Fence;
 use crate::shard::Shard;
 use waymaker_log::Record;
 
@@ -16,7 +17,7 @@ impl Shard {
                 continue;
             }
             let (namespace, fence, key) = (entry.namespace, entry.fence, self.keys.key(index));
-            if fence > 0 {
+            if fence > Fence::NONE {
                 put(&Record::Counter { namespace, scope: entry.scope(), fence, key });
             }
             if let Some((capacity, by_timestamp)) = self.set_pool_terms(index) {

@@ -4,7 +4,7 @@ use crate::claim::{Detail, Extra, LeaseKind, State, flag};
 use crate::effect::Effects;
 use crate::entry;
 use crate::handle::{ClaimIx, KeyIx};
-use crate::ids::Scope;
+use crate::ids::{Fence, Scope};
 use crate::shard::Shard;
 use crate::time::Time;
 use waymaker_log::{Hold, Record};
@@ -63,7 +63,7 @@ impl Shard {
         for index in self.keys.entries.handles() {
             let entry = &self.keys.entries[index];
             let (namespace, fence) = (entry.namespace, entry.fence);
-            if entry.has(entry::flag::LIVE) && !entry.has(entry::flag::LOCAL) && fence > 0 {
+            if entry.has(entry::flag::LIVE) && !entry.has(entry::flag::LOCAL) && fence > Fence::NONE {
                 let number = self.next_record();
                 let key = self.keys.key(index);
                 let counter = Record::Counter { namespace, scope: Scope::Ephemeral, fence, key };

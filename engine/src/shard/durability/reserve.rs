@@ -41,7 +41,7 @@ impl Shard {
         }
         let claim = &mut self.claims[index];
         let entry = &mut self.keys.entries[claim.entry];
-        entry.fence += 1;
+        entry.fence = entry.fence.next();
         claim.fence = entry.fence;
         claim.set_state(State::Reserved);
         // Without a log, only the cluster has the fence.

@@ -5,7 +5,7 @@ use crate::claim::{Extra, LeaseKind, Properties, RegisteredAs, State};
 use crate::effect::{Effects, Refusal};
 use crate::entry;
 use crate::handle::{ClaimIx, KeyIx};
-use crate::ids::{ClaimId, LaneAddress, Scope};
+use crate::ids::{ClaimId, Fence, LaneAddress, Scope};
 use crate::lane::LaneState;
 use crate::pool::PoolOrder;
 use crate::registrations::Registrations;
@@ -24,7 +24,7 @@ fn nobody(namespace: u16) -> LaneAddress {
 
 impl Shard {
     /// Restores the floor: no unknown key begins below this fence.
-    pub fn restore_floor(&mut self, fence: u64) {
+    pub fn restore_floor(&mut self, fence: Fence) {
         self.keys.raise_floor(fence);
     }
 
@@ -42,7 +42,7 @@ impl Shard {
         self.restore_fence(entry, fence, scope);
     }
 
-    fn restore_fence(&mut self, entry: KeyIx, fence: u64, scope: Scope) {
+    fn restore_fence(&mut self, entry: KeyIx, fence: Fence, scope: Scope) {
         let entry = &mut self.keys.entries[entry];
         entry.fence = entry.fence.max(fence);
         if scope.is_durable() {

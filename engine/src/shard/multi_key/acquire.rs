@@ -197,7 +197,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
     fn clear_keys(&mut self, orders: &[OrderKey]) -> Result<Vec<bool>, Refusal> {
         for located in &self.located {
             let shard = &self.participants[located.place].shard;
-            shard.may_count(located.entry, self.request.terms.options().scope)?;
+            shard.may_count(located.entry, self.request.terms.scope())?;
         }
         let home = self.located[0].place;
         for (place, Participant { shard, lane }) in self.participants.iter_mut().enumerate() {
@@ -246,11 +246,11 @@ impl<'a, 'p> Attempt<'a, 'p> {
         let request = self.request;
         let holds_hang_on_lane = self.hangs_on_lane();
         let lease = LeaseKind::of_session(request.terms.session_lease);
-        let properties = Properties::new(lease, self.clamped, request.terms.options().scope);
+        let properties = Properties::new(lease, self.clamped, request.terms.scope());
         let state = if waits { State::Stub } else { State::Waiting };
         // All claims share the strings.
         let AcquireOptions { release_after_ms, priority, scope, owner, metadata, request_id } =
-            request.terms.options();
+            *request.terms.options();
         let [owner, metadata, request_id] =
             [owner, metadata, request_id].map(|own| own.map(Arc::<[u8]>::from));
         let options = AcquireOptions {

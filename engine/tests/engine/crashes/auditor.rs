@@ -3,7 +3,7 @@
 //! It counts in *real* milliseconds, which no restart and no boot changes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use waymaker_engine::{ClaimId, Grant, HeldLock};
+use waymaker_engine::{ClaimId, Fence, Grant, HeldLock};
 
 /// The items and the terms of a claim.
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ impl Auditor {
         if grant.repeated {
             // The first answer may have been lost in a crash.
             let known = self.holds.get(&grant.id);
-            assert!(known.is_none_or(|hold| hold.fence == grant.fence), "{grant:?} had another fence");
+            assert!(known.is_none_or(|hold| hold.fence == grant.fence.get()), "{grant:?} had another fence");
         } else {
             assert!(!is_known, "{grant:?} was granted before");
             self.check_fence(claim, grant);
@@ -148,7 +148,7 @@ impl Auditor {
                 lease_ms: claim.lease_ms.max(grant.remaining_ms).max(early.lease_ms).max(inherited_ms),
                 ..claim.clone()
             },
-            fence: grant.fence,
+            fence: grant.fence.get(),
             until,
             at_latest: early.last_end.max(self.real + u64::from(grant.remaining_ms)),
             extension: None,
@@ -162,13 +162,13 @@ impl Auditor {
         // The answer for a claim that was taken over while reserved comes later; shared holds beside it may be answered first.
         let may_be_late = claim.request_id.is_some() && (claim.shared || claim.namespace != 0);
         assert!(
-            may_be_late || grant.fence > known.newest_durable,
+            may_be_late || grant.fence > Fence::new(known.newest_durable),
             "{claim:?} {grant:?} goes back behind {known:?}"
         );
-        assert!(known.all.insert(grant.fence), "{claim:?} {grant:?} was given twice");
+        assert!(known.all.insert(grant.fence.get()), "{claim:?} {grant:?} was given twice");
         if claim.is_local {
-            known.durable.insert(grant.fence);
-            known.newest_durable = known.newest_durable.max(grant.fence);
+            known.durable.insert(grant.fence.get());
+            known.newest_durable = known.newest_durable.max(grant.fence.get());
         }
     }
 
@@ -308,7 +308,7 @@ impl Auditor {
 
 fn check_restored(hold: &Hold, lock: &HeldLock) {
     let ClaimRequest { lane, namespace, items, shared, request_id, .. } = &hold.claim;
-    assert_eq!(lock.fence, hold.fence, "{lock:?}");
+    assert_eq!(lock.fence, Fence::new(hold.fence), "{lock:?}");
     assert_eq!(lock.owner.as_ref(), owner(*lane), "{lock:?}");
     assert_eq!(lock.request_id, request_id.clone().unwrap_or_default(), "{lock:?}");
     if *namespace != 1 {

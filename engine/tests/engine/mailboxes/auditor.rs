@@ -3,7 +3,7 @@
 use crate::fake_log::FakeLog;
 use crate::recorder::Effect;
 use std::collections::{BTreeMap, BTreeSet};
-use waymaker_engine::{Answer, ClaimId, Event, Grant, LaneAddress, Ticket};
+use waymaker_engine::{Answer, ClaimId, Event, Fence, Grant, LaneAddress, Ticket};
 
 /// A request without an answer.
 #[derive(Clone, Debug, Default)]
@@ -87,18 +87,18 @@ impl Auditor {
 
     fn granted(&mut self, request: &OpenRequest, key: &[u8], grant: &Grant) {
         let Grant { id, fence, repeated, remaining_ms, .. } = *grant;
-        let first = *self.claims.entry((key.into(), fence)).or_insert(id);
+        let first = *self.claims.entry((key.into(), fence.get())).or_insert(id);
         assert_eq!(first, id, "two claims of {key:?} have the fence {fence}");
         // The answer about an expired lease may arrive after the answer to the next holder.
         let is_new = request.is_fence_new && !repeated && remaining_ms > 0;
         let Some(last) = self.fences.get_mut(key) else {
             if request.is_fence_new {
-                self.fences.insert(key.into(), fence);
+                self.fences.insert(key.into(), fence.get());
             }
             return;
         };
-        assert!(!is_new || fence > *last, "fence {fence} of {key:?} after {last}");
-        *last = (*last).max(fence);
+        assert!(!is_new || fence > Fence::new(*last), "fence {fence} of {key:?} after {last}");
+        *last = (*last).max(fence.get());
     }
 }
 

@@ -8,7 +8,7 @@ use crate::node::Node;
 use crate::recorder::{Effect, Recorder};
 use std::fmt::Write;
 use waymaker_engine::{
-    Answer, Lease, PageBounds, Register, RequestedThrottle, Throttle, Ticket, throttle_all,
+    Answer, Fence, Lease, PageBounds, Register, RequestedThrottle, Throttle, Ticket, throttle_all,
 };
 
 impl Stage {
@@ -28,7 +28,12 @@ impl Stage {
         let shard = &self.node.shards[usize::from(shard)];
         match verb {
             "inspect" => shard.inspect(&caller, &key, &mut self.effects),
-            _ => shard.verify_fence(&caller, &key, fence.expect("fence is missing"), &mut self.effects),
+            _ => shard.verify_fence(
+                &caller,
+                &key,
+                Fence::new(fence.expect("fence is missing")),
+                &mut self.effects,
+            ),
         }
     }
 

@@ -80,8 +80,8 @@ use shown::shown_answer;
 use std::fmt::Write;
 use std::sync::Arc;
 use waymaker_engine::{
-    Answer, Caller, ClaimId, Event, FreezeList, LaneAddress, Limits, NamespaceCounters, RevokeReason, Shard,
-    Ticket, Time,
+    Answer, Caller, ClaimId, Event, Fence, FreezeList, LaneAddress, Limits, NamespaceCounters, RevokeReason,
+    Shard, Ticket, Time,
 };
 use waymaker_log::SessionTag;
 use words::{Words, millis, mode, shard_of, shown, shown_millis};
@@ -285,7 +285,7 @@ impl Stage {
         let shards = &self.node.shards;
         let claims: u32 = shards.iter().map(Shard::claim_count).sum();
         let idle: u32 = shards.iter().map(Shard::idle_key_count).sum();
-        let floor = shards.iter().map(Shard::floor).max().unwrap_or(0);
+        let floor = shards.iter().map(Shard::floor).max().unwrap_or(Fence::NONE);
         let _ = writeln!(text, "claims={claims} idle_keys={idle} floor={floor}");
     }
 

@@ -39,7 +39,7 @@ fn question(grants: &[(&str, u64)]) -> QuorumQuestion {
             lane,
             slot: ClaimIx::new(0),
             secret: 0,
-            fence: *fence,
+            fence: Fence::new(*fence),
             is_counted: true,
             since: Time::NEVER,
         },

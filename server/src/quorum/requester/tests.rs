@@ -20,7 +20,7 @@ fn question(key: &str) -> QuorumQuestion {
         lane,
         slot: ClaimIx::new(0),
         secret: 0,
-        fence: 1,
+        fence: Fence::new(1),
         is_counted: true,
         since: Time::NEVER,
     };
@@ -320,7 +320,7 @@ fn a_counter_changed_by_another_server_is_retried_at_once() {
     let mut requester = asked(8, 1);
     let steps = requester.steps(at(0));
     let attempt = super::super::counters::Attempt { run: 8, number: 1 };
-    let found = Reply::Found(Some(StoredCounter { revision: 5, fence: 9, attempt }));
+    let found = Reply::Found(Some(StoredCounter { revision: 5, fence: Fence::new(9), attempt }));
     requester.take_answer(&steps, Ok(vec![found]), at(1));
     let steps = requester.steps(at(1));
     assert_eq!((steps[0].since, steps[0].fence), (5, 10));

@@ -496,7 +496,15 @@ fn effect_of(
             let wire::Granted { fence, remaining_ms, clamped, waited, repeated, session_lease, .. } =
                 *granted;
             let id = claim_id(granted.id);
-            Answer::Granted(Grant { id, fence, remaining_ms, clamped, waited, repeated, session_lease })
+            Answer::Granted(Grant {
+                id,
+                fence: Fence::new(fence),
+                remaining_ms,
+                clamped,
+                waited,
+                repeated,
+                session_lease,
+            })
         }
         Response::GrantedKeys(granted) => {
             assert_eq!(granted.stamp_ms, now.as_millis(), "the time of a grant");
@@ -508,7 +516,7 @@ fn effect_of(
             let keys = granted.keys.iter().map(|key| KeyGrant {
                 grant: Grant {
                     id: claim_id(key.id),
-                    fence: key.fence,
+                    fence: Fence::new(key.fence),
                     remaining_ms: key.remaining_ms,
                     clamped: granted.clamped,
                     waited: granted.waited,

@@ -35,9 +35,13 @@ impl Admission for AcquirePermits<'_> {
         &self.terms
     }
 
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     fn properties(&self, clamped: bool) -> Properties {
         let lease = LeaseKind::of_session(self.terms.session_lease);
-        Properties::new(lease, clamped, self.terms.options().scope)
+        Properties::new(lease, clamped, self.terms.scope())
     }
 
     fn check(&self, shard: &Shard, known: KeyIx) -> Result<(), Refusal> {

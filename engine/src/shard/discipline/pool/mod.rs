@@ -14,6 +14,7 @@ use crate::claim::{Detail, OrderKey};
 use crate::effect::{Contention, Effects, KeyStatus, Refusal, Verified};
 use crate::entry;
 use crate::handle::{ClaimIx, KeyIx, LaneIx, PoolIx};
+use crate::ids::Fence;
 use crate::limits::POSITION_COUNT_MAX;
 use crate::list::ClaimList;
 use crate::measure::FreedAt;
@@ -124,7 +125,7 @@ impl Discipline for Permits {
         KeyStatus { fence: shard.keys.entries[entry].fence, ..KeyStatus::default() }
     }
 
-    fn verified(shard: &Shard, entry: KeyIx, _: &[u8], fence: u64) -> Result<Verified, Refusal> {
+    fn verified(shard: &Shard, entry: KeyIx, _: &[u8], fence: Fence) -> Result<Verified, Refusal> {
         let newest_holder = shard.pools[shard.keys.entries[entry].pool()].holders.last;
         Ok(shard.verified_of_newest(entry, fence, newest_holder))
     }

@@ -61,7 +61,7 @@ impl Shard {
         let (lease_ms, clamped) = self.checked_terms(&AcquireTerms { lease_ms: asked_ms, ..*terms })?;
         let entry = self.tree_entry(caller.namespace);
         let space = self.keys.entries[entry].tree();
-        if let Some(claim) = self.claim_of_request(caller, entry, &options) {
+        if let Some(claim) = self.claim_of_request(caller, entry, options) {
             let own = self.details[self.claims[claim].detail].fingerprint();
             if own != Some(fingerprint(&self.hasher, items)) {
                 let message = "the request id belongs to a claim for other paths";
@@ -98,9 +98,9 @@ impl Shard {
             self.free_claim(claim);
             return Err(refusal);
         }
-        if held.is_none() || links || options != AcquireOptions::default() {
+        if held.is_none() || links || terms.options.is_some_and(|options| *options != AcquireOptions::NONE) {
             let hangs_on_lane = held.is_none() || links;
-            self.note_options(claim, caller.ticket.number, lease_ms, &options, order, hangs_on_lane);
+            self.note_options(claim, caller.ticket.number, lease_ms, options, order, hangs_on_lane);
             self.note_named_paths(claim, items);
         }
         self.trees[space].set_count += 1;

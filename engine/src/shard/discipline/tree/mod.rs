@@ -14,7 +14,7 @@ use crate::effect::{Effects, KeyStatus, Refusal, Verified};
 use crate::entry::Occupancy;
 use crate::fifo::Fifo;
 use crate::handle::{ClaimIx, KeyIx, LaneIx, TreeIx};
-use crate::ids::Ticket;
+use crate::ids::{Fence, Ticket};
 use crate::limits::{COMPARED_PATH_COUNT_MAX, KEY_LEN_MAX, OVERLAP_SCAN_COUNT_MAX};
 use crate::measure::FreedAt;
 use crate::shard::Shard;
@@ -129,7 +129,7 @@ impl Discipline for Paths {
         shard.path_status(lane, entry, path)
     }
 
-    fn verified(shard: &Shard, entry: KeyIx, path: &[u8], fence: u64) -> Result<Verified, Refusal> {
+    fn verified(shard: &Shard, entry: KeyIx, path: &[u8], fence: Fence) -> Result<Verified, Refusal> {
         let newest_fence = shard.keys.entries[entry].fence;
         // One counter serves all paths, so a hold with an older fence is still valid: no conflicting path can have been
         // granted since.
@@ -140,7 +140,7 @@ impl Discipline for Paths {
         let held = shard
             .is_held_with_fence(entry, path, fence)
             .ok_or(Refusal::Overloaded { limit: "held paths to look at", value })?;
-        let newest = newest_fence == fence && fence > 0;
+        let newest = newest_fence == fence && fence > Fence::NONE;
         Ok(Verified { newest_fence, newest: newest || held, held })
     }
 

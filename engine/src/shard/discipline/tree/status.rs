@@ -2,6 +2,7 @@
 
 use crate::effect::KeyStatus;
 use crate::handle::{ClaimIx, KeyIx, LaneIx};
+use crate::ids::Fence;
 use crate::limits::{INSPECT_HOLDER_COUNT_MAX, OVERLAP_SCAN_COUNT_MAX};
 use crate::shard::Shard;
 
@@ -48,7 +49,7 @@ impl Shard {
     }
 
     /// Whether a set with this fence holds a path that overlaps this one. Returns `None` if too many paths overlap it.
-    pub(super) fn is_held_with_fence(&self, entry: KeyIx, path: &[u8], fence: u64) -> Option<bool> {
+    pub(super) fn is_held_with_fence(&self, entry: KeyIx, path: &[u8], fence: Fence) -> Option<bool> {
         let tree = self.tree_at(entry);
         let is_it = |claim: ClaimIx| {
             let claim = &self.claims[claim];
