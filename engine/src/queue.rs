@@ -105,7 +105,7 @@ impl Queue {
 
     /// Whether a claim of this mode conflicts with no holder.
     pub(crate) fn is_open_to(&self, shared: bool, claims: &Slab<ClaimIx, Claim>) -> bool {
-        // Holders are one exclusive claim or any number of shared ones, so the first tells for all.
+        // The holders are one exclusive claim or any number of shared claims, so the mode of the first is the mode of all.
         self.holders.count == 0 || shared && claims[self.holders.first].has(flag::SHARED)
     }
 
@@ -168,7 +168,7 @@ impl Queue {
         details: &Slab<DetailIx, Detail>,
     ) -> ClaimIx {
         if self.front_announced {
-            // A writing stub keeps out all waiters behind it, though it holds nothing yet.
+            // A writing stub blocks all waiters behind it, although it holds nothing yet.
             return ClaimIx::NONE;
         }
         let earlier = |one: ClaimIx, other: ClaimIx| match (one, other) {

@@ -113,7 +113,7 @@ impl Shard {
         true
     }
 
-    /// Ends late waits whose keys have no earlier grants left, as far as the steps suffice.
+    /// Ends the late waits whose keys have no earlier grants left, within the budget of steps.
     pub(super) fn end_late_waits(&mut self, effects: &mut impl Effects) {
         for _ in 0..self.late_waits.len() {
             if !self.steps.take() {
