@@ -105,7 +105,7 @@ impl Queue {
 
     /// Whether a claim of this mode conflicts with no holder.
     pub(crate) fn is_open_to(&self, shared: bool, claims: &Slab<ClaimIx, Claim>) -> bool {
-        // The holders are one exclusive claim or any number of shared claims, so the mode of the first is the mode of all.
+        // The holders are one exclusive claim or any number of shared claims, so they have the mode of the first.
         self.holders.count == 0 || shared && claims[self.holders.first].has(flag::SHARED)
     }
 

@@ -10,7 +10,7 @@ use crate::time::Time;
 use waymaker_log::{Hold, Record};
 
 impl Shard {
-    /// Returns the number of the next record.
+    /// Counts one more record and returns its number.
     fn next_record(&mut self) -> u64 {
         self.recorded += 1;
         self.recorded

@@ -141,7 +141,7 @@ pub fn end_reservation(
     mut multi_key: Box<ReservedMultiKey>,
     effects: &mut impl Effects,
 ) {
-    // The answer has one time, which is the time of the latest shard. The remaining leases must be computed at that time.
+    // The answer has the time of the latest shard, so the remaining leases must be computed at that time.
     align_time(participants);
     let place = |reserved: &Reserved| place_of(participants, reserved.shard);
     let places: Vec<usize> = multi_key.members.iter().map(place).collect();
