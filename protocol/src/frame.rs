@@ -44,7 +44,7 @@ pub enum FrameError {
 /// field is complete, so that nobody buffers for a frame that is too long.
 ///
 /// # Errors
-/// Returns a [`FrameError`] if the length is below that of a header or above `frame_len_max`.
+/// Returns a [`FrameError`] if the length is below the length of a header or above `frame_len_max`.
 #[inline]
 pub fn next_frame(bytes: &[u8], frame_len_max: usize) -> Result<Option<Frame<'_>>, FrameError> {
     let Some(length) = bytes.first_chunk::<LENGTH_LEN>() else { return Ok(None) };

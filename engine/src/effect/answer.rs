@@ -97,7 +97,7 @@ pub enum Answer {
 pub struct Grant {
     /// Id of the claim.
     pub id: ClaimId,
-    /// Fence: larger than that of every earlier grant of the key.
+    /// Fence, which is larger than the fence of every earlier grant of the key.
     pub fence: u64,
     /// Remaining lease. Without meaning if `session_lease` is set.
     pub remaining_ms: u32,
