@@ -264,7 +264,7 @@ impl Queue {
     }
 
     /// Returns the number of waiters before a waiter, counted up to `position_max`. For the last waiter, the number is
-    /// exact.
+    /// exact even above `position_max`.
     pub(crate) fn position_of(
         &self,
         claims: &Slab<ClaimIx, Claim>,

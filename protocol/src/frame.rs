@@ -41,7 +41,7 @@ pub enum FrameError {
 }
 
 /// Returns the first frame in `bytes`, or `None` if its end has not arrived. Checks the length as soon as the length
-/// field is complete, so that nobody buffers for a frame that is too long.
+/// field is complete, so that no peer buffers for a frame that is too long.
 ///
 /// # Errors
 /// Returns a [`FrameError`] if the length is below the length of a header or above `frame_len_max`.

@@ -12,7 +12,7 @@ use crate::time::Time;
 pub enum Answer {
     /// The claim is held.
     Granted(Grant),
-    /// The multi-key claim is held. From now on each key has an independent hold, in the order of the keys.
+    /// The multi-key claim is held. Each key has a hold of its own from now on. The grants have the order of the keys.
     GrantedMultiKey(Box<[KeyGrant]>),
     /// The claim ended.
     Released {
