@@ -229,8 +229,8 @@ impl Lane {
 
     /// Returns whether the client should connect.
     ///
-    /// Right after a loss, it always should. Later it should only if a hold may still be valid, a key is watched, a caller
-    /// waits for a response, or other connections keep a session that may have a hold without a guard.
+    /// Right after a loss, it always should. Later it should only if a hold may still be valid, a key is watched, a
+    /// caller waits for a response, or other connections keep a session that may have a hold without a guard.
     ///
     /// After the server has refused the credentials, only waiting callers and holds that expire by themselves count.
     /// So the attempts end.
