@@ -112,7 +112,7 @@ pub struct Greeting {
 }
 
 impl Harness {
-    /// Returns a lane that the server has just welcomed, for requests without failures.
+    /// Returns a lane that the server has just welcomed, for callers that simulate no lost connection.
     ///
     /// # Panics
     /// Never: a new session accepts its first connection.

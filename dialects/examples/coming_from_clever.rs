@@ -1,4 +1,5 @@
-//! Clever's `lock` on a Waymaker server: two hosts want the same import. Start a server (`waymaker-server`), then this.
+//! Clever's `lock` on a Waymaker server: two hosts try to run the same import. Start a server (`waymaker-server`), then
+//! this example.
 //!
 //! ```sh
 //! cargo run -p waymaker-dialects --example coming_from_clever -- waymaker://127.0.0.1:7420
@@ -27,7 +28,7 @@ async fn main() -> Result<(), Error> {
         other => println!("host-2 should not have it: {other:?}"),
     }
 
-    // However long the import takes, heartbeats keep the lock for it.
+    // Heartbeats keep the lock until the import has finished.
     let mut heartbeats = locker.start_background_heartbeats(&lock, lease / 300, lease)?;
     tokio::select! {
         () = import() => heartbeats.stop(),
@@ -42,7 +43,7 @@ async fn main() -> Result<(), Error> {
     locker.close().await
 }
 
-/// Half a second of work.
+/// Works for half a second.
 async fn import() {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }

@@ -1,5 +1,5 @@
 //! Databend's semaphore on a Waymaker server: five queries, of which two may run at a time. Start a server
-//! (`waymaker-server`), then this.
+//! (`waymaker-server`), then this example.
 //!
 //! ```sh
 //! cargo run -p waymaker-dialects --example coming_from_databend -- waymaker://127.0.0.1:7420
@@ -30,11 +30,11 @@ async fn query(client: Client, number: u32) -> Result<(), AcquireError> {
         () = run() => println!("query {number} is done"),
         removed = &mut permit => println!("query {number} is stopped: {removed:?}"),
     }
-    // Dropping the permit lets the next one run.
+    // The drop of the permit lets the next query run.
     Ok(())
 }
 
-/// A fifth of a second of work.
+/// Works for a fifth of a second.
 async fn run() {
     tokio::time::sleep(Duration::from_millis(200)).await;
 }

@@ -1,5 +1,5 @@
-//! Two instances of a service, of which only one may be active, with the runners of Locket. Start a server (`waymaker-server`), then
-//! this example: the first instance is active until it is stopped, then the second becomes active.
+//! Locket's runners: two instances of a service, of which only one may be active. Start a server (`waymaker-server`),
+//! then this example. The first instance is active until it is stopped, then the second becomes active.
 //!
 //! ```sh
 //! cargo run -p waymaker-dialects --example coming_from_locket -- http://127.0.0.1:7421
@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let start = |owner: &'static str| {
         let runner = LockRunner::new(locket.clone(), "examples/auctioneer", owner)
             .value(format!("{owner}.example:9016"))
-            // Services keep the default of 5 seconds. Here the second one is not to wait for so long.
+            // A real service keeps the default of 5 seconds. This example shows the change sooner.
             .retry_interval(Duration::from_secs(1));
         let (signal, (ready, is_ready)) = (CancellationToken::new(), oneshot::channel());
         (signal.clone(), is_ready, tokio::spawn(runner.run(signal, ready)))

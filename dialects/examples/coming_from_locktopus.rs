@@ -1,4 +1,4 @@
-//! Two clients of Locktopus want the same order of a shop. Start a server (`waymaker-server`), then this:
+//! Two clients of Locktopus lock the same order of a shop. Start a server (`waymaker-server`), then this example:
 //!
 //! ```sh
 //! cargo run -p waymaker-dialects --example coming_from_locktopus -- ws://127.0.0.1:7422

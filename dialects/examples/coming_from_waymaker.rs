@@ -1,5 +1,5 @@
-//! Two workers that want the same key, over the gRPC contract `waymaker.WaymakerService`. Start a server
-//! (`waymaker-server`), then this: the second worker waits, and gets the key with the next fence token.
+//! Two workers acquire the same key with the gRPC contract `waymaker.WaymakerService`. Start a server
+//! (`waymaker-server`), then this example. The second worker waits, and gets the key with the next fence token.
 //!
 //! ```sh
 //! cargo run -p waymaker-dialects --example coming_from_waymaker -- http://127.0.0.1:7421
@@ -22,11 +22,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
             .requester_info(who)
     };
 
-    // With a guard.
+    // The first worker uses a guard.
     let held = waymaker.acquire(request("the first")).await?;
     println!("the first works, fence token {}", held.fence_token());
 
-    // Event by event.
+    // The second worker reads the events itself.
     let mut events = waymaker.lock(request("the second"));
     let mut first = Some(held);
     while let Some(event) = events.next().await {

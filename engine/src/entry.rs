@@ -277,8 +277,8 @@ impl KeyTable {
         self.insert_beside(namespace, key, hash_of_key)
     }
 
-    /// Adds a record like [`KeyTable::insert`], but evicts no other key. Callers that add several keys rely on the idle
-    /// ones that they found.
+    /// Adds a record like [`KeyTable::insert`], but evicts no idle key. A caller that adds several keys needs this: it
+    /// has looked up all of them first, and the idle ones must not be evicted in between.
     pub(crate) fn insert_beside(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> KeyIx {
         let index = self.entries.allocate();
         self.entries[index] = Entry {

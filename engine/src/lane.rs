@@ -81,8 +81,8 @@ impl Lane {
         self.needs_care = self.is_counted || state == LaneState::Closed;
     }
 
-    /// Moves the counted amounts from the old accounts to these. For claims that were not counted before, only their
-    /// number is known.
+    /// Replaces the accounts of the lane, and moves the counted amounts from the old accounts to the new ones. If the
+    /// lane was not counted before, only the number of its claims is known.
     pub(crate) fn set_accounts(&mut self, accounts: Accounts) {
         if self.accounts == accounts {
             return;

@@ -37,7 +37,7 @@ pub struct Throttle<'a> {
     pub burst: u32,
     /// Number of tokens to take; 0 only reads the state.
     pub cost: u32,
-    /// Whether to return `cost` tokens instead, as far as the bucket has room for them.
+    /// Whether to return `cost` tokens instead of taking them. Tokens above `burst` are lost.
     pub refund: bool,
 }
 

@@ -11,8 +11,8 @@ pub struct Limits {
     pub idle_key_count_max: u32,
     /// Maximum number of waiters of one key.
     pub waiter_count_per_key_max: u32,
-    /// Maximum number of linked claims of one lane in this shard. Linked are waiters, holds on the session's lease, and
-    /// holds that end with the connection.
+    /// Maximum number of linked claims of one lane in this shard. Linked claims are waiters, holds on the session's
+    /// lease, and holds that end with the connection.
     pub linked_claim_count_per_lane_max: u32,
     /// Maximum number of paths of sets, held or waiting, of one lane in this shard. The first path of each set does not
     /// count.

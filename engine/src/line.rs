@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::iter;
 
 /// Line of waiters. Waiters that arrive in the order of their order keys form a list. A waiter whose priority puts it
-/// before the end of the list goes into a map beside it. The first waiter of the line is the earlier one of both
-/// firsts. So adding a waiter costs the same in a long line.
+/// before the end of the list goes into a map beside it. The first waiter of the line is the first of the list or the
+/// first of the map. So the cost of adding a waiter hardly depends on the length of the line.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     listed: ClaimList,
@@ -34,8 +34,8 @@ impl Line {
         self.listed.first
     }
 
-    /// Returns the first waiter from the position `from` on, or `NONE`. `listed` must be the first waiter of the list
-    /// from that position on.
+    /// Returns the first waiter from the position `from` on, or `NONE`. The caller keeps `listed`, the first waiter of
+    /// the line's list from that position on, because a search would walk the list.
     #[inline]
     pub(crate) fn first_from(
         &self,

@@ -33,15 +33,15 @@ pub enum Measure {
 /// Reason why a holder lost its hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LossReason {
-    /// Its lease expired.
+    /// The lease of the hold expired.
     Expired,
-    /// Its connection was lost and did not return in time.
+    /// The connection of the hold was lost and not resumed in time.
     ConnectionLost,
-    /// Its session ended.
+    /// The session of the hold ended.
     SessionEnded,
-    /// An operator released it.
+    /// An operator released the hold.
     Forced,
-    /// Another client that knew its id released it.
+    /// Another client that knew the id of the hold released it.
     ReleasedElsewhere,
 }
 

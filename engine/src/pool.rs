@@ -32,16 +32,16 @@ pub(crate) struct PoolWaiter {
 
 /// Pool of permits: its capacity, the number of held permits, and its waiters.
 ///
-/// The rule: a claim is granted once its permits, the held ones, and the ones of all waiters before it fit into the
-/// capacity together. So no claim overtakes another: a small request behind a big one waits, although it would fit. In
-/// the order of arrival, this is equivalent to: a claim is granted once its permits fit together with the permits of
-/// all live claims that arrived before it.
+/// The rule: a claim is granted once its permits, the held permits, and the permits of all waiters before it fit into
+/// the capacity together. So no claim overtakes another: a small request behind a big one waits, although it would
+/// fit. In the order of arrival, this is equivalent to: a claim is granted once its permits fit together with the
+/// permits of all live claims that arrived before it.
 ///
 /// The pool only decides and counts. Its owner keeps the holders. The owner also removes each waiter that fits and
 /// holds its permits, until no waiter fits.
 ///
-/// No grant makes the held permits exceed the capacity; only a lower capacity does. In that case, the pool grants
-/// nothing until enough holds ended.
+/// No grant makes the held permits exceed the capacity. Only a lowered capacity does. The pool then grants nothing
+/// until enough holds have ended.
 #[derive(Debug)]
 pub(crate) struct Pool {
     capacity: u64,

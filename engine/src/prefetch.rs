@@ -10,7 +10,7 @@
 #[inline(always)]
 pub(crate) fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE is part of x86-64, and a prefetch never faults. The address is also that of a live value.
+    // SAFETY: SSE is part of x86-64, and a prefetch never faults. There is also a live value at the address.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
             std::ptr::from_ref(value).cast(),

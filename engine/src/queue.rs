@@ -105,7 +105,7 @@ impl Queue {
 
     /// Whether a claim of this mode conflicts with no holder.
     pub(crate) fn is_open_to(&self, shared: bool, claims: &Slab<ClaimIx, Claim>) -> bool {
-        // Holders are one exclusive claim or any number of shared ones, so the first tells for all.
+        // The holders are one exclusive claim or any number of shared claims, so they have the mode of the first.
         self.holders.count == 0 || shared && claims[self.holders.first].has(flag::SHARED)
     }
 
@@ -168,7 +168,7 @@ impl Queue {
         details: &Slab<DetailIx, Detail>,
     ) -> ClaimIx {
         if self.front_announced {
-            // A writing stub keeps out all waiters behind it, though it holds nothing yet.
+            // A writing stub blocks all waiters behind it, although it holds nothing yet.
             return ClaimIx::NONE;
         }
         let earlier = |one: ClaimIx, other: ClaimIx| match (one, other) {
@@ -264,7 +264,7 @@ impl Queue {
     }
 
     /// Returns the number of waiters before a waiter, counted up to `position_max`. For the last waiter, the number is
-    /// exact.
+    /// exact even above `position_max`.
     pub(crate) fn position_of(
         &self,
         claims: &Slab<ClaimIx, Claim>,

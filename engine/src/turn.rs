@@ -191,7 +191,7 @@ impl<'a, S, B> Turn<'a, S, B> {
     #[inline]
     pub fn leave(self) -> Option<(Self, Vec<B>)> {
         let word = &self.cell.word;
-        // Release: the next turn sees everything this one did.
+        // Release: the next turn must see all writes of this turn.
         if word.compare_exchange(HELD, FREE, Ordering::Release, Ordering::Relaxed).is_ok() {
             return None;
         }

@@ -70,7 +70,7 @@ pub trait Timers {
 /// Result of [`Wheel::pop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Popped {
-    /// This timer was set for `at`; its deadline may have been postponed since.
+    /// A timer is due that was set for `at`. Its deadline may have been postponed since.
     Timer {
         /// Timer, no longer in the wheel.
         timer: ClaimIx,
@@ -164,8 +164,9 @@ impl Wheel {
         }
     }
 
-    /// Does one step towards `until`. Callers repeat it until it returns `Nothing`, or until the budget of the turn is
-    /// used up.
+    /// Advances the wheel by one step, at most to `until`. A step takes one due timer out of the wheel, moves one timer
+    /// to a lower level, or ends an instant. Callers repeat it until it returns `Nothing`, or until the budget of the
+    /// turn is used up.
     pub fn pop(&mut self, timers: &mut impl Timers, until: Time) -> Popped {
         let next = self.next_slot();
         if self.instant_open && next.is_none_or(|(_, _, at)| at > self.elapsed) {

@@ -19,7 +19,7 @@ impl Clock {
     pub fn now_ns(self) -> u64 {
         crate::units::as_ns(self.start.elapsed()).max(1)
     }
-    /// Returns the nanoseconds from the start to this instant; 0 if the instant lies before the start.
+    /// Returns the nanoseconds from the start to this instant; 0 if the instant is before the start.
     pub fn ns_at(self, instant: Instant) -> u64 {
         crate::units::as_ns(instant.saturating_duration_since(self.start))
     }

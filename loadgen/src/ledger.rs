@@ -62,7 +62,7 @@ fn not_rising(claim: Claim, fence: u64, newest: u64) -> WrongGrant {
 }
 
 /// Keys that one of our connections certainly holds: from reading the grant until just before writing the release.
-/// Both ends lie inside the true hold, so two holds that overlap here also overlapped at the server.
+/// Both ends are inside the true hold, so two holds that overlap here also overlapped at the server.
 #[derive(Debug)]
 pub struct HoldLedger {
     holds: Box<[AtomicU32]>,

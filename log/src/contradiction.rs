@@ -63,6 +63,7 @@ impl Image {
 mod tests {
     use super::*;
     use crate::Record;
+    use crate::ids::Fence;
     use crate::ids::Scope;
 
     /// Returns an image of these holds of one key, each given by its fence and whether it is shared.

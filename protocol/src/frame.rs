@@ -41,10 +41,10 @@ pub enum FrameError {
 }
 
 /// Returns the first frame in `bytes`, or `None` if its end has not arrived. Checks the length as soon as the length
-/// field is complete, so that nobody buffers for a frame that is too long.
+/// field is complete, so that no peer buffers for a frame that is too long.
 ///
 /// # Errors
-/// Returns a [`FrameError`] if the length is below that of a header or above `frame_len_max`.
+/// Returns a [`FrameError`] if the length is below the length of a header or above `frame_len_max`.
 #[inline]
 pub fn next_frame(bytes: &[u8], frame_len_max: usize) -> Result<Option<Frame<'_>>, FrameError> {
     let Some(length) = bytes.first_chunk::<LENGTH_LEN>() else { return Ok(None) };

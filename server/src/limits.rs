@@ -43,19 +43,20 @@ pub const EVERYWHERE_IN_FLIGHT_MAX: u32 = 16;
 pub(crate) const HIDDEN_NAMESPACES_PER_PAGE_MAX: usize = 256;
 /// Cost from which a request counts as long.
 pub const LONG_COST_MIN: usize = BATCH_COST_MAX / 4;
-/// Cost of one connection's requests that wait for the turn of a shard. Above it, the server refuses long requests. The
-/// shard serves these requests before it expires leases.
+/// Maximum cost of one connection's requests that wait for the turn of a shard. Above it, the server refuses long
+/// requests. A shard serves waiting requests before it expires leases, so they delay its leases.
 pub const LEFT_COST_MAX: u32 = 8 << 10;
-/// Cost of the batches that one worker serves for others before it passes the turn to the next worker. The last batch
-/// may exceed it.
+/// Maximum cost of the batches that one worker serves for others before it passes the turn to the next worker. The
+/// last batch may exceed it.
 pub const SERVED_COST_MAX: usize = 2 * BATCH_COST_MAX;
-/// Cost of the requests that are served together, in acquires of one key. After each batch the worker measures the
-/// output and checks the connection's time.
+/// Maximum cost of a batch, the requests that are served together. The unit is an acquire of one key. After each batch
+/// the worker measures the output and checks the connection's time.
 pub const BATCH_COST_MAX: usize = 256;
-/// Number of events for watchers after which a batch ends; the rest becomes its own batch. A single request causes at
-/// most 1,024 events.
+/// Number of events for watchers after which a batch ends; its remaining requests become another batch. A single
+/// request causes at most 1,024 events.
 pub const TOLD_PER_BATCH_MAX: u32 = 1024;
-/// Time that a worker serves one connection before it serves the others, in microseconds. The last batch may exceed it.
+/// Maximum time that a worker serves one connection before it serves the others, in microseconds. The last batch may
+/// exceed it.
 pub const TURN_US: u64 = 250;
 /// Length of the buffer that a worker reads into, in bytes.
 pub const READ_LEN_MAX: usize = 64 << 10;

@@ -71,7 +71,7 @@ fn are_puts_distinct<'a>(txn: &'a TxnRequest, puts: &mut BTreeSet<&'a [u8]>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use waymaker_engine::CounterName;
+    use waymaker_engine::{CounterName, Fence};
     use waymaker_server::quorum::codec::{etcd_key, replies_of, txn_of};
     use waymaker_server::quorum::counters::{Attempt, Reply, Step, StoredCounter};
 

@@ -148,7 +148,7 @@ impl Recorder {
         self.history.calls.push(Call { client, session, wish, sent_us: vec![now_us], heard: None });
     }
 
-    /// Records that a client hears the response.
+    /// Records that a client receives the response.
     pub(crate) fn note_heard(&mut self, lane: usize, number: u32, response: &Response<'_>, now_us: u64) {
         let answer = self.answer_of(response);
         if let Some(place) = self.places.get(&(lane, number)) {

@@ -8,7 +8,7 @@
 //! order of all events. The same seed repeats the same run exactly. Faults are connections that are cut or
 //! held back, workers that are not scheduled, clients that pause or crash, crashes and restarts of the
 //! server, lost, full or damaged disks, and a cluster that fails. The `auditor` checks every response against
-//! what the clients have seen, and the run ends at the first broken promise.
+//! all earlier observations of the clients, and the run ends at the first broken promise.
 //!
 //! To reproduce a failure: `cargo run -p waymaker-simulator -- --seed N --trace`.
 //!

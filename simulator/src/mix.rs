@@ -228,7 +228,7 @@ impl Mix {
     }
 
     /// Returns the largest number of registrations that may remain after all clients have left. A lazy
-    /// registration remains if its owner never hears that it has it.
+    /// registration remains if its owner never gets the response to its request.
     pub(crate) fn lazy_registration_count(&self) -> u64 {
         if self.kinds.contains(&NamespaceKind::Lazy) { self.registration_count } else { 0 }
     }
@@ -301,9 +301,9 @@ impl Mix {
     }
 }
 
-/// Chooses the timestamp that orders a waiter in its pool. Most are a little before the current time. Some
-/// are about as far away as servers allow, or further. The order of the timestamps does not follow the order
-/// of arrival.
+/// Chooses the timestamp that orders a waiter in its pool. Most timestamps are a little before the current
+/// time. The others are near the limits of the server or beyond them. The order of the timestamps does not
+/// follow the order of arrival.
 fn choose_timestamp_us(unix_us: u64, random: &mut Random) -> u64 {
     let near_us = unix_us - random.below(50_000);
     match random.below(9) {

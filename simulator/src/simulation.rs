@@ -186,8 +186,8 @@ fn finish(seed: u64, simulation: &mut Simulation) -> Outcome {
 ///
 /// A run has three phases:
 ///
-/// 1. **Faults.** Clients start as many operations as the seed chooses. Before the last of them, some servers
-///    are told to stop and refuse new requests from then on.
+/// 1. **Faults.** Clients start as many operations as the seed chooses. In some runs the server begins to stop
+///    before the last of them, and refuses new requests from then on.
 /// 2. **Calm.** Stalls end, the network delivers, clients ask for nothing new, and every request must be
 ///    answered in bounded time.
 /// 3. **Empty.** The clients leave, and the node must have no claims and no connections left.
@@ -325,7 +325,7 @@ impl Simulation {
         self.world.auditor.finish();
     }
 
-    /// Handles events until the phase is over. Returns false if the phase is not over in time, or if a
+    /// Handles events until the phase has ended. Returns false if it does not end in time, or if a
     /// promise was broken.
     fn go_on(&mut self, within_ms: u64, is_over: impl Fn(&Self) -> bool) -> bool {
         let end_us = self.world.now_us.saturating_add(within_ms.saturating_mul(1000));

@@ -330,7 +330,7 @@ impl Tenant {
                 Request::List(List { cursor: 0, count_max: 0, prefix: b"", ..List::default() })
                     .encode(number, out);
             }),
-            // The operator may freeze and remove what others use.
+            // The operator may freeze and remove keys and namespaces that others use, so it is left out.
             (18, _) if self.who != TenantIdentity::Operator => {
                 self.ask(world, TenantRequest::Freeze, |number, out| {
                     Request::Freeze(Freeze { prefix: b"", thaw: false, ..Freeze::default() })

@@ -219,8 +219,8 @@ impl GuardedLane {
             }
         };
         if let (Some(refused), Some(handle)) = (grantee.deliver(holds), self.handle.upgrade()) {
-            // The caller has gone. The release takes the way of a guard that is dropped. If the last handle has gone
-            // meanwhile too, the lane closes and releases all holds.
+            // The caller has dropped its future. Release the holds with the command of a dropped guard. If the last
+            // handle was dropped too, no command is needed: the lane closes and releases all holds.
             for hold in refused.iter() {
                 let release = Command::Release { hold: Arc::clone(hold), reply: Reply::Nobody };
                 let _ = handle.command(release);

@@ -193,8 +193,8 @@ impl Lane {
             Response::Verified(verified) => verified.stamp_ms,
             Response::PoolDescribed(described) => described.stamp_ms,
             Response::GrantedKeys(granted) if !granted.waited && !granted.repeated => granted.stamp_ms,
-            // A grant that waited was sent long before its decision. A repeated grant may have the stamp of an older
-            // claim.
+            // The acquire of a grant that waited was sent long before the decision. A repeated grant may have the
+            // stamp of an older claim.
             Response::Granted(granted) if !granted.waited && !granted.repeated => granted.stamp_ms,
             _ => return,
         };
@@ -212,8 +212,8 @@ fn no_such_answer() -> Error {
     Error::Protocol(DecodeError::BadValue { field: "opcode", value: 0 })
 }
 
-/// Returns whether a wait ended without a holder or a waiter in front, as if an operator froze the key. Only a try
-/// gets the reason.
+/// Returns whether a wait ended although no other claim was in front. This happens if an operator froze the key. The
+/// server names that reason only to a try.
 fn is_wait_for_nobody(job: &AcquireJob, error: &ErrorAnswer<'_>) -> bool {
     let ErrorDetail::Contention(contention) = error.detail else { return false };
     let is_nobody = !contention.held && contention.owner.is_empty() && contention.age_ms == 0;

@@ -51,7 +51,7 @@ pub(super) struct Entry {
     /// Number of the acquire, if another acquire with its request id may take up the hold.
     pub(super) take_up_number: Option<u32>,
     pub(super) lease_end: LeaseEnd,
-    /// How long the hold survives the loss of its connection, less a margin; `None` if it does not depend on the
+    /// Time that the hold survives the loss of its connection, less a margin; `None` if it does not depend on the
     /// connection.
     pub(super) grace: Option<Duration>,
     /// Deadline of the hold when the connection was resumed, until the server has answered for the hold; then

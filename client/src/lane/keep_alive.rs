@@ -82,7 +82,7 @@ impl Lane {
             }
             Renewal::Sent { since, .. } => {
                 self.doubt_if_silent(since);
-                // The server may fall silent after it has sent something else.
+                // Check again later: the server may have sent other frames, and may become silent without an answer.
                 self.set_keep_alive(Renewal::Sent { since: now, doubt });
             }
         }

@@ -229,9 +229,8 @@ impl Lane {
 
     /// Returns whether the client should connect.
     ///
-    /// Right after a loss this is always so. Later it holds only if a hold may still be valid, a key is watched, or a
-    /// caller waits for a response. It also holds if other connections keep a session that may have a hold without a
-    /// guard.
+    /// Right after a loss, it always should. Later it should only if a hold may still be valid, a key is watched, a
+    /// caller waits for a response, or other connections keep a session that may have a hold without a guard.
     ///
     /// After the server has refused the credentials, only waiting callers and holds that expire by themselves count.
     /// So the attempts end.
@@ -243,8 +242,8 @@ impl Lane {
         self.outage_end.is_some() || needed || self.window.may_leave_hold() && self.is_kept_by_others(now)
     }
 
-    /// Returns whether another connection has renewed the session since this one could, so that the session does not
-    /// end soon.
+    /// Returns whether another connection has renewed the session since this connection last did, so that the session
+    /// does not end soon.
     fn is_kept_by_others(&self, now: BootTime) -> bool {
         let deadline = self.session.deadline();
         !self.gone && now < deadline && self.holds.session_deadline < deadline

@@ -162,8 +162,8 @@ impl Lane {
             self.release_unasked(id, overdue.take_up_number);
         }
         if !self.connected && (self.window.is_empty() || self.outage_end.is_none()) {
-            // A new connection is not worth it, or there has been none for long: the session ends when its lease
-            // expires.
+            // Finish without a goodbye, so that the session ends when its lease expires. No release is left for which
+            // the client should connect again, or an outage has lasted for too long already.
             self.finish();
         }
     }

@@ -30,9 +30,9 @@ impl ConnectionOptions {
         Self { host: host.into(), port, namespace: namespace.into(), abandon_timeout: None, tls: None }
     }
 
-    /// Sets the time for which a lock stays after its connection ends without a release, in whole milliseconds. It should cover
-    /// the time to notice the loss and to stop working. The default is that of the server: a minute, unless its options change
-    /// it.
+    /// Sets the time for which a lock stays after its connection ends without a release, in whole milliseconds. It
+    /// should cover the time to notice the loss and to stop working. The server decides the default: a minute, unless
+    /// its options change it.
     #[must_use]
     pub fn abandon_timeout(mut self, timeout: Duration) -> Self {
         self.abandon_timeout = Some(timeout);

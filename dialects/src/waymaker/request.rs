@@ -6,7 +6,7 @@ use waymaker_client::FenceScope;
 use waymaker_client::internal::scope_number;
 use waymaker_proto::waymaker as contract;
 
-/// Request of `Lock` and `ReadLock`. The defaults are those of the contract: no wait, the lease of the server (30 seconds),
+/// Request of `Lock` and `ReadLock`. The contract defines the defaults: no wait, the lease of the server (30 seconds),
 /// priority 0, no requester, and an ephemeral fence.
 #[derive(Clone, Debug)]
 #[must_use]

@@ -29,7 +29,7 @@ impl OrderKey {
 /// Data that depends on the kind of request.
 #[derive(Debug, Default)]
 pub(crate) enum Extra {
-    /// One key.
+    /// No further data: a claim for one key, or for a set of paths without a request id.
     #[default]
     None,
     /// Number of permits of a pool.
@@ -38,11 +38,11 @@ pub(crate) enum Extra {
     MultiKeyClaim(Arc<MultiKeyClaim>),
     /// Keys of the multi-key claim that this hold was part of. Its request id names all of them.
     Sibling(Arc<KeySet>),
-    /// Number of such a set of keys, of a hold restored from the log, which has only the number.
+    /// Number of the keys of a restored multi-key hold. The log has this number, but not the keys.
     RestoredSibling(u64),
     /// Fingerprint of the paths of a set that a request id names.
     Paths(u64),
-    /// Registration.
+    /// Type, value and end of a registration.
     Registration(Box<RegisteredAs>),
 }
 
@@ -73,16 +73,17 @@ pub(crate) struct Detail {
     pub(crate) order: OrderKey,
     /// Number of the acquire that gets the answer.
     pub(crate) number: u32,
-    /// Number of requests that had arrived in the shard before that acquire.
+    /// Number of requests that had arrived in the shard before the acquire that gets the answer. It shows whether that
+    /// acquire was sent before its lane lost a connection.
     pub(crate) asked: u64,
-    /// Length of the lease, which a waiting claim will get.
+    /// Length of the lease in milliseconds. A waiting claim gets this lease with its grant.
     pub(crate) lease_ms: u32,
     pub(crate) priority: u32,
     pub(crate) release_after_ms: Option<u32>,
     /// End of the lease of a hold that lost its connection. The deadline of the claim is the earlier one of this and
     /// `release_end`.
     pub(crate) lease_end: Time,
-    /// End that the lost connection sets.
+    /// End of a hold whose connection was lost: `release_after_ms` after the loss.
     pub(crate) release_end: Time,
     /// Owner of the claim, if it may differ from the owner of the lane.
     pub(crate) owner: Option<Arc<[u8]>>,
@@ -94,11 +95,11 @@ pub(crate) struct Detail {
     pub(crate) metadata: Option<Arc<[u8]>>,
     /// Whether the request asks that a cluster counts the fence.
     pub(crate) wants_quorum: bool,
-    /// Whether the claim begins once a cluster has counted it, or another key of its multi-key claim.
+    /// Whether the hold begins only when a cluster has counted this claim, or another key of its multi-key claim.
     pub(crate) begins_counted: bool,
     /// Whether the claim raised the scope of its key. If the claim never begins, the scope is lowered again.
     pub(crate) raises_scope: bool,
-    /// Whether the client was told, or may have been told, that its acquire waits.
+    /// Whether the client may know that its acquire waits.
     pub(crate) waited: bool,
     /// Whether the latest request for the claim found it by its request id.
     pub(crate) repeated: bool,
@@ -197,7 +198,7 @@ impl Detail {
         }
     }
 
-    /// Returns the number by which the log knows the keys of that multi-key claim.
+    /// Returns the number that stands in the log for the keys of the multi-key claim of which the claim is a part.
     pub(crate) fn key_set_number(&self) -> Option<u64> {
         match &self.extra {
             Extra::MultiKeyClaim(multi_key) => Some(multi_key.keys.number()),
@@ -217,7 +218,7 @@ impl Detail {
         self.registration().map(|registered| &*registered.value).or(self.metadata.as_deref())
     }
 
-    /// Whether a hold that is not linked to its lane still needs this data.
+    /// Whether a hold still needs this data after its wait, if it is not linked to its lane.
     pub(crate) fn outlives_wait(&self) -> bool {
         matches!(self.extra, Extra::Permits(_) | Extra::Registration(_))
             || self.priority != 0

@@ -65,7 +65,7 @@ pub(crate) struct Properties {
     pub(crate) lease: LeaseKind,
     pub(crate) shared: bool,
     pub(crate) clamped: bool,
-    /// Whether the request asks for a durable fence. [`Detail`] knows which of the durable scopes.
+    /// Whether the request asks for a durable fence. [`Detail::wants_quorum`] tells the durable scopes apart.
     pub(crate) durable: bool,
 }
 
@@ -135,7 +135,7 @@ impl Default for Claim {
 }
 
 impl Claim {
-    /// Begins a claim in an unused record: it waits, or a restart restores it as a hold.
+    /// Begins a claim in an unused record, as a waiter, or as a hold that a restart restores.
     #[inline(always)]
     pub(crate) fn begin(
         &mut self,
@@ -189,7 +189,7 @@ impl Claim {
         self.state.is_live()
     }
 
-    /// Whether the claim is held, and its client knows it or is about to.
+    /// Whether the claim is held, and its client knows this or is about to learn it.
     #[inline]
     pub(crate) fn is_held(&self) -> bool {
         self.state.is_held()
@@ -281,7 +281,8 @@ impl Claim {
     }
 }
 
-/// Position of a claim: its neighbours in a list of its key, or its items in a tree. The kind of the key says which.
+/// Position of a claim: its neighbours in a list of its key, or its items in a tree. The kind of the key record decides
+/// which of the two it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position([u32; 2]);
 

@@ -2,8 +2,8 @@
 
 /// State of a claim record. Each state names one way in which the claim can end.
 ///
-/// The order matters: states from [`State::Reserved`] on are those of claims among the holders, and states from
-/// [`State::Held`] on are those of holds.
+/// The order matters: a claim in [`State::Reserved`] or a later state is among the holders, and a claim in
+/// [`State::Held`] or a later state is a hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum State {
@@ -17,10 +17,10 @@ pub(crate) enum State {
     /// The claim is among the holders and blocks other claims, but its fence is not durable yet. Its lease has not
     /// begun, its acquire is not answered, and it can still be given up.
     Reserved,
-    /// A reserved claim after the log failed: its acquire was answered that the outcome is unknown. It blocks other
-    /// claims until the process ends.
+    /// The log failed while the claim was reserved, so its acquire was refused with an unknown outcome. The claim
+    /// blocks other claims until the process ends.
     Unknown,
-    /// The claim holds its key, and its client was told so or is about to be.
+    /// The claim holds its key, and its client knows this or is about to learn it.
     Held,
     /// The hold lost its connection, and ends at its deadline unless the connection is resumed before.
     Releasing,
@@ -67,7 +67,7 @@ impl State {
         self >= Self::Reserved
     }
 
-    /// Whether the claim is a hold that its client knows of, or is about to know of.
+    /// Whether the claim is a hold, and its client knows this or is about to learn it.
     #[inline]
     pub(crate) fn is_held(self) -> bool {
         self >= Self::Held

@@ -12,7 +12,7 @@ use crate::time::Time;
 pub enum Answer {
     /// The claim is held.
     Granted(Grant),
-    /// The multi-key claim is held. From now on each key has an independent hold, in the order of the keys.
+    /// The multi-key claim is held. Each key has a hold of its own from now on. The grants have the order of the keys.
     GrantedMultiKey(Box<[KeyGrant]>),
     /// The claim ended.
     Released {
@@ -97,7 +97,7 @@ pub enum Answer {
 pub struct Grant {
     /// Id of the claim.
     pub id: ClaimId,
-    /// Fence: larger than that of every earlier grant of the key.
+    /// Fence, which is larger than the fence of every earlier grant of the key.
     pub fence: Fence,
     /// Remaining lease. Without meaning if `session_lease` is set.
     pub remaining_ms: u32,

@@ -31,8 +31,8 @@ pub trait Effects {
     fn answer(&mut self, ticket: Ticket, answer: Answer);
     /// Sends the response to an acquire that was granted at once.
     ///
-    /// Equal to [`Effects::answer`]. Half of all responses are of this kind, and most of an [`Answer`] is for rare ones, so this method
-    /// saves building it.
+    /// Equal to [`Effects::answer`]. Half of all responses are of this kind, and an [`Answer`] is large because of rare
+    /// responses, so this method avoids building one.
     #[inline]
     fn granted(&mut self, ticket: Ticket, grant: Grant) {
         self.answer(ticket, Answer::Granted(grant));
@@ -61,8 +61,8 @@ pub trait Effects {
     }
     /// Sends an event to a lane.
     fn event(&mut self, lane: LaneAddress, event: Event);
-    /// Asks for a look at a waiting multi-key claim, because one of its keys has become clear. A worker that has the turns of all its
-    /// shards calls [`crate::multi_key::recheck`], soon and outside of this turn.
+    /// Requests a check of a waiting multi-key claim, because one of its keys has become clear. A worker that has the
+    /// turns of all its shards calls [`crate::multi_key::recheck`], soon and outside of this turn.
     fn recheck(&mut self, multi_key: &Arc<MultiKeyClaim>) {
         let _ = multi_key;
     }
@@ -92,8 +92,8 @@ pub trait Effects {
     fn registration_expired(&mut self, namespace: u16, type_name: &[u8]) {
         let _ = (namespace, type_name);
     }
-    /// Reports that the shard has forgotten the idle keys in the namespaces of [`crate::Shard::forget_namespaces`] with this number.
-    /// Namespaces `in_use` stay.
+    /// Reports the end of the walk that [`crate::Shard::forget_namespaces`] began under this number: the shard has
+    /// forgotten the idle keys of its namespaces. The namespaces `in_use` still have other keys, so they stay.
     fn namespaces_forgotten(&mut self, number: u64, in_use: Vec<u16>) {
         let _ = (number, in_use);
     }

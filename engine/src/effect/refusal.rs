@@ -73,12 +73,12 @@ impl Refusal {
 /// Reason why a waiting claim was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelReason {
-    /// Its own lane cancelled or released it.
+    /// The lane of the claim cancelled or released it.
     Asked,
     /// A newer acquire with the same request id replaced it.
     Superseded,
     /// An operator ended it.
     Forced,
-    /// Its connection was lost. If its session resumes, the client can send the acquire again.
+    /// The connection of the claim was lost. If the session resumes, the client can send the acquire again.
     ConnectionLost,
 }

@@ -97,6 +97,7 @@ impl Shard {
             Err(refusal) => return effects.answer_acquire(caller.ticket, Answer::Refused(refusal)),
         };
         let entry = self.keys.find(caller.namespace, acquire.key, acquire.hash);
+        // The common case needs no detail, no queue and no record: a plain acquire of a known free key.
         let plain = acquire.terms.options.is_none() && !acquire.terms.session_lease && !self.careful;
         if plain && entry.is_some() && self.keys.entries[entry].is_free_and_ephemeral() {
             if let Err(refusal) = self.has_room(caller.lane, || NewClaims::of_key(acquire.key)) {
@@ -164,13 +165,14 @@ impl Shard {
         count: u32,
         counted: impl FnOnce() -> NewClaims,
     ) -> Result<(), Refusal> {
+        // `room_at_once` is 0 once any lane has had accounts, so this comparison never skips a quota.
         if self.claims.live_count().saturating_add(count) <= self.room_at_once {
             return Ok(());
         }
         self.has_room_and_quota(lane, count, counted())
     }
 
-    /// Serves every acquire but a plain one of a known free key.
+    /// Serves every acquire except a plain acquire of a known free key.
     #[inline(never)]
     fn acquire_with_care(
         &mut self,
@@ -239,7 +241,7 @@ impl Shard {
         index
     }
 
-    /// Stores the data of a claim that its record has no room for.
+    /// Stores the data of a claim that its record has no room for. `hangs_on_lane` links the claim to its lane.
     pub(super) fn note_options(
         &mut self,
         claim: ClaimIx,
@@ -265,10 +267,12 @@ impl Shard {
             self.lanes.link(&mut self.claims, &mut self.details, claim);
         }
         if options.request_id.is_some() {
+            // The hash of a request id contains the owner, so the owner must be stored before.
             self.remember_request_id(claim);
         }
     }
 
+    /// Returns the owner of a claim: the owner in its request, otherwise the owner of its lane.
     pub(super) fn owner_of(&self, claim: ClaimIx) -> &Arc<[u8]> {
         let claim = &self.claims[claim];
         let own = self.details.get(claim.detail).and_then(|d| d.owner.as_ref());

@@ -1,6 +1,7 @@
 //! Admission of acquires: the checks and steps that keys and pools have in common.
 //!
-//! Sets of paths share the parts, but not the order: whether a set is clear shows only when it enters its tree.
+//! Acquires of sets of paths use the same checks in another order, because a tree checks a set and adds its items in
+//! one step.
 
 use super::quota::NewClaims;
 use super::{AcquireOptions, AcquireTerms, Caller, Shard};
@@ -10,9 +11,9 @@ use crate::handle::{ClaimIx, KeyIx};
 use crate::ids::Scope;
 use crate::measure::Measure;
 
-/// Request for a hold on one key record. Its rules decide; [`Shard::admit`] has the steps.
+/// Request for a hold on one key record. An implementation has the rules of its kind; [`Shard::admit`] has the steps.
 pub(super) trait Admission {
-    /// Name of the key record.
+    /// Returns the name of the key record.
     fn key(&self) -> &[u8];
 
     fn terms(&self) -> &AcquireTerms<'_>;
@@ -55,8 +56,8 @@ pub(super) trait Admission {
 }
 
 impl Shard {
-    /// Decides about an acquire. Returns the grant, or `None` if the claim waits. A refusal changes nothing. `hash` and
-    /// `known` are the hash of the key and its record, or `NONE`.
+    /// Decides about an acquire. Returns the grant, or `None` if the answer comes later. A refusal changes nothing.
+    /// `hash` is the hash of the key, and `known` is its record, or `NONE` if it has none.
     pub(super) fn admit<A: Admission>(
         &mut self,
         caller: &Caller,
@@ -67,6 +68,7 @@ impl Shard {
     ) -> Result<Option<Grant>, Refusal> {
         let (terms, options) = (request.terms(), request.terms().options());
         let (lease_ms, clamped) = self.checked_terms(terms)?;
+        // A repeated request adds no claim, so the limits for new claims below do not apply to it.
         if let Some(claim) = self.claim_of_request(caller, known, options) {
             request.check_repeated(self, claim)?;
             let shared = request.is_shared();
@@ -79,6 +81,7 @@ impl Shard {
         self.may_count_in(scope)?;
         let order = request.order(self);
         let is_clear = known.is_none() || request.is_clear(self, known, order);
+        // A frozen key is not granted, but its claims may wait for the end of the freeze.
         let waits = !is_clear || self.meets_freeze(caller, request.key());
         let mut depth = 0;
         if waits {
@@ -95,7 +98,7 @@ impl Shard {
         if hangs_on_lane {
             self.has_room_on_lane(caller.lane, 1)?;
         }
-        // Nothing refuses the request any more.
+        // From here on, the shard changes, so no check that can refuse the request may follow.
         let entry = request.entry(self, caller.namespace, hash, known);
         let claim = self.new_claim(caller.lane, entry, State::Waiting, request.properties(clamped));
         self.note_options(claim, caller.ticket.number, lease_ms, options, order, hangs_on_lane);

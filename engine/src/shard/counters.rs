@@ -34,9 +34,9 @@ impl NamespaceCounters {
 }
 
 impl Shard {
-    /// Adds the number of claims of the lanes from `from` on to `held`, for each of the namespaces. Their numbers must
-    /// be in rising order. Visits no more than [`LANE_SCAN_COUNT_MAX`] lanes. Returns the lane to continue with, if
-    /// there are more.
+    /// Adds to `held`, for each of `namespaces`, the number of claims of the lanes from `from` on. The numbers of the
+    /// namespaces must be in rising order. Visits no more than [`LANE_SCAN_COUNT_MAX`] lanes. Returns the lane to
+    /// continue with, if there are more.
     pub fn count_claims_of_lanes(&self, from: u32, namespaces: &[u16], held: &mut [u64]) -> Option<u32> {
         let end = self.lanes.lanes.end();
         let next = end.min(from.saturating_add(LANE_SCAN_COUNT_MAX));

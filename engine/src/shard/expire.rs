@@ -100,8 +100,8 @@ impl Shard {
             if self.claims[claim].has(flag::WAIT_OVER) {
                 let Claim { entry, secret, .. } = self.claims[claim];
                 if self.is_granting_since_before(entry) {
-                    // The key became free before the wait ended, so the claim may still get it. Claims of other keys
-                    // need not wait for that.
+                    // The key became free before the wait ended, so the claim may still get it. The claim moves to
+                    // another queue until the grants of its key are finished, so waits for other keys can end now.
                     let grants = self.grants_left(entry);
                     self.late_waits.push_back(LateWait { claim, secret, grants });
                 } else {
@@ -113,7 +113,7 @@ impl Shard {
         true
     }
 
-    /// Ends late waits whose keys have no earlier grants left, as far as the steps suffice.
+    /// Ends the late waits whose keys have no earlier grants left, within the budget of steps.
     pub(super) fn end_late_waits(&mut self, effects: &mut impl Effects) {
         for _ in 0..self.late_waits.len() {
             if !self.steps.take() {

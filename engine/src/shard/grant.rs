@@ -1,6 +1,6 @@
 //! Beginnings and ends of holds, and the reasons why claims wait.
 //!
-//! The discipline of a key decides which claim is granted next; the steps of a grant are the same for all of them.
+//! The discipline of a key decides which claim is granted next. The steps of a grant are the same for all disciplines.
 
 use super::Shard;
 use crate::access::Rights;
@@ -54,8 +54,8 @@ impl Shard {
         Grant { id: self.id(index), ..Grant::of(&self.claims[index], self.number, index, self.now) }
     }
 
-    /// Whether a clear waiter may be granted. If not, the waiter was answered if its client is connected, and the
-    /// caller must remove it.
+    /// Whether a clear waiter may be granted. If not, the caller must remove it. This function has then answered it,
+    /// unless its lane is closed.
     #[inline]
     pub(super) fn may_begin(&mut self, claim: ClaimIx, effects: &mut impl Effects) -> bool {
         let listens = self.is_asker_there(claim);
@@ -169,6 +169,7 @@ impl Shard {
     #[inline]
     pub(super) fn end_hold(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].is_recorded() {
+            // The log must have the end before the next grant of the key, or a restart would find a conflict.
             self.record_end(claim, effects);
         }
         self.end_ephemeral_hold(claim, effects);

@@ -156,10 +156,10 @@ pub struct Shard {
     waits_over: Fifo<ClaimIx>,
     /// Claims whose wait ended while earlier grants of their key were unfinished.
     late_waits: Fifo<LateWait>,
-    /// Whether all waits of that instant are known and are being ended. None of these claims is granted when another
-    /// one leaves.
+    /// Whether all claims of `waits_over` are known, and their waits are being ended. None of these claims is granted
+    /// when another one leaves.
     ending_waits: bool,
-    /// Number of the newest unfinished grants when all waits of that instant were known.
+    /// Number of the newest unfinished grants when `ending_waits` became true.
     granting_before: WorkNumber,
     work: WorkList,
     forgetting: Option<forget::Forgetting>,
@@ -523,8 +523,8 @@ impl Shard {
         }
     }
 
-    /// Drops the detail of a claim that ends. Returns the number of bytes that accounts count for the claim, without
-    /// its key.
+    /// Drops the detail of a claim that ends, and removes the claim from its lane and from the tables that the detail
+    /// has it in. Returns the number of bytes that accounts count for the claim, without its key.
     fn free_detail(&mut self, claim: ClaimIx) -> u32 {
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         let detail = self.claims[claim].detail;

@@ -44,7 +44,8 @@ pub struct Register<'a> {
     pub lease: Lease,
     /// Whether the namespace is lazy instead of a registry.
     pub lazy: bool,
-    /// Whether the registration need not be in the log, unless the counter of the key is. Ignored by pure renewals.
+    /// Whether the registration may be lost in a crash. It is recorded all the same if the counter of its key is in the
+    /// log. A pure renewal does not change this.
     pub ephemeral: bool,
 }
 

@@ -248,7 +248,8 @@ impl Shard {
         let mut deadline = end;
         if claim.detail.is_some() {
             let detail = &mut self.details[claim.detail];
-            // The log may have to write the hold once more, and a reboot begins the lease that stands there anew.
+            // A later record of the hold contains this length. After a reboot of the machine, the lease begins anew
+            // with the recorded length.
             detail.lease_ms = lease_ms;
             if claim.state() == State::Releasing {
                 // The lease moves, but the lost connection still ends the hold in time.
@@ -259,7 +260,7 @@ impl Shard {
         if deadline < claim.deadline {
             self.set_deadline(index, deadline);
         } else {
-            // The timer stays where it is and is put off when it fires: a renewal costs one store.
+            // The timer stays in its slot, and moves to the new deadline when it fires. So a renewal costs one store.
             claim.deadline = deadline;
         }
         Ok(remaining_ms(end, self.now))

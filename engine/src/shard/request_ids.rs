@@ -11,9 +11,11 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 impl Shard {
+    /// Returns the hash under which the table has the claim of a request id.
     fn request_id_hash(hasher: &RandomState, entry: KeyIx, owner: &[u8], request_id: &[u8]) -> u64 {
         let mut state = hasher.build_hasher();
         state.write_u32(entry.number());
+        // The length marks the end of the owner. Without it, different pairs of owner and request id would collide.
         state.write_usize(owner.len());
         state.write(owner);
         state.write(request_id);
@@ -40,6 +42,7 @@ impl Shard {
                 && self.owner_of(claim).as_ref() == owner
                 && detail.request_id.as_deref() == Some(request_id)
                 && detail.is_part_of(keys)
+                // Any identity can choose this owner name, so the name alone does not allow to take the claim over.
                 && self.may(lane, claim, Rights::RELEASE_OTHERS)
         };
         self.request_ids.find(hash, names)

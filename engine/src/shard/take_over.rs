@@ -1,4 +1,4 @@
-//! Claims that a newer request takes over, from the same lane or another one.
+//! Claims that a newer request takes over, from the same lane or another lane.
 
 use super::durability::answer_acquire;
 use super::quota::MovedClaims;
@@ -73,6 +73,7 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         let (before, waited) = (self.ticket(claim), self.has_waited(claim));
+        // The table finds the claim by its ticket, which the move changes.
         self.forget_waiting(claim);
         let is_recorded =
             self.move_reserved(claim, caller.lane, caller.ticket.number, effects) || are_others_recorded;
@@ -122,8 +123,8 @@ impl Shard {
         }
     }
 
-    /// Moves a claim to another lane, from which its request was repeated. Reports the act if another identity acquired
-    /// the claim.
+    /// Moves a claim to the lane from which its request was repeated. Reports the act if another identity acquired the
+    /// claim.
     pub(super) fn move_to_lane(
         &mut self,
         claim: ClaimIx,
@@ -135,6 +136,7 @@ impl Shard {
         if from == lane {
             return;
         }
+        // The report names the former owner, so it must precede the move.
         self.report_act(lane, claim, act, effects);
         let linked = self.claims[claim].has(flag::LINKED);
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
@@ -167,6 +169,7 @@ impl Shard {
         if self.claims[claim].lane == lane && before == number {
             return false;
         }
+        // The event goes to the former lane, so it must precede the move.
         self.taken_up_event(claim, before, effects);
         self.move_to_lane(claim, lane, ClaimAct::TakeOver, effects);
         let detail = self.detail_mut(claim);

@@ -19,7 +19,8 @@ impl Shard {
         Err(Refusal::Overloaded { limit: "waiters per key", value: u64::from(limit) })
     }
 
-    /// Returns the queue position of a claim that arrives now.
+    /// Returns the queue position of a claim that arrives now. A priority counts as an earlier arrival, up to a limit,
+    /// so that no waiter starves.
     pub(super) fn order_of_newcomer(&self, priority: u32) -> OrderKey {
         let boost_ms = priority.saturating_mul(self.limits.priority_step_ms);
         let boost_ms = boost_ms.min(self.limits.priority_boost_max_ms);
@@ -71,7 +72,7 @@ impl Shard {
 
     pub(super) fn forget_waiting(&mut self, claim: ClaimIx) {
         if self.claims[claim].state() == State::Unknown {
-            // Its ticket was removed when its outcome became unknown.
+            // The table lost the ticket of this claim when the outcome became unknown.
             return;
         }
         let hash = self.ticket_hash(self.ticket(claim));

@@ -77,8 +77,9 @@ impl WorkList {
         }
     }
 
-    /// Leaves a tree to later turns in the same way. If the only work left is to enter sets, it gets a new number. That
-    /// work grants no set that already waits, so waits that end need not last until it is done.
+    /// Leaves the work of a tree to later turns, unless that is already done. If the only work left is to enter sets,
+    /// the item gets a new number. Entering grants no set that already waits, so a wait whose time is up need not last
+    /// until all sets have entered.
     pub(super) fn push_tree(&mut self, entry: KeyIx, only_enters: bool, number: &mut WorkNumber) {
         if *number == 0 {
             *number = if only_enters { self.new_number() } else { self.number_for(entry) };
@@ -86,7 +87,7 @@ impl WorkList {
         }
     }
 
-    /// Leaves a lane to later turns in the same way.
+    /// Leaves the claims of a lane that are not settled yet to later turns, unless that is already done.
     pub(super) fn push_lane(&mut self, lane: LaneIx, number: &mut WorkNumber) {
         if *number == 0 {
             *number = self.new_number();
@@ -170,8 +171,8 @@ impl Shard {
         }
     }
 
-    /// Returns the number of the unfinished grants of a key, including grants that this turn is continuing. Returns 0
-    /// without any.
+    /// Returns the number of the unfinished grants of a key, including grants that this turn is continuing; 0 if there
+    /// are none.
     pub(super) fn grants_left(&self, entry: KeyIx) -> WorkNumber {
         if let Some((resumed, number)) = self.work.resumed
             && resumed == entry

@@ -328,7 +328,7 @@ impl Tree {
         if self.items[first_item].next.is_none() { 1 } else { self.items_of(first_item).count() as u32 }
     }
 
-    /// Whether all items of a waiting claim are known to be clear. Also true for a claim that was granted since.
+    /// Whether all items of a waiting claim are known to be clear. It stays true after the grant of the claim.
     pub(crate) fn is_claim_clear(&self, first_item: ItemIx) -> bool {
         match self.items[first_item].blocked_count {
             0 => true,

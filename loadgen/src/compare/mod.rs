@@ -1,7 +1,7 @@
 //! The subcommand `compare`: measures several targets side by side.
 //!
 //! Results on a small virtual machine drift by a third within minutes. Therefore targets take turns in slices of
-//! less than a second, and each slice lies between two measurements of the latency between the cores. Only slices
+//! less than a second, and each slice is between two measurements of the latency between the cores. Only slices
 //! with the same core distance are compared. The reported number is the median of ratios between neighbouring
 //! slices, never the ratio of two averages.
 

@@ -2,7 +2,7 @@
 //!
 //! Virtual machines have states that last seconds to minutes, in which two cores are near each other or far from
 //! each other. Loopback throughput differs by a third between these states. Slices of different states must not be
-//! compared, so each slice lies between two of these measurements.
+//! compared, so each slice is between two of these measurements.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;

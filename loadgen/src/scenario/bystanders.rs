@@ -29,7 +29,7 @@ pub(super) struct Bystanders {
 }
 
 /// Latencies of the bystanders: of each acquire and each release from its due time, grouped by whether any part of
-/// that time lies within the storm.
+/// that time is within the storm.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Unrelated {
     before: Percentiles,

@@ -1,7 +1,7 @@
 //! Leases that all expire in one timer tick.
 //!
 //! A request names the length of a lease, so each lease gets the remaining time until the common end. The
-//! responses contain the true ends of the leases; these lie within as many milliseconds as one batch takes.
+//! responses contain the true ends of the leases; these are within as many milliseconds as one batch takes.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

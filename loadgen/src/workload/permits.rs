@@ -15,7 +15,7 @@ use crate::ledger::{FenceLedger, WrongGrant};
 use crate::plan::Plan;
 
 /// Number of permits of each pool that are certainly held: from reading the grant until just before writing the
-/// release. Both ends lie inside the true hold, so an excess here was also an excess at the server.
+/// release. Both ends are inside the true hold, so an excess here was also an excess at the server.
 #[derive(Debug)]
 pub struct PermitLedger {
     fences: FenceLedger,

@@ -37,8 +37,8 @@ impl ReadWriteLedger {
     }
 
     /// Returns the claim under which the fence is checked. For multi-key claims this is the first key; over time
-    /// each key is the first. With a common counter, a grant does not prove that earlier holds have ended, so the
-    /// grant is checked like that of a reader.
+    /// each key is the first. With a common counter, a grant does not prove that earlier holds have ended, so it
+    /// is checked like the grant of a reader.
     #[inline]
     fn counted(&self, claim: Claim) -> Claim {
         if self.has_one_counter { Claim { key: KeyIndex(0), shared: true } } else { claim }

@@ -9,7 +9,7 @@ use crate::trace_parent::{TraceParent, TraceParentBytes};
 pub mod flag {
     /// The lock is shared with other readers. Without this flag it is exclusive.
     pub const SHARED: u16 = 1 << 0;
-    /// The lease is the session's; `lease_ms` must be 0.
+    /// The hold lasts as long as the session; `lease_ms` must be 0.
     pub const SESSION_LEASE: u16 = 1 << 1;
     /// Send `QUEUED` if the claim has to wait.
     pub const NOTIFY_QUEUED: u16 = 1 << 2;
@@ -43,7 +43,7 @@ pub struct AcquireTerms<'a> {
     /// Longest wait for the grant, in milliseconds. 0 does not wait; `WAIT_FOREVER_MS` waits until the claim is
     /// cancelled.
     pub wait_ms: u32,
-    /// Whether the lease is the session's. If so, `lease_ms` must be 0.
+    /// Whether the hold lasts as long as the session. If so, `lease_ms` must be 0.
     pub session_lease: bool,
     /// Whether the server sends `QUEUED` if the claim has to wait.
     pub notify_queued: bool,
@@ -67,7 +67,7 @@ pub struct AcquireOptions<'a> {
     pub owner: Option<&'a [u8]>,
     /// Data that the server shows to clients that inspect the claim.
     pub metadata: Option<&'a [u8]>,
-    /// The caller's span, for traces of the server. It does not affect the claim.
+    /// Span of the caller, for traces of the server. It does not affect the claim.
     pub traceparent: Option<&'a TraceParentBytes>,
 }
 
@@ -101,7 +101,7 @@ impl<'a> AcquireTerms<'a> {
             | if self.notify_queued { flag::NOTIFY_QUEUED } else { 0 }
     }
 
-    /// Returns the same terms without a priority.
+    /// Returns these terms without a priority.
     pub(super) fn without_priority(&self) -> Self {
         Self { options: AcquireOptions { priority: None, ..self.options }, ..*self }
     }

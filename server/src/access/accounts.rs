@@ -11,8 +11,8 @@ use waymaker_engine::{Account, Accounts, Holder};
 /// All accounts in use.
 ///
 /// An account exists while it counts a connection, a session, a namespace or a claim. The clients of one identity share
-/// an account, whatever credentials they use. Only if their tokens name other groups do they have another account,
-/// because other quotas may apply.
+/// an account, even if they use different credentials. Clients whose tokens name other groups have another account,
+/// because other quotas may apply to them.
 #[derive(Debug, Default)]
 pub(super) struct AccountBook(Mutex<Book>);
 

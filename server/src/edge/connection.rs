@@ -37,7 +37,7 @@ pub enum Read<'a> {
 /// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// This number of bytes was written, at least one.
+    /// Number of bytes that the socket accepted, at least one.
     Written(usize),
     /// The socket accepts no bytes now.
     Full,

@@ -190,7 +190,7 @@ pub struct RequestBatch {
     pub at: Reading,
     /// Cost of serving the frames.
     pub cost: usize,
-    /// The same cost, counted for the lane until the frames are served.
+    /// Cost of serving the frames, counted for the lane until they are served.
     pub counted: LeftCost,
     /// The frames, one after the other.
     pub frames: Vec<u8>,

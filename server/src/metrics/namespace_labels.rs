@@ -62,7 +62,7 @@ impl NamespaceLabels {
         self.other.iter().map(|(front_end, counts)| (*front_end, counts))
     }
 
-    /// Gives labels to the busiest namespaces without one, as far as labels are free or idle.
+    /// Gives the free and the idle labels to the busiest namespaces without one.
     fn choose(&mut self, new: &BTreeMap<AcquireKey, ResultCounts>, now: Time) {
         let mut activity: BTreeMap<&[u8], u64> = BTreeMap::new();
         for (key, counts) in new {

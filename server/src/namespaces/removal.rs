@@ -38,11 +38,11 @@ pub enum RemovalRefusal {
     BuiltIn,
     /// The configuration declares the namespace.
     Declared,
-    /// This number of lanes uses the namespace.
+    /// Lanes use the namespace; the value is their number.
     Used(u64),
     /// The namespace is not empty.
     NotEmpty,
-    /// This number of operators, the maximum, is already waiting for removals.
+    /// Too many operators wait for removals already; the value is the maximum.
     TooManyWait(usize),
 }
 

@@ -58,9 +58,9 @@ pub struct StoredCounter {
 /// A finished question.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FinishedQuestion {
-    /// The question as asked.
+    /// The question, unchanged.
     pub question: QuorumQuestion,
-    /// The fence of each grant of the question. `None` if they were not counted, as far as the server knows.
+    /// Fence of each grant of the question; `None` if the server does not know that the cluster counted them.
     pub fences: Option<Box<[Fence]>>,
 }
 
@@ -172,7 +172,8 @@ impl Counters {
             }
             let Position { revision, mut fence } = self.positions.get(&name);
             let mut counted = std::mem::take(&mut line.waiting);
-            // A minimum may be above the counter if the key had a lower scope before, so fences may skip numbers.
+            // The fence that the shard reserved is the minimum for the fence of the grant. It may be above the counter
+            // if the key had a lower scope before, so fences may skip numbers.
             for (_, least) in &mut counted {
                 fence = (*least).max(fence.next());
                 *least = fence;
@@ -206,7 +207,7 @@ impl Counters {
                 });
             self.positions.set(&step.name, position);
         }
-        // The position is kept even if nobody waits for the step any more: it saves the next step a round trip.
+        // The position is kept even if no question waits for the step any more: it saves the next step a round trip.
         let Some((_, counted)) = self.leave_flight(step) else { return };
         match reply {
             _ if written.is_some() => {
@@ -298,7 +299,7 @@ impl Counters {
         let questions = &self.questions;
         let is_open = |(place, _): &(Place, Fence)| questions.contains_key(&place.question);
         line.waiting.retain(is_open);
-        // All questions of the step are finished, so nobody needs its result.
+        // All questions of the step are finished, so none needs its result.
         line.step.take_if(|(_, counted)| !counted.iter().any(is_open));
         if line.step.is_none() && line.waiting.is_empty() {
             self.lines.remove(name);

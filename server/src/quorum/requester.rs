@@ -197,8 +197,8 @@ impl Requester {
         self.plan_look(now);
     }
 
-    /// Fails the questions whose deadline has passed. If the cluster has not answered anything else recently, it counts
-    /// as unavailable, and all questions fail.
+    /// Fails the questions whose deadline has passed. If there are any, and the cluster has not answered any other
+    /// request recently, the cluster counts as unavailable, and all questions fail.
     fn expire(&mut self, now: Time) {
         if self.counters.expire(now) && now.ms_since(self.answered_at) >= QUORUM_ATTEMPT_MS {
             self.give_up(now);

@@ -76,7 +76,7 @@ impl QuorumThread {
         Ok(Self { thread, port })
     }
 
-    /// Stops the thread. Nobody may send questions any more; open questions get no result.
+    /// Stops the thread. Workers must not send questions any more; open questions get no result.
     pub fn stop(self) {
         self.port.tell(QuorumOrder::Stop);
         // Ignore a panic here: the panic hook ends the process.
@@ -92,7 +92,7 @@ enum Answer {
     Seen(Result<(), ClusterError>),
 }
 
-/// Measures the duration of a request to the cluster, whatever its result.
+/// Measures the duration of a request to the cluster, also of a failed one.
 async fn timed<T>(host: &impl QuorumHost, request: impl Future<Output = T>) -> T {
     let began = host.clock().nanos();
     let answer = request.await;

@@ -13,8 +13,8 @@ pub(super) fn verdict(status: &Status, reason: String) -> ClusterError {
     let says = |text: &str| status.message().contains(text);
     match status.code() {
         _ if lost(status).is_some_and(|lost| !lost.was_sent) => ClusterError::NotSent { reason },
-        // A member refuses these before it looks at the request: it knows no leader (see `addressed` in `cluster`), it
-        // is a learner, or it has just started.
+        // A member that knows no leader (see `addressed` in `cluster`), is a learner, or has just started refuses
+        // every request before it reads it.
         Code::Unavailable if says("no leader") || says("for learner") || says("not capable") => {
             ClusterError::NotSent { reason }
         }
@@ -24,8 +24,9 @@ pub(super) fn verdict(status: &Status, reason: String) -> ClusterError {
         Code::Unknown if says("raft proposal dropped") => ClusterError::NotSent { reason },
         // The member rejected the token before it checked the rights of the user.
         _ if is_stale_token(status) => ClusterError::NotSent { reason },
-        // Every member checks these in the same order before it applies the request. Examples are missing space, a
-        // repeated key, missing permission, and a corrupt cluster. A retry fails until an operator corrects the cause.
+        // Every member checks for these errors in the same order before it applies the request. Examples are no space,
+        // a repeated key, missing permission, and a corrupt cluster. A retry fails until an operator corrects the
+        // cause.
         Code::InvalidArgument
         | Code::NotFound
         | Code::AlreadyExists
@@ -39,7 +40,7 @@ pub(super) fn verdict(status: &Status, reason: String) -> ClusterError {
             ClusterError::Refused { reason }
         }
         // "request timed out" and "server stopped": the member proposed the request, so it may still be applied.
-        // "leader changed" goes to readers only, as far as we know. A lost connection may have carried the request.
+        // "leader changed" seems to go to readers only. A lost connection may have carried the request.
         _ => ClusterError::Unknown { reason },
     }
 }

@@ -81,7 +81,7 @@ struct Run {
     spans: Receiver<AcquireSpan>,
     counts: Arc<SpanCounts>,
     stopping: watch::Receiver<bool>,
-    /// Connection to the collector, as far as it is known to be open.
+    /// Connection to the collector; `None` if there is none or the last request failed.
     channel: Option<Channel>,
     /// Pause after the last failure in milliseconds; 0 if the last batch was accepted.
     retry_ms: u64,

@@ -143,8 +143,8 @@ fn apply_rare(
     }
 }
 
-/// Checks the key of a request. The kind of the namespace decides whether a key may be empty or longer than a flat
-/// key.
+/// Checks the key of a request or the prefix of a list. A key of a tree namespace must be a path. The requests of a
+/// registry may have an empty key if they do not acquire. Acquires are checked elsewhere.
 fn checked_key(kind: NamespaceKind, request: &Request<'_>) -> Result<(), (&'static str, u64, &'static str)> {
     let limit = KEY_LEN_MAX as u64;
     let (key, may_be_empty) = match request {

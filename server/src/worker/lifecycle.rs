@@ -67,7 +67,7 @@ impl State {
         let other_count = ended.len().saturating_sub(1);
         let mut awaited_by = None;
         for (_, slot) in ended {
-            // Shards may have no answer for its waiters.
+            // Shards may send no answers for the waiters of the lane, so its followed requests end here.
             self.followed.give_up_lane(self.lanes[slot].address);
             let lane = &mut self.lanes[slot];
             let (key, address, shards) = (lane.key(), lane.address, std::mem::take(&mut lane.known_to));

@@ -28,9 +28,9 @@ pub(crate) struct State {
     pub(super) waiting_max: i32,
     /// Time at which sockets were last read, rounded up. Leases and waits that begin now begin at this instant.
     pub(super) now: Time,
-    /// The same time rounded down: the latest instant that has certainly passed.
+    /// Time at which sockets were last read, rounded down: the latest instant that has certainly passed.
     pub(super) passed: Time,
-    /// The same time in nanoseconds, not rounded.
+    /// Time at which sockets were last read, in nanoseconds and not rounded.
     pub(super) nanos: Nanos,
     pub(super) lanes: Lanes,
     pub(super) sessions: Sessions,

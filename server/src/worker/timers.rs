@@ -148,8 +148,9 @@ impl State {
         }
     }
 
-    /// Ends leases, waits and sessions that are due, as far as all sockets were read. Asks other workers to read the
-    /// rest.
+    /// Ends the leases, the waits of waiters, and the sessions that are due. A deadline counts only if all workers have
+    /// read their sockets since, because a renewal may still be in a socket. Asks workers that have not done so to
+    /// read.
     pub(super) fn tick(&mut self, node: &Node) {
         let drained = node.drained();
         for shard in 0..self.timers.shards.len() {
@@ -178,7 +179,8 @@ impl State {
         }
     }
 
-    /// Continues to end the sessions that are due, as far as connections were accepted and read.
+    /// Continues to end the sessions that are due. First all new connections must be accepted and then all sockets
+    /// read, because a client may be resuming its session.
     fn end_sessions(&mut self, node: &Node, drained: Time) {
         if self.timers.ending.is_none() && self.sessions.first_over(self.passed).is_some() {
             self.timers.ending = Some(Ending { due: self.passed, step: EndingStep::Accept });

@@ -208,7 +208,8 @@ impl State {
             turn.shard.set_full_memory(node.memory.full());
         }
         if node.is_stopping() && !turn.shard.is_stopping() {
-            // Before the mail that says so: a claim that is asked for after the stop was announced is refused by every shard.
+            // This must not wait for the mail about the stop: once clients know of the stop, every shard must refuse
+            // their new claims.
             turn.shard.stop();
         }
         if let Some(log) = &node.log {
@@ -278,7 +279,7 @@ impl State {
     /// Continues a turn that another worker passed on.
     pub(super) fn take_turn(&mut self, node: &Node, shard: u16, pass: Pass) {
         let mut turn = node.shards[usize::from(shard)].resume(pass);
-        // It may be passed on for long without beginning anew.
+        // A turn may be passed from worker to worker for a long time, and `begin` updated these states only once.
         self.tell_states(node, &mut turn, shard);
         self.read_letters(node);
         self.leave(node, turn, shard);

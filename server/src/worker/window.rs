@@ -44,10 +44,11 @@ enum Slot {
     Free,
     /// Number of a request that is being served, and the connection that last sent it.
     InFlight(u32, u32),
-    /// The same for a request that a later connection repeated, with its frame. The frame is served if the first
-    /// attempt has no effect.
+    /// Number of a request that is being served, and the connection that repeated it, with the repeated frame. The
+    /// frame is served if the first attempt has no effect.
     Again(u32, u32, Box<[u8]>),
-    /// The same for a request that was repeated and then cancelled. The repetition is not served.
+    /// Number of a request that is being served, and the connection that repeated and then cancelled it. The
+    /// repetition is not served.
     GivenUp(u32, u32),
     Short(u32, u8, [u8; INLINE_LEN]),
     Long(u32, Box<[u8]>),

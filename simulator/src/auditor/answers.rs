@@ -104,7 +104,7 @@ impl Auditor {
         }
     }
 
-    /// Rule `session-gone`: a connection gets no grant after the event that its session is over.
+    /// Rule `session-gone`: a connection gets no grant after the event that its session has ended.
     fn judge_session_is_there(
         &mut self,
         connection: usize,

@@ -21,13 +21,13 @@ impl Auditor {
         ends.into_iter().flatten().min()
     }
 
-    /// Returns whether a hold was surely over before `at_ms`.
+    /// Returns whether a hold had certainly ended before `at_ms`.
     pub(super) fn surely_over_before(&self, hold: &Hold, at_ms: u64) -> bool {
         self.ceiling_ms(hold).is_some_and(|end_ms| end_ms < at_ms && self.over_by_ms(end_ms, at_ms) < at_ms)
     }
 
-    /// Returns when a hold with this latest end is over, as seen at `at_ms`. A server that has started in
-    /// between ends it only then.
+    /// Returns the time by which a hold with this latest end has ended, as seen at `at_ms`. If the server was
+    /// down at that end, the hold ends when the server starts.
     pub(super) fn over_by_ms(&self, end_ms: u64, at_ms: u64) -> u64 {
         let started_ms = self.restarts.started_ms.filter(|started_ms| *started_ms <= at_ms);
         self.latest_ms(end_ms.max(started_ms.unwrap_or(0)))

@@ -1,4 +1,4 @@
-//! Rule `fence-counted`: fences that a cluster counts rise, whatever happens to the server and its disk.
+//! Rule `fence-counted`: fences that a cluster counts rise, even if the server or its disk is lost.
 //!
 //! The first grant of a key under scope quorum makes the key counted. The cluster then counts all later grants of the key, as
 //! long as the server knows this. A server that has lost its disk, or records of a damaged log, learns it again with the next

@@ -58,7 +58,7 @@ impl Auditor {
         self.limit_belief_in_lane(lane);
     }
 
-    /// Decodes and checks what the server sends to a connection, even if it never arrives.
+    /// Decodes and checks bytes that the server sends to a connection, even if they never arrive.
     pub(crate) fn said(&mut self, connection: usize, bytes: &[u8], now_ms: u64) {
         if self.connections[connection].is_visitor {
             return self.note_said_to_visitor(connection, bytes);

@@ -8,7 +8,7 @@ use crate::operation::{Acquire, Operation};
 
 impl Auditor {
     /// Returns whether a claim may have conflicted with an acquire without a wait at any time between request
-    /// and response: a hold that was not known to be over, or a claim that may have waited.
+    /// and response: a hold that was not known to have ended, or a claim that may have waited.
     pub(super) fn may_be_busy(&self, request: usize, acquire: &Acquire, now_ms: u64) -> bool {
         let since_ms = self.requests[request].first_sent_ms;
         let is_met = |hold: &Hold, (key, shared): (Key, bool)| {
@@ -43,7 +43,7 @@ impl Auditor {
         let over_ms = match asked.refused_ms {
             // An earlier attempt may have been granted.
             _ if asked.sent_count > 1 => self.unheard_until_ms(request),
-            // Some shards learn only later that a multi-key claim is over.
+            // Some shards learn only later that a multi-key claim has ended.
             Some(refused_ms) => Some(self.latest_ms(refused_ms)),
             // Its holds are known.
             None if asked.is_granted => Some(0),

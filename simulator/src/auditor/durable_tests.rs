@@ -59,7 +59,7 @@ fn a_status_shows_a_longer_lease_after_the_sync_of_its_record() {
     assert_eq!(status_behind(1_099, 0), None, "nothing is left of the lease");
 }
 
-/// Returns whether an ephemeral hold is over after a crash. An interrupted stop carried the hold over to the
+/// Returns whether an ephemeral hold has ended after a crash. An interrupted stop carried the hold over to the
 /// server that crashed.
 fn is_over_after_crash(is_synced: bool) -> bool {
     let mut auditor = logged();

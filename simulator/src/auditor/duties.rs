@@ -472,8 +472,8 @@ mod tests {
         assert_eq!(rule(&auditor), None);
     }
 
-    /// Returns the rule that is broken if a hold with a lease of 700 ms has ended. `hears`: its lane got the
-    /// event.
+    /// Returns the rule that is broken if a hold with a lease of 700 ms has ended. `hears` says whether its lane
+    /// got the event.
     fn after_a_lease(hears: bool) -> Option<&'static str> {
         let mut auditor = auditor_without_log();
         let start_ms = auditor.settings.start_ms;

@@ -133,7 +133,7 @@ impl Auditor {
         // stamp of the worker that sends the response.
         let end_ms = stamp_ms.saturating_add(remaining_ms.into());
         let from_ms = end_ms.saturating_sub(lease_ms.into());
-        // The lease may even be over by then.
+        // The lease may even have ended by then.
         let is_over = remaining_ms == 0 && self.settings.durability.is_some();
         let is_restored = self.restarts.happened_since(self.requests[request].first_sent_ms);
         let is_late = from_ms <= now_ms && (is_over || self.restarts.has_synced_at(from_ms))
@@ -208,7 +208,7 @@ impl Auditor {
             taken_over.map(|other| self.requests[other].first_sent_ms).fold(asked.first_sent_ms, u64::min);
         let sent_ms = (asked.sent_count == 1 && acquire.request_id.is_none()).then_some(asked.first_sent_ms);
         // The ticket belongs to the first of several keys. A durable claim was decided some time before its
-        // stamp, so only its fence tells the order.
+        // stamp, so only its fence shows the order.
         let is_prompt = self.is_prompt_claim(request);
         let is_first = matches!(asked.operation, Operation::Acquire(asked) if asked.key == acquire.key);
         // An acquire that takes over a waiter gets the position of that waiter.

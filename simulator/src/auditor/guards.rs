@@ -130,7 +130,7 @@ impl Auditor {
         }
     }
 
-    /// Rule `guard`: if a guard cannot know that its hold is over, later responses must not have moved its
+    /// Rule `guard`: if a guard cannot know that its hold has ended, later responses must not have moved its
     /// deadline.
     fn judge_last_word(&mut self, process: usize, view: &GuardView, over_ms: u64) {
         let Some(hold) = self.holds.get(&view.id).filter(|hold| !hold.may_have_moved) else { return };
@@ -217,7 +217,7 @@ impl Auditor {
             }
         }
         let conflicting = self.holds.iter().filter(|(_, hold)| {
-            // Only earlier holds count: a hold with a smaller fence that becomes known late is over already.
+            // Only earlier holds count: a hold with a smaller fence that becomes known late has ended already.
             hold.key == key
                 && hold.fence < fence
                 && Form::conflict((&form, shared), (&hold.form, hold.shared))
@@ -240,7 +240,7 @@ impl Auditor {
         self.guards.meddle(id, NOBODY);
     }
 
-    /// Rule `guard`: reports a guard without an excuse whose deadline is after `at_us`, although its hold is over.
+    /// Rule `guard`: reports a guard without an excuse whose deadline is after `at_us`, although its hold has ended.
     fn judge_guard_of(&mut self, id: LockId, since_ms: u64, at_us: u64, what: &str) {
         if let Some((process, until_us)) = self.guards.believer(id, at_us) {
             let hold = format!("{:?}", self.holds.get(&id));

@@ -95,7 +95,7 @@ impl Hold {
         self.released_by.is_some() && self.session.is_none() && self.longest_ms == u32::MAX
     }
 
-    /// Returns whether the hold was known to be over before `at_ms`.
+    /// Returns whether the hold was known to have ended before `at_ms`.
     pub(crate) fn was_over_before(&self, at_ms: u64) -> bool {
         self.over_ms.is_some_and(|over_ms| over_ms < at_ms)
     }
@@ -220,8 +220,8 @@ impl Auditor {
         }
     }
 
-    /// Limits how long clients rely on holds of a lane to the time that the loss of the lane leaves. A hold
-    /// whose request id was repeated on another lane of its client may be on this lane by now.
+    /// Limits how long clients rely on the holds of a lane that lost its connection. A repeated request id may
+    /// have moved a hold from another lane of the client to this lane, so these holds are limited too.
     pub(super) fn limit_belief_in_lane(&mut self, lane: usize) {
         let client = self.lanes[lane].client;
         let may_be_here = |hold: &Hold| hold.lane == lane || hold.may_have_moved && hold.client == client;
@@ -243,7 +243,7 @@ impl Auditor {
         }
     }
 
-    /// Records that a hold is known to be over.
+    /// Records that a hold is known to have ended.
     pub(super) fn note_over(&mut self, id: LockId, now_ms: u64) {
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.over_ms.get_or_insert(now_ms);
@@ -282,8 +282,8 @@ impl Auditor {
         }
     }
 
-    /// Rule `early-grant`: compares a hold with every other hold of its key. Of two that conflict, the second
-    /// is granted only when the first may be over.
+    /// Rule `early-grant`: compares a hold with every other hold of its key. If two holds conflict, the later
+    /// grant must not come before the earlier hold may have ended.
     pub(super) fn judge_neighbours(&mut self, id: LockId) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (key, fence, shared, form) = (hold.key, hold.fence, hold.shared, hold.form);

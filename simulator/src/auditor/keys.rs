@@ -53,8 +53,8 @@ impl GrantRecord {
     }
 
     /// Returns the bounds of the grant's position in the order of timestamps. The server clamps timestamps
-    /// that are far from its own clock. The auditor knows only when the request was sent and when the server
-    /// had it.
+    /// that are far from its own clock. The auditor knows only when the request was sent and when it arrived at
+    /// the server.
     fn place_us(&self) -> Option<(u64, u64)> {
         let timestamp_us = self.form.timestamp_us()?;
         let sent_ms = self.waited.map(|waited| waited.sent_ms).or(self.sent_ms)?;

@@ -80,7 +80,7 @@ impl Auditor {
         Some(left_ms)
     }
 
-    /// Returns the latest end of a hold that a response shows at `at_ms`, if the hold must be over by then.
+    /// Returns the latest end of a hold that a response shows at `at_ms`, if the hold must have ended by then.
     pub(super) fn is_overdue(&self, id: LockId, at_ms: u64) -> Option<u64> {
         let hold = self.holds.get(&id)?;
         // A hold whose end was reported has its own rule.

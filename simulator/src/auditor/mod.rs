@@ -99,14 +99,14 @@ use waymaker_protocol::{LockId, SessionId};
 pub struct Violation {
     /// Name of the broken rule, as listed at `Auditor`.
     pub rule: &'static str,
-    /// What the rule requires and what the auditor saw instead.
+    /// Requirement of the rule, and the observation that contradicts it.
     pub text: String,
 }
 
 /// Checks all server output and all client beliefs of a run against the documented guarantees, as a black box.
 ///
-/// The run reports requests when clients send them and when they arrive at the server (`asks`, `arrived`), when the server
-/// reads (`read`), what the server sends, even if it is lost on the way (`said`), and which holds clients rely on
+/// The run reports requests when clients send them (`asks`) and when they arrive at the server (`arrived`). It reports when
+/// the server reads (`read`), its output, even if that is lost on the way (`said`), and which holds clients rely on
 /// (`believes`). The auditor knows nothing of shards, queues, timer wheels or workers. It only knows the published rules, each
 /// under a name. The module that checks a rule is in parentheses.
 ///
@@ -150,7 +150,7 @@ pub struct Violation {
 ///               a reason (refusals).
 /// early-timeout A wait does not end before its time (refusals).
 /// overtaking    No acquire is granted before an earlier waiter, except by its priority (keys).
-/// overdue       Except while workers stand still, no hold lasts long after its latest possible end (views, ceilings).
+/// overdue       Except while workers do not run, no hold lasts long after its latest possible end (views, ceilings).
 /// unanswered    After a time without faults, no client waits for a response (simulation).
 /// leftover      After all clients have left, the server has no claims and no connections (simulation).
 /// late-answer   The server answers each request that arrives in time, and each wait at its end (duties).
@@ -162,9 +162,9 @@ pub struct Violation {
 ///               once, front ends included (inlets).
 /// welcome       No frame precedes the WELCOME of a connection (farewells). WELCOME announces the limits of the server and the
 ///               session that the client requested (welcomes).
-/// farewell      All holds of a session are over once its GOODBYE is answered, and it gets no later grant. The connection gets
-///               no frame after that response, and the server serves no request sent after GOODBYE (farewells).
-/// count, number Reported counts, positions, ages and remaining times lie within the known bounds (numbers).
+/// farewell      All holds of a session have ended once its GOODBYE is answered, and it gets no later grant. The connection
+///               gets no frame after that response, and the server serves no request sent after GOODBYE (farewells).
+/// count, number Reported counts, positions, ages and remaining times are within the known bounds (numbers).
 /// tokens        The numbers of the rate limiter agree with each other and with earlier ones (tokens).
 /// limit         The server admits nothing beyond a limit, and refuses nothing for a limit that is not reached (table_limits).
 ///               Answered requests count against no limit of their connection (node::listeners).
@@ -187,7 +187,7 @@ pub struct Violation {
 /// fence-counted The cluster counted each fence of scope quorum, and it is above all earlier ones of its key, whatever happened
 ///               to the server (cluster_fences).
 /// durable       A response that promises durability follows the sync of its record (durability).
-/// session-gone  A connection gets no grant after the event that its session is over (answers).
+/// session-gone  A connection gets no grant after the event that its session has ended (answers).
 /// visit         Fences rise across removals of their namespace; the server removes no namespace that is in use (visits).
 /// rights        A request of a tenant succeeds only with the right that it needs, and is not refused with it. Holds, request
 ///               ids and sessions of other identities look absent (rights).
@@ -375,7 +375,7 @@ impl Auditor {
         self.reliances.doubt(id);
     }
 
-    /// Records that some worker stands still for `for_us` from now on.
+    /// Records that some worker does not run for `for_us` from now on.
     pub(crate) fn note_stall(&mut self, now_us: u64, for_us: u64) {
         self.stalls.note(now_us, for_us);
     }

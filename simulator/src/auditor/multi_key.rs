@@ -38,7 +38,7 @@ impl Auditor {
         }
     }
 
-    /// Returns whether each missing key may have been granted and be over: either no client knows of its
+    /// Returns whether each missing key may have been granted and have ended: either no client knows of its
     /// hold, or the hold may have ended.
     fn may_lack_some(&self, request: usize, keys: &KeySet, given: &[(Vec<u8>, bool)]) -> bool {
         let lacks = |key: Key| given.iter().all(|(name, _)| *name != self.settings.name_of(key));

@@ -55,7 +55,7 @@ pub(super) enum News {
     Session {
         end_ms: u64,
     },
-    /// The hold is over, or another guard has it.
+    /// The hold has ended, or another guard has it.
     Over {
         id: LockId,
         reason: LossReason,

@@ -11,7 +11,7 @@ use waymaker_protocol::{
 /// Interval in which the server read a value that a response shows.
 pub(super) type ReadTime = (u64, u64);
 
-/// Times of one claim in a response: its age, and the rest of its lease or of its wait.
+/// Times of one claim in a response: its age, and its remaining lease or wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShownTimes {
     pub(super) id: LockId,

@@ -16,7 +16,7 @@ use std::time::Duration;
 use waymaker_client::LossReason;
 use waymaker_protocol::{ErrorCode, LockId, RevokeReason};
 
-/// Loss reason of a hold that ends with its connection, if the session is over.
+/// Loss reason of a hold that ends with its connection, if the session has ended.
 pub(super) const SESSION_LOST: LossReason = LossReason::Revoked(RevokeReason::ConnectionLost);
 
 /// Loss reason of a hold that was released by its id.

@@ -30,7 +30,7 @@ pub(super) struct Listener {
     pub(super) unarrived: VecDeque<(u64, usize)>,
     /// Time since which the session of the connection is settled.
     pub(super) welcome_ms: Option<u64>,
-    /// Whether the connection got the event that its session is over.
+    /// Whether the connection got the event that its session has ended.
     pub(super) is_session_gone: bool,
     /// Server clock at which the server decided to send WELCOME.
     pub(super) welcomed_ms: Option<u64>,
@@ -109,7 +109,7 @@ pub(super) struct RequestRecord {
     pub(super) sent_count: u32,
     /// Whether at least one copy of the request asked not to wait.
     pub(super) is_try: bool,
-    /// Whether any request or event gave a reason why the wait may be over.
+    /// Whether any request or event gave a reason why the wait may have ended.
     pub(super) may_be_cancelled: bool,
     /// Whether the server acknowledged the cancellation of the request.
     pub(super) is_cancelled: bool,

@@ -24,7 +24,7 @@ impl Auditor {
         let asked = &self.requests[request];
         let (lane, operation, sent_ms) = (asked.lane, asked.operation, asked.first_sent_ms);
         let is_tight = self.settings.is_tight;
-        // A session that is over keeps no responses. Whether it may be over is checked below.
+        // The server keeps no responses of a session that has ended. A check below decides if it may have ended.
         if let Operation::Acquire(acquire) = operation
             && error.code != ErrorCode::SessionGone
         {
@@ -219,7 +219,7 @@ impl Auditor {
         unanswered - usize::from(waits(&self.requests[request]))
     }
 
-    /// Rules `answers` and `lost-session`: HELLO is refused as gone only if its session may be over.
+    /// Rules `answers` and `lost-session`: HELLO is refused as gone only if its session may have ended.
     fn judge_session_gone(&mut self, request: usize, session: SessionRequest, now_ms: u64) {
         use SessionRequest::{Join, Resume};
         let (Resume { id, .. } | Join { id }) = session else {

@@ -73,7 +73,7 @@ impl RegistrationHistory {
             .values()
             .filter(|request| mine(request.client) && request.said.is_none() && !request.is_refused);
         let moved = pending.map(|request| request.end_ms);
-        // An end before the beginning of the clock is 0 here; its grace period may be over too.
+        // An end before the beginning of the clock is 0 here; its grace period may have ended too.
         let lease_ms = match moved.chain([tenure.end_ms]).min() {
             None | Some(0) => 0,
             Some(end_ms) => end_ms + grace_ms,

@@ -200,7 +200,7 @@ impl Auditor {
     }
 
     /// Rule `request-id`: a new claim with a request id is granted only if the earlier claim with this id may
-    /// be over.
+    /// have ended.
     pub(super) fn judge_new_with_request_id(&mut self, client: usize, acquire: &Acquire, granted: &Granted) {
         let Granted { id, fence, stamp_ms, .. } = *granted;
         let same = |hold: &Hold| hold.is_named_by(client, acquire.key, acquire) && hold.fence < fence;

@@ -54,7 +54,7 @@ impl Tenancies {
         }
     }
 
-    /// Returns the highest fence that a tenant was told.
+    /// Returns the highest fence in any response to a tenant.
     pub(super) fn highest(&self) -> u64 {
         self.highest
     }
@@ -346,7 +346,7 @@ impl Auditor {
         }
     }
 
-    /// Rule `refused`: nobody may acquire this key, so it has no claims and no fence.
+    /// Rule `refused`: no identity may acquire this key, so it has no claims and no fence.
     fn judge_unused(&mut self, key: &[u8], response: &Response<'_>) {
         if let Response::Inspected(seen) = response
             && key == UNUSED_KEY

@@ -259,7 +259,7 @@ impl Auditor {
         }
     }
 
-    /// Rule `lost-session`: the server reports the end of a session only if the session may be over.
+    /// Rule `lost-session`: the server reports the end of a session only if the session may have ended.
     pub(super) fn note_session_over(&mut self, id: SessionId, now_ms: u64) {
         let floor_ms = self.session_floor_ms(Some(id));
         let Some(session) = self.sessions.get_mut(&id) else { return };
@@ -333,7 +333,7 @@ impl Auditor {
     }
 
     /// Records the response to a GOODBYE. It is sent once all shards have closed all connections of the
-    /// session, so holds on its lease are over.
+    /// session, so holds on its lease have ended.
     pub(super) fn note_closed(&mut self, connection: usize, now_ms: u64) {
         let Some(id) = self.lanes[self.connections[connection].lane].session else { return };
         if let Some(session) = self.sessions.get_mut(&id) {
@@ -350,7 +350,7 @@ impl Auditor {
         session.is_some_and(|session| session.closed_ms.is_some_and(|closed_ms| closed_ms < at_ms))
     }
 
-    /// Returns whether the server may refuse requests of this lane because its session is over.
+    /// Returns whether the server may refuse requests of this lane because its session has ended.
     pub(super) fn may_be_gone(&self, lane: usize, now_ms: u64) -> bool {
         self.lanes[lane].session.is_none_or(|id| now_ms >= self.session_floor_ms(Some(id)))
     }

@@ -101,7 +101,7 @@ impl Auditor {
         }
     }
 
-    /// Rule `view`: a hold that a response shows was not known to be over when the request was sent.
+    /// Rule `view`: a hold that a response shows was not known to have ended when the request was sent.
     pub(super) fn judge_shown(&mut self, shown: &[LockId], sent_ms: u64) {
         for id in shown {
             let over_ms = self.holds.get(id).and_then(|hold| hold.over_ms);

@@ -12,7 +12,7 @@ use waymaker_protocol::{ErrorCode, Event, Response};
 pub(super) enum WatchNews {
     /// New state of the key.
     State { number: u32, key: Option<Key>, state: WatchState },
-    /// The watch with this number is over.
+    /// The watch with this number has ended.
     Over { number: u32 },
 }
 

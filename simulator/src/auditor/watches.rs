@@ -74,7 +74,7 @@ impl Auditor {
         }
     }
 
-    /// Rule `watch`: UNWATCHED reports whether a watch with this number and key existed. The watch is over
+    /// Rule `watch`: UNWATCHED reports whether a watch with this number and key existed. The watch has ended
     /// then.
     pub(super) fn judge_unwatched(&mut self, connection: usize, watch: u32, key: Key, was_watching: bool) {
         let is_known = self.watches.get(&(connection, watch)).is_some_and(|view| view.key == key);

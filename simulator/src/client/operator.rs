@@ -82,8 +82,8 @@ impl Client {
         }
     }
 
-    /// Lists all the holds of a lane, unless the lane takes no requests or is being listed already. Returns
-    /// whether a request was sent.
+    /// Lists all the holds of a lane, and returns whether a request was sent. No request is sent if the lane
+    /// takes no requests or is being listed already.
     pub(super) fn list_holds(&mut self, world: &mut World, lane: usize) -> bool {
         let is_asking =
             self.lanes[lane].pending.values().any(|one| matches!(one.operation, Operation::Holds { .. }));

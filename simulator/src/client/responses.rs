@@ -428,7 +428,7 @@ mod tests {
 
     const ID: LockId = LockId { place: 1, secret: 1 };
 
-    /// Returns whether a client relies on a hold as soon as it hears of its grant.
+    /// Returns whether a client relies on a hold as soon as it learns of its grant.
     fn relies_on_grant(foreign_ids: &[LockId]) -> bool {
         let mut random = Random::new(0);
         let settings = Settings::new(0, None, &mut random);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use waymaker_engine::{Account, Resource};
 use waymaker_server::node::Node;
 
-/// What must be zero once all clients have left.
+/// Resources whose counts must be zero once all clients have left.
 const COUNTED: [Resource; 5] =
     [Resource::Connections, Resource::Sessions, Resource::Claims, Resource::Waiters, Resource::Bytes];
 

@@ -224,7 +224,7 @@ fn holds(logged: &Image, known: &Image, stage: Stage) -> Result<(), String> {
         }
         // The log does not record when a cluster has counted a grant, nor when a hold began.
         (hold.begins_counted, other.begins_counted) = (false, false);
-        // When the workers ended, a shard may not have heard of the count or of a later fence. The cluster
+        // When the workers ended, a shard may not have received the count or a later fence. The cluster
         // may have counted further meanwhile.
         if other.awaits_count && !hold.awaits_count && other.fence < hold.fence {
             other.fence = hold.fence;

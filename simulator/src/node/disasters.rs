@@ -21,9 +21,9 @@ use waymaker_server::quorum::port::QuorumPort;
 
 /// Interval at which a stopping server checks whether its workers are done.
 const LOOK_US: u64 = 1_000;
-/// Time limit for that.
+/// Time limit for the workers of a stopping server to finish.
 const FINISH_US: u64 = 3_000_000;
-/// Time limit for the end of the log of a stopping server, whatever happens to its disk.
+/// Time limit for the end of the log of a stopping server, even if its disk fails.
 const CLOSE_US: u64 = 60_000_000;
 /// A crash is put off at most this many times, each time by at most `CRASH_PUT_OFF_US`, until the log has
 /// something that is not durable.
@@ -38,7 +38,7 @@ const RESTORE_MS: u64 = 40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Up,
-    /// The server was told to stop cleanly.
+    /// The server stops cleanly.
     Stopping,
     /// The workers end. The server crashes if they have not ended at this time.
     Finishing {

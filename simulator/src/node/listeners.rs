@@ -1,4 +1,4 @@
-//! Checks for the streams of front ends: each stream hears of the end of its holds and of its lane, and no
+//! Checks for the streams of front ends: each stream learns of the end of its holds and of its lane, and no
 //! hold stays without a listener.
 
 use super::thread::{Inner, ServedConnection};
@@ -15,8 +15,8 @@ use waymaker_server::node::Node;
 const UNAWARE_US: u64 = 1_500_000;
 
 impl Server {
-    /// Reports a violation if a stream does not hear that its hold has ended. With a log the event may wait
-    /// for the disk.
+    /// Reports a violation if a stream does not get the event that its hold has ended. With a log the event may
+    /// wait for the disk.
     pub(super) fn judge_streams(&mut self, world: &mut World, thread: usize) {
         if world.settings.log().is_some() {
             return;

@@ -406,7 +406,7 @@ impl Server {
         keys.into_iter().map(|key| format!("{key}: {:?}", self.inspect(world, key))).collect()
     }
 
-    /// Returns the free keys, except those of shards whose turns are in transit.
+    /// Returns the free keys. Leaves out the keys of shards whose turns are in transit.
     pub(crate) fn free_keys(&self, world: &World) -> Vec<Key> {
         let is_free = |key: &Key| matches!(self.inspect(world, *key), Some(Answer::Inspected(status)) if status.holder_count == 0);
         world.settings.inspected_keys().into_iter().filter(is_free).collect()

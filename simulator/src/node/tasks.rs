@@ -95,7 +95,7 @@ impl Tasks {
         world.at(at_us, Event::Run(self.index));
     }
 
-    /// Notes that a socket can be read or written. The operating system names it when it is asked.
+    /// Notes that a socket can be read or written. The next [`ask_system`](Self::ask_system) may return it.
     pub(super) fn note_io(&mut self, world: &mut World, connection: usize) {
         if !self.unnamed.contains(&connection) {
             self.unnamed.push_back(connection);
@@ -103,7 +103,7 @@ impl Tasks {
         self.wake(world);
     }
 
-    /// Asks the operating system once. Returns the sockets that it names.
+    /// Polls the simulated operating system once. Returns the sockets that it reports.
     pub(super) fn ask_system(&mut self) -> Vec<usize> {
         let count = self.unnamed.len().min(EVENTS_PER_POLL);
         self.unnamed.drain(..count).collect()
@@ -119,7 +119,8 @@ impl Tasks {
         }
     }
 
-    /// Takes the next task to run. Any ready task may be the next, in whatever order the tasks became ready.
+    /// Takes the next task to run. Any ready task may be the next, regardless of the order in which the tasks became
+    /// ready.
     pub(super) fn take(&mut self, world: &mut World) -> Option<Task> {
         if self.ready.is_empty() {
             return None;

@@ -109,7 +109,7 @@ impl RealLane {
         self.closes_well && self.harness.is_finished()
     }
 
-    /// Returns the time at which the server was last heard; `None` without a connection.
+    /// Returns the time at which bytes last arrived from the server; `None` without a connection.
     pub(super) fn heard_us(&self) -> Option<u64> {
         self.is_open().then_some(self.heard_us)
     }

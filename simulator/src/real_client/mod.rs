@@ -3,9 +3,9 @@
 //!
 //! Other clients of a run write frames themselves and know every rule of the protocol. These processes know
 //! none of the rules. They acquire, give up, extend, release and crash as the seed decides, and the library
-//! does everything else. The auditor receives their requests like those of any other client. It also checks
-//! the state of each guard all the time (`auditor::guards`). In the calm phase it checks that the library
-//! keeps its holds and answers every caller.
+//! does everything else. The auditor receives their requests like the requests of any other client. It also
+//! checks the state of each guard all the time (`auditor::guards`). In the calm phase it checks that the
+//! library keeps its holds and answers every caller.
 
 mod acts;
 mod caller;

@@ -20,13 +20,13 @@ pub(crate) fn operations_of(history: &History) -> BTreeMap<u16, Vec<Operation<Lo
     keys
 }
 
-/// One hold that a client heard of.
+/// A hold from a response to a client.
 #[derive(Debug)]
 struct Hold {
     key: u16,
     fence: u64,
-    /// The call that was granted the hold. If only a repetition was heard, an earlier call may have been
-    /// granted it.
+    /// The call that was granted the hold. If only the response to a repetition arrived, an earlier call may
+    /// have been granted it.
     call: usize,
     heard_us: u64,
     /// Statements of the server about the lease.
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
 
     fn read_grants(&mut self) {
         let history = self.history;
-        // Grants that were heard first come before grants that were found again.
+        // Read first grants before grants that a repeated request found.
         for wants_repeated in [false, true] {
             for (place, call) in history.calls.iter().enumerate() {
                 let (Wish::Acquire { keys, .. }, Some((heard_us, Answer::Granted(grants)))) =

@@ -25,7 +25,7 @@ impl Discipline for Flat {
         shard.queues[queue].holders.remove(&mut shard.claims, claim);
         shard.free_claim(claim);
         if shard.queues[queue].holders.count > 0 {
-            // Those holders that remain share the key, and block the same waiters that this one blocked.
+            // The remaining holders share the key, and block every waiter that the ended hold blocked.
             return shard.simplify(entry);
         }
         shard.grant_from_head(entry, FreedAt::at(shard.cause), effects);
@@ -34,7 +34,7 @@ impl Discipline for Flat {
 
     fn end_wait(shard: &mut Shard, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
         let queue = &shard.queues[shard.keys.entries[entry].queue()];
-        // Behind clear stubs, a waiter may become clear although another waiter than the first one left.
+        // A waiter behind clear stubs may become clear although the waiter that left was not the first.
         let matters = queue.has_writers() && (queue.first_waiter() == claim || queue.has_reading_stubs());
         let multi_key = shard.details[shard.claims[claim].detail].multi_key().cloned();
         shard.leave_queue(claim);
@@ -199,7 +199,7 @@ impl Shard {
             }
             let claim = &self.claims[waiter];
             let (shared, is_stub) = (claim.has(flag::SHARED), claim.is_stub());
-            // A writer behind announced stubs waits for them.
+            // The search skips announced stubs. They let readers pass, but a writer must wait for them.
             let is_first = shared || self.queues[queue].first_waiter() == waiter;
             if !self.queues[queue].is_open_to(shared, &self.claims) || !is_first {
                 break;

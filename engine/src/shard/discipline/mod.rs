@@ -50,7 +50,7 @@ trait Discipline {
     /// Returns the claim that blocks a waiter, or `NONE`.
     fn blocker_of(shard: &Shard, claim: ClaimIx) -> ClaimIx;
 
-    /// Moves the amounts of a claim from one lane to another.
+    /// Moves the counts that lanes keep for this kind of claim, such as its paths, from one lane to another.
     fn change_lane(_shard: &mut Shard, _claim: ClaimIx, _from: LaneIx, _to: LaneIx) {}
 
     /// Returns the key of a claim for display.
@@ -74,7 +74,7 @@ trait Discipline {
     /// Passes the object of a claim to `put`, in the form of the log.
     fn with_item<R>(shard: &Shard, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>) -> R) -> R;
 
-    /// Checks all invariants of a record, and counts for each claim where it was found. For tests.
+    /// Checks all invariants of a record, and counts in `placed` how often each claim was found. For tests.
     fn verify(shard: &Shard, entry: KeyIx, placed: &mut [u32]);
 }
 
@@ -142,7 +142,7 @@ impl Shard {
         self.contention_with(self.claims[claim].lane, entry, blocker)
     }
 
-    /// Moves the amounts of a claim from one lane to another.
+    /// Moves the counts that depend on the kind of a claim from one lane to another.
     pub(super) fn move_amounts(&mut self, claim: ClaimIx, from: LaneIx, to: LaneIx) {
         with_discipline!(self, self.claims[claim].entry, D => D::change_lane(self, claim, from, to));
     }
@@ -199,7 +199,7 @@ impl Shard {
         with_discipline!(self, self.claims[claim].entry, D => D::with_item(self, claim, detail, put))
     }
 
-    /// Checks all invariants of a key record, and counts for each of its claims where it was found. For tests.
+    /// Checks all invariants of a key record, and counts in `placed` how often each of its claims was found. For tests.
     pub(super) fn verify_claims_of(&self, entry: KeyIx, placed: &mut [u32]) {
         with_discipline!(self, entry, D => D::verify(self, entry, placed));
     }

@@ -75,6 +75,7 @@ impl Shard {
         self.may_count_in(self.raised_scope(entry, scope))
     }
 
+    /// Checks that log and cluster accept a grant of this scope.
     #[inline]
     pub(super) fn may_count_in(&self, scope: Scope) -> Result<(), Refusal> {
         if scope == Scope::Ephemeral { Ok(()) } else { self.may_count_durably(scope) }
@@ -107,7 +108,7 @@ impl Shard {
     }
 }
 
-/// Answers an acquire that waited, or one that is still in flight.
+/// Answers an acquire: as a waiter if it waited, otherwise as a request that is still in flight.
 pub(super) fn answer_acquire(ticket: Ticket, waited: bool, answer: Answer, effects: &mut impl Effects) {
     if waited {
         effects.answer_waiter(ticket, answer);

@@ -10,7 +10,7 @@ use crate::time::Time;
 use waymaker_log::{Hold, Record};
 
 impl Shard {
-    /// Returns the number of the next record.
+    /// Counts one more record and returns its number.
     fn next_record(&mut self) -> u64 {
         self.recorded += 1;
         self.recorded
@@ -94,8 +94,8 @@ impl Shard {
                 .saturating_sub(claim.began().round_up().as_millis() as i64)
                 .clamp(0, u32::MAX.into()) as u32,
             _ if detail.lease_ms > 0 => detail.lease_ms,
-            // The length of the lease is not in memory. The remaining lease is enough, because the next start comes
-            // later.
+            // The length of the lease is not in memory. The remaining lease replaces it: a lease that begins anew
+            // after a restart with this length cannot end too early, because the restart comes later.
             _ => end.remaining_ms_since(self.now),
         };
         self.with_item(index, detail, |item| {

@@ -128,8 +128,8 @@ impl Shard {
         self.is_reserved(reserved.slot, reserved.secret) && self.is_asker_there(reserved.slot)
     }
 
-    /// Whether a newer request has taken over a reserved claim since its begin was last left to the log. The answer
-    /// must wait until the move is durable, and no client may find the claim held before the answer.
+    /// Whether a newer request has taken over a reserved claim since the claim last began to wait for the log. The
+    /// answer must wait until the move is durable, and no client may find the claim held before the answer.
     pub(in crate::shard) fn has_moved(&self, reserved: &Reserved) -> bool {
         let Reserved { slot, secret, .. } = *reserved;
         self.is_reserved(slot, secret) && self.details[self.claims[slot].detail].moved_record != 0
@@ -169,7 +169,7 @@ impl Shard {
         }
         let is_far = self.is_far(claim);
         if !is_far && !self.is_asker_there(claim) {
-            // Whoever asked is gone: a hold that nobody knows of must not begin.
+            // The client is disconnected: a hold that no client knows must not begin.
             self.answer_lost(claim, effects);
             return self.end_reserved(claim, effects);
         }
@@ -183,6 +183,7 @@ impl Shard {
                 self.measure_grant(claim, freed_at, effects);
             }
         }
+        // `forget_wait` drops a detail that nothing needs, so the siblings must be in it before.
         self.keep_siblings(claim);
         self.forget_wait(claim);
         let record = &mut self.claims[claim];
@@ -225,7 +226,7 @@ impl Shard {
             && !self.is_far(claim)
         {
             self.answer_reserved(claim, Answer::Refused(Refusal::Unknown), effects);
-            // The same request may be repeated, and then is another claim.
+            // The client may repeat the request, which must then make a new claim.
             self.forget_waiting(claim);
             self.claims[claim].set_state(State::Unknown);
         }
@@ -272,8 +273,8 @@ impl Shard {
         }
     }
 
-    /// Ends a reservation because the claim ends. If it was to be the first claim of its key that a cluster counts, and
-    /// no claim came after it, the key's scope is lowered again.
+    /// Ends a reservation because the claim ends. If the claim raised the scope of its key to Quorum, and no claim came
+    /// after it, the scope is lowered again.
     pub(in crate::shard) fn give_up_reserved(&mut self, claim: ClaimIx) {
         let Claim { entry, detail, fence, .. } = self.claims[claim];
         let entry = &mut self.keys.entries[entry];

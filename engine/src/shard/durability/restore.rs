@@ -35,6 +35,7 @@ impl Shard {
         let mut entry = self.keys.find(namespace, key, hash);
         if entry.is_none() {
             if !self.keys.has_room_for_idle() {
+                // The floor then stands for the counter. The fences of other unknown keys may skip numbers.
                 return self.keys.raise_floor(fence);
             }
             entry = self.keys.insert_beside(namespace, key, hash);
@@ -152,6 +153,7 @@ impl Shard {
         Ok(())
     }
 
+    /// Adds a restored hold to the holders of its key, pool or tree.
     fn stand_where_it_was(&mut self, claim: ClaimIx, entry: KeyIx, item: &Item<'_>) {
         match item {
             Item::Key(_) | Item::Registration { .. } => self.join_holders(claim),
@@ -162,6 +164,7 @@ impl Shard {
         }
     }
 
+    /// Sets the end of a restored hold. A lease without a recorded end begins now.
     fn time_restored(&mut self, claim: ClaimIx, hold: &Hold<'_>) {
         if let Item::Registration { lazy: true, .. } = hold.item {
             return self.time_lazy(claim);

@@ -410,7 +410,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         Ok(Some(grants.into()))
     }
 
-    /// Returns the claims of all members, if they match the keys of this request and none of them has ended.
+    /// Returns the claims of all members of a multi-key claim, in the order of the keys. Returns `None` if the keys are
+    /// not the keys of this request, or if a member has ended.
     fn members_of(&self, multi_key: &MultiKeyClaim) -> Option<Vec<ClaimIx>> {
         let member = |(member, located): (&Member, &Located)| {
             self.participants[located.place].shard.member_at(member, located.entry)

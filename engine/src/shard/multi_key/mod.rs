@@ -141,7 +141,7 @@ pub fn end_reservation(
     mut multi_key: Box<ReservedMultiKey>,
     effects: &mut impl Effects,
 ) {
-    // The answer has the time of the latest shard, so the rests of the leases must be those at that time.
+    // The answer has the time of the latest shard, so the remaining leases must be computed at that time.
     align_time(participants);
     let place = |reserved: &Reserved| place_of(participants, reserved.shard);
     let places: Vec<usize> = multi_key.members.iter().map(place).collect();
@@ -218,7 +218,7 @@ pub(super) fn place_of(participants: &[Participant<'_>], shard: u16) -> usize {
     found.expect("the caller has the turns of all shards of the claim")
 }
 
-/// Sets the time of all shards to that of the latest one, so that a request has one instant.
+/// Sets the time of all shards to the time of the latest shard, so that a request has one instant.
 fn align_time(participants: &mut [Participant<'_>]) {
     let readings = participants.iter().map(|participant| participant.shard.reading());
     let Some(Reading { time, nanos }) = readings.max_by_key(|reading| reading.nanos) else { return };

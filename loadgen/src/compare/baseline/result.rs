@@ -138,7 +138,7 @@ impl LoadResult {
         self.load.yardsticks().contains(&Yardstick::Requests) && load_is_full && !server_is_full
     }
 
-    /// Returns the rounds in which the machine stayed in one state. Each ratio lies within one round, so rounds of
+    /// Returns the rounds in which the machine stayed in one state. Each ratio is within one round, so rounds of
     /// both states count.
     fn valid_rounds(&self) -> impl Iterator<Item = &Round> {
         self.rounds.rounds.iter().filter(|round| round.distance.is_some())

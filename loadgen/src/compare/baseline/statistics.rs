@@ -1,7 +1,7 @@
 //! Verdict on one row from its paired ratios, without an assumption about their distribution.
 //!
 //! The interval of the median comes from order statistics. The number of ratios below the true median is binomial with
-//! probability 1/2. So the probability that the true median lies between the k-th smallest and the k-th largest ratio
+//! probability 1/2. So the probability that the true median is between the k-th smallest and the k-th largest ratio
 //! depends on their count alone.
 
 use serde::Serialize;
@@ -10,7 +10,7 @@ use crate::compare::round::Spread;
 
 /// Minimum number of valid rounds for a verdict.
 pub const ROUND_COUNT_MIN: u32 = 15;
-/// A row fails if the whole interval lies below this ratio: the new build lost more than 3 %.
+/// A row fails if the whole interval is below this ratio: the new build lost more than 3 %.
 pub const RATIO_MIN: f64 = 0.97;
 /// Minimum probability that the interval contains the true median.
 const COVERAGE_MIN: f64 = 0.95;
@@ -92,7 +92,7 @@ impl Ranks {
     /// Returns the ranks of the narrowest symmetric interval with enough coverage for `count` values; `None` for
     /// fewer than 6.
     fn for_count(count: usize) -> Option<Self> {
-        // Logarithm of P(exactly `below` of `count` values lie below the median). The probability itself would
+        // Logarithm of P(exactly `below` of `count` values are below the median). The probability itself would
         // underflow to zero beyond 1,074 values.
         let mut log_probability = -(count as f64) * std::f64::consts::LN_2;
         let mut tail = 0.0;
@@ -232,7 +232,7 @@ mod tests {
     }
 
     /// If the true median is exactly the bound, a row may fail in at most 2.5 % of all runs: in the runs whose
-    /// whole interval lies below the true median.
+    /// whole interval is below the true median.
     #[test]
     fn a_loss_of_exactly_three_percent_rarely_fails() {
         let mut random = StdRng::seed_from_u64(7);

@@ -43,7 +43,7 @@ impl Sources {
         Ok(&self.texts[file])
     }
 
-    /// Checks that every edit of a defect matches its file exactly once, lies inside the body of a function,
+    /// Checks that every edit of a defect matches its file exactly once, is inside the body of a function,
     /// and does not overlap another edit of the defect.
     ///
     /// # Errors

@@ -69,7 +69,7 @@ pub(crate) fn bodies(text: &str) -> Result<Vec<Range<usize>>> {
     Ok(found.0)
 }
 
-/// Writes the changed bodies beside the original ones. Every edit must lie inside one of `bodies`.
+/// Writes the changed bodies beside the original ones. Every edit must be inside one of `bodies`.
 pub(crate) fn switch(text: &str, bodies: &[Range<usize>], changes: &[Change<'_>]) -> SwitchedSource {
     let mut switched = SwitchedSource { text: String::with_capacity(2 * text.len()), bodies: Vec::new() };
     let mut end = 0;
@@ -104,7 +104,7 @@ fn changed_body(text: &str, body: &Range<usize>, change: &Change<'_>) -> String 
     changed
 }
 
-/// Returns whether a place lies between the braces of a body.
+/// Returns whether a place is between the braces of a body.
 pub(crate) fn is_within(body: &Range<usize>, place: &Range<usize>) -> bool {
     body.start < place.start && place.end < body.end
 }

@@ -74,11 +74,11 @@ struct Stream {
     wake: Arc<StreamWake>,
     /// The holds that were granted to the stream and have not ended.
     granted: Vec<LockId>,
-    /// Time at which one of these holds was found to have ended while the stream had not heard of it.
+    /// Time at which one of these holds was found to have ended while the stream had not received the event.
     unaware_since_us: Option<u64>,
     /// Until this time the client takes nothing from the stream.
     quiet_until_us: u64,
-    /// Time for which the client takes nothing once the stream has something to say again.
+    /// Time for which the client takes nothing once the stream has output again.
     nap_us: u64,
     /// Key of a claim on one key; empty for any other claim, `None` if the request is no claim.
     claimed: Option<Vec<u8>>,
@@ -98,11 +98,11 @@ pub(super) struct Front {
     streams: BTreeMap<u32, Stream>,
     /// True if the connection never follows its claims, because its client only wants the responses.
     never_follows: bool,
-    /// Holds that streams have heard of.
+    /// Holds that streams have received.
     known: BTreeSet<LockId>,
-    /// Time at which the connection last gave up a claim that no stream had heard of.
+    /// Time at which the connection last gave up a claim that no stream had received.
     given_up_us: Option<u64>,
-    /// Holds that the client released with `own`, so that their streams hear nothing of the release.
+    /// Holds that the client released with `own`, so that their streams get no event about the release.
     given_back: BTreeSet<LockId>,
     /// Until this time a hold without a listener may exist: its grant crossed the reset of a stream that
     /// follows its hold.
@@ -226,7 +226,7 @@ impl Front {
         found
     }
 
-    /// Returns whether a stream has heard of this hold.
+    /// Returns whether a stream has received this hold.
     pub(super) fn knows(&self, id: LockId) -> bool {
         self.known.contains(&id)
     }
@@ -238,7 +238,7 @@ impl Front {
         claimed.any(|claimed| claimed.is_empty() || claimed == key)
     }
 
-    /// Returns the time at which the connection last gave up a claim that no stream had heard of.
+    /// Returns the time at which the connection last gave up a claim that no stream had received.
     pub(super) fn given_up_us(&mut self) -> &mut Option<u64> {
         &mut self.given_up_us
     }

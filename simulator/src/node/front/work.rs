@@ -164,8 +164,8 @@ impl Work<'_, '_> {
     }
 
     /// Sends a claim to the worker. Some streams follow the events of their holds, others only want the
-    /// response. A hold without a lease is always claimed in the second way, because it would stay if no
-    /// client heard of it.
+    /// response. A hold without a lease is always claimed in the second way, because it would stay for ever if
+    /// no client received it.
     fn claim(&mut self, number: u32, bytes: &[u8], cancel_key: &[u8], lease_ms: u32) {
         let is_listening = lease_ms != u32::MAX && !self.hands.world.random.once_in(4);
         let is_followed = is_listening && !self.front.never_follows;

@@ -337,7 +337,7 @@ impl Thread {
     }
 }
 
-/// Returns what the server knows of the client of a new connection before its HELLO.
+/// Returns the data that the server has about the client of a new connection before its HELLO.
 pub(super) fn client_of(world: &World, connection: usize) -> Client {
     if world.settings.identities.is_none() {
         return Client::default();

@@ -32,8 +32,8 @@ pub(in crate::shard) struct PoolSpace {
     /// Number of reserved holders, which no response shows, and the sum of their permits.
     reserved_count: u32,
     reserved_permits: u64,
-    /// Number of the work item that will continue the grants, or the refusals after the capacity was lowered; 0 without
-    /// one.
+    /// Number of the work item that will continue the grants, or the refusals after the capacity was lowered; 0 if
+    /// there is no such item.
     pub(in crate::shard) working: u64,
     /// Time at which permits were last released, until the resulting grants are finished.
     pub(in crate::shard) freed_at: FreedAt,
@@ -120,7 +120,7 @@ impl Discipline for Permits {
         Flat::is_covered(shard, claim, access, right)
     }
 
-    /// The state of a pool has a response of its own, so this one has only the fence.
+    /// Returns the fence only, because the state of a pool has a response of its own.
     fn status(shard: &Shard, _: LaneIx, entry: KeyIx, _: &[u8]) -> KeyStatus {
         KeyStatus { fence: shard.keys.entries[entry].fence, ..KeyStatus::default() }
     }
@@ -194,6 +194,7 @@ impl Shard {
         }
     }
 
+    /// Returns the pool of a key record, or `None` if the record has no pool or `entry` is `NONE`.
     pub(in crate::shard) fn pool_at(&self, entry: KeyIx) -> Option<&Pool> {
         let entry = self.keys.entries.get(entry).filter(|entry| entry.has(entry::flag::POOL))?;
         Some(&self.pools[entry.pool()].pool)
@@ -248,6 +249,7 @@ impl Shard {
                 if !self.steps.take() {
                     return self.work.push_grant(entry, &mut self.pools[space].working);
                 }
+                // The refusal of a waiter counts the other waiters, so the claim must still be among them.
                 let may_begin = self.may_begin(first.claim, effects);
                 self.leave_pool(first.claim);
                 if may_begin {

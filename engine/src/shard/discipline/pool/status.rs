@@ -1,4 +1,4 @@
-//! States of pools.
+//! Responses with the state of a pool.
 
 use super::PoolSpace;
 use crate::access::Rights;

@@ -57,6 +57,7 @@ impl Shard {
                 "must be 0: path sets are served in order of arrival",
             ));
         }
+        // `checked_terms` would clamp a lease without an end, so it checks the default lease instead.
         let asked_ms = if endless && !terms.session_lease { 0 } else { terms.lease_ms };
         let (lease_ms, clamped) = self.checked_terms(&AcquireTerms { lease_ms: asked_ms, ..*terms })?;
         let entry = self.tree_entry(caller.namespace);
@@ -67,6 +68,7 @@ impl Shard {
                 let message = "the request id belongs to a claim for other paths";
                 return Err(Refusal::bad_input("request_id", 0, message));
             }
+            // The fingerprint contains the mode of each path, so the mode of the set needs no check.
             let shared = self.claims[claim].has(flag::SHARED);
             let repeated = self.acquire_again(caller, shared, terms, claim, effects)?;
             self.let_wait(claim, terms.wait_ms);
@@ -85,6 +87,7 @@ impl Shard {
         let shared = items.iter().all(|item| !item.write);
         let properties = Properties { shared, ..Properties::new(lease, clamped, options.scope) };
         let order = self.order_of_newcomer(0);
+        // The tree stores the claim with each path, so the claim must exist before the tree decides.
         let claim = self.new_claim(caller.lane, entry, State::Waiting, properties);
         let later = self.enters_later(space, items);
         let held = if later || self.is_entry_frozen(entry) {
@@ -98,6 +101,7 @@ impl Shard {
             self.free_claim(claim);
             return Err(refusal);
         }
+        // A plain hold needs no detail.
         if held.is_none() || links || terms.options.is_some_and(|options| *options != AcquireOptions::NONE) {
             let hangs_on_lane = held.is_none() || links;
             self.note_options(claim, caller.ticket.number, lease_ms, options, order, hangs_on_lane);
@@ -121,7 +125,7 @@ impl Shard {
         self.trees[space].waiter_count += 1;
         self.counters_of(caller.namespace).waiting += 1;
         self.count_waiter(claim);
-        // A set that may not wait is decided when it has entered, regardless of the time that this takes.
+        // A set that may not wait has no time limit: it is granted or refused as soon as it has entered its tree.
         self.wait_until(claim, if may_wait { terms.wait_ms } else { u32::MAX });
         effects.waits(caller.ticket);
         if may_wait {

@@ -27,8 +27,9 @@ use waymaker_log::Item;
 #[derive(Debug)]
 pub(in crate::shard) struct TreeSpace {
     pub(in crate::shard) tree: Tree,
-    /// Number of waiting claims, and number of held claims.
+    /// Number of waiting sets.
     pub(in crate::shard) waiter_count: u32,
+    /// Number of held sets, including reserved ones.
     pub(in crate::shard) holder_count: u32,
     /// Number of nodes that the shard counts for this tree, including the nodes of entering sets.
     node_count: u32,
@@ -36,7 +37,7 @@ pub(in crate::shard) struct TreeSpace {
     pub(in crate::shard) set_count: u64,
     /// Requests for statistics that wait until all segments are counted. A work item is queued while there are any.
     pub(in crate::shard) statistics_asked: Fifo<Ticket>,
-    /// Number of the work item that will continue with sets that have become clear; 0 without one.
+    /// Number of the work item that will continue with sets that have become clear; 0 if there is no such item.
     pub(in crate::shard) settling: u64,
     /// Time at which a hold last ended, until the resulting grants are finished.
     pub(in crate::shard) freed_at: FreedAt,
@@ -49,8 +50,8 @@ pub(in crate::shard) struct TreeSpace {
 /// Cost of comparing the rights for the paths of a set, in visits of a claim.
 const COMPARED_SET_COST: u32 = 8 * COMPARED_PATH_COUNT_MAX as u32;
 
-/// Bound below which a tree may differ from its shard's count of its nodes. Tests have few nodes, so the count is exact
-/// there.
+/// Number of nodes by which a tree must have changed before the shard updates its count of them. Tests have few nodes,
+/// so the count is exact in debug builds.
 const NODE_COUNT_STEP: u32 = if cfg!(debug_assertions) { 1 } else { 1024 };
 
 /// Discipline of tree namespaces.
@@ -104,7 +105,7 @@ impl Discipline for Paths {
         shard.lanes.lanes[to].path_count += path_count;
     }
 
-    /// A set is shown by its first path, as much of it as fits into a key.
+    /// Returns the first path of the set, cut to the maximum length of a key.
     fn shown_key(shard: &Shard, claim: ClaimIx) -> Vec<u8> {
         shard.tree_of(claim).first_path(shard.claims[claim].position.first_item(), KEY_LEN_MAX)
     }
@@ -120,7 +121,7 @@ impl Discipline for Paths {
 
     fn is_covered(shard: &Shard, claim: ClaimIx, access: &Access, right: Rights) -> bool {
         let mut paths = shard.tree_of(claim).paths(shard.claims[claim].position.first_item());
-        // The other paths are not visited: a set may have as many paths as fit into a request.
+        // A set may have as many paths as fit into a request, so only some are compared. A larger set is not covered.
         paths.by_ref().take(COMPARED_PATH_COUNT_MAX).all(|(path, _)| access.covers(right, &path))
             && paths.next().is_none()
     }
@@ -153,8 +154,8 @@ impl Discipline for Paths {
         let number = shard.keys.entries[entry].tree();
         let space = &shard.trees[number];
         space.tree.verify();
-        // Sets that ended since the last new set are not counted out yet, and the root of a tree without sets is not
-        // counted yet.
+        // The count still includes the nodes of sets that ended since the last new set. It does not include the root of
+        // a tree without sets.
         assert!(
             space.node_count == 0 || space.tree.node_count_to_come() < space.node_count + NODE_COUNT_STEP,
             "nodes of tree {number}"
@@ -191,8 +192,8 @@ impl Discipline for Paths {
 }
 
 impl Shard {
-    /// Returns the key record of a tree namespace. Creates the tree if it is new. The record stays, because its counter
-    /// orders all grants of the tree.
+    /// Returns the key record of a tree namespace. Creates the tree if it is new. The record is never evicted, because
+    /// its counter orders all grants of the tree.
     pub(in crate::shard) fn tree_entry(&mut self, namespace: u16) -> KeyIx {
         if let Some(known) = self.tree_of_namespace(namespace) {
             return known;

@@ -59,7 +59,7 @@ impl Shard {
     /// Grants a waiting set if all its items are clear and nothing else prevents the grant.
     fn grant_set_if_clear(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].is_among_holders() {
-            // The set is granted already, but its tree has not marked all items as held yet.
+            // The set was granted in an earlier step, but its tree has not marked all items as held yet.
             return;
         }
         let (entry, first_item) = (self.claims[claim].entry, self.claims[claim].position.first_item());
@@ -77,7 +77,7 @@ impl Shard {
         self.begin_hold(claim, self.trees[space].freed_at, effects);
     }
 
-    /// Answers a set that entered over several turns and may not wait.
+    /// Refuses a set that entered over several turns, is not clear, and may not wait.
     fn refuse_set(&mut self, claim: ClaimIx, blocker: Option<ClaimIx>, effects: &mut impl Effects) {
         let Claim { entry, lane, .. } = self.claims[claim];
         let space = self.keys.entries[entry].tree();
@@ -124,7 +124,7 @@ impl Shard {
         if self.trees[space].thaw.end() {
             self.work.push(Work::ThawSets(entry));
         }
-        // A set that was refused lets in the sets behind it, and a large one may have paths that are not held yet.
+        // The sets behind a refused set may be clear now, and a large granted set may have paths that are not held yet.
         self.settle_tree(entry, effects);
     }
 }

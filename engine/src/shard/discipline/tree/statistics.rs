@@ -6,7 +6,8 @@ use crate::shard::work::Work;
 use crate::shard::{Caller, Shard};
 use crate::steps::Steps;
 
-/// Number of steps that a request for statistics may take itself, so that a small tree answers at once.
+/// Number of steps that a request for statistics may take before it is left to follow-up work. Small trees need no
+/// more.
 const COUNTED_AT_ONCE: u32 = 32;
 
 impl Shard {
