@@ -4,7 +4,7 @@
 //! This file is shared by the tests of the engine and of the server's workers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use waymaker_engine::{Answer, CancelReason, ClaimId, Event, Fence, Grant, LaneAddress, Refusal, Ticket};
+use waymaker_engine::{Answer, CancelReason, ClaimId, Event, Grant, LaneAddress, Refusal, Ticket};
 
 /// One effect of a turn that a client hears.
 #[derive(Clone, Debug, PartialEq, Eq)]

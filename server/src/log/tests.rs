@@ -304,7 +304,7 @@ fn a_clean_stop_replaces_a_log_whose_last_frame_was_lost() {
     file.write_all_at(&[0; BLOCK_LEN], BLOCK).unwrap();
     writer.close(&BootClock, |put| put(&FLOOR)).unwrap();
     let (_, image, opened) = Log::open::<Image>(disk(directory.path()), &options()).unwrap();
-    assert_eq!((image.floor(), opened.is_clean), (7, true));
+    assert_eq!((image.floor().get(), opened.is_clean), (7, true));
 }
 
 /// The old files are still open, so the end of the log is written to them.

@@ -3,7 +3,7 @@
 use crate::durable::Place;
 use crate::harness::{Server, refused};
 use std::sync::Arc;
-use waymaker_engine::{ClaimId, Scope};
+use waymaker_engine::{ClaimId, Fence, Scope};
 use waymaker_log::{Hold, Item, Record, Started};
 use waymaker_protocol::LockId;
 use waymaker_server::log::{Device, Disk, Log, OpenOptions};
@@ -28,7 +28,7 @@ fn held(fence: u64) -> Record<'static> {
         clamped: false,
         waited: false,
         repeated: false,
-        fence,
+        fence: Fence::new(fence),
         begins_counted: false,
         awaits_count: false,
         since_ms: 0,

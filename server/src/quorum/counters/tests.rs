@@ -67,7 +67,8 @@ fn serve(counters: &mut Counters, cluster: &mut Cluster) {
 }
 
 fn fences(counters: &mut Counters) -> Vec<Option<Vec<u64>>> {
-    counters.take_settled().into_iter().map(|settled| settled.fences.map(Vec::from)).collect()
+    let numbers = |fences: Box<[Fence]>| fences.iter().map(|fence| fence.get()).collect();
+    counters.take_settled().into_iter().map(|settled| settled.fences.map(numbers)).collect()
 }
 
 #[test]
@@ -120,7 +121,7 @@ fn a_grant_that_is_counted_again_keeps_its_place() {
     counters.answered(&first, cluster.apply(&first));
     serve(&mut counters, &mut cluster);
     let counted = counters.take_settled().into_iter().map(|settled| {
-        (settled.question.members[0].reserved.fence, settled.fences.expect("it was counted")[0])
+        (settled.question.members[0].reserved.fence.get(), settled.fences.expect("it was counted")[0].get())
     });
     let mut counted: Vec<(u64, u64)> = counted.collect();
     counted.sort_unstable();

@@ -3,7 +3,7 @@
 use super::super::counters::StoredCounter;
 use super::super::port::QuorumPort;
 use super::*;
-use waymaker_engine::{ClaimId, ClaimIx, LaneAddress, QuorumMember, Reserved};
+use waymaker_engine::{ClaimId, ClaimIx, Fence, LaneAddress, QuorumMember, Reserved};
 
 fn at(ms: u64) -> Time {
     Time::from_millis(1_000_000 + ms)

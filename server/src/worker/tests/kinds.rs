@@ -20,7 +20,7 @@ use super::super::test_node::test_node_with_limits;
 use super::*;
 use std::collections::BTreeMap;
 use waymaker_engine::{
-    Answer, CancelReason, ClaimId, Contention, Event, Grant, KeyGrant, Limits, Refusal, Ticket,
+    Answer, CancelReason, ClaimId, Contention, Event, Fence, Grant, KeyGrant, Limits, Refusal, Ticket,
 };
 use waymaker_protocol as wire;
 use waymaker_protocol::{
