@@ -25,9 +25,11 @@ mod recovery;
 mod segment;
 mod snapshot;
 pub mod split;
+mod state;
 mod superblock;
 #[cfg(test)]
 mod tests;
+mod time;
 
 pub use block::{BLOCK_LEN, BadBlock, NUMBER_LIMIT};
 pub use contradiction::Contradiction;
@@ -45,4 +47,6 @@ pub use record::{BadRecord, Record, Started};
 pub use recovery::{End, Position, Recovery, Tail};
 pub use segment::{SEGMENT_LEN_DEFAULT, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN, SegmentHeader};
 pub use snapshot::{SnapshotHeader, Source, read_snapshot, write_records, write_snapshot};
+pub use state::LogState;
 pub use superblock::{Copy, Losses, SUPERBLOCK_FILE_LEN, Superblock, SuperblockError};
+pub use time::Time;
