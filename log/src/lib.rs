@@ -19,6 +19,7 @@ mod group_tests;
 mod hold;
 mod ids;
 pub mod image;
+pub mod limits;
 mod reading;
 pub mod record;
 mod recovery;

@@ -3,7 +3,6 @@
 use super::errand::Report;
 use super::keeper::CompactError;
 use crate::deferred::DeferredEffect;
-use crate::limits::{LOG_BATCH_LEN, LOG_STALLED_MS};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use crossbeam_utils::CachePadded;
@@ -11,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::{LogState, Time};
 use waymaker_log::Record;
+use waymaker_log::limits::{LOG_BATCH_LEN, LOG_STALLED_MS};
 
 /// Records of one or more turns, and the work that waits for them. A batch becomes durable as a whole, or not at all.
 #[derive(Debug, Default)]

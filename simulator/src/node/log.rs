@@ -13,12 +13,12 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use waymaker_engine::{ReservedEnd, Time};
+use waymaker_log::limits::{
+    LOG_COMPACT_RETRY_MS, LOG_COMPACT_SEGMENT_COUNT, LOG_LOOK_MS, LOG_NO_ROOM_RETRY_MS,
+};
 use waymaker_log::{FileName, Image, SEGMENT_LEN_MIN, Started};
 use waymaker_server::clock::Clock;
 use waymaker_server::delivery::{mails, post};
-use waymaker_server::limits::{
-    LOG_COMPACT_RETRY_MS, LOG_COMPACT_SEGMENT_COUNT, LOG_LOOK_MS, LOG_NO_ROOM_RETRY_MS,
-};
 use waymaker_server::log::OpenOptions;
 use waymaker_server::log::committer::{Committer, CommitterConfig, DiskStep, Step};
 use waymaker_server::log::errand::{Errand, Report};
