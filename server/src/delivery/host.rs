@@ -9,7 +9,7 @@ use crate::quorum::counters::FinishedQuestion;
 use crate::quorum::thread::QuorumHost;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use waymaker_engine::ReservedEnd;
+use waymaker_engine::{ReservedEnd, Time};
 use waymaker_log::Record;
 
 /// A node, and a function that wakes a sleeping worker that has new mail.
@@ -25,8 +25,12 @@ impl<W> Host<W> {
 }
 
 impl<W: Fn(u16) + Send + 'static> LogHost for Host<W> {
-    fn clock(&self) -> &dyn Clock {
-        &*self.node.clock
+    fn now(&self) -> Time {
+        self.node.clock.now()
+    }
+
+    fn nanos(&self) -> u64 {
+        self.node.clock.nanos()
     }
 
     fn note_sync(&self, nanos: u64) {

@@ -7,7 +7,6 @@ use super::keeper::Space;
 use super::port::{LogBatch, LogOrder, LogStatus, Run};
 use super::writer::LogWriter;
 use super::{AppendError, CompactionPlan, ObsoleteFiles};
-use crate::clock::Clock;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use waymaker_engine::{ReservedEnd, Time};
@@ -194,17 +193,17 @@ impl Committer {
         self.decide(now)
     }
 
-    /// Takes an order. This is possible at any time, also between two steps.
-    pub fn obey(&mut self, order: LogOrder, clock: &dyn Clock) {
+    /// Takes an order. This is possible at any time, also between two steps. `now` reads the clock.
+    pub fn obey(&mut self, order: LogOrder, now: impl Fn() -> Time) {
         match order {
             LogOrder::Batch(batch) => {
                 self.inbox.push_back(batch);
                 self.agenda.note_batch();
             }
-            LogOrder::Stop => self.agenda.note_stop(clock.now()),
+            LogOrder::Stop => self.agenda.note_stop(now()),
             LogOrder::Report(Report::Failed(error)) => self.fail(error.into()),
             LogOrder::Report(Report::Space(space)) => {
-                if self.agenda.note_space(clock.now(), space) {
+                if self.agenda.note_space(now(), space) {
                     self.announce_space();
                 }
             }
@@ -217,15 +216,15 @@ impl Committer {
                     Err(error) => {
                         tracing::error!(%error, "compaction failed; the log keeps its old segments and grows");
                         self.is_compacting = false;
-                        self.agenda.note_compaction_failed(clock.now());
+                        self.agenda.note_compaction_failed(now());
                     }
                 }
             }
         }
     }
 
-    /// Carries out a step and processes its result.
-    pub fn run(&mut self, step: DiskStep, writer: &mut LogWriter, clock: &dyn Clock) {
+    /// Carries out a step and processes its result. `now` reads the clock.
+    pub fn run(&mut self, step: DiskStep, writer: &mut LogWriter, now: impl Fn() -> Time) {
         let result = match step {
             DiskStep::Take => writer.take(&self.taken).map_err(AppendError::from),
             DiskStep::Confirm => {
@@ -238,8 +237,8 @@ impl Committer {
                 appended.map(|is_new_segment| self.note_appended(is_new_segment))
             }
             DiskStep::Sync => {
-                let synced = writer.sync(clock);
-                synced.map(|at| self.note_synced(clock.now(), at, writer.is_confirmed())).map_err(From::from)
+                let synced = writer.sync(&now);
+                synced.map(|at| self.note_synced(now(), at, writer.is_confirmed())).map_err(From::from)
             }
             DiskStep::Adopt(plan) => {
                 let adopted = writer.compacted(&plan);
@@ -250,7 +249,7 @@ impl Committer {
         };
         match result {
             Ok(()) => {}
-            Err(AppendError::NoSpace) => self.note_no_room(clock.now()),
+            Err(AppendError::NoSpace) => self.note_no_room(now()),
             Err(error) => self.fail(error),
         }
     }

@@ -5,20 +5,22 @@ use super::keeper_thread::KeeperThread;
 use super::port::{LogOrder, LogPort};
 use super::writer::LogWriter;
 use super::{AppendError, Storage};
-use crate::clock::Clock;
 use crate::deferred::DeferredEffect;
 use crossbeam_channel::Receiver;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use waymaker_engine::ReservedEnd;
+use waymaker_engine::{ReservedEnd, Time};
 use waymaker_log::Record;
 
 /// The server around a log, as the log thread sees it.
 pub trait LogHost: Send + 'static {
-    /// Returns the clock of the server.
-    fn clock(&self) -> &dyn Clock;
+    /// Reads the clock of the server.
+    fn now(&self) -> Time;
+
+    /// Returns the nanoseconds of the same clock, for durations.
+    fn nanos(&self) -> u64;
 
     /// Notes the duration of a sync, in nanoseconds.
     fn note_sync(&self, nanos: u64);
@@ -70,7 +72,7 @@ impl LogThread {
         let LogThreadConfig { writer, orders, storage, segment_len, losses_ms } = config;
         let keeper = KeeperThread::start(storage, segment_len, port.clone())?;
         let config = CommitterConfig::new(&writer, Arc::clone(port.status()), losses_ms);
-        let committer = Committer::new(config, host.clock().now());
+        let committer = Committer::new(config, host.now());
         let run = Run { committer, writer, orders, host, keeper };
         let thread = std::thread::Builder::new().name("log".to_owned());
         let thread = thread.spawn(move || run.run().inspect_err(fail))?;
@@ -102,24 +104,24 @@ impl<H: LogHost> Run<H> {
     fn run(mut self) -> Result<(), AppendError> {
         loop {
             while let Ok(order) = self.orders.try_recv() {
-                self.committer.obey(order, self.host.clock());
+                self.committer.obey(order, || self.host.now());
             }
-            let now = self.host.clock().now();
+            let now = self.host.now();
             match self.committer.next(now) {
                 Step::Wait(until) => {
                     let wait = Duration::from_millis(until.ms_since(now));
                     if let Ok(order) = self.orders.recv_timeout(wait) {
-                        self.committer.obey(order, self.host.clock());
+                        self.committer.obey(order, || self.host.now());
                     }
                 }
                 Step::Disk(step) => {
-                    let clock = self.host.clock();
-                    let began = matches!(step, DiskStep::Sync).then(|| clock.nanos());
-                    self.committer.run(step, &mut self.writer, clock);
+                    let host = &self.host;
+                    let began = matches!(step, DiskStep::Sync).then(|| host.nanos());
+                    self.committer.run(step, &mut self.writer, || host.now());
                     if let Some(began) = began {
-                        self.host.note_sync(clock.nanos().saturating_sub(began));
+                        host.note_sync(host.nanos().saturating_sub(began));
                     }
-                    self.host.set_segment_count(self.writer.segment_count());
+                    host.set_segment_count(self.writer.segment_count());
                 }
                 Step::Deliver(batches, end) => {
                     self.host.deliver(batches.into_iter().flat_map(|batch| batch.waiting), end);
@@ -134,6 +136,6 @@ impl<H: LogHost> Run<H> {
     fn close(self) -> Result<(), AppendError> {
         self.keeper.stop();
         let host = &self.host;
-        self.writer.close(host.clock(), |put| host.write_contents(put))
+        self.writer.close(|| host.now(), |put| host.write_contents(put))
     }
 }

@@ -3,7 +3,6 @@
 use super::committer::FoldableSegments;
 use super::port::LogBatch;
 use super::{AppendError, CompactionPlan, Log, ObsoleteFiles};
-use crate::clock::Clock;
 use std::collections::{BTreeMap, VecDeque};
 use std::{io, iter};
 use waymaker_engine::Time;
@@ -38,7 +37,7 @@ pub struct LogWriter {
 
 impl LogWriter {
     /// Starts the writer of a log that was just opened. It first writes the start and these records. If they find no
-    /// room, they wait for it, and later batches wait behind them.
+    /// room, they wait for it, and later batches wait behind them. `now` reads the clock.
     ///
     /// # Errors
     /// If the disk failed.
@@ -46,7 +45,7 @@ impl LogWriter {
         log: Log,
         started: Started,
         records: &[Record<'_>],
-        clock: &dyn Clock,
+        now: impl Fn() -> Time,
     ) -> Result<Self, AppendError> {
         let mut writer = Self {
             log,
@@ -66,7 +65,7 @@ impl LogWriter {
         let first = Record::Started(started);
         writer.take(&iter::once(&first).chain(records).map(batch).collect::<Vec<_>>())?;
         match writer.append() {
-            Ok(_) => _ = writer.sync(clock)?,
+            Ok(_) => _ = writer.sync(now)?,
             Err(AppendError::NoSpace) => {}
             Err(error) => return Err(error),
         }
@@ -137,16 +136,16 @@ impl LogWriter {
         Ok(is_new_segment)
     }
 
-    /// Makes all appended frames durable. Returns the instant since which they are durable.
+    /// Makes all appended frames durable. `now` reads the clock. Returns the instant since which they are durable.
     ///
     /// # Errors
     /// If the disk failed.
-    pub fn sync(&mut self, clock: &dyn Clock) -> io::Result<Time> {
+    pub fn sync(&mut self, now: impl Fn() -> Time) -> io::Result<Time> {
         if self.log.flushed().lsn < self.log.last_lsn() {
             // A frame without records needs no successor: its loss loses no records.
             self.is_unconfirmed = std::mem::take(&mut self.has_unsynced_records);
         }
-        let durable = self.log.flush(|| clock.now().as_millis())?;
+        let durable = self.log.flush(|| now().as_millis())?;
         Ok(Time::from_millis(durable.at_ms))
     }
 
@@ -165,16 +164,17 @@ impl LogWriter {
     }
 
     /// Ends the log in order. If the next start would refuse its files, a snapshot replaces them. `write` provides
-    /// the records of the snapshot, which must result in the same state as the log after the start record.
+    /// the records of the snapshot, which must result in the same state as the log after the start record. `now` reads
+    /// the clock.
     ///
     /// # Errors
     /// If the disk failed or is full. If the directory contains another log now; then no file is replaced.
     pub fn close(
         self,
-        clock: &dyn Clock,
+        now: impl Fn() -> Time,
         write: impl Fn(&mut dyn FnMut(&Record<'_>)),
     ) -> Result<(), AppendError> {
-        let log = self.log.close_clean(|| clock.now().as_millis())?;
+        let log = self.log.close_clean(|| now().as_millis())?;
         log.find()?;
         // Verify only after `close_clean`. Without the mark of a clean stop, a last frame that the disk has lost
         // looks like the end of the log.

@@ -127,7 +127,7 @@ impl ReadLog {
         }
         records.extend(self.ended.iter().map(|id| Record::Ended { id: *id }));
         let Self { storage, segment_len, port, orders, started, .. } = self;
-        let writer = LogWriter::start(self.log, started, &records, &*node.clock)
+        let writer = LogWriter::start(self.log, started, &records, || node.clock.now())
             .context("--data-dir: cannot write to the log")?;
         let counts = restore(node, &self.image, restored_at(&*Arc::clone(&node.clock)))?;
         let clean = self.opened.is_clean || self.opened.is_new;

@@ -2,16 +2,15 @@
 //! virtual time.
 
 use super::contents;
-use crate::clock::VirtualClock;
 use crate::disk::SimulatedDisk;
 use crate::durability::Durability;
 use crate::event::Event;
 use crate::world::World;
 use crossbeam_channel::Receiver;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use waymaker_engine::{ReservedEnd, Time};
 use waymaker_log::limits::{
     LOG_COMPACT_RETRY_MS, LOG_COMPACT_SEGMENT_COUNT, LOG_LOOK_MS, LOG_NO_ROOM_RETRY_MS,
@@ -317,13 +316,17 @@ impl SimulatedLog {
             self.losses_end_at = None;
         }
         if step != DiskStep::Sync {
-            return self.committer.run(step, &mut self.writer, &*world.clock);
+            return self.committer.run(step, &mut self.writer, || world.clock.now());
         }
         // The thread may have been preempted for a part of the time.
         let took_ms = (world.now_us - self.began_us) / 1_000;
         let paused_ms = if world.calm { 0 } else { world.random.below(took_ms + 1) };
-        let clock = PausedClock::new(Arc::clone(&world.clock), paused_ms);
-        self.committer.run(step, &mut self.writer, &clock);
+        // The pause comes after the first look at the clock, so only this look shows an earlier time.
+        let is_read = Cell::new(false);
+        self.committer.run(step, &mut self.writer, || {
+            let early_ms = if is_read.replace(true) { 0 } else { paused_ms };
+            Time::from_millis(world.clock.now().as_millis().saturating_sub(early_ms))
+        });
         let synced_ms = world.server_ms() - paused_ms;
         world.auditor.note_synced(synced_ms);
     }
@@ -378,7 +381,7 @@ impl SimulatedLog {
             if let LogOrder::Batch(_) = order {
                 self.batches.left_us.push_back((self.batches.looked_at_us, world.now_us));
             }
-            self.committer.obey(order, &*world.clock);
+            self.committer.obey(order, || world.clock.now());
         }
         self.batches.looked_at_us = world.now_us;
     }
@@ -436,43 +439,13 @@ impl SimulatedLog {
         {
             world.auditor.accuse("log", || format!("log and memory differ at a stop: {difference}"));
         }
-        let closed = self.writer.close(&*world.clock, |put| node.write_contents(put));
+        let closed = self.writer.close(|| world.clock.now(), |put| node.write_contents(put));
         (self.disk, closed.is_ok())
     }
 
     /// Returns the disk of a server that has ended.
     pub(crate) fn into_disk(self) -> SimulatedDisk {
         self.disk
-    }
-}
-
-/// Clock of a thread that is preempted after its first look at the clock.
-#[derive(Debug)]
-struct PausedClock {
-    clock: Arc<VirtualClock>,
-    paused_ms: u64,
-    is_read: AtomicBool,
-}
-
-impl PausedClock {
-    fn new(clock: Arc<VirtualClock>, paused_ms: u64) -> Self {
-        Self { clock, paused_ms, is_read: AtomicBool::new(false) }
-    }
-}
-
-impl Clock for PausedClock {
-    fn now(&self) -> Time {
-        let now = self.clock.now();
-        let is_later = self.is_read.swap(true, Ordering::Relaxed);
-        if is_later { now } else { Time::from_millis(now.as_millis().saturating_sub(self.paused_ms)) }
-    }
-
-    fn nanos(&self) -> u64 {
-        self.clock.nanos()
-    }
-
-    fn unix_micros(&self) -> i64 {
-        self.clock.unix_micros()
     }
 }
 

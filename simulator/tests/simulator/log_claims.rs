@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use waymaker_engine::{ClaimId, Scope, Time};
 use waymaker_log::{Hold, Image, Item, Record, SEGMENT_LEN_MIN, Started};
-use waymaker_server::clock::Clock;
 use waymaker_server::log::committer::FoldableSegments;
 use waymaker_server::log::port::LogBatch;
 use waymaker_server::log::writer::LogWriter;
@@ -34,19 +33,9 @@ impl SlowClock {
     fn pass(&self, ms: u64) {
         self.0.fetch_add(ms, Ordering::Relaxed);
     }
-}
 
-impl Clock for SlowClock {
     fn now(&self) -> Time {
         Time::from_millis(self.0.load(Ordering::Relaxed))
-    }
-
-    fn nanos(&self) -> u64 {
-        self.now().as_millis() * 1_000_000
-    }
-
-    fn unix_micros(&self) -> i64 {
-        self.now().as_millis() as i64 * 1_000
     }
 }
 
@@ -168,7 +157,7 @@ impl Rig {
         let (log, mut image, _) = Log::open::<Image>(Arc::new(disk.clone()), &OPTIONS).unwrap();
         let started = started(&disk.clock);
         image.rebase(&started);
-        let writer = LogWriter::start(log, started, &[], &disk.clock).unwrap();
+        let writer = LogWriter::start(log, started, &[], || disk.clock.now()).unwrap();
         (Self { disk, writer, claims: Vec::new(), next_hold: 0, next_record: 1 }, image)
     }
 
@@ -230,7 +219,7 @@ impl Rig {
     /// Appends all frames and syncs. Returns the time from which they are durable.
     fn flush(&mut self) -> Result<Time, AppendError> {
         self.writer.append()?;
-        Ok(self.writer.sync(&self.disk.clock.clone())?)
+        Ok(self.writer.sync(|| self.disk.clock.now())?)
     }
 
     fn confirm(&mut self) -> Result<Time, AppendError> {
