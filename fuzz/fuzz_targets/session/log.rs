@@ -6,7 +6,8 @@ use waymaker_engine::{ReservedEnd, Time};
 use waymaker_log::record::each;
 use waymaker_log::{Image, Record, Started};
 use waymaker_server::delivery;
-use waymaker_server::log::port::{LogOrder, LogPort, LogStatus};
+use waymaker_server::log::port::LogStatus;
+use waymaker_server::log::{LogOrder, LogPort};
 use waymaker_server::node::Node;
 
 /// The log side of a [`LogPort`].

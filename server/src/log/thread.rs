@@ -1,21 +1,23 @@
 //! The thread that makes the records of workers durable.
 
-use super::committer::{Committer, CommitterConfig, DiskStep, Step};
+use super::committer::{Committer, CommitterConfig, DiskStep, Outcome, Step};
 use super::keeper_thread::KeeperThread;
 use super::port::{LogOrder, LogPort};
 use super::writer::LogWriter;
 use super::{AppendError, Storage};
-use crate::deferred::DeferredEffect;
 use crossbeam_channel::Receiver;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use waymaker_engine::{ReservedEnd, Time};
+use waymaker_engine::Time;
 use waymaker_log::Record;
 
 /// The server around a log, as the log thread sees it.
 pub trait LogHost: Send + 'static {
+    /// An effect that waits until records are durable.
+    type Effect: Send + 'static;
+
     /// Reads the clock of the server.
     fn now(&self) -> Time;
 
@@ -28,8 +30,8 @@ pub trait LogHost: Send + 'static {
     /// Sets the number of segments of the log.
     fn set_segment_count(&self, count: u64);
 
-    /// Delivers effects whose records have this end.
-    fn deliver(&self, deferred: impl Iterator<Item = DeferredEffect>, end: ReservedEnd);
+    /// Delivers effects whose records have this outcome.
+    fn deliver(&self, effects: impl Iterator<Item = Self::Effect>, outcome: Outcome);
 
     /// Passes records to `put` that produce the whole state of the server from nothing. No worker may be running.
     fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>));
@@ -37,11 +39,11 @@ pub trait LogHost: Send + 'static {
 
 /// Configuration of the log thread.
 #[derive(Debug)]
-pub struct LogThreadConfig {
+pub struct LogThreadConfig<W> {
     /// Writer that appends to the log.
     pub writer: LogWriter,
     /// Receiver of the orders to the node's port.
-    pub orders: Receiver<LogOrder>,
+    pub orders: Receiver<LogOrder<W>>,
     /// Directory of the log, for the thread that makes room.
     pub storage: Arc<dyn Storage>,
     /// Length of a new segment in bytes.
@@ -52,21 +54,21 @@ pub struct LogThreadConfig {
 
 /// The running log thread. Only this thread writes to the log, so workers never access the disk.
 #[derive(Debug)]
-pub struct LogThread {
+pub struct LogThread<W> {
     thread: JoinHandle<Result<(), AppendError>>,
-    port: LogPort,
+    port: LogPort<W>,
 }
 
-impl LogThread {
+impl<W: Send + 'static> LogThread<W> {
     /// Starts the thread. `fail` is called once if the disk failed, after all deferred effects have received their
     /// result.
     ///
     /// # Errors
     /// If a thread cannot be created.
     pub fn start(
-        config: LogThreadConfig,
-        host: impl LogHost,
-        port: LogPort,
+        config: LogThreadConfig<W>,
+        host: impl LogHost<Effect = W>,
+        port: LogPort<W>,
         fail: impl FnOnce(&AppendError) + Send + 'static,
     ) -> io::Result<Self> {
         let LogThreadConfig { writer, orders, storage, segment_len, losses_ms } = config;
@@ -91,10 +93,10 @@ impl LogThread {
 }
 
 /// The log thread, which carries out the steps of the committer.
-struct Run<H> {
-    committer: Committer,
+struct Run<H: LogHost> {
+    committer: Committer<H::Effect>,
     writer: LogWriter,
-    orders: Receiver<LogOrder>,
+    orders: Receiver<LogOrder<H::Effect>>,
     host: H,
     keeper: KeeperThread,
 }
@@ -123,8 +125,8 @@ impl<H: LogHost> Run<H> {
                     }
                     host.set_segment_count(self.writer.segment_count());
                 }
-                Step::Deliver(batches, end) => {
-                    self.host.deliver(batches.into_iter().flat_map(|batch| batch.waiting), end);
+                Step::Deliver(batches, outcome) => {
+                    self.host.deliver(batches.into_iter().flat_map(|batch| batch.waiting), outcome);
                 }
                 Step::Send(errand) => self.keeper.send(errand),
                 Step::Close => return self.close(),

@@ -58,7 +58,7 @@ impl LogWriter {
         };
         // Each record has a batch of its own, because a server that starts must not begin inside a group.
         let batch = |record| {
-            let mut batch = LogBatch::default();
+            let mut batch = LogBatch::<()>::default();
             batch.add(record);
             batch
         };
@@ -96,7 +96,7 @@ impl LogWriter {
     ///
     /// # Errors
     /// If the disk failed.
-    pub fn take(&mut self, batches: &[LogBatch]) -> io::Result<()> {
+    pub fn take<W>(&mut self, batches: &[LogBatch<W>]) -> io::Result<()> {
         let limit = self.log.records_limit().min(self.records_max);
         for batch in batches.iter().filter(|batch| batch.record_count > 0) {
             self.check_numbers(batch);
@@ -218,7 +218,7 @@ impl LogWriter {
     }
 
     /// Checks that the records of each shard arrive without gaps and in order.
-    fn check_numbers(&mut self, batch: &LogBatch) {
+    fn check_numbers<W>(&mut self, batch: &LogBatch<W>) {
         for run in &batch.runs {
             let last = self.numbers.entry(run.shard).or_insert(0);
             assert_eq!(run.first, *last + 1, "the records of shard {} are out of order", run.shard);
@@ -228,7 +228,7 @@ impl LogWriter {
 
     /// Raises the bounds in the superblock before any record of the batch is acknowledged. Afterwards no fence is above
     /// the floor, and no lease is longer than the noted maximum.
-    fn raise_bounds(&mut self, batch: &LogBatch) -> io::Result<()> {
+    fn raise_bounds<W>(&mut self, batch: &LogBatch<W>) -> io::Result<()> {
         let bounds = self.log.superblock();
         let (fence_floor, longest_lease_ms) = (bounds.fence_floor, bounds.longest_lease_ms);
         if batch.fence_max > fence_floor {

@@ -1,7 +1,7 @@
 //! Records of a node that belong to no request.
 
 use super::Node;
-use crate::log::port::{LogBatch, LogPort};
+use crate::log::{LogBatch, LogPort};
 use crate::namespaces::NamespaceChange;
 use std::sync::PoisonError;
 use waymaker_engine::{Answer, Effects, Event, LaneAddress, Ticket, WhenDurable};

@@ -2,11 +2,13 @@
 
 use super::restore::{check_kinds, restore};
 use crate::clock::{BootClock, Clock};
+use crate::deferred::DeferredEffect;
 use crate::limits::LOG_LAST_WORDS_MS;
-use crate::log::port::{LogOrder, LogPort};
-use crate::log::thread::{LogHost, LogThread, LogThreadConfig};
+use crate::log::thread::LogHost;
 use crate::log::writer::LogWriter;
 use crate::log::{AppendError, Device, Disk, Log, OpenOptions, OpenResult, Storage};
+use crate::log::{LogOrder, LogPort};
+use crate::log::{LogThread, LogThreadConfig};
 use crate::node::Node;
 use anyhow::Context;
 use crossbeam_channel::Receiver;
@@ -193,7 +195,7 @@ impl RestoredLog {
     ///
     /// # Errors
     /// If a thread cannot be created.
-    pub fn start(self, host: impl LogHost) -> std::io::Result<LogThread> {
+    pub fn start(self, host: impl LogHost<Effect = DeferredEffect>) -> std::io::Result<LogThread> {
         LogThread::start(self.config, host, self.port, end_process)
     }
 }

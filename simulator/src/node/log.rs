@@ -11,19 +11,20 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
-use waymaker_engine::{ReservedEnd, Time};
+use waymaker_engine::Time;
 use waymaker_log::limits::{
     LOG_COMPACT_RETRY_MS, LOG_COMPACT_SEGMENT_COUNT, LOG_LOOK_MS, LOG_NO_ROOM_RETRY_MS,
 };
 use waymaker_log::{FileName, Image, SEGMENT_LEN_MIN, Started};
 use waymaker_server::clock::Clock;
-use waymaker_server::delivery::{mails, post};
+use waymaker_server::deferred::DeferredEffect;
+use waymaker_server::delivery::{end_of, mails, post};
+use waymaker_server::log::LogThreadConfig;
 use waymaker_server::log::OpenOptions;
-use waymaker_server::log::committer::{Committer, CommitterConfig, DiskStep, Step};
+use waymaker_server::log::committer::{Committer, CommitterConfig, DiskStep, Outcome, Step};
 use waymaker_server::log::errand::{Errand, Report};
-use waymaker_server::log::port::{LogBatch, LogOrder, LogPort};
-use waymaker_server::log::thread::LogThreadConfig;
 use waymaker_server::log::writer::LogWriter;
+use waymaker_server::log::{LogBatch, LogOrder, LogPort};
 use waymaker_server::node::Node;
 use waymaker_server::recovery::{ReadLog, RestoredLog};
 
@@ -58,7 +59,7 @@ pub(crate) struct SimulatedLog {
     started: Started,
     disk: SimulatedDisk,
     writer: LogWriter,
-    committer: Committer,
+    committer: Committer<DeferredEffect>,
     orders: Receiver<LogOrder>,
     port: LogPort,
     /// The step that is under way.
@@ -69,7 +70,7 @@ pub(crate) struct SimulatedLog {
     losses_end_at: Option<Time>,
     acts_at_us: Option<u64>,
     /// Batches whose waiters get mail when the thread runs again.
-    untold: Option<(Vec<LogBatch>, ReservedEnd)>,
+    untold: Option<(Vec<LogBatch>, Outcome)>,
     keeper: Keeper,
     batches: Batches,
     /// True if the log ends once the keeper has finished its errands.
@@ -242,8 +243,8 @@ impl SimulatedLog {
         if let Some(step) = self.running.take() {
             self.run(world, step);
         }
-        if let Some((batches, end)) = self.untold.take() {
-            wakes.append(&mut self.deliver(world, node, batches, end));
+        if let Some((batches, outcome)) = self.untold.take() {
+            wakes.append(&mut self.deliver(world, node, batches, outcome));
         }
         loop {
             self.receive(world);
@@ -268,13 +269,15 @@ impl SimulatedLog {
                     self.schedule(world, world.now_us + takes_us);
                     return wakes;
                 }
-                Step::Deliver(batches, end) if self.tells_late(world) => {
-                    self.untold = Some((batches, end));
+                Step::Deliver(batches, outcome) if self.tells_late(world) => {
+                    self.untold = Some((batches, outcome));
                     let after_us = world.random.spread(100, TELL_MAX_US);
                     self.schedule(world, world.now_us + after_us);
                     return wakes;
                 }
-                Step::Deliver(batches, end) => wakes.append(&mut self.deliver(world, node, batches, end)),
+                Step::Deliver(batches, outcome) => {
+                    wakes.append(&mut self.deliver(world, node, batches, outcome))
+                }
                 Step::Send(errand) => self.keeper.send(world, self.start, errand, &self.disk),
                 Step::Close => {
                     self.is_closing = true;
@@ -391,15 +394,15 @@ impl SimulatedLog {
         world: &mut World,
         node: &Node,
         batches: Vec<LogBatch>,
-        end: ReservedEnd,
+        outcome: Outcome,
     ) -> Vec<usize> {
         let count = batches.len();
         world.trace.note(world.now_us, 10, count as u64, || {
-            format!("log       reports {count} batches to workers: {end:?}")
+            format!("log       reports {count} batches to workers: {outcome:?}")
         });
         let now_ms = world.server_ms();
         let found_us = self.batches.left_us.drain(..count).map(|(_, found_us)| found_us).max();
-        if let ReservedEnd::Begins(_) = end {
+        if let Outcome::Durable(_) = outcome {
             let looked_at_us = self.batches.looked_at_us;
             let durable_us = self.batches.left_us.front().map_or(looked_at_us, |(after_us, _)| *after_us);
             let durable_ms = world.settings.server_ms(durable_us);
@@ -411,7 +414,7 @@ impl SimulatedLog {
         }
         let waiting = batches.into_iter().flat_map(|batch| batch.waiting);
         let mut wakes = Vec::new();
-        post(node, mails(waiting, end), |worker| wakes.push(usize::from(worker)));
+        post(node, mails(waiting, end_of(outcome)), |worker| wakes.push(usize::from(worker)));
         wakes
     }
 

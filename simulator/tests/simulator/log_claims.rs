@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use waymaker_engine::{ClaimId, Scope, Time};
 use waymaker_log::{Hold, Image, Item, Record, SEGMENT_LEN_MIN, Started};
+use waymaker_server::log::LogBatch;
 use waymaker_server::log::committer::FoldableSegments;
-use waymaker_server::log::port::LogBatch;
 use waymaker_server::log::writer::LogWriter;
 use waymaker_server::log::{AppendError, Log, OpenOptions, SegmentFile, Storage, keeper};
 use waymaker_simulator::disk::{DiskState, SimulatedDisk, Survival};

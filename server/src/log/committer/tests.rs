@@ -17,7 +17,7 @@ fn at(ms: u64) -> Time {
 }
 
 fn config() -> CommitterConfig {
-    let (port, _orders) = LogPort::new(1);
+    let (port, _orders) = LogPort::<()>::new(1);
     CommitterConfig {
         status: Arc::clone(port.status()),
         waits_for_room: false,
@@ -32,18 +32,18 @@ fn segments(segment_count: u64) -> Option<FoldableSegments> {
 }
 
 /// Returns a batch with this number of bytes.
-fn batch(len: usize) -> LogOrder {
+fn batch(len: usize) -> LogOrder<()> {
     LogOrder::Batch(LogBatch { records: vec![0; len], record_count: 1, ..LogBatch::default() })
 }
 
 /// Returns a committer whose keeper has begun to create segments.
-fn started(config: CommitterConfig) -> Committer {
+fn started(config: CommitterConfig) -> Committer<()> {
     let mut committer = Committer::new(config, at(0));
     assert_eq!(committer.said(at(0)), "prepare");
     committer
 }
 
-impl Committer {
+impl Committer<()> {
     /// Returns the next step as text, with the lengths of its batches.
     fn said(&mut self, now: Time) -> String {
         match self.next(now) {
@@ -54,11 +54,11 @@ impl Committer {
                 "adopt".to_owned()
             }
             Step::Disk(step) => format!("{step:?}").to_lowercase(),
-            Step::Deliver(batches, end) => {
+            Step::Deliver(batches, outcome) => {
                 let lens: Vec<_> = batches.iter().map(|batch| batch.records.len()).collect();
-                match end {
-                    ReservedEnd::Begins(since) => format!("begin {lens:?} {}", since.ms_since(at(0))),
-                    _ => format!("unknown {lens:?}"),
+                match outcome {
+                    Outcome::Durable(since) => format!("begin {lens:?} {}", since.ms_since(at(0))),
+                    Outcome::Unknown => format!("unknown {lens:?}"),
                 }
             }
             Step::Send(Errand::Prepare) => "prepare".to_owned(),
@@ -78,7 +78,7 @@ impl Committer {
         }
     }
 
-    fn told(&mut self, now: Time, order: LogOrder) {
+    fn told(&mut self, now: Time, order: LogOrder<()>) {
         self.obey(order, || now);
     }
 

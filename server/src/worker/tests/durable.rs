@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::delivery::{mails, post};
-use crate::log::port::LogOrder;
+use crate::log::LogOrder;
 use crate::worker::test_node::test_node_with_log;
 use crate::worker::tests::vacancy::names_of_shards;
 use crossbeam_channel::Receiver;
