@@ -27,6 +27,8 @@ mod segment;
 mod snapshot;
 pub mod split;
 mod state;
+#[cfg(feature = "store")]
+pub mod store;
 mod superblock;
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,6 @@
 use super::{Delivery, end_of, mails, post};
 use crate::clock::Clock;
 use crate::deferred::DeferredEffect;
-use crate::log::committer::Outcome;
-use crate::log::thread::LogHost;
 use crate::node::Node;
 use crate::quorum::counters::FinishedQuestion;
 use crate::quorum::thread::QuorumHost;
@@ -12,6 +10,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use waymaker_engine::Time;
 use waymaker_log::Record;
+use waymaker_log::store::committer::Outcome;
+use waymaker_log::store::thread::LogHost;
 
 /// A node, and a function that wakes a sleeping worker that has new mail.
 pub(crate) struct Host<W> {

@@ -7,10 +7,10 @@ pub use fences::Delivery;
 pub(crate) use host::Host;
 
 use crate::deferred::DeferredEffect;
-use crate::log::committer::Outcome;
 use crate::mail::{Content, Letter, Mail};
 use crate::node::Node;
 use waymaker_engine::{Answer, Refusal, Reserved, ReservedEnd, WhenDurable};
+use waymaker_log::store::committer::Outcome;
 
 /// Returns the end of the reservations whose records have this outcome.
 pub fn end_of(outcome: Outcome) -> ReservedEnd {

@@ -4,11 +4,7 @@ use super::restore::{check_kinds, restore};
 use crate::clock::{BootClock, Clock};
 use crate::deferred::DeferredEffect;
 use crate::limits::LOG_LAST_WORDS_MS;
-use crate::log::thread::LogHost;
-use crate::log::writer::LogWriter;
-use crate::log::{AppendError, Device, Disk, Log, OpenOptions, OpenResult, Storage};
-use crate::log::{LogOrder, LogPort};
-use crate::log::{LogThread, LogThreadConfig};
+use crate::log::{LogOrder, LogPort, LogThread, LogThreadConfig};
 use crate::node::Node;
 use anyhow::Context;
 use crossbeam_channel::Receiver;
@@ -16,6 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use waymaker_engine::{ClaimId, Time};
+use waymaker_log::store::thread::LogHost;
+use waymaker_log::store::writer::LogWriter;
+use waymaker_log::store::{AppendError, Device, Disk, Log, OpenOptions, OpenResult, Storage};
 use waymaker_log::{Image, Losses, Record, Started};
 
 /// Exit code of a server whose disk failed, from sysexits: try again later.

@@ -15,16 +15,15 @@ use waymaker_engine::Time;
 use waymaker_log::limits::{
     LOG_COMPACT_RETRY_MS, LOG_COMPACT_SEGMENT_COUNT, LOG_LOOK_MS, LOG_NO_ROOM_RETRY_MS,
 };
+use waymaker_log::store::OpenOptions;
+use waymaker_log::store::committer::{Committer, CommitterConfig, DiskStep, Outcome, Step};
+use waymaker_log::store::errand::{Errand, Report};
+use waymaker_log::store::writer::LogWriter;
 use waymaker_log::{FileName, Image, SEGMENT_LEN_MIN, Started};
 use waymaker_server::clock::Clock;
 use waymaker_server::deferred::DeferredEffect;
 use waymaker_server::delivery::{end_of, mails, post};
-use waymaker_server::log::LogThreadConfig;
-use waymaker_server::log::OpenOptions;
-use waymaker_server::log::committer::{Committer, CommitterConfig, DiskStep, Outcome, Step};
-use waymaker_server::log::errand::{Errand, Report};
-use waymaker_server::log::writer::LogWriter;
-use waymaker_server::log::{LogBatch, LogOrder, LogPort};
+use waymaker_server::log::{LogBatch, LogOrder, LogPort, LogThreadConfig};
 use waymaker_server::node::Node;
 use waymaker_server::recovery::{ReadLog, RestoredLog};
 

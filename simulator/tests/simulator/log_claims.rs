@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use waymaker_engine::{ClaimId, Scope, Time};
+use waymaker_log::store::committer::FoldableSegments;
+use waymaker_log::store::writer::LogWriter;
+use waymaker_log::store::{AppendError, Log, OpenOptions, SegmentFile, Storage, keeper};
 use waymaker_log::{Hold, Image, Item, Record, SEGMENT_LEN_MIN, Started};
 use waymaker_server::log::LogBatch;
-use waymaker_server::log::committer::FoldableSegments;
-use waymaker_server::log::writer::LogWriter;
-use waymaker_server::log::{AppendError, Log, OpenOptions, SegmentFile, Storage, keeper};
 use waymaker_simulator::disk::{DiskState, SimulatedDisk, Survival};
 
 const OPTIONS: OpenOptions = OpenOptions { segment_len: SEGMENT_LEN_MIN, log_id: 0x1d, accept_damage: false };

@@ -2,7 +2,7 @@
 
 use crate::log_rig::{Rig, Step, eio, workloads};
 use waymaker_log::SEGMENT_LEN_MIN;
-use waymaker_server::log::keeper::{self, Space};
+use waymaker_log::store::keeper::{self, Space};
 use waymaker_simulator::disk::{DiskState, Survival};
 
 #[test]

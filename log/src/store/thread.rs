@@ -5,13 +5,12 @@ use super::keeper_thread::KeeperThread;
 use super::port::{LogOrder, LogPort};
 use super::writer::LogWriter;
 use super::{AppendError, Storage};
+use crate::{Record, Time};
 use crossbeam_channel::Receiver;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use waymaker_engine::Time;
-use waymaker_log::Record;
 
 /// The server around a log, as the log thread sees it.
 pub trait LogHost: Send + 'static {

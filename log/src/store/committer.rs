@@ -7,10 +7,10 @@ use super::keeper::Space;
 use super::port::{LogBatch, LogOrder, LogStatus, Run};
 use super::writer::LogWriter;
 use super::{AppendError, CompactionPlan, ObsoleteFiles};
+use crate::Time;
+use crate::limits::{LOG_COMPACT_SEGMENT_COUNT, LOG_GROUP_LEN_MAX, LOG_SLOW_MS};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use waymaker_engine::Time;
-use waymaker_log::limits::{LOG_COMPACT_SEGMENT_COUNT, LOG_GROUP_LEN_MAX, LOG_SLOW_MS};
 
 /// Next step of the log thread.
 #[derive(Debug)]

@@ -1,15 +1,15 @@
 //! The interface between workers and the log thread.
 
+#![expect(clippy::disallowed_types, reason = "shares the reason of a failed compaction")]
+
 use super::errand::Report;
 use super::keeper::CompactError;
-
+use crate::limits::{LOG_BATCH_LEN, LOG_STALLED_MS};
+use crate::{LogState, Record, Time};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use waymaker_engine::{LogState, Time};
-use waymaker_log::Record;
-use waymaker_log::limits::{LOG_BATCH_LEN, LOG_STALLED_MS};
 
 /// Records of one or more turns, and the effects that wait for them. A batch becomes durable as a whole, or not at all.
 #[derive(Debug)]
@@ -228,8 +228,7 @@ impl LogStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use waymaker_engine::{ClaimId, Scope};
-    use waymaker_log::{Hold, Item, SessionTag};
+    use crate::{ClaimId, Hold, Item, Scope, SessionTag};
 
     /// After a loss of records, grants resume only when the longest lease that they may have granted has expired.
     #[test]

@@ -3,11 +3,10 @@
 use super::committer::FoldableSegments;
 use super::port::LogBatch;
 use super::{AppendError, CompactionPlan, Log, ObsoleteFiles};
+use crate::split::{Payload, split_batch};
+use crate::{Record, Started, Time};
 use std::collections::{BTreeMap, VecDeque};
 use std::{io, iter};
-use waymaker_engine::Time;
-use waymaker_log::split::{Payload, split_batch};
-use waymaker_log::{Record, Started};
 
 /// Length of the field before a record that contains its length, in bytes.
 const RECORD_LENGTH_LEN: usize = 4;

@@ -10,7 +10,6 @@ mod disk;
 pub mod errand;
 pub mod keeper;
 mod keeper_thread;
-#[expect(clippy::module_inception, reason = "the log of the module is the log")]
 mod log;
 mod map;
 mod open;
@@ -31,16 +30,3 @@ pub use log::{AppendError, AppendedFrame, CompactionPlan, Log, ObsoleteFiles};
 pub use open::{OpenError, OpenOptions, OpenResult};
 pub use read::AcceptedLoss;
 pub use storage::{SegmentFile, Storage, is_no_space};
-
-use crate::deferred::DeferredEffect;
-
-/// Records of this server, and the effects that wait for them.
-pub type LogBatch = port::LogBatch<DeferredEffect>;
-/// Order to the log thread of this server.
-pub type LogOrder = port::LogOrder<DeferredEffect>;
-/// Port to which the workers of this server post their records.
-pub type LogPort = port::LogPort<DeferredEffect>;
-/// The log thread of this server.
-pub type LogThread = thread::LogThread<DeferredEffect>;
-/// Configuration of the log thread of this server.
-pub type LogThreadConfig = thread::LogThreadConfig<DeferredEffect>;

@@ -1,6 +1,6 @@
 //! The log in a real directory.
 
-#[path = "../../tests/server/skip.rs"]
+#[path = "../../../server/tests/server/skip.rs"]
 pub(super) mod skip;
 
 use std::fs;
@@ -8,8 +8,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use waymaker_log::frame::FORMAT_VERSION;
-use waymaker_log::{BLOCK_LEN, Durable, FileName, Fold, Image, Record, SEGMENT_LEN_MIN, Started, Tail, Time};
+use crate::frame::FORMAT_VERSION;
+use crate::{BLOCK_LEN, Durable, FileName, Fold, Image, Record, SEGMENT_LEN_MIN, Started, Tail, Time};
 
 use super::keeper::{self, Space};
 use super::map::dirtied_len;
@@ -167,7 +167,7 @@ fn a_full_segment_is_followed_by_another() {
 }
 
 fn frame_payload_limit() -> usize {
-    waymaker_log::frame::payload_limit(SEGMENT_LEN_MIN as usize - BLOCK_LEN)
+    crate::frame::payload_limit(SEGMENT_LEN_MIN as usize - BLOCK_LEN)
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn started(path: &Path) -> LogWriter {
 fn a_clean_stop_replaces_a_log_whose_last_frame_was_lost() {
     let directory = tempfile::tempdir().unwrap();
     let writer = started(directory.path());
-    let file = fs::File::options().write(true).open(directory.path().join(segment(1))).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(directory.path().join(segment(1))).unwrap();
     file.write_all_at(&[0; BLOCK_LEN], BLOCK).unwrap();
     writer.close(now, |put| put(&FLOOR)).unwrap();
     let (_, image, opened) = Log::open::<Image>(disk(directory.path()), &options()).unwrap();
@@ -570,7 +570,7 @@ fn a_segment_with_holes_is_continued() {
     put(&mut log, b"one");
     drop(log);
     let path = directory.path().join(segment(1));
-    let file = fs::File::options().write(true).open(&path).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(2 * BLOCK).unwrap();
     file.set_len(SEGMENT_LEN_MIN).unwrap();
     let (mut log, ..) = open(directory.path());

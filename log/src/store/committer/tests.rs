@@ -3,11 +3,11 @@
 use super::super::keeper::CompactError;
 use super::super::port::LogPort;
 use super::*;
-use std::io;
-use waymaker_engine::LogState;
-use waymaker_log::limits::{
+use crate::LogState;
+use crate::limits::{
     LOG_COMPACT_RETRY_MS, LOG_IDLE_MS, LOG_LOOK_MS, LOG_NO_ROOM_RETRY_MS, LOG_STALLED_MS, LOG_STOP_GRACE_MS,
 };
+use std::io;
 
 const PLAN: CompactionPlan =
     CompactionPlan { log_id: 1, generation: 2, previous_snapshot: 3, first_segment: 4, last_segment: 5 };

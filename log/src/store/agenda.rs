@@ -1,8 +1,8 @@
 //! Decides the next action of the log thread. `committer` divides these actions into steps.
 
 use super::keeper::Space;
-use waymaker_engine::Time;
-use waymaker_log::limits::{
+use crate::Time;
+use crate::limits::{
     LOG_COMPACT_RETRY_MS, LOG_IDLE_MS, LOG_LOOK_MS, LOG_NO_ROOM_RETRY_MS, LOG_NO_SPACE_PACE_MS,
     LOG_STOP_GRACE_MS,
 };
