@@ -1,9 +1,12 @@
-//! Byte format of the durable log. `record` has the records, `split` stores them in frames, `group` joins them again,
-//! and `image` is the state that they result in. Other modules describe the files and decide which of their contents to
-//! trust.
+//! The durable log: its byte format, and its store.
 //!
-//! No module opens a file or reads a clock. `docs/reference/log-format.md` describes every byte, and explains why no
-//! acknowledged record is lost and no dropped record returns.
+//! In the format, `record` has the records, `split` stores them in frames, `group` joins them again, and `image` is the
+//! state that they result in. Other modules describe the files and decide which of their contents to trust. No module
+//! of the format opens a file. `store` owns the files and the threads that write them. Neither reads a clock: the
+//! server passes the time.
+//!
+//! `docs/reference/log-format.md` describes every byte, and explains why no acknowledged record is lost and no dropped
+//! record returns.
 
 pub mod block;
 mod contradiction;

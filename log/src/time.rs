@@ -1,7 +1,7 @@
 //! Instants, in milliseconds.
 
-/// Milliseconds on a monotonic clock: the boot-time clock of the machine in a server, a counter in a test. Nothing
-/// in this crate or in the engine reads a clock.
+/// Milliseconds on a monotonic clock: the boot-time clock of the machine in a server, a counter in a test. This
+/// crate and the engine compare instants and never read a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 

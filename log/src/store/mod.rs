@@ -1,4 +1,4 @@
-//! The durable log: its files, and the device under them.
+//! The store of the durable log: its files, and the device under them.
 //!
 //! [`Log`] is for the one thread that appends. [`keeper`] is the work of a second thread: spare segments and
 //! compaction. Both access the disk through [`Storage`] alone, so that a simulated disk can fail at every step.

@@ -49,7 +49,7 @@ pub(super) enum LogEnd {
     Failed,
 }
 
-/// The log of one start of the server. Like `log::thread`, it carries out the steps of the committer. Each
+/// The log of one start of the server. Like `store::thread`, it carries out the steps of the committer. Each
 /// step takes some time, and a crash may come between any two of them.
 #[derive(Debug)]
 pub(crate) struct SimulatedLog {
