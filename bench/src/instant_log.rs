@@ -3,8 +3,9 @@
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
 use waymaker_engine::{ReservedEnd, Time};
+use waymaker_log::store::port::LogStatus;
 use waymaker_server::delivery;
-use waymaker_server::log::port::{LogOrder, LogPort, LogStatus};
+use waymaker_server::log::{LogOrder, LogPort};
 use waymaker_server::node::Node;
 
 /// The log side of a [`LogPort`], which makes every record durable as soon as it is handed over.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use waymaker_engine::{Limits, Time};
 use waymaker_server::clock::Clock;
 use waymaker_server::limits::SESSION_VACANT_MS;
-use waymaker_server::log::port::LogPort;
+use waymaker_server::log::LogPort;
 use waymaker_server::node::{Node, NodeConfig};
 use waymaker_server::worker::Worker;
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use waymaker_engine::{ClaimId, Fence, Scope};
+use waymaker_log::store::{AppendError, Device, Disk, Log, OpenOptions, Storage, keeper};
 use waymaker_log::{Hold, Image, Item, Record, Started};
-use waymaker_server::log::{AppendError, Device, Disk, Log, OpenOptions, Storage, keeper};
 
 /// Number of records appended together; about as many as in one group of a busy server.
 const FRAME_RECORDS: u64 = 1_000;

@@ -17,7 +17,7 @@ use waymaker_protocol::id::ID_LEN;
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_MAX};
 use waymaker_protocol::message::acquire_terms::flag;
 use waymaker_protocol::{Granted, Hello, SessionRequest, VERSION, next_frame};
-use waymaker_server::log::port::LogPort;
+use waymaker_server::log::LogPort;
 use waymaker_server::mail::ConnectionKey;
 use waymaker_server::node::{Node, shard_count};
 use waymaker_server::worker::Worker;

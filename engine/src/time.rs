@@ -1,49 +1,6 @@
-//! Instants and durations of the engine.
+//! Durations that the engine measures.
 
-/// Milliseconds on a monotonic clock: the boot-time clock of the machine in a server, a counter in a test. The engine
-/// compares instants and never reads a clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Time(u64);
-
-impl Time {
-    /// First instant.
-    pub const ZERO: Self = Self(0);
-    /// Instant that is never reached.
-    pub const NEVER: Self = Self(u64::MAX);
-
-    /// Returns the instant `millis` milliseconds after zero.
-    #[inline]
-    pub const fn from_millis(millis: u64) -> Self {
-        Self(millis)
-    }
-
-    /// Returns the milliseconds since zero.
-    #[inline]
-    pub const fn as_millis(self) -> u64 {
-        self.0
-    }
-
-    /// Returns the instant `millis` milliseconds later; `NEVER` stays the same.
-    #[inline]
-    #[must_use]
-    pub const fn after_ms(self, millis: u64) -> Self {
-        Self(self.0.saturating_add(millis))
-    }
-
-    /// Returns the milliseconds from `earlier` to this instant; 0 if `earlier` is not earlier.
-    #[inline]
-    pub const fn ms_since(self, earlier: Self) -> u64 {
-        self.0.saturating_sub(earlier.0)
-    }
-
-    /// Returns the milliseconds from `earlier` to this instant for a response. The maximum is `u32::MAX`, which means
-    /// "without end".
-    #[inline]
-    pub const fn remaining_ms_since(self, earlier: Self) -> u32 {
-        let millis = self.ms_since(earlier);
-        if millis > u32::MAX as u64 { u32::MAX } else { millis as u32 }
-    }
-}
+pub use waymaker_log::Time;
 
 /// Nanoseconds on the clock of [`Time`]. They only measure durations; every decision uses [`Time`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -77,14 +34,14 @@ impl Nanos {
     /// Returns the first whole millisecond that is not before this instant.
     #[inline]
     pub const fn round_up(self) -> Time {
-        Time(self.0.div_ceil(NANOS_PER_MS))
+        Time::from_millis(self.0.div_ceil(NANOS_PER_MS))
     }
 }
 
 impl From<Time> for Nanos {
     #[inline]
     fn from(time: Time) -> Self {
-        Self(time.0.saturating_mul(NANOS_PER_MS))
+        Self(time.as_millis().saturating_mul(NANOS_PER_MS))
     }
 }
 

@@ -1,9 +1,12 @@
-//! Byte format of the durable log. `record` has the records, `split` stores them in frames, `group` joins them again,
-//! and `image` is the state that they result in. Other modules describe the files and decide which of their contents to
-//! trust.
+//! The durable log: its byte format, and its store.
 //!
-//! No module opens a file or reads a clock. `docs/reference/log-format.md` describes every byte, and explains why no
-//! acknowledged record is lost and no dropped record returns.
+//! In the format, `record` has the records, `split` stores them in frames, `group` joins them again, and `image` is the
+//! state that they result in. Other modules describe the files and decide which of their contents to trust. No module
+//! of the format opens a file. `store` owns the files and the threads that write them. Neither reads a clock: the
+//! server passes the time.
+//!
+//! `docs/reference/log-format.md` describes every byte, and explains why no acknowledged record is lost and no dropped
+//! record returns.
 
 pub mod block;
 mod contradiction;
@@ -19,15 +22,20 @@ mod group_tests;
 mod hold;
 mod ids;
 pub mod image;
+pub mod limits;
 mod reading;
 pub mod record;
 mod recovery;
 mod segment;
 mod snapshot;
 pub mod split;
+mod state;
+#[cfg(feature = "store")]
+pub mod store;
 mod superblock;
 #[cfg(test)]
 mod tests;
+mod time;
 
 pub use block::{BLOCK_LEN, BadBlock, NUMBER_LIMIT};
 pub use contradiction::Contradiction;
@@ -45,4 +53,6 @@ pub use record::{BadRecord, Record, Started};
 pub use recovery::{End, Position, Recovery, Tail};
 pub use segment::{SEGMENT_LEN_DEFAULT, SEGMENT_LEN_MAX, SEGMENT_LEN_MIN, SegmentHeader};
 pub use snapshot::{SnapshotHeader, Source, read_snapshot, write_records, write_snapshot};
+pub use state::LogState;
 pub use superblock::{Copy, Losses, SUPERBLOCK_FILE_LEN, Superblock, SuperblockError};
+pub use time::Time;

@@ -217,8 +217,6 @@ pub const SESSION_ANSWERS_LEN_MAX: usize = 16 << 20;
 pub const LANES_PER_SESSION_MAX: usize = 64;
 /// Maximum difference between the server's clock and the timestamp that orders a client's claim, in microseconds.
 pub const TIMESTAMP_SKEW_MAX_US: u64 = 3_600_000_000;
-/// Initial capacity of a batch of log records, in bytes: a grant or a few releases.
-pub(crate) const LOG_BATCH_LEN: usize = 256;
 /// Number of rows of acquire counters in one worker, above which it drops unused rows. Each namespace has a row for
 /// each front end.
 pub(crate) const ACQUIRE_ROW_COUNT_MAX: usize = 2 * NAMESPACE_COUNT_MAX;
@@ -234,29 +232,8 @@ pub const NAMESPACE_LOOK_MS: u64 = 5_000;
 pub const NAMESPACE_REMOVALS_MAX: usize = NAMESPACE_COUNT_MAX;
 /// Maximum of removals by operators that wait while the shards check other namespaces.
 pub const NAMESPACE_REMOVALS_WANTED_MAX: usize = 1024;
-/// Length of records after which a log group is closed, in bytes. Later records go into the next group.
-pub const LOG_GROUP_LEN_MAX: usize = 256 * 1024;
-/// Time after the last frame of the log until a frame that confirms its durability, in milliseconds.
-pub const LOG_IDLE_MS: u64 = 500;
-/// Number of full log segments that are compacted into a snapshot together.
-pub const LOG_COMPACT_SEGMENT_COUNT: u64 = 2;
-/// Time between a failed compaction and the next try, in milliseconds. Reported free space or another full segment
-/// shortens it.
-pub const LOG_COMPACT_RETRY_MS: u64 = 60_000;
-/// Pause between two log groups while the disk is full, in milliseconds, so that the reserved space lasts.
-pub const LOG_NO_SPACE_PACE_MS: u64 = 50;
-/// Time until the log retries frames that did not fit the disk, in milliseconds. Reported free space shortens it.
-pub const LOG_NO_ROOM_RETRY_MS: u64 = 1_000;
-/// Interval of the check whether a full disk has free space again, in milliseconds.
-pub const LOG_LOOK_MS: u64 = 1_000;
-/// Time that a stopping server waits for space in its log before it ends without it, in milliseconds.
-pub const LOG_STOP_GRACE_MS: u64 = 1_000;
 /// Time that workers get to report a failed log to their clients before the process ends, in milliseconds.
 pub const LOG_LAST_WORDS_MS: u64 = 300;
-/// Duration of a sync above which the server logs it, in milliseconds.
-pub const LOG_SLOW_MS: u64 = 1_000;
-/// Duration of a running sync above which the server refuses durable grants, in milliseconds.
-pub const LOG_STALLED_MS: u64 = 10_000;
 /// Time within which the cluster must count a claim of scope quorum, in milliseconds. After it the claim is refused.
 pub const QUORUM_ANSWER_MS: u64 = 1_800;
 /// Timeout of a request to one member of the cluster, in milliseconds. The next request goes to another member.

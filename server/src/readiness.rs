@@ -4,7 +4,7 @@
 //! refuses some new claims, but holders still need it to renew and release. A load balancer must keep a degraded server
 //! in service.
 
-use crate::log::port::LogPort;
+use crate::log::LogPort;
 use crate::memory;
 use crate::node::Node;
 use serde::Serialize;

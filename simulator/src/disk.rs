@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use waymaker_server::log::{SegmentFile, Storage};
+use waymaker_log::store::{SegmentFile, Storage};
 
 /// Length of the pieces of a file that a crash may lose independently.
 pub const BLOCK_LEN: usize = 4096;

@@ -10,7 +10,7 @@ mod status;
 pub(crate) use answer::remaining_ms;
 pub use answer::{Allowance, Answer, Grant, KeyGrant, Verified};
 pub use durability::{
-    LogState, QuorumMember, QuorumQuestion, QuorumState, Reserved, ReservedEnd, ReservedMultiKey, WhenDurable,
+    QuorumMember, QuorumQuestion, QuorumState, Reserved, ReservedEnd, ReservedMultiKey, WhenDurable,
 };
 pub use event::{Event, RevokeReason};
 pub use refusal::{CancelReason, Refusal};
@@ -18,6 +18,7 @@ pub use status::{
     ClaimStatus, Contention, ForceReleased, HeldLock, KeyStatus, ListedPool, Page, PermitHolder, PoolPage,
     PoolStatus, Registered, Registration, RegistrationPage, TreeStatistics, WaitingClaim,
 };
+pub use waymaker_log::LogState;
 
 use crate::ids::{ClaimId, LaneAddress, Ticket};
 use crate::measure::Measure;

@@ -4,9 +4,10 @@ use crossbeam_channel::Receiver;
 use std::sync::Arc;
 use waymaker_engine::{ReservedEnd, Time};
 use waymaker_log::record::each;
+use waymaker_log::store::port::LogStatus;
 use waymaker_log::{Image, Record, Started};
 use waymaker_server::delivery;
-use waymaker_server::log::port::{LogOrder, LogPort, LogStatus};
+use waymaker_server::log::{LogOrder, LogPort};
 use waymaker_server::node::Node;
 
 /// The log side of a [`LogPort`].

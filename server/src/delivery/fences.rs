@@ -2,7 +2,7 @@
 
 use super::mails;
 use crate::deferred::DeferredEffect;
-use crate::log::port::LogBatch;
+use crate::log::LogBatch;
 use crate::mail::Mail;
 use crate::quorum::counters::FinishedQuestion;
 use waymaker_engine::{Fence, QuorumMember, QuorumQuestion, ReservedEnd, Time};

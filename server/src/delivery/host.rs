@@ -1,16 +1,17 @@
 //! The server as its log thread and its quorum thread see it.
 
-use super::{Delivery, mails, post};
+use super::{Delivery, end_of, mails, post};
 use crate::clock::Clock;
 use crate::deferred::DeferredEffect;
-use crate::log::thread::LogHost;
 use crate::node::Node;
 use crate::quorum::counters::FinishedQuestion;
 use crate::quorum::thread::QuorumHost;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use waymaker_engine::ReservedEnd;
+use waymaker_engine::Time;
 use waymaker_log::Record;
+use waymaker_log::store::committer::Outcome;
+use waymaker_log::store::thread::LogHost;
 
 /// A node, and a function that wakes a sleeping worker that has new mail.
 pub(crate) struct Host<W> {
@@ -25,8 +26,14 @@ impl<W> Host<W> {
 }
 
 impl<W: Fn(u16) + Send + 'static> LogHost for Host<W> {
-    fn clock(&self) -> &dyn Clock {
-        &*self.node.clock
+    type Effect = DeferredEffect;
+
+    fn now(&self) -> Time {
+        self.node.clock.now()
+    }
+
+    fn nanos(&self) -> u64 {
+        self.node.clock.nanos()
     }
 
     fn note_sync(&self, nanos: u64) {
@@ -37,8 +44,8 @@ impl<W: Fn(u16) + Send + 'static> LogHost for Host<W> {
         self.node.metrics.log_segment_count.store(count, Ordering::Relaxed);
     }
 
-    fn deliver(&self, deferred: impl Iterator<Item = DeferredEffect>, end: ReservedEnd) {
-        post(&self.node, mails(deferred, end), &self.wake);
+    fn deliver(&self, deferred: impl Iterator<Item = DeferredEffect>, outcome: Outcome) {
+        post(&self.node, mails(deferred, end_of(outcome)), &self.wake);
     }
 
     fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>)) {

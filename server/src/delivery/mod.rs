@@ -10,6 +10,15 @@ use crate::deferred::DeferredEffect;
 use crate::mail::{Content, Letter, Mail};
 use crate::node::Node;
 use waymaker_engine::{Answer, Refusal, Reserved, ReservedEnd, WhenDurable};
+use waymaker_log::store::committer::Outcome;
+
+/// Returns the end of the reservations whose records have this outcome.
+pub fn end_of(outcome: Outcome) -> ReservedEnd {
+    match outcome {
+        Outcome::Durable(since) => ReservedEnd::Begins(since),
+        Outcome::Unknown => ReservedEnd::Unknown,
+    }
+}
 
 /// Returns the mail for workers about deferred effects with this end, in order.
 pub fn mails(deferred: impl Iterator<Item = DeferredEffect>, end: ReservedEnd) -> Vec<(u16, Mail)> {

@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::expiries::Expiries;
 use crate::limit_options::LimitOptions;
 use crate::limits::WORKER_COUNT_MAX;
-use crate::log::port::LogPort;
+use crate::log::LogPort;
 use crate::mail::{Batch, Mail};
 use crate::memory::MemoryUse;
 use crate::metrics::NodeMetrics;

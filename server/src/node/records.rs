@@ -1,12 +1,12 @@
 //! Records of a node that belong to no request.
 
 use super::Node;
-use crate::limits::LOG_GROUP_LEN_MAX;
-use crate::log::port::{LogBatch, LogPort};
+use crate::log::{LogBatch, LogPort};
 use crate::namespaces::NamespaceChange;
 use std::sync::PoisonError;
 use waymaker_engine::{Answer, Effects, Event, LaneAddress, Ticket, WhenDurable};
 use waymaker_log::Record;
+use waymaker_log::limits::LOG_GROUP_LEN_MAX;
 
 impl Node {
     /// Records the ephemeral state, which survives only a clean stop. No worker may be running.

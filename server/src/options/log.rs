@@ -26,7 +26,7 @@ pub(super) fn parse_levels(text: &str) -> Result<Targets, String> {
     });
     let are_levels = levels.all(|level| !level.is_empty() && level.parse::<LevelFilter>().is_ok());
     text.parse().ok().filter(|_| are_levels).ok_or_else(|| {
-        "use off, error, warn, info, debug or trace, or a list such as info,waymaker_server::log=debug"
+        "use off, error, warn, info, debug or trace, or a list such as info,waymaker_server::driver=debug"
             .to_owned()
     })
 }
@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn a_list_of_levels_and_targets_is_accepted_and_a_misspelt_level_is_not() {
         assert_eq!(parse_levels(""), parse_levels(LOG_LEVELS));
-        for text in ["warn", "off", "INFO", "info,waymaker_server::log=debug,audit=off"] {
+        for text in ["warn", "off", "INFO", "info,waymaker_server::driver=debug,audit=off"] {
             assert!(parse_levels(text).is_ok(), "{text}");
         }
         for text in ["wran", "info,", "info,=", "=info", "waymaker_server", "waymaker_server=loud"] {

@@ -317,7 +317,7 @@ pub struct Options {
     pub drain: Duration,
 
     /// Level of the log, which goes to stderr: `error`, `warn`, `info`, `debug` or `trace`. A list such as
-    /// `info,waymaker_server::log=debug` sets the level of single modules. The default leaves out the warnings of the HTTP/2 library
+    /// `info,waymaker_server::driver=debug` sets the level of single modules. The default leaves out the warnings of the HTTP/2 library
     /// h2: it warns of each reset stream, so clients could fill the log
     #[arg(
         long,

@@ -2,11 +2,9 @@
 
 use super::restore::{check_kinds, restore};
 use crate::clock::{BootClock, Clock};
+use crate::deferred::DeferredEffect;
 use crate::limits::LOG_LAST_WORDS_MS;
-use crate::log::port::{LogOrder, LogPort};
-use crate::log::thread::{LogHost, LogThread, LogThreadConfig};
-use crate::log::writer::LogWriter;
-use crate::log::{AppendError, Device, Disk, Log, OpenOptions, OpenResult, Storage};
+use crate::log::{LogOrder, LogPort, LogThread, LogThreadConfig};
 use crate::node::Node;
 use anyhow::Context;
 use crossbeam_channel::Receiver;
@@ -14,6 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use waymaker_engine::{ClaimId, Time};
+use waymaker_log::store::thread::LogHost;
+use waymaker_log::store::writer::LogWriter;
+use waymaker_log::store::{AppendError, Device, Disk, Log, OpenOptions, OpenResult, Storage};
 use waymaker_log::{Image, Losses, Record, Started};
 
 /// Exit code of a server whose disk failed, from sysexits: try again later.
@@ -127,7 +128,7 @@ impl ReadLog {
         }
         records.extend(self.ended.iter().map(|id| Record::Ended { id: *id }));
         let Self { storage, segment_len, port, orders, started, .. } = self;
-        let writer = LogWriter::start(self.log, started, &records, &*node.clock)
+        let writer = LogWriter::start(self.log, started, &records, || node.clock.now())
             .context("--data-dir: cannot write to the log")?;
         let counts = restore(node, &self.image, restored_at(&*Arc::clone(&node.clock)))?;
         let clean = self.opened.is_clean || self.opened.is_new;
@@ -193,7 +194,7 @@ impl RestoredLog {
     ///
     /// # Errors
     /// If a thread cannot be created.
-    pub fn start(self, host: impl LogHost) -> std::io::Result<LogThread> {
+    pub fn start(self, host: impl LogHost<Effect = DeferredEffect>) -> std::io::Result<LogThread> {
         LogThread::start(self.config, host, self.port, end_process)
     }
 }

@@ -1,10 +1,10 @@
 //! Encoding of the engine's answers and events. Only this module converts them to the wire.
 
-use crate::limits::LOG_STALLED_MS;
 use waymaker_engine::{
     Allowance, Answer, CancelReason, ClaimId, Event, Grant, HeldLock, KeyGrant, ListedPool, Page, PoolStatus,
     Refusal, Registered, Registration, RevokeReason, Scope, Time, Verified, WaitingClaim,
 };
+use waymaker_log::limits::LOG_STALLED_MS;
 use waymaker_protocol as wire;
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail};
 

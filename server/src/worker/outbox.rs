@@ -10,7 +10,7 @@ use crate::audit::{Act, AuditEvent, Caller, Detail};
 use crate::deferred::DeferredEffect;
 use crate::expiries::Expiries;
 use crate::limits::{OUTPUT_LEN_PAUSE, OUTPUT_LEN_REFUSE};
-use crate::log::port::LogBatch;
+use crate::log::LogBatch;
 use crate::mail::{ConnectionKey, Content, Letter};
 use crate::metrics::{AcquireResult, WorkerMetrics};
 use crate::namespaces::Namespaces;

@@ -11,7 +11,7 @@ use super::sessions::{SessionLimits, Sessions};
 use super::timers::Timers;
 use super::vacancy::VacancyCheck;
 use crate::clock::Moment;
-use crate::log::port::LogBatch;
+use crate::log::LogBatch;
 use crate::mail::{ConnectionKey, Letter, Mail};
 use crate::metrics::WorkerMetrics;
 use crate::node::Node;

@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::limits::SESSION_VACANT_MS;
-use crate::log::port::{LogOrder, LogPort};
+use crate::log::{LogOrder, LogPort};
 use crate::memory::MemoryUse;
 use crate::node::{Node, NodeConfig, shard_count};
 use crossbeam_channel::Receiver;

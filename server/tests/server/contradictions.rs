@@ -4,9 +4,9 @@ use crate::durable::Place;
 use crate::harness::{Server, refused};
 use std::sync::Arc;
 use waymaker_engine::{ClaimId, Fence, Scope};
+use waymaker_log::store::{Device, Disk, Log, OpenOptions};
 use waymaker_log::{Hold, Item, Record, Started};
 use waymaker_protocol::LockId;
-use waymaker_server::log::{Device, Disk, Log, OpenOptions};
 
 const KEY: &[u8] = b"key";
 const LEASE_MS: u32 = 600_000;

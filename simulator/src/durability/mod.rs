@@ -5,7 +5,7 @@ mod cluster;
 
 use crate::random::Random;
 pub(crate) use cluster::ClusterSettings;
-use waymaker_server::limits::LOG_GROUP_LEN_MAX;
+use waymaker_log::limits::LOG_GROUP_LEN_MAX;
 
 /// Settings of a server with a log, a cluster, or both.
 #[derive(Clone, Copy, Debug)]

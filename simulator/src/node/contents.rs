@@ -6,9 +6,9 @@ use crate::disk::SimulatedDisk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use waymaker_engine::{ClaimId, Fence, Scope};
+use waymaker_log::store::{Log, OpenOptions};
 use waymaker_log::{FileName, Hold, Image, Item, Record, Records, Started, Superblock};
-use waymaker_server::log::port::LogBatch;
-use waymaker_server::log::{Log, OpenOptions};
+use waymaker_server::log::LogBatch;
 use waymaker_server::node::Node;
 
 /// Stage of a node that is compared with its log.

@@ -4,8 +4,8 @@ use super::log::OPTIONS;
 use crate::disk::{BLOCK_LEN, DiskState, SimulatedDisk};
 use crate::random::Random;
 use std::sync::Arc;
+use waymaker_log::store::Log;
 use waymaker_log::{FileName, Image, Superblock};
-use waymaker_server::log::Log;
 
 /// The log is damaged only if its longest lease is at most this, in milliseconds. After accepted damage the
 /// server grants nothing for the length of that lease.

@@ -2,29 +2,28 @@
 //! virtual time.
 
 use super::contents;
-use crate::clock::VirtualClock;
 use crate::disk::SimulatedDisk;
 use crate::durability::Durability;
 use crate::event::Event;
 use crate::world::World;
 use crossbeam_channel::Receiver;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use waymaker_engine::{Fence, ReservedEnd, Time};
-use waymaker_log::{FileName, Image, SEGMENT_LEN_MIN, Started};
-use waymaker_server::clock::Clock;
-use waymaker_server::delivery::{mails, post};
-use waymaker_server::limits::{
+use waymaker_engine::{Fence, Time};
+use waymaker_log::limits::{
     LOG_COMPACT_RETRY_MS, LOG_COMPACT_SEGMENT_COUNT, LOG_LOOK_MS, LOG_NO_ROOM_RETRY_MS,
 };
-use waymaker_server::log::OpenOptions;
-use waymaker_server::log::committer::{Committer, CommitterConfig, DiskStep, Step};
-use waymaker_server::log::errand::{Errand, Report};
-use waymaker_server::log::port::{LogBatch, LogOrder, LogPort};
-use waymaker_server::log::thread::LogThreadConfig;
-use waymaker_server::log::writer::LogWriter;
+use waymaker_log::store::OpenOptions;
+use waymaker_log::store::committer::{Committer, CommitterConfig, DiskStep, Outcome, Step};
+use waymaker_log::store::errand::{Errand, Report};
+use waymaker_log::store::writer::LogWriter;
+use waymaker_log::{FileName, Image, SEGMENT_LEN_MIN, Started};
+use waymaker_server::clock::Clock;
+use waymaker_server::deferred::DeferredEffect;
+use waymaker_server::delivery::{end_of, mails, post};
+use waymaker_server::log::{LogBatch, LogOrder, LogPort, LogThreadConfig};
 use waymaker_server::node::Node;
 use waymaker_server::recovery::{ReadLog, RestoredLog};
 
@@ -50,7 +49,7 @@ pub(super) enum LogEnd {
     Failed,
 }
 
-/// The log of one start of the server. Like `log::thread`, it carries out the steps of the committer. Each
+/// The log of one start of the server. Like `store::thread`, it carries out the steps of the committer. Each
 /// step takes some time, and a crash may come between any two of them.
 #[derive(Debug)]
 pub(crate) struct SimulatedLog {
@@ -59,7 +58,7 @@ pub(crate) struct SimulatedLog {
     started: Started,
     disk: SimulatedDisk,
     writer: LogWriter,
-    committer: Committer,
+    committer: Committer<DeferredEffect>,
     orders: Receiver<LogOrder>,
     port: LogPort,
     /// The step that is under way.
@@ -70,7 +69,7 @@ pub(crate) struct SimulatedLog {
     losses_end_at: Option<Time>,
     acts_at_us: Option<u64>,
     /// Batches whose waiters get mail when the thread runs again.
-    untold: Option<(Vec<LogBatch>, ReservedEnd)>,
+    untold: Option<(Vec<LogBatch>, Outcome)>,
     keeper: Keeper,
     batches: Batches,
     /// True if the log ends once the keeper has finished its errands.
@@ -243,8 +242,8 @@ impl SimulatedLog {
         if let Some(step) = self.running.take() {
             self.run(world, step);
         }
-        if let Some((batches, end)) = self.untold.take() {
-            wakes.append(&mut self.deliver(world, node, batches, end));
+        if let Some((batches, outcome)) = self.untold.take() {
+            wakes.append(&mut self.deliver(world, node, batches, outcome));
         }
         loop {
             self.receive(world);
@@ -269,13 +268,15 @@ impl SimulatedLog {
                     self.schedule(world, world.now_us + takes_us);
                     return wakes;
                 }
-                Step::Deliver(batches, end) if self.tells_late(world) => {
-                    self.untold = Some((batches, end));
+                Step::Deliver(batches, outcome) if self.tells_late(world) => {
+                    self.untold = Some((batches, outcome));
                     let after_us = world.random.spread(100, TELL_MAX_US);
                     self.schedule(world, world.now_us + after_us);
                     return wakes;
                 }
-                Step::Deliver(batches, end) => wakes.append(&mut self.deliver(world, node, batches, end)),
+                Step::Deliver(batches, outcome) => {
+                    wakes.append(&mut self.deliver(world, node, batches, outcome))
+                }
                 Step::Send(errand) => self.keeper.send(world, self.start, errand, &self.disk),
                 Step::Close => {
                     self.is_closing = true;
@@ -317,13 +318,17 @@ impl SimulatedLog {
             self.losses_end_at = None;
         }
         if step != DiskStep::Sync {
-            return self.committer.run(step, &mut self.writer, &*world.clock);
+            return self.committer.run(step, &mut self.writer, || world.clock.now());
         }
         // The thread may have been preempted for a part of the time.
         let took_ms = (world.now_us - self.began_us) / 1_000;
         let paused_ms = if world.calm { 0 } else { world.random.below(took_ms + 1) };
-        let clock = PausedClock::new(Arc::clone(&world.clock), paused_ms);
-        self.committer.run(step, &mut self.writer, &clock);
+        // The pause comes after the first look at the clock, so only this look shows an earlier time.
+        let is_read = Cell::new(false);
+        self.committer.run(step, &mut self.writer, || {
+            let early_ms = if is_read.replace(true) { 0 } else { paused_ms };
+            Time::from_millis(world.clock.now().as_millis().saturating_sub(early_ms))
+        });
         let synced_ms = world.server_ms() - paused_ms;
         world.auditor.note_synced(synced_ms);
     }
@@ -378,7 +383,7 @@ impl SimulatedLog {
             if let LogOrder::Batch(_) = order {
                 self.batches.left_us.push_back((self.batches.looked_at_us, world.now_us));
             }
-            self.committer.obey(order, &*world.clock);
+            self.committer.obey(order, || world.clock.now());
         }
         self.batches.looked_at_us = world.now_us;
     }
@@ -388,15 +393,15 @@ impl SimulatedLog {
         world: &mut World,
         node: &Node,
         batches: Vec<LogBatch>,
-        end: ReservedEnd,
+        outcome: Outcome,
     ) -> Vec<usize> {
         let count = batches.len();
         world.trace.note(world.now_us, 10, count as u64, || {
-            format!("log       reports {count} batches to workers: {end:?}")
+            format!("log       reports {count} batches to workers: {outcome:?}")
         });
         let now_ms = world.server_ms();
         let found_us = self.batches.left_us.drain(..count).map(|(_, found_us)| found_us).max();
-        if let ReservedEnd::Begins(_) = end {
+        if let Outcome::Durable(_) = outcome {
             let looked_at_us = self.batches.looked_at_us;
             let durable_us = self.batches.left_us.front().map_or(looked_at_us, |(after_us, _)| *after_us);
             let durable_ms = world.settings.server_ms(durable_us);
@@ -408,7 +413,7 @@ impl SimulatedLog {
         }
         let waiting = batches.into_iter().flat_map(|batch| batch.waiting);
         let mut wakes = Vec::new();
-        post(node, mails(waiting, end), |worker| wakes.push(usize::from(worker)));
+        post(node, mails(waiting, end_of(outcome)), |worker| wakes.push(usize::from(worker)));
         wakes
     }
 
@@ -436,43 +441,13 @@ impl SimulatedLog {
         {
             world.auditor.accuse("log", || format!("log and memory differ at a stop: {difference}"));
         }
-        let closed = self.writer.close(&*world.clock, |put| node.write_contents(put));
+        let closed = self.writer.close(|| world.clock.now(), |put| node.write_contents(put));
         (self.disk, closed.is_ok())
     }
 
     /// Returns the disk of a server that has ended.
     pub(crate) fn into_disk(self) -> SimulatedDisk {
         self.disk
-    }
-}
-
-/// Clock of a thread that is preempted after its first look at the clock.
-#[derive(Debug)]
-struct PausedClock {
-    clock: Arc<VirtualClock>,
-    paused_ms: u64,
-    is_read: AtomicBool,
-}
-
-impl PausedClock {
-    fn new(clock: Arc<VirtualClock>, paused_ms: u64) -> Self {
-        Self { clock, paused_ms, is_read: AtomicBool::new(false) }
-    }
-}
-
-impl Clock for PausedClock {
-    fn now(&self) -> Time {
-        let now = self.clock.now();
-        let is_later = self.is_read.swap(true, Ordering::Relaxed);
-        if is_later { now } else { Time::from_millis(now.as_millis().saturating_sub(self.paused_ms)) }
-    }
-
-    fn nanos(&self) -> u64 {
-        self.clock.nanos()
-    }
-
-    fn unix_micros(&self) -> i64 {
-        self.clock.unix_micros()
     }
 }
 

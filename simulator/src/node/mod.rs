@@ -41,7 +41,7 @@ use tasks::Errands;
 use thread::Thread;
 use waymaker_engine::{Answer, Caller, ClaimId, Effects, LaneAddress, Ticket, Time, Turn};
 use waymaker_protocol::NamespaceKind;
-use waymaker_server::log::port::LogPort;
+use waymaker_server::log::LogPort;
 use waymaker_server::mail::Mail;
 use waymaker_server::node::{Node, NodeConfig};
 use waymaker_server::quorum::port::QuorumPort;

@@ -11,12 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use waymaker_engine::{ClaimId, Fence, Scope, Time};
+use waymaker_log::store::committer::FoldableSegments;
+use waymaker_log::store::writer::LogWriter;
+use waymaker_log::store::{AppendError, Log, OpenOptions, SegmentFile, Storage, keeper};
 use waymaker_log::{Hold, Image, Item, Record, SEGMENT_LEN_MIN, Started};
-use waymaker_server::clock::Clock;
-use waymaker_server::log::committer::FoldableSegments;
-use waymaker_server::log::port::LogBatch;
-use waymaker_server::log::writer::LogWriter;
-use waymaker_server::log::{AppendError, Log, OpenOptions, SegmentFile, Storage, keeper};
+use waymaker_server::log::LogBatch;
 use waymaker_simulator::disk::{DiskState, SimulatedDisk, Survival};
 
 const OPTIONS: OpenOptions = OpenOptions { segment_len: SEGMENT_LEN_MIN, log_id: 0x1d, accept_damage: false };
@@ -34,19 +33,9 @@ impl SlowClock {
     fn pass(&self, ms: u64) {
         self.0.fetch_add(ms, Ordering::Relaxed);
     }
-}
 
-impl Clock for SlowClock {
     fn now(&self) -> Time {
         Time::from_millis(self.0.load(Ordering::Relaxed))
-    }
-
-    fn nanos(&self) -> u64 {
-        self.now().as_millis() * 1_000_000
-    }
-
-    fn unix_micros(&self) -> i64 {
-        self.now().as_millis() as i64 * 1_000
     }
 }
 
@@ -168,7 +157,7 @@ impl Rig {
         let (log, mut image, _) = Log::open::<Image>(Arc::new(disk.clone()), &OPTIONS).unwrap();
         let started = started(&disk.clock);
         image.rebase(&started);
-        let writer = LogWriter::start(log, started, &[], &disk.clock).unwrap();
+        let writer = LogWriter::start(log, started, &[], || disk.clock.now()).unwrap();
         (Self { disk, writer, claims: Vec::new(), next_hold: 0, next_record: 1 }, image)
     }
 
@@ -230,7 +219,7 @@ impl Rig {
     /// Appends all frames and syncs. Returns the time from which they are durable.
     fn flush(&mut self) -> Result<Time, AppendError> {
         self.writer.append()?;
-        Ok(self.writer.sync(&self.disk.clock.clone())?)
+        Ok(self.writer.sync(|| self.disk.clock.now())?)
     }
 
     fn confirm(&mut self) -> Result<Time, AppendError> {

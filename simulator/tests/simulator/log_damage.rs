@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use crate::log_rig::{Numbers, OPTIONS, Rig, Step, open};
+use waymaker_log::store::{Log, OpenError, OpenOptions};
 use waymaker_log::{
     Damage, FileName, Grouped, Position, Recovery, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock,
     read_snapshot,
 };
-use waymaker_server::log::{Log, OpenError, OpenOptions};
 use waymaker_simulator::disk::{BLOCK_LEN, DiskState, SimulatedDisk, Survival};
 
 /// Returns a log with a snapshot, a sealed segment and a last segment, each with frames. The last frame has

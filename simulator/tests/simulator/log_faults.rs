@@ -1,8 +1,8 @@
 //! Tests of the log on a disk that fails, and on a full disk.
 
 use crate::log_rig::{Rig, Step, eio, workloads};
+use waymaker_log::store::keeper::{self, Space};
 use waymaker_log::{Fence, SEGMENT_LEN_MIN};
-use waymaker_server::log::keeper::{self, Space};
 use waymaker_simulator::disk::{DiskState, Survival};
 
 #[test]

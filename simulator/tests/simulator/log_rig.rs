@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use waymaker_log::split::split_batch;
+use waymaker_log::store::{AppendError, Log, OpenError, OpenOptions, OpenResult, keeper};
 use waymaker_log::{Durable, Fold, Grouped, Record, SEGMENT_LEN_MIN, Started};
-use waymaker_server::log::{AppendError, Log, OpenError, OpenOptions, OpenResult, keeper};
 use waymaker_simulator::disk::{DiskState, SimulatedDisk};
 
 /// Number of records that were found, which are the numbers from 0 on.

@@ -323,5 +323,5 @@ fn a_counter_changed_by_another_server_is_retried_at_once() {
     let found = Reply::Found(Some(StoredCounter { revision: 5, fence: Fence::new(9), attempt }));
     requester.take_answer(&steps, Ok(vec![found]), at(1));
     let steps = requester.steps(at(1));
-    assert_eq!((steps[0].since, steps[0].fence), (5, 10));
+    assert_eq!((steps[0].since, steps[0].fence.get()), (5, 10));
 }

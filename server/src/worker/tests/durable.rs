@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::delivery::{mails, post};
-use crate::limits::LOG_STALLED_MS;
-use crate::log::port::LogOrder;
+use crate::log::LogOrder;
 use crate::worker::test_node::test_node_with_log;
 use crate::worker::tests::vacancy::names_of_shards;
 use crossbeam_channel::Receiver;
 use waymaker_engine::ReservedEnd;
+use waymaker_log::limits::LOG_STALLED_MS;
 use waymaker_protocol::message::goodbye::FAREWELL;
 use waymaker_protocol::{
     AcquireOptions, AcquireTerms, Extend, ForceRelease, Freeze, Goodbye, Inspect, Release,

@@ -279,12 +279,12 @@ impl Through {
     fn fences(&self, grant: &Effect) -> BTreeMap<Vec<u8>, u64> {
         match grant {
             Effect::Answer(_, Answer::GrantedMultiKey(keys)) => {
-                keys.iter().map(|key| (key.key.to_vec(), key.grant.fence)).collect()
+                keys.iter().map(|key| (key.key.to_vec(), key.grant.fence.get())).collect()
             }
             Effect::Answer(ticket, Answer::Granted(grant)) => {
                 let is_key = self.course.kind == Kind::Keys;
                 let counter = if is_key { self.asks[&ticket.number].items[0].name.clone() } else { vec![] };
-                BTreeMap::from([(counter, grant.fence)])
+                BTreeMap::from([(counter, grant.fence.get())])
             }
             other => panic!("{other:?} is no grant"),
         }

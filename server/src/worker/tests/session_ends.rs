@@ -4,7 +4,7 @@ use super::super::test_node::test_node_with_log;
 use super::several_turns::claim_count;
 use super::*;
 use crate::limits::{LANE_ENDS_PER_TICK, SERVED_COST_MAX};
-use crate::log::port::LogOrder;
+use crate::log::LogOrder;
 use crate::mail::Batch;
 use waymaker_log::{Record, Records};
 use waymaker_protocol::message::goodbye::FAREWELL;

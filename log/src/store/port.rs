@@ -1,20 +1,19 @@
 //! The interface between workers and the log thread.
 
+#![expect(clippy::disallowed_types, reason = "shares the reason of a failed compaction")]
+
 use super::errand::Report;
 use super::keeper::CompactError;
-use crate::deferred::DeferredEffect;
 use crate::limits::{LOG_BATCH_LEN, LOG_STALLED_MS};
-
+use crate::{Fence, LogState, Record, Time};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use waymaker_engine::{Fence, LogState, Time};
-use waymaker_log::Record;
 
-/// Records of one or more turns, and the work that waits for them. A batch becomes durable as a whole, or not at all.
-#[derive(Debug, Default)]
-pub struct LogBatch {
+/// Records of one or more turns, and the effects that wait for them. A batch becomes durable as a whole, or not at all.
+#[derive(Debug)]
+pub struct LogBatch<W> {
     /// Encoded records, each after its length.
     pub records: Vec<u8>,
     /// Number of records.
@@ -26,7 +25,7 @@ pub struct LogBatch {
     /// Upper bound of the leases in the records, in milliseconds.
     pub lease_ms_max: u32,
     /// Effects to deliver once this batch, and all batches that were posted before, are durable.
-    pub waiting: Vec<DeferredEffect>,
+    pub waiting: Vec<W>,
 }
 
 /// Consecutive records of one shard.
@@ -40,8 +39,8 @@ pub struct Run {
     pub last: u64,
 }
 
-impl LogBatch {
-    /// Whether the batch has neither records nor waiting work.
+impl<W> LogBatch<W> {
+    /// Whether the batch has neither records nor waiting effects.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.record_count == 0 && self.waiting.is_empty()
@@ -77,11 +76,26 @@ impl LogBatch {
     }
 }
 
+// Not derived, because an effect needs no default.
+impl<W> Default for LogBatch<W> {
+    #[inline]
+    fn default() -> Self {
+        Self {
+            records: Vec::new(),
+            record_count: 0,
+            runs: Vec::new(),
+            fence_max: Fence::NONE,
+            lease_ms_max: 0,
+            waiting: Vec::new(),
+        }
+    }
+}
+
 /// Order to the log thread.
 #[derive(Debug)]
-pub enum LogOrder {
+pub enum LogOrder<W> {
     /// Make this batch durable.
-    Batch(LogBatch),
+    Batch(LogBatch<W>),
     /// The result of an errand.
     Report(Report),
     /// End the log in order. No batch follows this order.
@@ -89,9 +103,9 @@ pub enum LogOrder {
 }
 
 /// Port to which workers post their records. A post never blocks.
-#[derive(Clone, Debug)]
-pub struct LogPort {
-    sender: Sender<LogOrder>,
+#[derive(Debug)]
+pub struct LogPort<W> {
+    sender: Sender<LogOrder<W>>,
     status: Arc<LogStatus>,
 }
 
@@ -109,9 +123,9 @@ pub struct LogStatus {
     durable: Box<[CachePadded<AtomicU64>]>,
 }
 
-impl LogPort {
+impl<W> LogPort<W> {
     /// Returns a port for a node with this number of shards, and the receiver for the log thread.
-    pub fn new(shard_count: usize) -> (Self, Receiver<LogOrder>) {
+    pub fn new(shard_count: usize) -> (Self, Receiver<LogOrder<W>>) {
         let (sender, receiver) = unbounded();
         let durable = (0..shard_count).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
         let busy_since = AtomicU64::new(Time::NEVER.as_millis());
@@ -126,12 +140,12 @@ impl LogPort {
     }
 
     /// Posts a batch. Batches that are posted later become durable later, or together with it.
-    pub fn post(&self, batch: LogBatch) {
+    pub fn post(&self, batch: LogBatch<W>) {
         self.tell(LogOrder::Batch(batch));
     }
 
     /// Sends an order to the log thread. The thread reads it after all earlier orders.
-    pub fn tell(&self, order: LogOrder) {
+    pub fn tell(&self, order: LogOrder<W>) {
         // The log thread ends after all senders. If it has failed, the process is about to end.
         let _ = self.sender.send(order);
     }
@@ -139,6 +153,13 @@ impl LogPort {
     /// Returns the state of the log.
     pub fn status(&self) -> &Arc<LogStatus> {
         &self.status
+    }
+}
+
+// Not derived, because an effect needs no clone.
+impl<W> Clone for LogPort<W> {
+    fn clone(&self) -> Self {
+        Self { sender: self.sender.clone(), status: Arc::clone(&self.status) }
     }
 }
 
@@ -207,13 +228,12 @@ impl LogStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use waymaker_engine::{ClaimId, Scope};
-    use waymaker_log::{Hold, Item, SessionTag};
+    use crate::{ClaimId, Hold, Item, Scope, SessionTag};
 
     /// After a loss of records, grants resume only when the longest lease that they may have granted has expired.
     #[test]
     fn a_batch_tracks_the_longest_lease_of_its_renewals() {
-        let mut batch = LogBatch::default();
+        let mut batch = LogBatch::<()>::default();
         for lease_ms in [20, 70_000, 30] {
             let id = ClaimId { place: 1, secret: 1 };
             batch.add(&Record::LeaseMoved { id, deadline_ms: 100_000, lease_ms });
@@ -224,7 +244,7 @@ mod tests {
     /// A lost hold on the lease of a session lasts as long as the session.
     #[test]
     fn a_batch_tracks_the_longest_session_lease_of_its_holds() {
-        let mut batch = LogBatch::default();
+        let mut batch = LogBatch::<()>::default();
         batch.add(&Record::Held(Hold {
             id: ClaimId { place: 1, secret: 1 },
             namespace: 0,

@@ -3,8 +3,8 @@
 
 use super::keeper::{self, CompactError, Space};
 use super::{CompactionPlan, ObsoleteFiles, Storage};
+use crate::Image;
 use std::io;
-use waymaker_log::Image;
 
 /// One errand.
 #[derive(Clone, Debug, PartialEq, Eq)]

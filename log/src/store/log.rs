@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use waymaker_log::{
+use crate::{
     BLOCK_LEN, BadRecord, Damage, Durable, FRAME_LIMIT, Fence, FileName, Fold, FrameFields, LastSegment,
     Origin, Position, Record, Records, SegmentHeader, SnapshotHeader, Source, Superblock, frame,
     write_records,

@@ -3,12 +3,10 @@
 use super::committer::FoldableSegments;
 use super::port::LogBatch;
 use super::{AppendError, CompactionPlan, Log, ObsoleteFiles};
-use crate::clock::Clock;
+use crate::split::{Payload, split_batch};
+use crate::{Fence, Record, Started, Time};
 use std::collections::{BTreeMap, VecDeque};
 use std::{io, iter};
-use waymaker_engine::{Fence, Time};
-use waymaker_log::split::{Payload, split_batch};
-use waymaker_log::{Record, Started};
 
 /// Length of the field before a record that contains its length, in bytes.
 const RECORD_LENGTH_LEN: usize = 4;
@@ -38,7 +36,7 @@ pub struct LogWriter {
 
 impl LogWriter {
     /// Starts the writer of a log that was just opened. It first writes the start and these records. If they find no
-    /// room, they wait for it, and later batches wait behind them.
+    /// room, they wait for it, and later batches wait behind them. `now` reads the clock.
     ///
     /// # Errors
     /// If the disk failed.
@@ -46,7 +44,7 @@ impl LogWriter {
         log: Log,
         started: Started,
         records: &[Record<'_>],
-        clock: &dyn Clock,
+        now: impl Fn() -> Time,
     ) -> Result<Self, AppendError> {
         let mut writer = Self {
             log,
@@ -59,14 +57,14 @@ impl LogWriter {
         };
         // Each record has a batch of its own, because a server that starts must not begin inside a group.
         let batch = |record| {
-            let mut batch = LogBatch::default();
+            let mut batch = LogBatch::<()>::default();
             batch.add(record);
             batch
         };
         let first = Record::Started(started);
         writer.take(&iter::once(&first).chain(records).map(batch).collect::<Vec<_>>())?;
         match writer.append() {
-            Ok(_) => _ = writer.sync(clock)?,
+            Ok(_) => _ = writer.sync(now)?,
             Err(AppendError::NoSpace) => {}
             Err(error) => return Err(error),
         }
@@ -97,7 +95,7 @@ impl LogWriter {
     ///
     /// # Errors
     /// If the disk failed.
-    pub fn take(&mut self, batches: &[LogBatch]) -> io::Result<()> {
+    pub fn take<W>(&mut self, batches: &[LogBatch<W>]) -> io::Result<()> {
         let limit = self.log.records_limit().min(self.records_max);
         for batch in batches.iter().filter(|batch| batch.record_count > 0) {
             self.check_numbers(batch);
@@ -137,16 +135,16 @@ impl LogWriter {
         Ok(is_new_segment)
     }
 
-    /// Makes all appended frames durable. Returns the instant since which they are durable.
+    /// Makes all appended frames durable. `now` reads the clock. Returns the instant since which they are durable.
     ///
     /// # Errors
     /// If the disk failed.
-    pub fn sync(&mut self, clock: &dyn Clock) -> io::Result<Time> {
+    pub fn sync(&mut self, now: impl Fn() -> Time) -> io::Result<Time> {
         if self.log.flushed().lsn < self.log.last_lsn() {
             // A frame without records needs no successor: its loss loses no records.
             self.is_unconfirmed = std::mem::take(&mut self.has_unsynced_records);
         }
-        let durable = self.log.flush(|| clock.now().as_millis())?;
+        let durable = self.log.flush(|| now().as_millis())?;
         Ok(Time::from_millis(durable.at_ms))
     }
 
@@ -165,16 +163,17 @@ impl LogWriter {
     }
 
     /// Ends the log in order. If the next start would refuse its files, a snapshot replaces them. `write` provides
-    /// the records of the snapshot, which must result in the same state as the log after the start record.
+    /// the records of the snapshot, which must result in the same state as the log after the start record. `now` reads
+    /// the clock.
     ///
     /// # Errors
     /// If the disk failed or is full. If the directory contains another log now; then no file is replaced.
     pub fn close(
         self,
-        clock: &dyn Clock,
+        now: impl Fn() -> Time,
         write: impl Fn(&mut dyn FnMut(&Record<'_>)),
     ) -> Result<(), AppendError> {
-        let log = self.log.close_clean(|| clock.now().as_millis())?;
+        let log = self.log.close_clean(|| now().as_millis())?;
         log.find()?;
         // Verify only after `close_clean`. Without the mark of a clean stop, a last frame that the disk has lost
         // looks like the end of the log.
@@ -218,7 +217,7 @@ impl LogWriter {
     }
 
     /// Checks that the records of each shard arrive without gaps and in order.
-    fn check_numbers(&mut self, batch: &LogBatch) {
+    fn check_numbers<W>(&mut self, batch: &LogBatch<W>) {
         for run in &batch.runs {
             let last = self.numbers.entry(run.shard).or_insert(0);
             assert_eq!(run.first, *last + 1, "the records of shard {} are out of order", run.shard);
@@ -228,7 +227,7 @@ impl LogWriter {
 
     /// Raises the bounds in the superblock before any record of the batch is acknowledged. Afterwards no fence is above
     /// the floor, and no lease is longer than the noted maximum.
-    fn raise_bounds(&mut self, batch: &LogBatch) -> io::Result<()> {
+    fn raise_bounds<W>(&mut self, batch: &LogBatch<W>) -> io::Result<()> {
         let bounds = self.log.superblock();
         let (fence_floor, longest_lease_ms) = (bounds.fence_floor, bounds.longest_lease_ms);
         if batch.fence_max > fence_floor {

@@ -1,24 +1,27 @@
 //! The thread that makes the records of workers durable.
 
-use super::committer::{Committer, CommitterConfig, DiskStep, Step};
+use super::committer::{Committer, CommitterConfig, DiskStep, Outcome, Step};
 use super::keeper_thread::KeeperThread;
 use super::port::{LogOrder, LogPort};
 use super::writer::LogWriter;
 use super::{AppendError, Storage};
-use crate::clock::Clock;
-use crate::deferred::DeferredEffect;
+use crate::{Record, Time};
 use crossbeam_channel::Receiver;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use waymaker_engine::ReservedEnd;
-use waymaker_log::Record;
 
 /// The server around a log, as the log thread sees it.
 pub trait LogHost: Send + 'static {
-    /// Returns the clock of the server.
-    fn clock(&self) -> &dyn Clock;
+    /// An effect that waits until records are durable.
+    type Effect: Send + 'static;
+
+    /// Reads the clock of the server.
+    fn now(&self) -> Time;
+
+    /// Returns the nanoseconds of the same clock, for durations.
+    fn nanos(&self) -> u64;
 
     /// Notes the duration of a sync, in nanoseconds.
     fn note_sync(&self, nanos: u64);
@@ -26,8 +29,8 @@ pub trait LogHost: Send + 'static {
     /// Sets the number of segments of the log.
     fn set_segment_count(&self, count: u64);
 
-    /// Delivers effects whose records have this end.
-    fn deliver(&self, deferred: impl Iterator<Item = DeferredEffect>, end: ReservedEnd);
+    /// Delivers effects whose records have this outcome.
+    fn deliver(&self, effects: impl Iterator<Item = Self::Effect>, outcome: Outcome);
 
     /// Passes records to `put` that produce the whole state of the server from nothing. No worker may be running.
     fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>));
@@ -35,11 +38,11 @@ pub trait LogHost: Send + 'static {
 
 /// Configuration of the log thread.
 #[derive(Debug)]
-pub struct LogThreadConfig {
+pub struct LogThreadConfig<W> {
     /// Writer that appends to the log.
     pub writer: LogWriter,
     /// Receiver of the orders to the node's port.
-    pub orders: Receiver<LogOrder>,
+    pub orders: Receiver<LogOrder<W>>,
     /// Directory of the log, for the thread that makes room.
     pub storage: Arc<dyn Storage>,
     /// Length of a new segment in bytes.
@@ -50,27 +53,27 @@ pub struct LogThreadConfig {
 
 /// The running log thread. Only this thread writes to the log, so workers never access the disk.
 #[derive(Debug)]
-pub struct LogThread {
+pub struct LogThread<W> {
     thread: JoinHandle<Result<(), AppendError>>,
-    port: LogPort,
+    port: LogPort<W>,
 }
 
-impl LogThread {
+impl<W: Send + 'static> LogThread<W> {
     /// Starts the thread. `fail` is called once if the disk failed, after all deferred effects have received their
     /// result.
     ///
     /// # Errors
     /// If a thread cannot be created.
     pub fn start(
-        config: LogThreadConfig,
-        host: impl LogHost,
-        port: LogPort,
+        config: LogThreadConfig<W>,
+        host: impl LogHost<Effect = W>,
+        port: LogPort<W>,
         fail: impl FnOnce(&AppendError) + Send + 'static,
     ) -> io::Result<Self> {
         let LogThreadConfig { writer, orders, storage, segment_len, losses_ms } = config;
         let keeper = KeeperThread::start(storage, segment_len, port.clone())?;
         let config = CommitterConfig::new(&writer, Arc::clone(port.status()), losses_ms);
-        let committer = Committer::new(config, host.clock().now());
+        let committer = Committer::new(config, host.now());
         let run = Run { committer, writer, orders, host, keeper };
         let thread = std::thread::Builder::new().name("log".to_owned());
         let thread = thread.spawn(move || run.run().inspect_err(fail))?;
@@ -89,10 +92,10 @@ impl LogThread {
 }
 
 /// The log thread, which carries out the steps of the committer.
-struct Run<H> {
-    committer: Committer,
+struct Run<H: LogHost> {
+    committer: Committer<H::Effect>,
     writer: LogWriter,
-    orders: Receiver<LogOrder>,
+    orders: Receiver<LogOrder<H::Effect>>,
     host: H,
     keeper: KeeperThread,
 }
@@ -102,27 +105,27 @@ impl<H: LogHost> Run<H> {
     fn run(mut self) -> Result<(), AppendError> {
         loop {
             while let Ok(order) = self.orders.try_recv() {
-                self.committer.obey(order, self.host.clock());
+                self.committer.obey(order, || self.host.now());
             }
-            let now = self.host.clock().now();
+            let now = self.host.now();
             match self.committer.next(now) {
                 Step::Wait(until) => {
                     let wait = Duration::from_millis(until.ms_since(now));
                     if let Ok(order) = self.orders.recv_timeout(wait) {
-                        self.committer.obey(order, self.host.clock());
+                        self.committer.obey(order, || self.host.now());
                     }
                 }
                 Step::Disk(step) => {
-                    let clock = self.host.clock();
-                    let began = matches!(step, DiskStep::Sync).then(|| clock.nanos());
-                    self.committer.run(step, &mut self.writer, clock);
+                    let host = &self.host;
+                    let began = matches!(step, DiskStep::Sync).then(|| host.nanos());
+                    self.committer.run(step, &mut self.writer, || host.now());
                     if let Some(began) = began {
-                        self.host.note_sync(clock.nanos().saturating_sub(began));
+                        host.note_sync(host.nanos().saturating_sub(began));
                     }
-                    self.host.set_segment_count(self.writer.segment_count());
+                    host.set_segment_count(self.writer.segment_count());
                 }
-                Step::Deliver(batches, end) => {
-                    self.host.deliver(batches.into_iter().flat_map(|batch| batch.waiting), end);
+                Step::Deliver(batches, outcome) => {
+                    self.host.deliver(batches.into_iter().flat_map(|batch| batch.waiting), outcome);
                 }
                 Step::Send(errand) => self.keeper.send(errand),
                 Step::Close => return self.close(),
@@ -134,6 +137,6 @@ impl<H: LogHost> Run<H> {
     fn close(self) -> Result<(), AppendError> {
         self.keeper.stop();
         let host = &self.host;
-        self.writer.close(host.clock(), |put| host.write_contents(put))
+        self.writer.close(|| host.now(), |put| host.write_contents(put))
     }
 }

@@ -17,7 +17,11 @@ pub(super) struct KeeperThread {
 
 impl KeeperThread {
     /// Starts the thread. Its reports go to `port`.
-    pub(super) fn start(storage: Arc<dyn Storage>, segment_len: u64, port: LogPort) -> io::Result<Self> {
+    pub(super) fn start<W: Send + 'static>(
+        storage: Arc<dyn Storage>,
+        segment_len: u64,
+        port: LogPort<W>,
+    ) -> io::Result<Self> {
         let (errands, receiver) = unbounded::<Errand>();
         let thread = std::thread::Builder::new().name("log-keeper".to_owned());
         let thread = thread.spawn(move || {

@@ -1,12 +1,14 @@
 //! Reading of a file without the cache of the operating system, one window at a time.
 
+#![expect(clippy::disallowed_types, reason = "reads a file")]
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::{BLOCK_LEN, FRAME_LIMIT, FileReader};
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
-use waymaker_log::{BLOCK_LEN, FRAME_LIMIT, FileReader};
 
 /// Length of the window in memory. It is longer than any frame, so that most frames are in the window of the frame
 /// before.

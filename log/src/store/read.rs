@@ -2,7 +2,7 @@
 
 use std::io;
 
-use waymaker_log::{
+use crate::{
     Damage, FileName, FileReader, Fold, Found, FrameHeader, Grouped, Position, SegmentHeader, SnapshotHeader,
     Superblock, Tail, Unread, read_log, read_snapshot, write_snapshot,
 };

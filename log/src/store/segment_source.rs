@@ -2,7 +2,7 @@
 
 use std::io;
 
-use waymaker_log::{FileName, SegmentHeader};
+use crate::{FileName, SegmentHeader};
 
 use super::directory::Temporary;
 use super::storage::{SegmentFile, Storage, is_no_space};

@@ -1,5 +1,6 @@
 //! A segment that is mapped into memory, and the handling of a disk failure under the map.
 
+#![expect(clippy::disallowed_types, reason = "maps a file into memory")]
 #![expect(unsafe_code, reason = "maps a file into memory, and handles the signal SIGBUS of a failed access")]
 
 use std::fs::File;
@@ -142,8 +143,8 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::log::tests::{mappable, skip::skip};
-    use crate::log::{Device, Disk, Storage};
+    use crate::store::tests::{mappable, skip::skip};
+    use crate::store::{Device, Disk, Storage};
 
     const LEN: usize = 2 << 20;
     const FRAME: [u8; 4096] = [7; 4096];
@@ -219,7 +220,7 @@ mod tests {
     #[test]
     fn a_failed_store_reports_its_byte_and_ends_the_process() {
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "--nocapture", "log::map::tests::a_store_into_a_truncated_file"])
+            .args(["--exact", "--nocapture", "store::map::tests::a_store_into_a_truncated_file"])
             .env(IN_CHILD, "1")
             .output()
             .unwrap();

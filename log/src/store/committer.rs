@@ -7,27 +7,35 @@ use super::keeper::Space;
 use super::port::{LogBatch, LogOrder, LogStatus, Run};
 use super::writer::LogWriter;
 use super::{AppendError, CompactionPlan, ObsoleteFiles};
-use crate::clock::Clock;
+use crate::Time;
 use crate::limits::{LOG_COMPACT_SEGMENT_COUNT, LOG_GROUP_LEN_MAX, LOG_SLOW_MS};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use waymaker_engine::{ReservedEnd, Time};
 
 /// Next step of the log thread.
 #[derive(Debug)]
-pub enum Step {
+pub enum Step<W> {
     /// Wait for an order, at most until this instant.
     Wait(Time),
     /// Run this step with [`Committer::run`].
     Disk(DiskStep),
-    /// Report the result of these batches to the workers.
-    Deliver(Vec<LogBatch>, ReservedEnd),
+    /// Report the outcome of these batches to the workers.
+    Deliver(Vec<LogBatch<W>>, Outcome),
     /// Pass on an errand. Errands are run in their order.
     Send(Errand),
     /// End the log in order, once all errands are done.
     Close,
     /// End the server: the log failed.
     Fail(AppendError),
+}
+
+/// Outcome of batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Their records have been durable since this instant.
+    Durable(Time),
+    /// The log failed, so only a restart shows whether their records are durable.
+    Unknown,
 }
 
 /// One call of the writer. Between any two of them the server may crash.
@@ -96,16 +104,16 @@ impl CommitterConfig {
 /// no room for its frames, they are appended later, and no other batch is taken before. After a failure no batch is
 /// delivered as durable.
 #[derive(Debug)]
-pub struct Committer {
+pub struct Committer<W> {
     status: Arc<LogStatus>,
     agenda: Agenda,
     group_len_max: usize,
     /// Steps that were decided and not begun.
-    steps: VecDeque<Step>,
+    steps: VecDeque<Step<W>>,
     /// Batches that have arrived and were not taken yet.
-    inbox: VecDeque<LogBatch>,
+    inbox: VecDeque<LogBatch<W>>,
     /// The group that is not durable yet.
-    taken: Vec<LogBatch>,
+    taken: Vec<LogBatch<W>>,
     /// Records of the group that is being delivered.
     delivered: Vec<Run>,
     /// Time at which the current write began; `NEVER` between two writes.
@@ -118,7 +126,7 @@ pub struct Committer {
     failure: Option<AppendError>,
 }
 
-impl Committer {
+impl<W> Committer<W> {
     /// Returns a committer for a log whose first records were written at this instant.
     pub fn new(config: CommitterConfig, now: Time) -> Self {
         let CommitterConfig { status, waits_for_room, foldable, losses_ms, group_len_max } = config;
@@ -147,27 +155,27 @@ impl Committer {
     }
 
     /// Decides the next step. The caller must carry it out before the next call.
-    pub fn next(&mut self, now: Time) -> Step {
+    pub fn next(&mut self, now: Time) -> Step<W> {
         for Run { shard, last, .. } in self.delivered.drain(..) {
             // Not before the delivery: a shard that knows of a durable record answers at once, and answers that
             // waited for the record must come first.
             self.status.set_durable(shard, last);
         }
         let step = self.decide(now);
-        if let Step::Deliver(batches, ReservedEnd::Begins(_)) = &step {
+        if let Step::Deliver(batches, Outcome::Durable(_)) = &step {
             self.delivered.extend(batches.iter().flat_map(|batch| &batch.runs));
         }
         step
     }
 
-    fn decide(&mut self, now: Time) -> Step {
+    fn decide(&mut self, now: Time) -> Step<W> {
         if let Some(step) = self.steps.pop_front() {
             return step;
         }
         if self.failure.is_some() {
             let left: Vec<_> = self.taken.drain(..).chain(self.inbox.drain(..)).collect();
             if !left.is_empty() {
-                return Step::Deliver(left, ReservedEnd::Unknown);
+                return Step::Deliver(left, Outcome::Unknown);
             }
         }
         if let Some(error) = self.failure.take() {
@@ -194,17 +202,17 @@ impl Committer {
         self.decide(now)
     }
 
-    /// Takes an order. This is possible at any time, also between two steps.
-    pub fn obey(&mut self, order: LogOrder, clock: &dyn Clock) {
+    /// Takes an order. This is possible at any time, also between two steps. `now` reads the clock.
+    pub fn obey(&mut self, order: LogOrder<W>, now: impl Fn() -> Time) {
         match order {
             LogOrder::Batch(batch) => {
                 self.inbox.push_back(batch);
                 self.agenda.note_batch();
             }
-            LogOrder::Stop => self.agenda.note_stop(clock.now()),
+            LogOrder::Stop => self.agenda.note_stop(now()),
             LogOrder::Report(Report::Failed(error)) => self.fail(error.into()),
             LogOrder::Report(Report::Space(space)) => {
-                if self.agenda.note_space(clock.now(), space) {
+                if self.agenda.note_space(now(), space) {
                     self.announce_space();
                 }
             }
@@ -217,15 +225,15 @@ impl Committer {
                     Err(error) => {
                         tracing::error!(%error, "compaction failed; the log keeps its old segments and grows");
                         self.is_compacting = false;
-                        self.agenda.note_compaction_failed(clock.now());
+                        self.agenda.note_compaction_failed(now());
                     }
                 }
             }
         }
     }
 
-    /// Carries out a step and processes its result.
-    pub fn run(&mut self, step: DiskStep, writer: &mut LogWriter, clock: &dyn Clock) {
+    /// Carries out a step and processes its result. `now` reads the clock.
+    pub fn run(&mut self, step: DiskStep, writer: &mut LogWriter, now: impl Fn() -> Time) {
         let result = match step {
             DiskStep::Take => writer.take(&self.taken).map_err(AppendError::from),
             DiskStep::Confirm => {
@@ -238,8 +246,8 @@ impl Committer {
                 appended.map(|is_new_segment| self.note_appended(is_new_segment))
             }
             DiskStep::Sync => {
-                let synced = writer.sync(clock);
-                synced.map(|at| self.note_synced(clock.now(), at, writer.is_confirmed())).map_err(From::from)
+                let synced = writer.sync(&now);
+                synced.map(|at| self.note_synced(now(), at, writer.is_confirmed())).map_err(From::from)
             }
             DiskStep::Adopt(plan) => {
                 let adopted = writer.compacted(&plan);
@@ -250,7 +258,7 @@ impl Committer {
         };
         match result {
             Ok(()) => {}
-            Err(AppendError::NoSpace) => self.note_no_room(clock.now()),
+            Err(AppendError::NoSpace) => self.note_no_room(now()),
             Err(error) => self.fail(error),
         }
     }
@@ -285,7 +293,7 @@ impl Committer {
         self.agenda.note_flushed(now, is_confirmed);
         if !self.taken.is_empty() {
             let taken = std::mem::take(&mut self.taken);
-            self.steps.push_back(Step::Deliver(taken, ReservedEnd::Begins(at)));
+            self.steps.push_back(Step::Deliver(taken, Outcome::Durable(at)));
         }
         if std::mem::take(&mut self.is_new_segment) {
             self.prepare();

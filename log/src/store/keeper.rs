@@ -3,9 +3,7 @@
 
 use std::io;
 
-use waymaker_log::{
-    self, Damage, FileName, Fold, SnapshotHeader, Source, Temporary, fold_snapshot, read_sealed,
-};
+use crate::{Damage, FileName, Fold, SnapshotHeader, Source, Temporary, fold_snapshot, read_sealed};
 
 use super::directory::Directory;
 use super::log::{CompactionPlan, ObsoleteFiles};
@@ -85,7 +83,7 @@ pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<
     };
     let grouped = recovery.into_grouped();
     Ok(write_snapshot(storage, snapshot.number, &mut |out| {
-        waymaker_log::write_snapshot(&snapshot, &grouped, out);
+        crate::write_snapshot(&snapshot, &grouped, out);
     })?)
 }
 

@@ -1,6 +1,6 @@
 //! The log in a real directory.
 
-#[path = "../../tests/server/skip.rs"]
+#[path = "../../../server/tests/server/skip.rs"]
 pub(super) mod skip;
 
 use std::fs;
@@ -8,16 +8,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use waymaker_log::frame::FORMAT_VERSION;
-use waymaker_log::{
-    BLOCK_LEN, Durable, Fence, FileName, Fold, Image, Record, SEGMENT_LEN_MIN, Started, Tail,
-};
+use crate::frame::FORMAT_VERSION;
+use crate::{BLOCK_LEN, Durable, Fence, FileName, Fold, Image, Record, SEGMENT_LEN_MIN, Started, Tail, Time};
 
 use super::keeper::{self, Space};
 use super::map::dirtied_len;
 use super::writer::LogWriter;
 use super::*;
-use crate::clock::BootClock;
 use skip::skip;
 
 const BLOCK: u64 = BLOCK_LEN as u64;
@@ -170,7 +167,7 @@ fn a_full_segment_is_followed_by_another() {
 }
 
 fn frame_payload_limit() -> usize {
-    waymaker_log::frame::payload_limit(SEGMENT_LEN_MIN as usize - BLOCK_LEN)
+    crate::frame::payload_limit(SEGMENT_LEN_MIN as usize - BLOCK_LEN)
 }
 
 #[test]
@@ -289,10 +286,14 @@ fn a_lost_last_frame_of_a_clean_stop_is_refused_as_damage() {
 const FLOOR: Record<'static> = Record::BeginAbove { fence: Fence::new(7) };
 
 /// Starts a server on this directory, which records one floor.
+fn now() -> Time {
+    Time::from_millis(2)
+}
+
 fn started(path: &Path) -> LogWriter {
     let (log, ..) = Log::open::<Image>(disk(path), &options()).unwrap();
     let started = Started { boot_id: [1; 16], now_ms: 2, unix_ms: 3 };
-    LogWriter::start(log, started, &[FLOOR], &BootClock).unwrap()
+    LogWriter::start(log, started, &[FLOOR], now).unwrap()
 }
 
 /// A lost last frame looks like the end of the log until the superblock names the last frame of a clean stop.
@@ -300,9 +301,9 @@ fn started(path: &Path) -> LogWriter {
 fn a_clean_stop_replaces_a_log_whose_last_frame_was_lost() {
     let directory = tempfile::tempdir().unwrap();
     let writer = started(directory.path());
-    let file = fs::File::options().write(true).open(directory.path().join(segment(1))).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(directory.path().join(segment(1))).unwrap();
     file.write_all_at(&[0; BLOCK_LEN], BLOCK).unwrap();
-    writer.close(&BootClock, |put| put(&FLOOR)).unwrap();
+    writer.close(now, |put| put(&FLOOR)).unwrap();
     let (_, image, opened) = Log::open::<Image>(disk(directory.path()), &options()).unwrap();
     assert_eq!((image.floor().get(), opened.is_clean), (7, true));
 }
@@ -338,7 +339,7 @@ fn a_clean_stop_fails_if_the_next_start_would_not_find_its_log() {
             entries.collect::<std::collections::BTreeSet<_>>()
         };
         let before = names();
-        assert!(writer.close(&BootClock, |put| put(&FLOOR)).is_err(), "{what}");
+        assert!(writer.close(now, |put| put(&FLOOR)).is_err(), "{what}");
         assert_eq!(names(), before, "{what}");
     }
 }
@@ -569,7 +570,7 @@ fn a_segment_with_holes_is_continued() {
     put(&mut log, b"one");
     drop(log);
     let path = directory.path().join(segment(1));
-    let file = fs::File::options().write(true).open(&path).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(2 * BLOCK).unwrap();
     file.set_len(SEGMENT_LEN_MIN).unwrap();
     let (mut log, ..) = open(directory.path());

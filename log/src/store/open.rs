@@ -3,12 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
-use waymaker_log::{
+use crate::frame::known_versions;
+use crate::{
     Damage, FileName, Fold, Found, LastSegment, Losses, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock,
     SuperblockError, Tail,
 };
-
-use waymaker_log::frame::known_versions;
 
 use super::directory::Directory;
 use super::keeper;

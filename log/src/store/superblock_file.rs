@@ -2,7 +2,7 @@
 
 use std::io;
 
-use waymaker_log::{Copy, FileName, Superblock};
+use crate::{Copy, FileName, Superblock};
 
 use super::storage::{SegmentFile, Storage};
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use waymaker_log::FileName;
-pub(super) use waymaker_log::Temporary;
+use crate::FileName;
+pub(super) use crate::Temporary;
 
 use super::storage::Storage;
 

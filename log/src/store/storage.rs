@@ -1,8 +1,8 @@
 //! The operations of a directory that the log needs. Each call is one step that can fail, or that can be the last
 //! before a crash.
 
+use crate::FileReader;
 use std::io;
-use waymaker_log::FileReader;
 
 /// A directory with files. Changes that are not documented as durable may be lost in a crash, in any order and in
 /// parts.

@@ -3,11 +3,11 @@
 use super::super::keeper::CompactError;
 use super::super::port::LogPort;
 use super::*;
+use crate::LogState;
 use crate::limits::{
     LOG_COMPACT_RETRY_MS, LOG_IDLE_MS, LOG_LOOK_MS, LOG_NO_ROOM_RETRY_MS, LOG_STALLED_MS, LOG_STOP_GRACE_MS,
 };
 use std::io;
-use waymaker_engine::LogState;
 
 const PLAN: CompactionPlan =
     CompactionPlan { log_id: 1, generation: 2, previous_snapshot: 3, first_segment: 4, last_segment: 5 };
@@ -16,26 +16,8 @@ fn at(ms: u64) -> Time {
     Time::from_millis(1_000_000 + ms)
 }
 
-/// A clock that stands still.
-#[derive(Debug)]
-struct Standing(Time);
-
-impl Clock for Standing {
-    fn now(&self) -> Time {
-        self.0
-    }
-
-    fn nanos(&self) -> u64 {
-        0
-    }
-
-    fn unix_micros(&self) -> i64 {
-        0
-    }
-}
-
 fn config() -> CommitterConfig {
-    let (port, _orders) = LogPort::new(1);
+    let (port, _orders) = LogPort::<()>::new(1);
     CommitterConfig {
         status: Arc::clone(port.status()),
         waits_for_room: false,
@@ -50,18 +32,18 @@ fn segments(segment_count: u64) -> Option<FoldableSegments> {
 }
 
 /// Returns a batch with this number of bytes.
-fn batch(len: usize) -> LogOrder {
+fn batch(len: usize) -> LogOrder<()> {
     LogOrder::Batch(LogBatch { records: vec![0; len], record_count: 1, ..LogBatch::default() })
 }
 
 /// Returns a committer whose keeper has begun to create segments.
-fn started(config: CommitterConfig) -> Committer {
+fn started(config: CommitterConfig) -> Committer<()> {
     let mut committer = Committer::new(config, at(0));
     assert_eq!(committer.said(at(0)), "prepare");
     committer
 }
 
-impl Committer {
+impl Committer<()> {
     /// Returns the next step as text, with the lengths of its batches.
     fn said(&mut self, now: Time) -> String {
         match self.next(now) {
@@ -72,11 +54,11 @@ impl Committer {
                 "adopt".to_owned()
             }
             Step::Disk(step) => format!("{step:?}").to_lowercase(),
-            Step::Deliver(batches, end) => {
+            Step::Deliver(batches, outcome) => {
                 let lens: Vec<_> = batches.iter().map(|batch| batch.records.len()).collect();
-                match end {
-                    ReservedEnd::Begins(since) => format!("begin {lens:?} {}", since.ms_since(at(0))),
-                    _ => format!("unknown {lens:?}"),
+                match outcome {
+                    Outcome::Durable(since) => format!("begin {lens:?} {}", since.ms_since(at(0))),
+                    Outcome::Unknown => format!("unknown {lens:?}"),
                 }
             }
             Step::Send(Errand::Prepare) => "prepare".to_owned(),
@@ -96,8 +78,8 @@ impl Committer {
         }
     }
 
-    fn told(&mut self, now: Time, order: LogOrder) {
-        self.obey(order, &Standing(now));
+    fn told(&mut self, now: Time, order: LogOrder<()>) {
+        self.obey(order, || now);
     }
 
     /// Performs a whole write without a failure of the disk.

@@ -1,4 +1,4 @@
-//! The durable log: its files, and the device under them.
+//! The store of the durable log: its files, and the device under them.
 //!
 //! [`Log`] is for the one thread that appends. [`keeper`] is the work of a second thread: spare segments and
 //! compaction. Both access the disk through [`Storage`] alone, so that a simulated disk can fail at every step.
@@ -10,7 +10,6 @@ mod disk;
 pub mod errand;
 pub mod keeper;
 mod keeper_thread;
-#[expect(clippy::module_inception, reason = "the log of the module is the log")]
 mod log;
 mod map;
 mod open;

@@ -1,14 +1,20 @@
 //! A directory of a real file system.
 
+#![expect(clippy::disallowed_types, reason = "opens the files")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "leaves the disk to other writers while it fills a new segment"
+)]
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::{BLOCK_LEN, FileReader};
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::{self, FsType, statfs};
-use waymaker_log::{BLOCK_LEN, FileReader};
 
 use super::map::MappedFile;
 use super::storage::{SegmentFile, Storage};

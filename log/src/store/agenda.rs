@@ -1,11 +1,11 @@
 //! Decides the next action of the log thread. `committer` divides these actions into steps.
 
 use super::keeper::Space;
+use crate::Time;
 use crate::limits::{
     LOG_COMPACT_RETRY_MS, LOG_IDLE_MS, LOG_LOOK_MS, LOG_NO_ROOM_RETRY_MS, LOG_NO_SPACE_PACE_MS,
     LOG_STOP_GRACE_MS,
 };
-use waymaker_engine::Time;
 
 /// Next action of the log thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
