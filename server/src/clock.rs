@@ -1,5 +1,6 @@
 //! The clocks of the server. Only this module reads them.
 
+use uuid::Uuid;
 use waymaker_engine::{Nanos, Time};
 
 /// One reading of a clock, rounded to whole milliseconds in both directions.
@@ -62,9 +63,7 @@ impl BootClock {
     /// Returns an error if `/proc` has no valid boot id.
     pub fn boot_id() -> std::io::Result<[u8; 16]> {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-        let digits: String = text.trim().chars().filter(|digit| *digit != '-').collect();
-        let number = u128::from_str_radix(&digits, 16).map_err(std::io::Error::other)?;
-        Ok(number.to_be_bytes())
+        Uuid::try_parse(text.trim()).map(Uuid::into_bytes).map_err(std::io::Error::other)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use uuid::Uuid;
 use waymaker_client::{BootClock, Clock};
 use waymaker_log::{Hold, Item, Started};
 
@@ -61,6 +62,5 @@ impl Now {
 /// Returns the id of the current boot of this machine, in the form that servers write.
 fn boot_id() -> Option<[u8; 16]> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    let digits: String = text.trim().chars().filter(|digit| *digit != '-').collect();
-    u128::from_str_radix(&digits, 16).ok().map(u128::to_be_bytes)
+    Uuid::try_parse(text.trim()).ok().map(Uuid::into_bytes)
 }

@@ -41,7 +41,6 @@ mod lock_runner;
 mod presence_runner;
 mod runner;
 mod tenure;
-mod uuid;
 
 pub use error::Error;
 pub use joint_lock::{JointError, JointLock};
@@ -53,6 +52,7 @@ pub use waymaker_proto::locket::{FetchAllRequest, Resource, TypeCode};
 use std::time::Duration;
 
 use tonic::Request;
+use uuid::Uuid;
 use waymaker_client::{Credentials, Tls};
 use waymaker_proto::locket::locket_client::LocketClient;
 use waymaker_proto::locket::{FetchRequest, LockRequest, ReleaseRequest};
@@ -137,7 +137,7 @@ impl Locket {
     /// [`Error::LockCollision`] if another owner has the key, [`Error::InvalidType`], [`Error::InvalidTtl`],
     /// [`Error::InvalidOwner`].
     pub async fn lock(&self, resource: Resource, ttl_in_seconds: i64) -> Result<(), Error> {
-        self.lock_as(&uuid::v4(), resource, ttl_in_seconds).await
+        self.lock_as(&new_uuid(), resource, ttl_in_seconds).await
     }
 
     /// `Fetch`: returns the owner of the key and the data that is stored with it.
@@ -145,7 +145,7 @@ impl Locket {
     /// # Errors
     /// [`Error::ResourceNotFound`] if the key is free.
     pub async fn fetch(&self, key: &str) -> Result<Resource, Error> {
-        let request = request(&uuid::v4(), FetchRequest { key: key.to_owned() });
+        let request = request(&new_uuid(), FetchRequest { key: key.to_owned() });
         let answer = self.service.clone().fetch(request).await?.into_inner();
         answer.resource.ok_or(Error::ResourceNotFound)
     }
@@ -156,7 +156,7 @@ impl Locket {
     /// [`Error::LockCollision`] if another owner has the key. [`Error::ResourceNotFound`] if the key is free, unless an option
     /// of the server permits that.
     pub async fn release(&self, resource: Resource) -> Result<(), Error> {
-        let request = request(&uuid::v4(), ReleaseRequest { resource: Some(resource) });
+        let request = request(&new_uuid(), ReleaseRequest { resource: Some(resource) });
         self.service.clone().release(request).await?;
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Locket {
     /// # Errors
     /// [`Error::InvalidType`] if the type is missing or unknown.
     pub async fn fetch_all(&self, filter: FetchAllRequest) -> Result<Vec<Resource>, Error> {
-        let request = request(&uuid::v4(), filter);
+        let request = request(&new_uuid(), filter);
         Ok(self.service.clone().fetch_all(request).await?.into_inner().resources)
     }
 
@@ -176,6 +176,11 @@ impl Locket {
         self.service.clone().lock(request).await?;
         Ok(())
     }
+}
+
+/// Returns a `uuid` for a new call.
+fn new_uuid() -> String {
+    Uuid::new_v4().to_string()
 }
 
 /// Returns a request with this `uuid`, which the server logs.

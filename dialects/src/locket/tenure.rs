@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{ConnectError, Status};
 use waymaker_proto::locket::{Resource, TypeCode};
 
-use super::{DEFAULT_TTL, Error, Locket, RETRY_INTERVAL, uuid};
+use super::{DEFAULT_TTL, Error, Locket, RETRY_INTERVAL, new_uuid};
 
 /// Pause before the next attempt to reach a server.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
@@ -103,7 +103,7 @@ impl Tenure {
 
     /// Makes one attempt. An attempt with a deadline waits for an unreachable server until the deadline.
     async fn lock(&self, deadline: Option<Duration>) -> Result<(), Failure> {
-        let uuid = uuid::v4();
+        let uuid = new_uuid();
         let once = || self.locket.lock_as(&uuid, self.resource.clone(), self.ttl_in_seconds);
         let locked = match deadline {
             None => once().await,

@@ -9,6 +9,8 @@ mod allocator;
 
 pub(crate) use allocator::collect;
 
+use procfs::FromRead;
+use procfs::process::StatM;
 use std::fs::read_to_string;
 use std::path::Path;
 use std::str::FromStr;
@@ -184,13 +186,11 @@ pub fn watch(memory: Arc<MemoryUse>) -> std::io::Result<()> {
 /// Returns the memory that belongs to this process alone, in bytes. Mapped files do not count.
 fn used() -> Option<u64> {
     let page_len = rustix::param::page_size() as u64;
-    used_pages(&read_to_string("/proc/self/statm").ok()?).map(|pages| pages * page_len)
+    StatM::from_file("/proc/self/statm").ok().map(|pages| used_pages(&pages) * page_len)
 }
 
-fn used_pages(statm: &str) -> Option<u64> {
-    let mut fields = statm.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
-    let (resident, shared) = (fields.next()?.ok()?, fields.next()?.ok()?);
-    Some(resident.saturating_sub(shared))
+fn used_pages(pages: &StatM) -> u64 {
+    pages.resident.saturating_sub(pages.shared)
 }
 
 /// Returns the memory available to this process, in bytes: the smaller of the machine's memory and the limit of its
@@ -204,6 +204,7 @@ fn available() -> Option<u64> {
 }
 
 fn machine_len(meminfo: &str) -> Option<u64> {
+    // `procfs::Meminfo` needs fields that gVisor does not report.
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
@@ -256,8 +257,8 @@ mod tests {
 
     #[test]
     fn mapped_files_do_not_count_as_used_memory() {
-        assert_eq!(used_pages("9000 700 300 1 0 2 0\n"), Some(400));
-        assert_eq!(used_pages(""), None);
+        let pages = StatM::from_read(&b"9000 700 300 1 0 2 0\n"[..]).expect("valid");
+        assert_eq!(used_pages(&pages), 400);
         let filled = vec![1_u8; 32 << 20];
         let used = used();
         assert!(used.is_some_and(|used| used > filled.len() as u64 / 2), "{used:?} bytes");

@@ -1,7 +1,8 @@
 //! Processor use of the worker threads, as reported by the system.
 
 use super::WorkerMetrics;
-use std::fs::read_to_string;
+use procfs::FromRead;
+use procfs::process::Schedstat;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,8 @@ pub(crate) fn watch_processors(workers: Vec<Arc<WorkerMetrics>>) -> std::io::Res
             looked_at = Instant::now();
             for (worker, seen) in workers.iter().zip(&mut seen) {
                 let thread_id = worker.thread_id.get();
-                let schedstat = read_to_string(format!("/proc/self/task/{thread_id}/schedstat"));
-                if let Some(nanos) = schedstat.ok().and_then(|text| run_nanos(&text)) {
+                if let Ok(times) = Schedstat::from_file(format!("/proc/self/task/{thread_id}/schedstat")) {
+                    let nanos = times.sum_exec_runtime;
                     let before = std::mem::replace(seen, nanos);
                     worker.set_busy_ratio(busy_ratio(before, nanos, elapsed));
                 }
@@ -31,11 +32,6 @@ pub(crate) fn watch_processors(workers: Vec<Arc<WorkerMetrics>>) -> std::io::Res
         }
     })?;
     Ok(())
-}
-
-/// Returns the run time of a thread in nanoseconds, from its file `schedstat`.
-fn run_nanos(schedstat: &str) -> Option<u64> {
-    schedstat.split_ascii_whitespace().next()?.parse().ok()
 }
 
 fn busy_ratio(before_nanos: u64, now_nanos: u64, elapsed: Duration) -> f64 {
@@ -49,8 +45,6 @@ mod tests {
 
     #[test]
     fn a_thread_is_busy_for_the_share_of_the_time_that_it_ran() {
-        assert_eq!(run_nanos("2500000 77 9\n"), Some(2_500_000));
-        assert_eq!(run_nanos(""), None);
         let second = Duration::from_secs(1);
         assert_eq!(busy_ratio(1_000_000_000, 1_250_000_000, second), 0.25);
         assert_eq!(busy_ratio(0, 2_000_000_000, second), 1.0, "both readings take time");

@@ -13,7 +13,7 @@ pub(crate) use deadline::{
 pub(crate) use encrypted::Relays;
 pub(crate) use flag::SetWhenDropped;
 pub(crate) use processor::{
-    WorkerTime, anonymous_len, let_run, memory_len, processor_time, wait_until_rested,
+    WorkerTime, anonymous_len, let_run, memory_len, peak_len, processor_time, wait_until_rested,
     wait_until_rested_while, wait_until_stopped, workers,
 };
 pub(crate) use watchdog::{WATCHDOG, Watchdog, is_nothing_yet, wait_for, wait_until};

@@ -64,6 +64,8 @@ impl FrameTracker {
     }
 
     /// Parses the header if it is complete.
+    ///
+    /// `FrameHeader::parse` of tungstenite returns no length if the opcode is reserved, and takes twice the time.
     fn read_header(&mut self) {
         let [first, second, ..] = self.header[..] else { return };
         let mask_len = if second & 0x80 == 0 { 0 } else { MASK_LEN };
@@ -134,22 +136,18 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FramedSocket<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio_tungstenite::tungstenite::protocol::frame::FrameHeader;
 
     /// Returns a masked client frame.
     fn frame(first: u8, payload_len: usize) -> Vec<u8> {
-        let mut bytes = vec![first];
-        match payload_len {
-            len @ 0..126 => bytes.push(0x80 | len as u8),
-            len @ 126..65_536 => {
-                bytes.push(0x80 | 126);
-                bytes.extend((len as u16).to_be_bytes());
-            }
-            len => {
-                bytes.push(0x80 | 127);
-                bytes.extend((len as u64).to_be_bytes());
-            }
-        }
-        bytes.extend([7; MASK_LEN]);
+        let header = FrameHeader {
+            is_final: first & 0x80 != 0,
+            opcode: (first & 0x0f).into(),
+            mask: Some([7; MASK_LEN]),
+            ..FrameHeader::default()
+        };
+        let mut bytes = Vec::new();
+        header.format(payload_len as u64, &mut bytes).expect("a vector takes all bytes");
         bytes.resize(bytes.len() + payload_len, 0x81);
         bytes
     }

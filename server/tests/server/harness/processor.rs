@@ -4,6 +4,8 @@ use super::{Server, Watchdog, wait_until};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
+use procfs::FromRead;
+use procfs::process::{Process, Schedstat, Status};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,10 +34,11 @@ impl WorkerTime {
     /// Returns the time of the workers since the server started.
     pub(crate) fn of(server: &Server) -> Self {
         let times = workers(server).map(|worker| {
-            let text = std::fs::read_to_string(worker.join("schedstat")).expect("the server runs");
-            let mut words = text.split_whitespace().map(|word| word.parse().expect("nanoseconds"));
-            let mut next = || Duration::from_nanos(words.next().expect("a time"));
-            Self { ran: next(), waited: next() }
+            let times = Schedstat::from_file(worker.join("schedstat")).expect("the server runs");
+            Self {
+                ran: Duration::from_nanos(times.sum_exec_runtime),
+                waited: Duration::from_nanos(times.run_delay),
+            }
         });
         times.fold(Self::default(), |sum, one| Self {
             ran: sum.ran + one.ran,
@@ -60,18 +63,25 @@ pub(crate) fn workers(server: &Server) -> impl Iterator<Item = PathBuf> {
 
 /// Returns the bytes of memory that the server occupies.
 pub(crate) fn memory_len(server: &Server) -> u64 {
-    status_len(server, "VmRSS:")
+    status(server).vmrss.expect("it has memory") << 10
 }
 
 /// Returns the bytes of memory that the server occupies, without files that it maps and its own program.
 pub(crate) fn anonymous_len(server: &Server) -> u64 {
-    status_len(server, "RssAnon:")
+    status(server).rssanon.expect("it has memory") << 10
 }
 
-fn status_len(server: &Server, name: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).expect("the server runs");
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("it has memory");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+/// Returns the most bytes of memory that the server ever occupied.
+pub(crate) fn peak_len(server: &Server) -> u64 {
+    status(server).vmhwm.expect("it has memory") << 10
+}
+
+fn status(server: &Server) -> Status {
+    process(server).status().expect("the server runs")
+}
+
+fn process(server: &Server) -> Process {
+    Process::new(server.id() as i32).expect("the server runs")
 }
 
 /// Waits until the server has no more work without further input: all its threads sleep and use no processor time.
@@ -119,10 +129,6 @@ pub(crate) fn let_run(server: &Server, work: Duration) {
 }
 
 fn all_threads_sleep(server: &Server) -> bool {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("the server runs");
-    tasks.flatten().all(|task| {
-        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        // The state follows the name of the thread, which is in brackets.
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
-    })
+    let mut threads = process(server).tasks().expect("the server runs").flatten();
+    threads.all(|thread| thread.stat().is_ok_and(|stat| stat.state == 'S'))
 }

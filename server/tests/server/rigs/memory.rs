@@ -3,20 +3,13 @@
 use super::disk::{MemoryDisk, can_mount};
 use super::rotten::{newest_snapshot, take};
 use super::site::start;
-use crate::harness::{Client, Server, wait_until};
+use crate::harness::{Client, peak_len, wait_until};
 use std::net::TcpStream;
 
 /// Segments of 16 MiB, far above the limit for memory. In a file system in memory they are not mapped, so they are not counted.
 const SHAPE: [&str; 4] = ["--workers", "1", "--log-segment-len", "16777216"];
 /// Most bytes that folding or reading two such segments of a few keys may add.
 const ADDED_MAX: u64 = 8 << 20;
-
-/// The most memory that the server ever had, in bytes.
-fn peak_len(server: &Server) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).expect("a process");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
-}
 
 /// Takes and releases a lock: at least one frame of the log.
 fn pass(client: &mut Client<TcpStream>, count: usize) {
