@@ -47,17 +47,18 @@ impl<'a> Acquire<'a> {
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(flag::ALL)?;
         let mut cursor = Cursor::new(frame);
-        let terms = AcquireTerms::decode_lengths(flags, &mut cursor)?;
+        let lengths = AcquireTerms::decode_lengths(&mut cursor)?;
         let key = cursor.non_empty_string("key", KEY_LEN_MAX)?;
         let shared = flags & flag::SHARED != 0;
+        let with = |options| Self { key, shared, terms: AcquireTerms::new(flags, lengths, options) };
         if flags & flag::OPTIONAL == 0 {
             // A separate return, so that the common acquire without optional fields does not copy `AcquireOptions`.
             cursor.finish()?;
-            return Ok(Self { key, shared, terms });
+            return Ok(with(AcquireOptions::default()));
         }
         let options = AcquireOptions::decode(flags, &mut cursor)?;
         cursor.finish()?;
-        Ok(Self { key, shared, terms: AcquireTerms { options, ..terms } })
+        Ok(with(options))
     }
 
     /// Appends the acquire as a frame.

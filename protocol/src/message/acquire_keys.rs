@@ -42,7 +42,7 @@ impl<'a> AcquireKeys<'a> {
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(FLAGS)?;
         let mut cursor = Cursor::new(frame);
-        let terms = AcquireTerms::decode_lengths(flags, &mut cursor)?;
+        let lengths = AcquireTerms::decode_lengths(&mut cursor)?;
         let items: Items<'_, KeyItem<'_>> = Items::decode(&mut cursor)?;
         if items.bytes_len() > KEYS_BYTES_MAX {
             return Err(DecodeError::TooLong {
@@ -53,7 +53,7 @@ impl<'a> AcquireKeys<'a> {
         }
         let options = AcquireOptions::decode(flags, &mut cursor)?;
         cursor.finish()?;
-        Ok(Self { items, terms: AcquireTerms { options, ..terms } })
+        Ok(Self { items, terms: AcquireTerms::new(flags, lengths, options) })
     }
 
     /// Appends the acquire as a frame.

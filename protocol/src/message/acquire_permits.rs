@@ -44,7 +44,7 @@ impl<'a> AcquirePermits<'a> {
         let flags = frame.checked_flags(FLAGS)?;
         let any_capacity = flags & ANY_CAPACITY != 0;
         let mut cursor = Cursor::new(frame);
-        let terms = AcquireTerms::decode_lengths(flags, &mut cursor)?;
+        let lengths = AcquireTerms::decode_lengths(&mut cursor)?;
         let acquire = Self {
             capacity: if any_capacity { cursor.u64("capacity")? } else { cursor.positive_u64("capacity")? },
             permits: cursor.positive_u64("permits")?,
@@ -52,7 +52,7 @@ impl<'a> AcquirePermits<'a> {
             timestamp_us: cursor.u64("timestamp_us")?,
             name: cursor.non_empty_string("name", KEY_LEN_MAX)?,
             any_capacity,
-            terms: AcquireTerms { options: AcquireOptions::decode(flags, &mut cursor)?, ..terms },
+            terms: AcquireTerms::new(flags, lengths, AcquireOptions::decode(flags, &mut cursor)?),
         };
         cursor.finish()?;
         Ok(acquire)

@@ -41,10 +41,10 @@ impl<'a> AcquireSet<'a> {
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let flags = frame.checked_flags(FLAGS)?;
         let mut cursor = Cursor::new(frame);
-        let terms = AcquireTerms::decode_lengths(flags, &mut cursor)?;
+        let lengths = AcquireTerms::decode_lengths(&mut cursor)?;
         let acquire = Self {
             items: Items::decode(&mut cursor)?,
-            terms: AcquireTerms { options: AcquireOptions::decode(flags, &mut cursor)?, ..terms },
+            terms: AcquireTerms::new(flags, lengths, AcquireOptions::decode(flags, &mut cursor)?),
         };
         cursor.finish()?;
         Ok(acquire)

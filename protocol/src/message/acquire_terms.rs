@@ -72,16 +72,22 @@ pub struct AcquireOptions<'a> {
 }
 
 impl<'a> AcquireTerms<'a> {
-    /// Parses lease and wait, which begin the body of each acquire. The options must follow.
+    /// Parses lease and wait, in milliseconds, which begin the body of each acquire.
     #[inline(always)]
-    pub(super) fn decode_lengths(flags: u16, cursor: &mut Cursor<'a>) -> Result<Self, DecodeError> {
-        Ok(Self {
-            lease_ms: cursor.u32("lease_ms")?,
-            wait_ms: cursor.u32("wait_ms")?,
+    pub(super) fn decode_lengths(cursor: &mut Cursor<'a>) -> Result<[u32; 2], DecodeError> {
+        Ok([cursor.u32("lease_ms")?, cursor.u32("wait_ms")?])
+    }
+
+    /// Returns the terms with these flags, lease, wait and options.
+    #[inline(always)]
+    pub(super) fn new(flags: u16, [lease_ms, wait_ms]: [u32; 2], options: AcquireOptions<'a>) -> Self {
+        Self {
+            lease_ms,
+            wait_ms,
             session_lease: flags & flag::SESSION_LEASE != 0,
             notify_queued: flags & flag::NOTIFY_QUEUED != 0,
-            options: AcquireOptions::default(),
-        })
+            options,
+        }
     }
 
     /// Appends lease and wait.
