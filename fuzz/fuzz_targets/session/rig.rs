@@ -1,10 +1,10 @@
 //! A node whose workers run when the input says so.
 
 use crate::clock::ManualClock;
+use crate::log::ManualLog;
 use std::sync::Arc;
 use waymaker_engine::{Limits, Time};
 use waymaker_log::Started;
-use waymaker_log::store::ManualLog;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Event, LockId, Response, SessionId, next_frame};
 use waymaker_server::limits::{HOUSEKEEPING_MS, SESSION_VACANT_MS};
