@@ -127,7 +127,6 @@ impl Bench {
             hash,
             shared: true,
             terms: AcquireTerms { lease_ms, wait_ms, ..AcquireTerms::default() },
-            ..Acquire::default()
         };
         let caller = self.next_caller();
         self.shard.acquire(&caller, &acquire, &mut self.sink);

@@ -383,7 +383,6 @@ impl Tenant {
                 key,
                 shared: shared_mode,
                 terms: AcquireTerms { wait_ms, lease_ms, options, ..AcquireTerms::default() },
-                ..Acquire::default()
             };
             Request::Acquire(acquire).encode(number, out);
         });

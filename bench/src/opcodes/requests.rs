@@ -128,7 +128,6 @@ fn put_keys_with(
     AcquireKeys {
         items,
         terms: AcquireTerms { lease_ms: SHORT_MS, wait_ms, options, ..AcquireTerms::default() },
-        ..AcquireKeys::default()
     }
     .encode(number, out);
 }
@@ -147,7 +146,6 @@ fn put_set(
     AcquireSet {
         items,
         terms: AcquireTerms { lease_ms: SHORT_MS, wait_ms, options, ..AcquireTerms::default() },
-        ..AcquireSet::default()
     }
     .encode(number, out);
 }
@@ -210,7 +208,6 @@ fn flat() -> Vec<Load> {
             key,
             shared,
             terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..AcquireTerms::default() },
-            ..Acquire::default()
         };
         let mut bytes = Vec::new();
         acquire.encode(1, &mut bytes);
@@ -506,7 +503,6 @@ fn reading_tree(server: &mut Server) -> Vec<Load> {
         let set = AcquireSet {
             items,
             terms: AcquireTerms { lease_ms: 86_400_000, options, ..AcquireTerms::default() },
-            ..AcquireSet::default()
         };
         set.encode(number, out);
     };

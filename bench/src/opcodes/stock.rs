@@ -288,7 +288,6 @@ impl Server {
                 options: AcquireOptions { metadata: Some(&[b'm'; 4096]), ..AcquireOptions::default() },
                 ..AcquireTerms::default()
             },
-            ..Acquire::default()
         };
         self.ask_many(holders, count.min(10_000), |number, bytes| read.encode(number, bytes));
         let wait = |number: u32, bytes: &mut Vec<u8>| {
@@ -343,7 +342,6 @@ impl Server {
             let set = AcquireSet {
                 items,
                 terms: AcquireTerms { lease_ms: LEASE_MS, wait_ms, ..AcquireTerms::default() },
-                ..AcquireSet::default()
             };
             set.encode(number, bytes);
         };

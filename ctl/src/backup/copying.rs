@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use indicatif::ProgressBar;
-use waymaker_log::{BACKUP_SUPERBLOCK_NAME, BLOCK_LEN, Fence, FileName, Superblock};
+use waymaker_log::{BACKUP_SUPERBLOCK_NAME, BLOCK_LEN, FileName, Superblock};
 
 use super::interrupt::Interrupt;
 use super::manifest::CHUNK_LEN;
@@ -184,6 +184,7 @@ fn copy_file(
 mod tests {
     use super::*;
     use crate::log::directory::in_order::assert_read_in_order;
+    use waymaker_log::Fence;
 
     fn superblock() -> Superblock {
         Superblock { sequence: 3, first_segment: 2, last_segment: 4, snapshot: 1, ..Superblock::default() }

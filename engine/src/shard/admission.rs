@@ -139,6 +139,7 @@ impl Shard {
     }
 
     /// Returns the claim that the request id of an acquire names, if there is one.
+    #[inline]
     pub(super) fn claim_of_request(
         &self,
         caller: &Caller,

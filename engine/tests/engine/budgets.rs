@@ -75,7 +75,6 @@ impl Crowd {
                 options: wish.options,
                 ..AcquireTerms::default()
             },
-            ..Acquire::default()
         };
         let before = self.effects.said.len();
         self.shard.acquire(&caller, &acquire, &mut self.effects);

@@ -93,7 +93,6 @@ impl FanOut {
             hash: shard.hash(0, b"k"),
             shared,
             terms: AcquireTerms { wait_ms, ..AcquireTerms::default() },
-            ..Acquire::default()
         };
         shard.acquire(&caller, &acquire, &mut self.effects);
         self.granted_since(before)

@@ -165,7 +165,6 @@ fn a_grant_that_a_later_turn_gives_counts_from_the_release() {
             hash,
             shared: true,
             terms: AcquireTerms { wait_ms: u32::MAX, ..AcquireTerms::default() },
-            ..Acquire::default()
         };
         bench.shard.acquire(&caller, &acquire, &mut bench.heard);
     }
@@ -193,7 +192,6 @@ fn a_waiter_that_is_granted_because_another_one_leaves_is_no_handover() {
             hash,
             shared: true,
             terms: AcquireTerms { wait_ms, ..AcquireTerms::default() },
-            ..Acquire::default()
         };
         bench.shard.acquire(&caller, &acquire, &mut bench.heard);
     };

@@ -49,7 +49,6 @@ impl Small {
             hash,
             shared,
             terms: AcquireTerms { wait_ms: u32::MAX, ..AcquireTerms::default() },
-            ..Acquire::default()
         };
         self.shard.acquire(&caller, &acquire, &mut self.effects);
         self.number

@@ -40,7 +40,6 @@ impl FanOut {
             hash: shard.hash(0, key),
             shared,
             terms: AcquireTerms { wait_ms, ..AcquireTerms::default() },
-            ..Acquire::default()
         };
         shard.acquire(&caller, &acquire, &mut self.effects);
         caller
@@ -171,7 +170,6 @@ fn a_lane_that_reconnects_constantly_delays_no_leases_waits_or_grants() {
                 hash,
                 shared,
                 terms: AcquireTerms { lease_ms, wait_ms, ..AcquireTerms::default() },
-                ..Acquire::default()
             };
             let before = fan_out.effects.said.len();
             shard.acquire(&caller, &acquire, &mut fan_out.effects);
@@ -538,7 +536,6 @@ fn reads_of_a_key_with_very_many_holders_stay_cheap() {
                 hash: shard.hash(0, b"key"),
                 shared: true,
                 terms: AcquireTerms { options: Some(&options), ..AcquireTerms::default() },
-                ..Acquire::default()
             };
             shard.acquire(&caller, &acquire, &mut fan_out.effects);
             let permits = AcquirePermits {
@@ -591,7 +588,6 @@ fn reserved_holders_that_leave_are_no_longer_counted() {
             hash,
             shared: true,
             terms: AcquireTerms { options: Some(&options), ..AcquireTerms::default() },
-            ..Acquire::default()
         };
         shard.acquire(&caller, &acquire, &mut fan_out.effects);
         fan_out.node.verify();

@@ -95,7 +95,6 @@ pub(crate) fn apply(shard: &mut Shard, request: &Request, effects: &mut Recorder
                     options: release_after_ms.is_some().then_some(&options),
                     ..AcquireTerms::default()
                 },
-                ..Acquire::default()
             };
             shard.acquire(&caller, &acquire, effects);
         }

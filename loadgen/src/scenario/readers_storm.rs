@@ -82,7 +82,6 @@ pub(super) fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<ReadersStorm> {
             key: KEY,
             shared: true,
             terms: AcquireTerms { lease_ms, wait_ms: WAIT_FOREVER_MS, ..AcquireTerms::default() },
-            ..Acquire::default()
         };
         let numbers = first..(first + READERS_PER_CONNECTION).min(reader_count);
         client.queue(numbers.map(|number| (number as u32 + 1, wanted)))?;

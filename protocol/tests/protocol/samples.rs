@@ -605,7 +605,6 @@ fn multi_key_acquires() -> Vec<Sample> {
             PathItem { write: false, path: path(&["users", ""]) },
         ]),
         terms: AcquireTerms { lease_ms: 30_000, wait_ms: 5_000, ..AcquireTerms::default() },
-        ..AcquireSet::default()
     };
     let everything = AcquireSet {
         terms: AcquireTerms {
@@ -621,7 +620,6 @@ fn multi_key_acquires() -> Vec<Sample> {
     let keys = AcquireKeys {
         items: items([KeyItem { shared: false, key: b"b" }, KeyItem { shared: true, key: b"a" }]),
         terms: AcquireTerms { lease_ms: 30_000, wait_ms: 5_000, ..AcquireTerms::default() },
-        ..AcquireKeys::default()
     };
     let keys_everything = AcquireKeys {
         terms: AcquireTerms {

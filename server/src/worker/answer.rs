@@ -342,7 +342,7 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &Event, stamp: Time) {
             wire::Event::KeyHeld { fence: fence.get(), shared: *shared, owner }.encode(*number, out);
         }
         Event::KeyFreed { number, fence } => {
-            wire::Event::KeyFreed { fence: fence.get() }.encode(*number, out)
+            wire::Event::KeyFreed { fence: fence.get() }.encode(*number, out);
         }
         Event::TakenUp { number, id } => wire::Event::TakenUp { id: lock_id(*id) }.encode(*number, out),
     }

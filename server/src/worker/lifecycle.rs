@@ -11,7 +11,7 @@ use crate::milliseconds::Milliseconds;
 use crate::node::Node;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use waymaker_engine::{Fence, LaneAddress, Time};
+use waymaker_engine::{LaneAddress, Time};
 use waymaker_protocol::{ErrorCode, Event, Farewell};
 
 /// A lane of a session that has ended.

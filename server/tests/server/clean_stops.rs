@@ -32,11 +32,8 @@ fn a_multi_key_acquire_repeated_after_a_clean_stop_keeps_its_answer() {
     let mut buffer = Vec::new();
     let items = Items::new(keys.map(|key| KeyItem { shared: false, key }), &mut buffer);
     let items = items.expect("a few keys");
-    let acquire = AcquireKeys {
-        items,
-        terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
-        ..AcquireKeys::default()
-    };
+    let acquire =
+        AcquireKeys { items, terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() } };
     let ids_of = |answer: &Response<'_>| match answer {
         Response::GrantedKeys(granted) => granted.keys.iter().map(|lock| lock.id).collect::<Vec<_>>(),
         other => panic!("the answer to ACQUIRE_KEYS is {other:?}"),

@@ -242,11 +242,7 @@ fn paths_of_a_tree_are_shown_and_found_as_text() {
     let path = PathKey::new(&path).expect("a path");
     let mut buffer = Vec::new();
     let items = Items::new([PathItem { path, write: true }], &mut buffer).expect("one path");
-    let set = AcquireSet {
-        items,
-        terms: AcquireTerms { lease_ms: 60_000, ..AcquireTerms::default() },
-        ..AcquireSet::default()
-    };
+    let set = AcquireSet { items, terms: AcquireTerms { lease_ms: 60_000, ..AcquireTerms::default() } };
     tree.ask(Request::AcquireSet(set)).granted();
     let operator = Operator::of(&server);
     let page = operator.ok("locks?namespace=tree&prefix=a");

@@ -231,7 +231,6 @@ fn a_multi_key_acquire_repeated_after_a_kill_keeps_its_answer() {
             options: local(b"").terms.options,
             ..AcquireTerms::default()
         },
-        ..AcquireKeys::default()
     };
     let ids_of = |answer: &Response<'_>| match answer {
         Response::GrantedKeys(granted) => granted.keys.iter().map(|lock| lock.id).collect::<Vec<_>>(),
@@ -261,7 +260,6 @@ fn a_multi_key_claim_that_lost_a_key_is_served_as_new() {
     let acquire = AcquireKeys {
         items: items.expect("two keys"),
         terms: AcquireTerms { lease_ms: 60_000, ..AcquireTerms::default() },
-        ..AcquireKeys::default()
     };
     let welcome = {
         let server = place.start(&["--workers", "2"]);
@@ -296,7 +294,6 @@ fn a_hold_without_a_lease_has_no_end_when_repeated_after_a_kill() {
     let acquire = Request::AcquireSet(AcquireSet {
         items,
         terms: AcquireTerms { lease_ms: u32::MAX, options, ..AcquireTerms::default() },
-        ..AcquireSet::default()
     });
     let hello = |session| Hello { session, ..hello_of(NamespaceKind::Tree, "somebody") };
     let (welcome, granted) = {
@@ -430,7 +427,6 @@ fn take_and_release_several<S: Read + Write>(client: &mut Client<S>, name: &str)
     let acquire = AcquireKeys {
         items,
         terms: AcquireTerms { options: local(b"").terms.options, ..AcquireTerms::default() },
-        ..AcquireKeys::default()
     };
     let answer = client.ask(Request::AcquireKeys(acquire));
     let Response::GrantedKeys(granted) = answer.response() else { panic!("{:?}", answer.response()) };

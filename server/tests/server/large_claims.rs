@@ -25,11 +25,8 @@ fn take_keys(client: &mut Client<TcpStream>, claim: usize, options: AcquireOptio
     let items =
         Items::new(keys.iter().map(|key| KeyItem { shared: false, key: key.as_bytes() }), &mut buffer);
     let items = items.expect("a list of keys");
-    let acquire = AcquireKeys {
-        items,
-        terms: AcquireTerms { lease_ms: LEASE_MS, options, ..AcquireTerms::default() },
-        ..AcquireKeys::default()
-    };
+    let acquire =
+        AcquireKeys { items, terms: AcquireTerms { lease_ms: LEASE_MS, options, ..AcquireTerms::default() } };
     match client.ask(Request::AcquireKeys(acquire)).response() {
         Response::GrantedKeys(granted) => granted.keys.iter().map(|lock| lock.id).collect(),
         other => panic!("{other:?}"),
@@ -58,11 +55,8 @@ fn take_largest_set(client: &mut Client<TcpStream>, options: AcquireOptions<'_>)
     let items = Items::new(paths.iter().map(|bytes| path(bytes)), &mut buffer).expect("a list of paths");
     let paths_len: usize = paths.iter().map(Vec::len).sum();
     assert!(paths_len > 1_000_000, "{paths_len} bytes of paths");
-    let acquire = AcquireSet {
-        items,
-        terms: AcquireTerms { lease_ms: LEASE_MS, options, ..AcquireTerms::default() },
-        ..AcquireSet::default()
-    };
+    let acquire =
+        AcquireSet { items, terms: AcquireTerms { lease_ms: LEASE_MS, options, ..AcquireTerms::default() } };
     client.ask(Request::AcquireSet(acquire)).granted().id
 }
 

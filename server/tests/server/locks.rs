@@ -101,7 +101,6 @@ fn a_reader_does_not_overtake_a_waiting_writer() {
         key: b"key",
         shared: true,
         terms: AcquireTerms { wait_ms: 10_000, notify_queued: true, ..AcquireTerms::default() },
-        ..Acquire::default()
     };
     let first = clients[0].ask(Request::Acquire(shared)).granted();
     clients[1].wait_for(b"key", 10_000);
@@ -242,7 +241,6 @@ fn inspect_shows_waiters_in_queue_order() {
                 key: b"key",
                 shared,
                 terms: AcquireTerms { wait_ms, notify_queued: true, options, ..AcquireTerms::default() },
-                ..Acquire::default()
             };
             client.send(Request::Acquire(acquire));
             let Event::Queued { id, ticket, .. } = client.receive().event() else { panic!() };

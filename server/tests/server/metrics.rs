@@ -138,7 +138,6 @@ fn a_repeated_claim_over_several_keys_does_not_count_again() {
     let acquire = AcquireKeys {
         items: items.expect("two keys"),
         terms: AcquireTerms { options, ..AcquireTerms::default() },
-        ..AcquireKeys::default()
     };
     client.ask(Request::AcquireKeys(acquire));
     client.ask(Request::AcquireKeys(acquire));

@@ -191,7 +191,6 @@ fn no_reader_overtakes_a_multi_key_writer_that_waits_for_another_key() {
             key,
             shared: true,
             terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..AcquireTerms::default() },
-            ..Acquire::default()
         };
         for client in [&mut reader, &mut another] {
             client.send(Request::Acquire(shared(b"free")));
@@ -436,7 +435,6 @@ fn a_repeated_request_number_gets_the_first_answer_after_a_resume() {
         let acquire = Request::AcquireKeys(AcquireKeys {
             items,
             terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
-            ..Default::default()
         });
         let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 0 });
         client.send_numbered(70, acquire);
@@ -471,7 +469,6 @@ fn a_waiter_lost_with_its_connection_is_a_new_attempt_when_repeated() {
         let acquire = AcquireKeys {
             items,
             terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..AcquireTerms::default() },
-            ..Default::default()
         };
         client.send_numbered(number, Request::AcquireKeys(acquire));
         assert!(matches!(client.receive().event(), Event::Queued { position: 0, .. }));
@@ -681,7 +678,6 @@ fn mixed_claim(client: &mut Client<TcpStream>, keys: &[Vec<u8>], holders: &[Atom
             key: &keys[*place],
             shared: *shared,
             terms: AcquireTerms { wait_ms, options, ..AcquireTerms::default() },
-            ..Acquire::default()
         };
         client.send(Request::Acquire(acquire));
     } else {

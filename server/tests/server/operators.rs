@@ -50,7 +50,6 @@ fn waiting_for_keys<'a>(keys: &[&'a [u8]], buffer: &'a mut Vec<u8>) -> AcquireKe
     AcquireKeys {
         items,
         terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..AcquireTerms::default() },
-        ..AcquireKeys::default()
     }
 }
 
@@ -239,7 +238,6 @@ fn a_freeze_applies_to_one_namespace_of_any_kind() {
                         notify_queued: true,
                         ..AcquireTerms::default()
                     },
-                    ..AcquireSet::default()
                 }),
             ),
             (

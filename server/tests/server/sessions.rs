@@ -116,7 +116,6 @@ fn claim(
             Request::AcquireSet(AcquireSet {
                 items,
                 terms: AcquireTerms { wait_ms, session_lease, ..AcquireTerms::default() },
-                ..AcquireSet::default()
             })
         }
         NamespaceKind::Pool => Request::AcquirePermits(AcquirePermits {
@@ -339,7 +338,6 @@ fn a_request_cut_at_any_byte_and_repeated_has_one_effect() {
                     None => Request::AcquireKeys(AcquireKeys {
                         items,
                         terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
-                        ..AcquireKeys::default()
                     }),
                 };
                 let mut bytes = Vec::new();

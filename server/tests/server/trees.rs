@@ -292,7 +292,6 @@ fn repeats_after_a_resume_take_nothing_and_the_session_end_ends_all() {
         let acquire = Request::AcquireSet(AcquireSet {
             items,
             terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
-            ..AcquireSet::default()
         });
         client.send_numbered(9, acquire);
         let granted = client.receive().granted();

@@ -65,7 +65,6 @@ fn a_watch_reports_each_grant_and_when_the_key_is_free() {
         a.ask(Request::AcquireKeys(AcquireKeys {
             items,
             terms: AcquireTerms { lease_ms: 50, ..AcquireTerms::default() },
-            ..AcquireKeys::default()
         }));
         assert_held(&mut watcher, number, 5, false, "a");
         assert_freed(&mut watcher, number, 5);
@@ -87,7 +86,6 @@ fn a_watch_reports_the_grant_of_a_multi_key_claim_that_waited() {
         let acquire = AcquireKeys {
             items,
             terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..AcquireTerms::default() },
-            ..Default::default()
         };
         client.send(Request::AcquireKeys(acquire));
         assert!(matches!(client.receive().event(), Event::Queued { .. }));

@@ -275,7 +275,7 @@ impl SimulatedLog {
                     return wakes;
                 }
                 Step::Deliver(batches, outcome) => {
-                    wakes.append(&mut self.deliver(world, node, batches, outcome))
+                    wakes.append(&mut self.deliver(world, node, batches, outcome));
                 }
                 Step::Send(errand) => self.keeper.send(world, self.start, errand, &self.disk),
                 Step::Close => {

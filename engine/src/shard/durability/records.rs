@@ -126,7 +126,7 @@ impl Shard {
                 // Also needed without a request id: the answer to the acquire contains all keys.
                 set_hash: detail.key_set_number(),
                 item,
-            })
+            });
         });
     }
 }

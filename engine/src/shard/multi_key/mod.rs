@@ -194,7 +194,8 @@ pub fn reserved_multi_key_claims(shards: &[&Shard]) -> Vec<Vec<ClaimId>> {
         let claim = shard.and_then(|shard| shard.claims.get(member.claim));
         claim.filter(|claim| claim.is_reserved() && claim.secret == member.id.secret)
     };
-    let is_recorded = |member: &&Member| claim_of(member).is_some_and(|claim| claim.is_recorded());
+    let is_recorded =
+        |member: &&Member| claim_of(member).is_some_and(super::super::claim::Claim::is_recorded);
     let homes = shards.iter().flat_map(|shard| shard.multi_key_claims_at_home(Claim::is_reserved));
     homes
         .filter(|multi_key| multi_key.members.iter().all(|member| claim_of(member).is_some()))

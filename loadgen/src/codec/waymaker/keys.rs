@@ -103,12 +103,8 @@ impl Codec for WaymakerKeys {
         let items = Items::new(items, &mut self.encoded_items).expect("as many keys as the options allow");
         let (lease_ms, wait_ms) = (self.lease_ms, WAIT_FOREVER_MS);
         let options = self.scope.acquire_options();
-        AcquireKeys {
-            items,
-            terms: AcquireTerms { lease_ms, wait_ms, options, ..AcquireTerms::default() },
-            ..AcquireKeys::default()
-        }
-        .encode(number, out);
+        AcquireKeys { items, terms: AcquireTerms { lease_ms, wait_ms, options, ..AcquireTerms::default() } }
+            .encode(number, out);
     }
 
     #[inline]

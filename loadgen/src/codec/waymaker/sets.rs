@@ -79,12 +79,8 @@ impl Codec for WaymakerSets {
         let items = Items::new(items, &mut self.encoded_items).expect("as many paths as the options allow");
         let (lease_ms, wait_ms) = (self.lease_ms, WAIT_FOREVER_MS);
         let options = self.scope.acquire_options();
-        AcquireSet {
-            items,
-            terms: AcquireTerms { lease_ms, wait_ms, options, ..AcquireTerms::default() },
-            ..AcquireSet::default()
-        }
-        .encode(number, out);
+        AcquireSet { items, terms: AcquireTerms { lease_ms, wait_ms, options, ..AcquireTerms::default() } }
+            .encode(number, out);
     }
 
     #[inline]

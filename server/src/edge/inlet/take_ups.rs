@@ -56,7 +56,6 @@ impl Rig {
         self.send(&Request::AcquireKeys(AcquireKeys {
             items,
             terms: AcquireTerms { lease_ms: 60_000, ..AcquireTerms::default() },
-            ..AcquireKeys::default()
         }))
     }
 

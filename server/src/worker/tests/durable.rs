@@ -96,7 +96,6 @@ fn frame_of_both(names: &[[u8; 4]; 2], options: AcquireOptions<'_>) -> Vec<u8> {
         &Request::AcquireKeys(AcquireKeys {
             items,
             terms: AcquireTerms { lease_ms: 10, options, ..AcquireTerms::default() },
-            ..AcquireKeys::default()
         }),
     )
 }

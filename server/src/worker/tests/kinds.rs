@@ -429,7 +429,6 @@ fn acquire_frame(kind: Kind, number: u32, ask: &Ask) -> Vec<u8> {
             let acquire = AcquireKeys {
                 items,
                 terms: AcquireTerms { lease_ms, wait_ms, notify_queued, ..AcquireTerms::default() },
-                ..AcquireKeys::default()
             };
             frame(number, &Request::AcquireKeys(acquire))
         }
@@ -439,7 +438,6 @@ fn acquire_frame(kind: Kind, number: u32, ask: &Ask) -> Vec<u8> {
                 key,
                 shared,
                 terms: AcquireTerms { lease_ms, wait_ms, notify_queued, ..AcquireTerms::default() },
-                ..Acquire::default()
             };
             frame(number, &Request::Acquire(acquire))
         }
@@ -454,7 +452,6 @@ fn acquire_frame(kind: Kind, number: u32, ask: &Ask) -> Vec<u8> {
             let acquire = AcquireSet {
                 items,
                 terms: AcquireTerms { lease_ms, wait_ms, notify_queued, ..AcquireTerms::default() },
-                ..AcquireSet::default()
             };
             frame(number, &Request::AcquireSet(acquire))
         }

@@ -29,7 +29,6 @@ fn crowded_session(rig: &mut Rig) -> Vec<ConnectionKey> {
                 key: &name,
                 shared: true,
                 terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
-                ..Acquire::default()
             };
             let heard = rig.ask(*key, number, &Request::Acquire(request));
             assert!(matches!(heard[..], [(_, Heard::Granted(_))]), "{heard:?}");
@@ -350,7 +349,6 @@ fn unconnected_lanes_are_reused_while_their_session_ends() {
             key: b"key",
             shared: true,
             terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
-            ..Acquire::default()
         };
         let heard = rig.ask(*key, 2, &Request::Acquire(hold));
         assert!(matches!(heard[..], [(2, Heard::Granted(_))]), "{heard:?}");

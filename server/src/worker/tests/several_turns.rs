@@ -119,11 +119,8 @@ fn multi_key_claims_of_a_lost_connection_leave_their_queues_over_turns() {
     let mut buffer = Vec::new();
     let items = names.iter().map(|key| KeyItem { key, shared: false });
     let items = Items::new(items, &mut buffer).expect("they fit");
-    let request = AcquireKeys {
-        items,
-        terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..AcquireTerms::default() },
-        ..AcquireKeys::default()
-    };
+    let request =
+        AcquireKeys { items, terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..AcquireTerms::default() } };
     let (holder, _) = rig.connect(SessionRequest::None);
     rig.ask(holder, 2, &Request::AcquireKeys(request));
     let (key, _) = rig.connect(SessionRequest::None);

@@ -150,7 +150,6 @@ fn a_refused_acquire_is_followed_no_longer() {
     let request = AcquireSet {
         items: items.unwrap(),
         terms: AcquireTerms { options: traced(), ..AcquireTerms::default() },
-        ..AcquireSet::default()
     };
     let heard = rig.ask(key, FIRST, &Request::AcquireSet(request));
     assert_eq!(heard, [(FIRST, Heard::Refused(ErrorCode::BadInput))]);

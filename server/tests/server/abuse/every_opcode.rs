@@ -113,7 +113,6 @@ fn requests() -> Vec<(&'static str, NamespaceKind, Burst)> {
     let all_keys = AcquireKeys {
         items: Items::new(key_items(), &mut buffer).expect("keys"),
         terms: AcquireTerms { lease_ms: 10, ..AcquireTerms::default() },
-        ..AcquireKeys::default()
     };
     let mut bucket_buffer = Vec::new();
     let bucket =
@@ -127,7 +126,6 @@ fn requests() -> Vec<(&'static str, NamespaceKind, Burst)> {
     let set = AcquireSet {
         items: Items::new(path_items, &mut path_buffer).expect("paths"),
         terms: AcquireTerms { lease_ms: 10, options, ..AcquireTerms::default() },
-        ..AcquireSet::default()
     };
     let root = path_of(&["root"]);
     let register = |key: &'static [u8]| Register {
@@ -282,7 +280,6 @@ pub(super) fn stock(server: &Server) {
                     Request::AcquireSet(AcquireSet {
                         items,
                         terms: AcquireTerms { lease_ms, ..AcquireTerms::default() },
-                        ..AcquireSet::default()
                     })
                 }
             };

@@ -97,11 +97,7 @@ fn many_keys() -> Vec<Vec<u8>> {
 /// Takes the keys under each of these numbers.
 fn take_keys(client: &mut Client<TcpStream>, items: Items<'_, KeyItem<'_>>, numbers: Range<u32>) {
     for number in numbers {
-        let claim = AcquireKeys {
-            items,
-            terms: AcquireTerms { lease_ms: 10, ..AcquireTerms::default() },
-            ..AcquireKeys::default()
-        };
+        let claim = AcquireKeys { items, terms: AcquireTerms { lease_ms: 10, ..AcquireTerms::default() } };
         client.send_numbered(number, Request::AcquireKeys(claim));
         let answer = receive_answer(client);
         assert!(matches!(answer.response(), Response::GrantedKeys(_)), "{number}: {answer:?}");
@@ -120,7 +116,6 @@ fn kept_answers_of_a_session_are_limited() {
     let claim = Request::AcquireKeys(AcquireKeys {
         items,
         terms: AcquireTerms { lease_ms: 10, ..AcquireTerms::default() },
-        ..AcquireKeys::default()
     });
     client.send_numbered(2, claim);
     let dropped = receive_answer(&mut client);

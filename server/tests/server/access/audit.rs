@@ -208,7 +208,6 @@ fn every_act_on_a_lock_of_another_identity_has_one_line() {
             client.code_of(Request::AcquireKeys(AcquireKeys {
                 items,
                 terms: AcquireTerms { options, ..AcquireTerms::default() },
-                ..AcquireKeys::default()
             })),
             None
         );
@@ -223,7 +222,6 @@ fn every_act_on_a_lock_of_another_identity_has_one_line() {
     let keys = AcquireKeys {
         items,
         terms: AcquireTerms { options, wait_ms: 60_000, notify_queued: true, ..AcquireTerms::default() },
-        ..AcquireKeys::default()
     };
     let (mut waiting, mut fourth) = (alice(), audited.carol(NamespaceKind::Flat));
     let waiter = queued(&mut waiting, Request::AcquireKeys(keys));
@@ -267,11 +265,8 @@ fn every_act_on_permits_and_paths_of_another_identity_has_one_line() {
     let mut buffer = Vec::new();
     let item = PathItem { path: PathKey::new(&path).expect("a path"), write: true };
     let items = Items::new([item], &mut buffer).expect("one path");
-    let set = Request::AcquireSet(AcquireSet {
-        items,
-        terms: AcquireTerms { options, ..AcquireTerms::default() },
-        ..AcquireSet::default()
-    });
+    let set =
+        Request::AcquireSet(AcquireSet { items, terms: AcquireTerms { options, ..AcquireTerms::default() } });
     let held = alice.ask(set).granted();
     assert_eq!(carol.ask(set).granted().id, held.id);
     assert_eq!(

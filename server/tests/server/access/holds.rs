@@ -303,7 +303,6 @@ fn a_claim_over_several_keys_that_waits_is_no_claim_of_one_of_them() {
     let acquire = AcquireKeys {
         items,
         terms: AcquireTerms { wait_ms: 60_000, notify_queued: true, ..AcquireTerms::default() },
-        ..AcquireKeys::default()
     };
     waiter.send(Request::AcquireKeys(acquire));
     let queued = waiter.receive();

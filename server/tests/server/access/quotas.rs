@@ -162,7 +162,6 @@ fn what_ends_makes_room_for_as_much_again() {
             Request::AcquireKeys(AcquireKeys {
                 items: keys,
                 terms: AcquireTerms { options, ..AcquireTerms::default() },
-                ..AcquireKeys::default()
             }),
         ),
         (

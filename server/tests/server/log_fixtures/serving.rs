@@ -175,7 +175,6 @@ impl<'a> Serving<'a> {
             Request::AcquireSet(AcquireSet {
                 items,
                 terms: AcquireTerms { options: local(), ..AcquireTerms::default() },
-                ..AcquireSet::default()
             }),
         )
     }

@@ -178,7 +178,6 @@ impl<'a> Story<'a> {
         let acquire = AcquireKeys {
             items: items.expect("a few keys"),
             terms: AcquireTerms { lease_ms: LEASE_MS, options, ..AcquireTerms::default() },
-            ..AcquireKeys::default()
         };
         let answer = self.keys.ask(Request::AcquireKeys(acquire));
         let Response::GrantedKeys(granted) = answer.response() else { panic!("{:?}", answer.response()) };
@@ -187,7 +186,6 @@ impl<'a> Story<'a> {
                 key: lock.key,
                 shared: lock.shared,
                 terms: AcquireTerms { lease_ms: LEASE_MS, options, ..AcquireTerms::default() },
-                ..Acquire::default()
             };
             self.note_key(&one, lock.id, lock.fence, Fact::new("hold"));
         }

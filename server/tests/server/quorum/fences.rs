@@ -313,7 +313,6 @@ fn other_kinds_of_claims() {
         let asked = AcquireKeys {
             items,
             terms: AcquireTerms { lease_ms: LEASE_MS, options: QUORUM, ..AcquireTerms::default() },
-            ..AcquireKeys::default()
         };
         let answer = client.ask(Request::AcquireKeys(asked));
         let Response::GrantedKeys(granted) = answer.response() else { panic!("{:?}", counted(&answer)) };

@@ -259,7 +259,6 @@ impl RigClient {
                 key,
                 shared,
                 terms: AcquireTerms { lease_ms, wait_ms, session_lease, options, ..AcquireTerms::default() },
-                ..Acquire::default()
             };
             link.ask(wish.number, Request::Acquire(acquire))?
         } else {
@@ -269,7 +268,6 @@ impl RigClient {
             let acquire = AcquireKeys {
                 items,
                 terms: AcquireTerms { lease_ms, wait_ms, session_lease, options, ..AcquireTerms::default() },
-                ..AcquireKeys::default()
             };
             link.ask(wish.number, Request::AcquireKeys(acquire))?
         };

@@ -258,7 +258,6 @@ fn acquires_of_every_kind_are_spans() {
             Request::AcquireKeys(AcquireKeys {
                 items: Items::new(keys, &mut of_keys).unwrap(),
                 terms: AcquireTerms { options: traced(), ..AcquireTerms::default() },
-                ..AcquireKeys::default()
             }),
             "a".to_owned(),
         ),
@@ -267,7 +266,6 @@ fn acquires_of_every_kind_are_spans() {
             Request::AcquireSet(AcquireSet {
                 items: Items::new([path], &mut of_set).unwrap(),
                 terms: AcquireTerms { options: traced(), ..AcquireTerms::default() },
-                ..AcquireSet::default()
             }),
             "users/42".to_owned(),
         ),

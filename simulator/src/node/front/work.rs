@@ -143,7 +143,7 @@ impl Work<'_, '_> {
             Request::Unwatch(unwatch) => self.reset(unwatch.watch_number),
             Request::Acquire(acquire) => self.claim(number, bytes, acquire.key, acquire.terms.lease_ms),
             Request::AcquirePermits(acquire) => {
-                self.claim(number, bytes, acquire.name, acquire.terms.lease_ms)
+                self.claim(number, bytes, acquire.name, acquire.terms.lease_ms);
             }
             Request::AcquireSet(acquire) => self.claim(number, bytes, b"", acquire.terms.lease_ms),
             Request::AcquireKeys(acquire) => {
