@@ -177,7 +177,6 @@ impl Tree {
 
     /// Holds the items of a new request if all of them are clear, behind all waiting items. Returns the number of the
     /// first item.
-    #[inline]
     #[inline(never)]
     pub(crate) fn try_hold(&mut self, claim: ClaimIx, items: &[TreeItem]) -> Option<ItemIx> {
         if let [item] = items {

@@ -309,7 +309,6 @@ impl Connection {
                 options,
                 ..AcquireTerms::default()
             },
-            ..AcquireSet::default()
         };
         self.lane.inlet.follow(b"", |number, out| Request::AcquireSet(acquire).encode(number, out))
     }
