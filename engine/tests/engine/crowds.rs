@@ -11,8 +11,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    AcquireOptions, AcquireTerms, Answer, Caller, CancelReason, ClaimId, Fence, KeyGrant, KeyStatus,
-    LaneAddress, Limits, Refusal, Ticket, Time,
+    AcquireTerms, Answer, Caller, CancelReason, ClaimId, Fence, KeyGrant, KeyStatus, LaneAddress, Limits,
+    Refusal, Ticket, Time,
 };
 
 const NOW: Time = Time::from_millis(1000);

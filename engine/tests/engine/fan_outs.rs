@@ -6,8 +6,8 @@ use std::sync::Arc;
 use waymaker_engine::limits::WORK_PER_TURN;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, FreezeList,
-    Grant, LaneAddress, Limits, PoolOrder, Refusal, Shard, Ticket, Time, TreeItem,
+    Acquire, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, FreezeList, Grant,
+    LaneAddress, Limits, PoolOrder, Refusal, Shard, Ticket, Time, TreeItem,
 };
 
 /// As many as may wait for one key.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, ContendedKey,
-    ContendedKeys, Effects, Event, Lease, Limits, LossReason, Measure, Nanos, PoolOrder, Reading, Register,
-    Shard, ShardConfig, Ticket, Time, TreeItem,
+    Acquire, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, ContendedKey, ContendedKeys,
+    Effects, Event, Lease, Limits, LossReason, Measure, Nanos, PoolOrder, Reading, Register, Shard,
+    ShardConfig, Ticket, Time, TreeItem,
 };
 
 const MS: u64 = 1_000_000;

@@ -307,7 +307,7 @@ mod tests {
     use crate::mail::{Content, Letter};
     use crate::worker::Worker;
     use crate::worker::test_node::test_node;
-    use waymaker_engine::{Answer, ClaimId, Grant, KeyGrant, Ticket};
+    use waymaker_engine::{Answer, ClaimId, Fence, Grant, KeyGrant, Ticket};
     use waymaker_protocol::limits::FRAME_LEN_MAX;
     use waymaker_protocol::next_frame;
 
