@@ -113,7 +113,7 @@ impl<Ix: Handle> HashIndex<Ix> {
     }
 
     /// Returns the group, the place and the handle of the entry of this hash for which `is` returns true.
-    #[inline]
+    #[inline(always)]
     fn place_of(&self, hash: u64, mut is: impl FnMut(Ix) -> bool) -> Option<(usize, usize, Ix)> {
         let home = self.home(hash);
         let mut number = home;

@@ -82,7 +82,7 @@ impl<G: Guard> Enqueued<G> {
     ///
     /// # Errors
     ///
-    /// As awaiting an [`AcquireBuilder`](crate::AcquireBuilder).
+    /// As awaiting an [`AcquireBuilder`].
     pub async fn granted(self) -> Result<G> {
         match self {
             Self::Granted(guard) => Ok(guard),

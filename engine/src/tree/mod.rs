@@ -177,7 +177,7 @@ impl Tree {
 
     /// Holds the items of a new request if all of them are clear, behind all waiting items. Returns the number of the
     /// first item.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn try_hold(&mut self, claim: ClaimIx, items: &[TreeItem]) -> Option<ItemIx> {
         if let [item] = items {
             let found = self.trie.search(item.path);
