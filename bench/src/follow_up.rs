@@ -182,7 +182,7 @@ impl Bench {
         options: AcquireOptions<'_>,
     ) {
         let items: Vec<_> = paths.iter().map(|path| TreeItem { path, write: true }).collect();
-        self.acquire_set(&items, lease_ms, wait_ms, options);
+        self.acquire_set(&items, lease_ms, wait_ms, Some(&options));
     }
 
     fn settle(&mut self) {

@@ -112,7 +112,7 @@ fn nodes(count: u32) -> Vec<Cost> {
         }
         let path = [[8, 0].as_slice(), &mixed(number).to_le_bytes()].concat();
         let item = TreeItem { path: &path, write: true };
-        bench.acquire_set(&[item], LEASE_MS, 0, AcquireOptions::default());
+        bench.acquire_set(&[item], LEASE_MS, 0, None);
     })
 }
 

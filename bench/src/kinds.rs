@@ -4,8 +4,8 @@
 use crate::keys::key;
 use crate::lane::Bench;
 use waymaker_engine::{
-    AcquireOptions, AcquirePermits, AcquireTerms, Answer, ClaimId, Effects, Event, LaneAddress, PoolOrder,
-    Throttle, Ticket, TreeItem, multi_key,
+    AcquirePermits, AcquireTerms, Answer, ClaimId, Effects, Event, LaneAddress, PoolOrder, Throttle, Ticket,
+    TreeItem, multi_key,
     multi_key::{AcquireMultiKey, Participant, RequestedKey},
 };
 
@@ -48,7 +48,7 @@ impl Sets {
         let paths = &self.paths;
         in_turns(&mut self.bench, count, |bench, number| {
             let item = TreeItem { path: &paths[number as usize], write: true };
-            bench.acquire_set(&[item], LEASE_MS, 0, AcquireOptions::default());
+            bench.acquire_set(&[item], LEASE_MS, 0, None);
             bench.release(bench.sink.last);
         })
     }

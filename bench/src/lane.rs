@@ -139,17 +139,11 @@ impl Bench {
         items: &[TreeItem<'_>],
         lease_ms: u32,
         wait_ms: u32,
-        options: AcquireOptions<'_>,
+        options: Option<&AcquireOptions<'_>>,
     ) {
         let acquire = AcquireSet {
             items,
-            terms: AcquireTerms {
-                lease_ms,
-                wait_ms,
-                session_lease: false,
-                notify_queued: false,
-                options: Some(&options),
-            },
+            terms: AcquireTerms { lease_ms, wait_ms, session_lease: false, notify_queued: false, options },
         };
         let caller = self.next_caller();
         self.shard.acquire_set(&caller, &acquire, &mut self.sink);

@@ -113,7 +113,7 @@ impl<Ix: Handle> HashIndex<Ix> {
     }
 
     /// Returns the group, the place and the handle of the entry of this hash for which `is` returns true.
-    #[inline(always)]
+    #[inline]
     fn place_of(&self, hash: u64, mut is: impl FnMut(Ix) -> bool) -> Option<(usize, usize, Ix)> {
         let home = self.home(hash);
         let mut number = home;
@@ -300,7 +300,7 @@ impl Group {
     ///
     /// The search may also compare the entry behind a match if its tag differs only in the lowest bit. That costs one
     /// key comparison and is otherwise harmless. Free places never match.
-    #[inline]
+    #[inline(always)]
     fn find(&self, tag: u8, mut is: impl FnMut(u32) -> bool) -> Option<(usize, u32)> {
         const ONES: u64 = 0x0101_0101_0101_0101;
         for (word, first) in self.tag_words().into_iter().zip([0, 8]) {

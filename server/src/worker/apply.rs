@@ -55,8 +55,7 @@ pub(crate) fn apply(
     let caller = Caller { lane: sender.lane, ticket, namespace: sender.namespace };
     match Request::decode(frame) {
         Ok(Request::Acquire(acquire)) => {
-            let has_options = frame.flags() & wire::message::acquire_terms::flag::OPTIONAL != 0;
-            apply_acquire(shard, sender, &caller, &acquire, has_options, target, outbox);
+            apply_acquire(shard, sender, &caller, &acquire, has_options(frame), target, outbox);
         }
         Ok(Request::Release(release)) if !release.own => {
             shard.release(&caller, claim_id(release.id), release.key, outbox);
@@ -68,7 +67,7 @@ pub(crate) fn apply(
             let throttle = throttle_of(&bucket, target, refund);
             shard.throttle(&caller, clock.nanos(), &throttle, outbox);
         }
-        Ok(request) => apply_rare(shard, sender, &caller, &request, clock, outbox),
+        Ok(request) => apply_rare(shard, sender, &caller, &request, has_options(frame), clock, outbox),
         Err(error) => refuse(outbox, ticket, error.field(), error.limit(), error.to_string()),
     }
 }
@@ -80,6 +79,7 @@ fn apply_rare(
     sender: Sender,
     caller: &Caller,
     request: &Request<'_>,
+    has_options: bool,
     clock: &BatchClock<'_>,
     outbox: &mut Outbox<'_>,
 ) {
@@ -111,10 +111,12 @@ fn apply_rare(
         Request::ForceRelease(release) => {
             shard.force_release(caller, claim_id(release.id), release.reason, outbox);
         }
-        Request::AcquireSet(acquire) => apply_acquire_set(shard, sender, caller, acquire, outbox),
+        Request::AcquireSet(acquire) => {
+            apply_acquire_set(shard, sender, caller, acquire, has_options, outbox);
+        }
         Request::TreeStatistics(_) => shard.tree_statistics(caller, outbox),
         Request::AcquirePermits(acquire) => {
-            apply_acquire_permits(shard, sender, caller, acquire, clock, outbox);
+            apply_acquire_permits(shard, sender, caller, acquire, has_options, clock, outbox);
         }
         Request::DescribePool(describe) => shard.describe_pool(caller, describe.name, outbox),
         Request::SetCapacity(set) => {
@@ -189,18 +191,12 @@ fn apply_acquire(
     hash: u64,
     outbox: &mut Outbox<'_>,
 ) {
-    let wire::Acquire { key, shared, ref terms } = *acquire;
-    // The common path: without options and without terms of namespaces the engine needs no options.
-    if !has_options && !shard.has_terms() {
-        if let Err(refusal) = check_session(sender.has_session, terms) {
-            return outbox.answer(caller.ticket, Answer::Refused(refusal));
+    let mut options = None;
+    match terms_of(shard, sender.namespace, sender.has_session, &acquire.terms, has_options, &mut options) {
+        Ok(terms) => {
+            let wire::Acquire { key, shared, .. } = *acquire;
+            shard.acquire(caller, &Acquire { key, hash, shared, terms }, outbox);
         }
-        let acquire = Acquire { key, hash, shared, terms: terms_without_options(terms) };
-        return shard.acquire(caller, &acquire, outbox);
-    }
-    let mut options = AcquireOptions::default();
-    match terms_of(shard, sender.namespace, sender.has_session, terms, &mut options) {
-        Ok(terms) => shard.acquire(caller, &Acquire { key, hash, shared, terms }, outbox),
         Err(refusal) => outbox.answer(caller.ticket, Answer::Refused(refusal)),
     }
 }
@@ -210,10 +206,13 @@ fn apply_acquire_set(
     sender: Sender,
     caller: &Caller,
     acquire: &wire::AcquireSet<'_>,
+    has_options: bool,
     outbox: &mut Outbox<'_>,
 ) {
-    let mut options = AcquireOptions::default();
-    let terms = match terms_of(shard, sender.namespace, sender.has_session, &acquire.terms, &mut options) {
+    let mut options = None;
+    let terms =
+        terms_of(shard, sender.namespace, sender.has_session, &acquire.terms, has_options, &mut options);
+    let terms = match terms {
         Ok(terms) => terms,
         Err(refusal) => return outbox.answer(caller.ticket, Answer::Refused(refusal)),
     };
@@ -240,11 +239,14 @@ fn apply_acquire_permits(
     sender: Sender,
     caller: &Caller,
     acquire: &wire::AcquirePermits<'_>,
+    has_options: bool,
     clock: &BatchClock<'_>,
     outbox: &mut Outbox<'_>,
 ) {
-    let mut options = AcquireOptions::default();
-    let terms = match terms_of(shard, sender.namespace, sender.has_session, &acquire.terms, &mut options) {
+    let mut options = None;
+    let terms =
+        terms_of(shard, sender.namespace, sender.has_session, &acquire.terms, has_options, &mut options);
+    let terms = match terms {
         Ok(terms) => terms,
         Err(refusal) => return outbox.answer(caller.ticket, Answer::Refused(refusal)),
     };
@@ -306,26 +308,38 @@ pub(crate) fn throttle_of<'a>(bucket: &wire::Bucket<'a>, hash: u64, refund: bool
     Throttle { name, hash, rate, period_ns, burst, cost, refund }
 }
 
+/// Whether an acquire has any optional field.
+#[inline]
+pub(super) fn has_options(frame: Frame<'_>) -> bool {
+    frame.flags() & wire::message::acquire_terms::flag::OPTIONAL != 0
+}
+
 /// Returns the terms of an acquire in the engine's form, with the terms of its namespace. `options` is the place for
 /// the options, to which the terms refer.
 ///
 /// # Errors
 /// Returns the refusal of terms that can never be granted.
+#[inline]
 pub(super) fn terms_of<'a>(
     shard: &Shard,
     namespace: u16,
     has_session: bool,
     terms: &wire::AcquireTerms<'a>,
-    options: &'a mut AcquireOptions<'a>,
+    has_options: bool,
+    options: &'a mut Option<AcquireOptions<'a>>,
 ) -> Result<AcquireTerms<'a>, Refusal> {
     check_session(has_session, terms)?;
-    *options = acquire_options(&terms.options)?;
-    let mut terms = terms_without_options(terms);
-    shard.apply_terms(namespace, &mut terms, options);
-    terms.options = (*options != AcquireOptions::default()).then_some(options);
-    Ok(terms)
+    let mut engine_terms = terms_without_options(terms);
+    // The common case: without options and without terms of namespaces, the engine needs no options.
+    if has_options || shard.has_terms() {
+        let options = options.insert(acquire_options(&terms.options)?);
+        shard.apply_terms(namespace, &mut engine_terms, options);
+        engine_terms.options = (*options != AcquireOptions::NONE).then_some(options);
+    }
+    Ok(engine_terms)
 }
 
+#[inline]
 fn terms_without_options(terms: &wire::AcquireTerms<'_>) -> AcquireTerms<'static> {
     let wire::AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, .. } = *terms;
     AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options: None }

@@ -6,7 +6,7 @@
 //! turn, and no worker spins.
 
 use super::State;
-use super::apply::{BatchClock, refuse, terms_of, throttle_of};
+use super::apply::{BatchClock, has_options, refuse, terms_of, throttle_of};
 use super::lane::Stage;
 use super::turns::ShardTurn;
 use crate::limits::BATCH_COST_MAX;
@@ -15,8 +15,8 @@ use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey};
 use waymaker_engine::{
-    AcquireOptions, Answer, CancelReason, Effects, LaneAddress, LaneIx, Refusal, RequestedThrottle,
-    ReservedEnd, ReservedMultiKey, Ticket, Time, throttle_all,
+    Answer, CancelReason, Effects, LaneAddress, LaneIx, Refusal, RequestedThrottle, ReservedEnd,
+    ReservedMultiKey, Ticket, Time, throttle_all,
 };
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Frame, KeyItem, Request, next_frame};
@@ -287,9 +287,10 @@ impl State {
         match Request::decode(frame) {
             Ok(Request::AcquireKeys(acquire)) => {
                 let Some(first) = participants.first() else { return };
-                let mut options = AcquireOptions::default();
-                let terms = match terms_of(first.shard, namespace, has_session, &acquire.terms, &mut options)
-                {
+                let (mut options, has_options) = (None, has_options(frame));
+                let wanted = &acquire.terms;
+                let terms = terms_of(first.shard, namespace, has_session, wanted, has_options, &mut options);
+                let terms = match terms {
                     Ok(terms) => terms,
                     Err(refusal) => return outbox.answer(ticket, Answer::Refused(refusal)),
                 };
