@@ -135,7 +135,7 @@ impl Requester {
             Err(ClusterError::Refused { reason }) => {
                 self.answered_at = now;
                 if self.is_noted(now) {
-                    tracing::error!(%reason, "etcd refused to count fences; the grants are refused");
+                    tracing::error!(%reason, "etcd refused a transaction that counts fences; its grants are refused");
                 }
                 if steps.len() > 1 && is_too_large(&reason) {
                     // `--max-txn-ops` and `--max-request-bytes` are fixed while a member runs, so the limit does not
@@ -152,7 +152,10 @@ impl Requester {
             }
             Err(error @ ClusterError::Unauthenticated { .. }) => {
                 if self.is_noted(now) {
-                    tracing::error!(%error, "no grants of scope quorum: correct --quorum-user or --quorum-password");
+                    tracing::error!(
+                        %error,
+                        "etcd rejected the user; quorum grants are refused until --quorum-user or --quorum-password is corrected"
+                    );
                 }
                 self.give_up(now);
             }
@@ -182,15 +185,18 @@ impl Requester {
             }
             Err(error @ ClusterError::Unauthenticated { .. }) => {
                 if self.is_noted(now) {
-                    tracing::error!(%error, "still no grants of scope quorum: correct --quorum-user or --quorum-password");
+                    tracing::error!(
+                        %error,
+                        "etcd still rejects the user; quorum grants are refused until --quorum-user or --quorum-password is corrected"
+                    );
                 }
                 self.look_pause_ms = QUORUM_PROBE_MAX_MS.min(2 * self.look_pause_ms);
                 self.set_unavailable(true, now);
             }
-            Err(ClusterError::NotSent { .. } | ClusterError::Unknown { .. }) => {
+            Err(error @ (ClusterError::NotSent { .. } | ClusterError::Unknown { .. })) => {
                 self.look_pause_ms = QUORUM_PROBE_MS;
                 if is_first {
-                    tracing::warn!("etcd does not answer; no grants of scope quorum until it does");
+                    tracing::warn!(%error, "etcd is unavailable; quorum grants are refused until it responds");
                 }
             }
         }
@@ -220,9 +226,9 @@ impl Requester {
         }
         self.status.set_unavailable(is_unavailable);
         if is_unavailable {
-            tracing::error!("etcd does not answer: no grants of scope quorum until it does");
+            tracing::error!("etcd is unavailable; quorum grants are refused until it responds");
         } else {
-            tracing::info!("etcd answers again");
+            tracing::info!("etcd is available again");
         }
         self.plan_look(now);
     }
