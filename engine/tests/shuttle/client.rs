@@ -226,7 +226,7 @@ impl Client {
     fn hear_grants(&mut self, node: &Node, wanted: &[(usize, bool)], grants: &[Grant]) {
         let mut holds = Vec::new();
         for ((key, shared), grant) in wanted.iter().zip(grants) {
-            node.begin_hold(*key, *shared, grant.fence);
+            node.begin_hold(*key, *shared, grant.fence.get());
             holds.push((*key, *shared, grant.id));
         }
         self.state = State::Holds(holds);

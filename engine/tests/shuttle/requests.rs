@@ -116,6 +116,7 @@ pub(crate) fn apply_multi_key(
         .zip(&names)
         .map(|((key, shared), name)| RequestedKey { key: name, shared: *shared, shard: shard_of(*key) })
         .collect();
+    let options = AcquireOptions { release_after_ms: *release_after_ms, ..AcquireOptions::default() };
     let acquire = AcquireMultiKey {
         keys: &keys,
         terms: AcquireTerms {
@@ -123,7 +124,7 @@ pub(crate) fn apply_multi_key(
             wait_ms: *wait_ms,
             session_lease: false,
             notify_queued: false,
-            options: AcquireOptions { release_after_ms: *release_after_ms, ..AcquireOptions::default() },
+            options: Some(&options),
         },
     };
     for participant in &mut *participants {

@@ -107,10 +107,11 @@ impl Shard {
             self.note_options(claim, caller.ticket.number, lease_ms, options, order, hangs_on_lane);
             self.note_named_paths(claim, items);
         }
-        self.trees[space].set_count += 1;
+        let counts = &mut self.trees[space];
+        counts.set_count += 1;
         if let Some(first_item) = held {
+            counts.holder_count += 1;
             self.note_paths(space, claim, first_item);
-            self.trees[space].holder_count += 1;
             return Ok(self.begin(claim, lease_ms, terms.wait_ms, effects));
         }
         let position = self.trees[space].waiter_count as usize;
