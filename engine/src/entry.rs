@@ -190,6 +190,12 @@ impl Entry {
         self.flags &= !(flag::QUEUED | flag::POOL);
     }
 
+    /// Whether the record stands for a whole namespace.
+    #[inline]
+    fn is_whole(&self, namespace: u16) -> bool {
+        self.namespace == namespace && self.has(flag::LIVE) && self.key.is_empty()
+    }
+
     #[inline]
     fn is(&self, namespace: u16, key: &[u8], long_keys: &LongKeys) -> bool {
         self.namespace == namespace && self.has(flag::LIVE) && self.key.is(key, long_keys)
@@ -262,6 +268,15 @@ impl KeyTable {
     #[inline]
     pub(crate) fn find(&self, namespace: u16, key: &[u8], hash: u64) -> KeyIx {
         self.index.find(hash, |index| self.is(index, namespace, key)).unwrap_or(KeyIx::NONE)
+    }
+
+    /// Returns the record that stands for a whole namespace, or `NONE`. Its key is empty, so the search compares no
+    /// bytes.
+    #[inline]
+    pub(crate) fn find_whole(&self, namespace: u16) -> KeyIx {
+        let hash = self.hash(namespace, b"");
+        let is_whole = |index| self.entries.get(index).is_some_and(|entry: &Entry| entry.is_whole(namespace));
+        self.index.find(hash, is_whole).unwrap_or(KeyIx::NONE)
     }
 
     /// Whether this record is the record of the key.

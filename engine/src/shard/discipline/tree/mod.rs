@@ -222,7 +222,7 @@ impl Shard {
 
     /// Returns the key record of a tree namespace that has a tree.
     pub(in crate::shard) fn tree_of_namespace(&self, namespace: u16) -> Option<KeyIx> {
-        let whole = self.keys.find(namespace, b"", self.hash(namespace, b""));
+        let whole = self.keys.find_whole(namespace);
         let record = self.keys.entries.get(whole)?;
         matches!(record.occupancy(), Occupancy::Tree(_)).then_some(whole)
     }
