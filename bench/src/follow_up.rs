@@ -111,9 +111,7 @@ fn permits_are_granted(count: u32) -> Costs {
             terms: AcquireTerms {
                 lease_ms: LONG_LEASE_MS,
                 wait_ms: LONG_LEASE_MS,
-                session_lease: false,
-                notify_queued: false,
-                options: None,
+                ..AcquireTerms::default()
             },
         };
         let caller = bench.next_caller();

@@ -80,13 +80,7 @@ pub fn permits(bench: &mut Bench, count: u64) -> u64 {
             permits: 1,
             order: PoolOrder::Arrival,
             timestamp_us: 0,
-            terms: AcquireTerms {
-                lease_ms: LEASE_MS,
-                wait_ms: 0,
-                session_lease: false,
-                notify_queued: false,
-                options: None,
-            },
+            terms: AcquireTerms { lease_ms: LEASE_MS, ..AcquireTerms::default() },
         };
         let caller = bench.next_caller();
         bench.shard.acquire_permits(&caller, &acquire, &mut bench.sink);
@@ -140,13 +134,7 @@ pub fn several_keys(bench: &mut Bench, key_count: usize, count: u64) -> u64 {
         keys.sort_unstable_by_key(|key| key.key);
         let acquire = AcquireMultiKey {
             keys: &keys,
-            terms: AcquireTerms {
-                lease_ms: LEASE_MS,
-                wait_ms: 0,
-                session_lease: false,
-                notify_queued: false,
-                options: None,
-            },
+            terms: AcquireTerms { lease_ms: LEASE_MS, ..AcquireTerms::default() },
         };
         let caller = bench.next_caller();
         let mut participants = [Participant { shard: &mut bench.shard, lane: caller.lane }];

@@ -143,7 +143,7 @@ impl Bench {
     ) {
         let acquire = AcquireSet {
             items,
-            terms: AcquireTerms { lease_ms, wait_ms, session_lease: false, notify_queued: false, options },
+            terms: AcquireTerms { lease_ms, wait_ms, options, ..AcquireTerms::default() },
         };
         let caller = self.next_caller();
         self.shard.acquire_set(&caller, &acquire, &mut self.sink);

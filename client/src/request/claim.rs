@@ -240,23 +240,17 @@ impl Claim {
                 .filter(|_| offered.contains(Capabilities::TRACEPARENT))
                 .map(TraceParent::as_bytes),
         };
+        let terms = AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options };
         let mut buffer = Vec::new();
         let request = match &self.wanted {
             Wanted::Key { key, shared } => {
                 let shared = *shared;
-                Request::Acquire(Acquire {
-                    key,
-                    shared,
-                    terms: AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
-                })
+                Request::Acquire(Acquire { key, shared, terms })
             }
             Wanted::Keys(keys) => {
                 let items = keys.iter().map(|wanted| KeyItem { shared: wanted.shared, key: &wanted.key });
                 let items = Items::new(items, &mut buffer).expect("the claim was checked");
-                Request::AcquireKeys(AcquireKeys {
-                    items,
-                    terms: AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
-                })
+                Request::AcquireKeys(AcquireKeys { items, terms })
             }
             Wanted::Paths(paths) => {
                 let items = paths.iter().map(|wanted| PathItem {
@@ -264,10 +258,7 @@ impl Claim {
                     path: PathKey::new(&wanted.path).expect("made as a path key"),
                 });
                 let items = Items::new(items, &mut buffer).expect("the claim was checked");
-                Request::AcquireSet(AcquireSet {
-                    items,
-                    terms: AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
-                })
+                Request::AcquireSet(AcquireSet { items, terms })
             }
             Wanted::Permits(wanted) => Request::AcquirePermits(AcquirePermits {
                 capacity: wanted.capacity,
@@ -276,7 +267,7 @@ impl Claim {
                 timestamp_us: wanted.timestamp_us,
                 name: &wanted.name,
                 any_capacity: wanted.any_capacity,
-                terms: AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options },
+                terms,
             }),
         };
         request.encode(number, out);

@@ -172,13 +172,7 @@ impl Limited {
             permits: 1,
             order: PoolOrder::Arrival,
             timestamp_us: 0,
-            terms: AcquireTerms {
-                lease_ms: 0,
-                wait_ms: 1000,
-                session_lease: false,
-                notify_queued: false,
-                options: Some(&options),
-            },
+            terms: AcquireTerms { wait_ms: 1000, options: Some(&options), ..AcquireTerms::default() },
         };
         self.node.shards[0].acquire_permits(&caller, &acquire, &mut self.effects);
         self.is_served()
@@ -189,13 +183,7 @@ impl Limited {
         let items = [b"\x01\0a", b"\x01\0b"].map(|path| TreeItem { path, write: true });
         let acquire = AcquireSet {
             items: &items,
-            terms: AcquireTerms {
-                lease_ms: 0,
-                wait_ms: 1000,
-                session_lease: false,
-                notify_queued: false,
-                options: Some(&options),
-            },
+            terms: AcquireTerms { wait_ms: 1000, options: Some(&options), ..AcquireTerms::default() },
         };
         self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
         self.is_served()

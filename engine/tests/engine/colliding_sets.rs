@@ -88,11 +88,10 @@ impl Attack {
         let request = AcquireMultiKey {
             keys: &keys,
             terms: AcquireTerms {
-                lease_ms: 0,
                 wait_ms,
-                session_lease: false,
                 notify_queued: true,
                 options: Some(&AcquireOptions { request_id: Some(b"r"), ..AcquireOptions::default() }),
+                ..AcquireTerms::default()
             },
         };
         let shards = Node::distinct(keys.iter().map(|key| key.shard));
@@ -107,11 +106,9 @@ impl Attack {
         let request = AcquireSet {
             items: &[TreeItem { path, write: true }],
             terms: AcquireTerms {
-                lease_ms: 0,
                 wait_ms,
-                session_lease: false,
-                notify_queued: false,
                 options: Some(&AcquireOptions { request_id: Some(b"r"), ..AcquireOptions::default() }),
+                ..AcquireTerms::default()
             },
         };
         self.node.shards[0].acquire_set(&caller, &request, &mut self.effects);

@@ -207,9 +207,7 @@ impl Crowd {
             terms: AcquireTerms {
                 lease_ms: LEASE_MS,
                 wait_ms: if is_try { 0 } else { u32::MAX },
-                session_lease: false,
-                notify_queued: false,
-                options: None,
+                ..AcquireTerms::default()
             },
         };
         let shards = Node::distinct(keys.iter().map(|key| key.shard));

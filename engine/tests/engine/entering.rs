@@ -45,11 +45,10 @@ impl FanOut {
         let acquire = AcquireSet {
             items: &items,
             terms: AcquireTerms {
-                lease_ms: 0,
                 wait_ms,
-                session_lease: false,
                 notify_queued: true,
                 options: Some(&options),
+                ..AcquireTerms::default()
             },
         };
         self.node.shards[0].acquire_set(caller, &acquire, &mut self.effects);
@@ -502,13 +501,7 @@ fn sets_that_become_clear_before_their_waits_end_are_granted() {
         let path = &paths(b'a', 1)[0];
         let acquire = AcquireSet {
             items: &[TreeItem { path, write: false }],
-            terms: AcquireTerms {
-                lease_ms: 0,
-                wait_ms: 50,
-                session_lease: false,
-                notify_queued: false,
-                options: None,
-            },
+            terms: AcquireTerms { wait_ms: 50, ..AcquireTerms::default() },
         };
         fan_out.node.shards[0].acquire_set(&caller, &acquire, &mut fan_out.effects);
     }

@@ -45,13 +45,7 @@ impl FanOut {
         let path: Vec<u8> = path.split('/').flat_map(segment).collect();
         let acquire = AcquireSet {
             items: &[TreeItem { path: &path, write }],
-            terms: AcquireTerms {
-                lease_ms: 0,
-                wait_ms: u32::MAX,
-                session_lease: false,
-                notify_queued: false,
-                options: None,
-            },
+            terms: AcquireTerms { wait_ms: u32::MAX, ..AcquireTerms::default() },
         };
         let (caller, before) = (self.caller(client, number), self.effects.said.len());
         self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
@@ -71,13 +65,7 @@ impl FanOut {
             permits,
             order: PoolOrder::Arrival,
             timestamp_us: 0,
-            terms: AcquireTerms {
-                lease_ms: 0,
-                wait_ms: u32::MAX,
-                session_lease,
-                notify_queued: false,
-                options: None,
-            },
+            terms: AcquireTerms { wait_ms: u32::MAX, session_lease, ..AcquireTerms::default() },
         };
         let (caller, before) = (self.caller(client, number), self.effects.said.len());
         self.node.shards[0].acquire_permits(&caller, &acquire, &mut self.effects);
@@ -109,16 +97,8 @@ impl FanOut {
             .iter()
             .map(|(key, shared, shard)| RequestedKey { key: key.as_bytes(), shared: *shared, shard: *shard })
             .collect();
-        let request = AcquireMultiKey {
-            keys: &keys,
-            terms: AcquireTerms {
-                lease_ms: 0,
-                wait_ms,
-                session_lease: false,
-                notify_queued: false,
-                options: None,
-            },
-        };
+        let request =
+            AcquireMultiKey { keys: &keys, terms: AcquireTerms { wait_ms, ..AcquireTerms::default() } };
         let ticket = Ticket { lane: Self::address(client), number };
         let shards = Node::distinct(keys.iter().map(|key| key.shard));
         let owner: Arc<[u8]> = Arc::from([]);

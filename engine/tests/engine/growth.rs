@@ -67,13 +67,7 @@ impl Crowd {
     fn acquire_path(&mut self, path: &[u8]) {
         let acquire = AcquireSet {
             items: &[TreeItem { path, write: true }],
-            terms: AcquireTerms {
-                lease_ms: 0,
-                wait_ms: 0,
-                session_lease: false,
-                notify_queued: false,
-                options: None,
-            },
+            terms: AcquireTerms { ..AcquireTerms::default() },
         };
         self.shard.acquire_set(&self.caller, &acquire, &mut self.effects);
     }

@@ -59,11 +59,10 @@ impl Pair {
         let request = AcquireMultiKey {
             keys: &KEYS,
             terms: AcquireTerms {
-                lease_ms: 0,
                 wait_ms: u32::MAX,
                 session_lease,
-                notify_queued: false,
                 options: Some(&options),
+                ..AcquireTerms::default()
             },
         };
         let ticket = self.ticket(slot);
@@ -303,11 +302,9 @@ fn a_repeated_request_drops_its_old_claims_in_all_shards() {
         let request = AcquireMultiKey {
             keys: &keys,
             terms: AcquireTerms {
-                lease_ms: 0,
                 wait_ms: u32::MAX,
-                session_lease: false,
-                notify_queued: false,
                 options: Some(&named_durable()),
+                ..AcquireTerms::default()
             },
         };
         let ticket = pair.ticket(0);

@@ -215,13 +215,7 @@ fn acquire_permit(bench: &mut Bench, wait_ms: u32) {
         permits: 1,
         order: PoolOrder::Arrival,
         timestamp_us: 0,
-        terms: AcquireTerms {
-            lease_ms: 0,
-            wait_ms,
-            session_lease: false,
-            notify_queued: false,
-            options: None,
-        },
+        terms: AcquireTerms { wait_ms, ..AcquireTerms::default() },
     };
     bench.shard.acquire_permits(&caller, &acquire, &mut bench.heard);
 }
@@ -230,16 +224,7 @@ fn acquire_permit(bench: &mut Bench, wait_ms: u32) {
 fn acquire_path(bench: &mut Bench, wait_ms: u32) {
     let caller = bench.caller(2);
     let items = [TreeItem { path: b"\x01\0a", write: true }];
-    let acquire = AcquireSet {
-        items: &items,
-        terms: AcquireTerms {
-            lease_ms: 0,
-            wait_ms,
-            session_lease: false,
-            notify_queued: false,
-            options: None,
-        },
-    };
+    let acquire = AcquireSet { items: &items, terms: AcquireTerms { wait_ms, ..AcquireTerms::default() } };
     bench.shard.acquire_set(&caller, &acquire, &mut bench.heard);
 }
 
@@ -290,13 +275,7 @@ fn a_set_that_is_granted_because_another_one_leaves_is_no_handover() {
         let items = [TreeItem { path, write }];
         let acquire = AcquireSet {
             items: &items,
-            terms: AcquireTerms {
-                lease_ms: 3_600_000,
-                wait_ms: u32::MAX,
-                session_lease: false,
-                notify_queued: false,
-                options: None,
-            },
+            terms: AcquireTerms { lease_ms: 3_600_000, wait_ms: u32::MAX, ..AcquireTerms::default() },
         };
         bench.shard.acquire_set(&caller, &acquire, &mut bench.heard);
         bench.number

@@ -78,13 +78,7 @@ impl Rig {
         let keys = [b"j", b"k"].map(|key| RequestedKey { key, shared: false, shard: 0 });
         let request = AcquireMultiKey {
             keys: &keys,
-            terms: AcquireTerms {
-                lease_ms,
-                wait_ms: 0,
-                session_lease: false,
-                notify_queued: false,
-                options: Some(&options),
-            },
+            terms: AcquireTerms { lease_ms, options: Some(&options), ..AcquireTerms::default() },
         };
         let asking = Some((ticket.lane, &Arc::from(*b"owner"), namespace));
         let mut participants = self.node.participants(&[0], asking);
@@ -100,13 +94,7 @@ impl Rig {
             permits: 1,
             order: PoolOrder::Arrival,
             timestamp_us: 0,
-            terms: AcquireTerms {
-                lease_ms,
-                wait_ms: 0,
-                session_lease: false,
-                notify_queued: false,
-                options: Some(&options),
-            },
+            terms: AcquireTerms { lease_ms, options: Some(&options), ..AcquireTerms::default() },
         };
         self.node.shards[0].acquire_permits(&caller, &acquire, &mut self.effects);
     }
@@ -117,13 +105,7 @@ impl Rig {
         let items = [TreeItem { path: b"\x01\0a", write: true }];
         let acquire = AcquireSet {
             items: &items,
-            terms: AcquireTerms {
-                lease_ms,
-                wait_ms: 0,
-                session_lease: false,
-                notify_queued: false,
-                options: Some(&options),
-            },
+            terms: AcquireTerms { lease_ms, options: Some(&options), ..AcquireTerms::default() },
         };
         self.node.shards[0].acquire_set(&caller, &acquire, &mut self.effects);
     }

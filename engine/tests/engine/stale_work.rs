@@ -103,13 +103,7 @@ impl Small {
         let caller = self.caller(namespace);
         let acquire = AcquireSet {
             items: &[TreeItem { path, write }],
-            terms: AcquireTerms {
-                lease_ms: 0,
-                wait_ms,
-                session_lease: false,
-                notify_queued: false,
-                options: None,
-            },
+            terms: AcquireTerms { wait_ms, ..AcquireTerms::default() },
         };
         self.shard.acquire_set(&caller, &acquire, &mut self.effects);
         self.number
@@ -123,13 +117,7 @@ impl Small {
             permits,
             order: PoolOrder::Arrival,
             timestamp_us: 0,
-            terms: AcquireTerms {
-                lease_ms: 0,
-                wait_ms: u32::MAX,
-                session_lease: false,
-                notify_queued: false,
-                options: None,
-            },
+            terms: AcquireTerms { wait_ms: u32::MAX, ..AcquireTerms::default() },
         };
         self.shard.acquire_permits(&caller, &acquire, &mut self.effects);
         self.number

@@ -246,13 +246,7 @@ impl FanOut {
     ) -> Option<Grant> {
         let acquire = AcquireSet {
             items,
-            terms: AcquireTerms {
-                lease_ms,
-                wait_ms,
-                session_lease: false,
-                notify_queued: false,
-                options: Some(&options),
-            },
+            terms: AcquireTerms { lease_ms, wait_ms, options: Some(&options), ..AcquireTerms::default() },
         };
         let (caller, before) = (self.caller(1, number), self.effects.said.len());
         let touched_before = self.touched();
@@ -544,13 +538,7 @@ fn reads_of_a_key_with_very_many_holders_stay_cheap() {
                 permits: 2,
                 order: PoolOrder::Arrival,
                 timestamp_us: 0,
-                terms: AcquireTerms {
-                    lease_ms: 0,
-                    wait_ms: 0,
-                    session_lease: false,
-                    notify_queued: false,
-                    options: Some(&options),
-                },
+                terms: AcquireTerms { options: Some(&options), ..AcquireTerms::default() },
             };
             shard.acquire_permits(&caller, &permits, &mut fan_out.effects);
         }

@@ -122,9 +122,8 @@ pub(crate) fn apply_multi_key(
         terms: AcquireTerms {
             lease_ms: LEASE_MS,
             wait_ms: *wait_ms,
-            session_lease: false,
-            notify_queued: false,
             options: Some(&options),
+            ..AcquireTerms::default()
         },
     };
     for participant in &mut *participants {

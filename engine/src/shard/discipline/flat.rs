@@ -111,7 +111,7 @@ impl Discipline for Flat {
         Ok(shard.verified_of_newest(entry, fence, newest_holder))
     }
 
-    fn with_item<R>(shard: &Shard, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>) -> R) -> R {
+    fn with_item(shard: &Shard, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>)) {
         let key = shard.keys.key(shard.claims[claim].entry);
         put(match &detail.extra {
             Extra::Registration(registered) => Item::Registration {
@@ -121,7 +121,7 @@ impl Discipline for Flat {
                 lazy: registered.lazy,
             },
             _ => Item::Key(key),
-        })
+        });
     }
 
     fn verify(shard: &Shard, entry: KeyIx, placed: &mut [u32]) {

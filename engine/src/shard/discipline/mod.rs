@@ -1,7 +1,8 @@
 //! Disciplines: the rules by which the claims of one kind of object wait, are granted and end.
 //!
 //! A key record stands for a key, for a tree namespace as a whole, or for a pool. Each kind has a discipline in a module
-//! of its own, and the functions here select it. Only they and the restore know that there are several kinds.
+//! of its own, and the functions here select it. Only they decide by the kind; the restore, leftover work and the list of
+//! contended keys only look up the record of a kind.
 
 mod flat;
 mod pool;
@@ -72,7 +73,7 @@ trait Discipline {
     fn verified(shard: &Shard, entry: KeyIx, key: &[u8], fence: Fence) -> Result<Verified, Refusal>;
 
     /// Passes the object of a claim to `put`, in the form of the log.
-    fn with_item<R>(shard: &Shard, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>) -> R) -> R;
+    fn with_item(shard: &Shard, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>));
 
     /// Checks all invariants of a record, and counts in `placed` how often each claim was found. For tests.
     fn verify(shard: &Shard, entry: KeyIx, placed: &mut [u32]);
@@ -195,8 +196,8 @@ impl Shard {
     }
 
     /// Passes the object of a claim to `put`, in the form of the log.
-    pub(super) fn with_item<R>(&self, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>) -> R) -> R {
-        with_discipline!(self, self.claims[claim].entry, D => D::with_item(self, claim, detail, put))
+    pub(super) fn with_item(&self, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>)) {
+        with_discipline!(self, self.claims[claim].entry, D => D::with_item(self, claim, detail, put));
     }
 
     /// Checks all invariants of a key record, and counts in `placed` how often each of its claims was found. For tests.

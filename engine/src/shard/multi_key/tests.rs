@@ -121,9 +121,8 @@ impl Shards {
             terms: AcquireTerms {
                 lease_ms: 2000,
                 wait_ms: u32::MAX,
-                session_lease: false,
-                notify_queued: false,
                 options: Some(&options),
+                ..AcquireTerms::default()
             },
         };
         let mut participants: Vec<_> =

@@ -14,7 +14,8 @@ use tonic::{Response as Answer, Status};
 use waymaker_proto::v1;
 use waymaker_proto::v1::acquire_response::Event as Told;
 use waymaker_protocol::{
-    AcquireOptions, Event, Granted, GrantedKeys, LockId, NamespaceKind, Response, RevokeReason, TraceParent,
+    AcquireOptions, AcquireTerms, Event, Granted, GrantedKeys, LockId, NamespaceKind, Response, RevokeReason,
+    TraceParent,
 };
 
 /// Parameters that all forms of acquire share.
@@ -29,12 +30,13 @@ pub(super) struct AcquireParameters<'a> {
     pub(super) hold: v1::Hold,
 }
 
-/// Converts the options to wire options.
-pub(super) fn wire_options<'a>(
+/// Converts the options and the longest wait of a request to the terms of an acquire.
+pub(super) fn wire_terms<'a>(
     kind: NamespaceKind,
     options: &'a v1::AcquireOptions,
+    max_wait_ms: u32,
     traceparent: Option<&'a TraceParent>,
-) -> Result<AcquireOptions<'a>, Status> {
+) -> Result<AcquireTerms<'a>, Status> {
     if kind != NamespaceKind::Flat && options.priority != 0 {
         return Err(status::bad_input("priority", 0, "must be 0: only locks on keys have priorities"));
     }
@@ -42,14 +44,20 @@ pub(super) fn wire_options<'a>(
         status::bad_input("scope", 3, "unknown scope; use SCOPE_EPHEMERAL, SCOPE_LOCAL or SCOPE_QUORUM")
     })?;
     let given = |text: &'a String| (!text.is_empty()).then_some(text.as_bytes());
-    Ok(AcquireOptions {
-        release_after_ms: options.release_after_ms,
-        priority: (options.priority != 0).then_some(options.priority),
-        scope: (scope != 0).then_some(scope),
-        request_id: given(&options.request_id),
-        owner: given(&options.owner),
-        metadata: given(&options.metadata),
-        traceparent: traceparent.map(TraceParent::as_bytes),
+    Ok(AcquireTerms {
+        lease_ms: options.lease_ms,
+        wait_ms: max_wait_ms,
+        session_lease: false,
+        notify_queued: true,
+        options: AcquireOptions {
+            release_after_ms: options.release_after_ms,
+            priority: (options.priority != 0).then_some(options.priority),
+            scope: (scope != 0).then_some(scope),
+            request_id: given(&options.request_id),
+            owner: given(&options.owner),
+            metadata: given(&options.metadata),
+            traceparent: traceparent.map(TraceParent::as_bytes),
+        },
     })
 }
 

@@ -1,6 +1,6 @@
 //! `LockService`: claims on one key or several keys.
 
-use super::acquire::{AcquireParameters, AcquireStream, wire_options};
+use super::acquire::{AcquireParameters, AcquireStream, wire_terms};
 use super::claims;
 use super::connection::Connection;
 use super::status;
@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 use waymaker_proto::v1;
 use waymaker_proto::v1::lock_service_server::LockService;
 use waymaker_protocol as wire;
-use waymaker_protocol::{AcquireKeys, AcquireTerms, Items, KeyItem, NamespaceKind, TraceParent};
+use waymaker_protocol::{AcquireKeys, Items, KeyItem, NamespaceKind, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Flat;
 
@@ -39,47 +39,26 @@ fn form<'a>(
     traceparent: Option<&'a TraceParent>,
     buffer: &'a mut Vec<u8>,
 ) -> Result<(Form<'a>, AcquireParameters<'a>), Status> {
-    let wire_options = wire_options(KIND, options, traceparent)?;
-    let (lease_ms, wait_ms) = (options.lease_ms, request.max_wait_ms);
+    let terms = wire_terms(KIND, options, request.max_wait_ms, traceparent)?;
     let mut acquiring = AcquireParameters {
         kind: KIND,
         namespace: &request.namespace,
         options,
-        max_wait_ms: wait_ms,
+        max_wait_ms: request.max_wait_ms,
         cancel_key: b"",
         hold: v1::Hold::default(),
     };
     if let [v1::LockKey { key, shared }] = &request.keys[..] {
         acquiring.cancel_key = key.as_bytes();
         acquiring.hold = v1::Hold { key: key.clone(), shared: *shared, ..v1::Hold::default() };
-        let one = wire::Acquire {
-            key: key.as_bytes(),
-            shared: *shared,
-            terms: wire::AcquireTerms {
-                lease_ms,
-                wait_ms,
-                session_lease: false,
-                notify_queued: true,
-                options: wire_options,
-            },
-        };
+        let one = wire::Acquire { key: key.as_bytes(), shared: *shared, terms };
         return Ok((Form::One(one), acquiring));
     }
     let items = request.keys.iter().map(|key| KeyItem { shared: key.shared, key: key.key.as_bytes() });
     let items = Items::new(items, buffer).map_err(|error| status::of_decode(&error))?;
     // The smallest key is the home of a multi-key claim, so a cancellation must name it.
     acquiring.cancel_key = items.iter().map(|item| item.key).min().unwrap_or_default();
-    let several = AcquireKeys {
-        items,
-        terms: AcquireTerms {
-            lease_ms,
-            wait_ms,
-            session_lease: false,
-            notify_queued: true,
-            options: wire_options,
-        },
-    };
-    Ok((Form::MultiKeyClaim(several), acquiring))
+    Ok((Form::MultiKeyClaim(AcquireKeys { items, terms }), acquiring))
 }
 
 #[tonic::async_trait]

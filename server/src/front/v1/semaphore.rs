@@ -1,6 +1,6 @@
 //! `SemaphoreService`: permits of pools.
 
-use super::acquire::{AcquireParameters, AcquireStream, wire_options};
+use super::acquire::{AcquireParameters, AcquireStream, wire_terms};
 use super::claims::{self, times};
 use super::connection::Connection;
 use super::status;
@@ -11,7 +11,7 @@ use waymaker_proto::v1;
 use waymaker_proto::v1::SemaphoreOrder;
 use waymaker_proto::v1::semaphore_service_server::SemaphoreService;
 use waymaker_protocol as wire;
-use waymaker_protocol::{AcquirePermits, AcquireTerms, NamespaceKind, PoolDescribed, PoolOrder, TraceParent};
+use waymaker_protocol::{AcquirePermits, NamespaceKind, PoolDescribed, PoolOrder, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Pool;
 
@@ -52,13 +52,7 @@ fn form<'a>(
         timestamp_us: request.timestamp_us,
         name: request.name.as_bytes(),
         any_capacity: request.any_capacity,
-        terms: AcquireTerms {
-            lease_ms: options.lease_ms,
-            wait_ms: request.max_wait_ms,
-            session_lease: false,
-            notify_queued: true,
-            options: wire_options(KIND, options, traceparent)?,
-        },
+        terms: wire_terms(KIND, options, request.max_wait_ms, traceparent)?,
     };
     Ok((acquire, acquiring))
 }

@@ -1,6 +1,6 @@
 //! `TreeService`: claims on sets of paths.
 
-use super::acquire::{AcquireParameters, AcquireStream, wire_options};
+use super::acquire::{AcquireParameters, AcquireStream, wire_terms};
 use super::claims;
 use super::connection::Connection;
 use super::status;
@@ -8,7 +8,7 @@ use crate::front::trace_context;
 use tonic::{Request, Response, Status};
 use waymaker_proto::v1;
 use waymaker_proto::v1::tree_service_server::TreeService;
-use waymaker_protocol::{AcquireSet, AcquireTerms, Items, NamespaceKind, PathItem, PathKey, TraceParent};
+use waymaker_protocol::{AcquireSet, Items, NamespaceKind, PathItem, PathKey, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Tree;
 
@@ -47,16 +47,7 @@ fn form<'a>(
             ..v1::Hold::default()
         },
     };
-    let set = AcquireSet {
-        items,
-        terms: AcquireTerms {
-            lease_ms: options.lease_ms,
-            wait_ms: request.max_wait_ms,
-            session_lease: false,
-            notify_queued: true,
-            options: wire_options(KIND, options, traceparent)?,
-        },
-    };
+    let set = AcquireSet { items, terms: wire_terms(KIND, options, request.max_wait_ms, traceparent)? };
     Ok((set, acquiring))
 }
 

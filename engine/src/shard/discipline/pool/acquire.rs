@@ -45,7 +45,7 @@ impl Admission for AcquirePermits<'_> {
     }
 
     fn check(&self, shard: &Shard, known: KeyIx) -> Result<(), Refusal> {
-        shard.checked_pool(known, self).map(drop)
+        shard.check_pool(known, self)
     }
 
     fn check_repeated(&self, shard: &Shard, claim: ClaimIx) -> Result<(), Refusal> {
@@ -119,8 +119,8 @@ impl Shard {
         self.answer_decided(caller, decided, effects);
     }
 
-    /// Returns the capacity of the requested pool. Refuses a request that contradicts it.
-    fn checked_pool(&self, known: KeyIx, acquire: &AcquirePermits<'_>) -> Result<u64, Refusal> {
+    /// Refuses a request that contradicts its pool, or that the pool can never grant.
+    fn check_pool(&self, known: KeyIx, acquire: &AcquirePermits<'_>) -> Result<(), Refusal> {
         if let Some(capacity) = acquire.capacity {
             checked_capacity(capacity)?;
         }
@@ -138,8 +138,7 @@ impl Shard {
                 return Err(Refusal::bad_input("capacity", 0, message));
             }
         };
-        Pool::new(capacity, acquire.order).check(acquire.permits)?;
-        Ok(capacity)
+        Pool::new(capacity, acquire.order).check(acquire.permits)
     }
 }
 

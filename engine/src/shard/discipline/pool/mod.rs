@@ -130,11 +130,11 @@ impl Discipline for Permits {
         Ok(shard.verified_of_newest(entry, fence, newest_holder))
     }
 
-    fn with_item<R>(shard: &Shard, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>) -> R) -> R {
+    fn with_item(shard: &Shard, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>)) {
         let entry = shard.claims[claim].entry;
         let (capacity, by_timestamp) = shard.pool_terms(entry);
         let permits = detail.permits().unwrap_or(0);
-        put(Item::Permits { permits, capacity, by_timestamp, name: shard.keys.key(entry) })
+        put(Item::Permits { permits, capacity, by_timestamp, name: shard.keys.key(entry) });
     }
 
     fn verify(shard: &Shard, entry: KeyIx, placed: &mut [u32]) {

@@ -145,9 +145,9 @@ impl Discipline for Paths {
         Ok(Verified { newest_fence, newest: newest || held, held })
     }
 
-    fn with_item<R>(shard: &Shard, claim: ClaimIx, _: &Detail, put: impl FnOnce(Item<'_>) -> R) -> R {
+    fn with_item(shard: &Shard, claim: ClaimIx, _: &Detail, put: impl FnOnce(Item<'_>)) {
         let paths: Vec<_> = shard.tree_of(claim).paths(shard.claims[claim].position.first_item()).collect();
-        put(Item::Paths(paths.iter().map(|(path, write)| (&**path, *write)).collect()))
+        put(Item::Paths(paths.iter().map(|(path, write)| (&**path, *write)).collect()));
     }
 
     fn verify(shard: &Shard, entry: KeyIx, placed: &mut [u32]) {
@@ -198,10 +198,10 @@ impl Shard {
         if let Some(known) = self.tree_of_namespace(namespace) {
             return known;
         }
-        let hash = self.hash(namespace, b"");
-        let known = self.keys.find(namespace, b"", hash);
+        let known = self.keys.find_whole(namespace);
         // A restored counter has already created the record.
-        let entry = if known.is_none() { self.insert_key(namespace, b"", hash) } else { known };
+        let entry =
+            if known.is_none() { self.insert_key(namespace, b"", self.hash(namespace, b"")) } else { known };
         let tree = Tree::new(self.hasher.clone());
         let tree = self.trees.add(TreeSpace {
             tree,
