@@ -148,7 +148,8 @@ impl Lock {
     /// # Errors
     ///
     /// [`Error::Lost`] if the lock was lost before: the last work under it was unprotected. [`Error::Uncertain`] if
-    /// no response arrived; the hold then ends with its lease at the latest.
+    /// no response arrived; the hold then ends with its lease at the latest. [`Error::Uncertain`] also if the
+    /// connection was lost and the server afterwards knows no such hold: this release or a loss has ended it.
     pub async fn release(mut self) -> Result<()> {
         let lost = self.loss_reason();
         self.armed = false;

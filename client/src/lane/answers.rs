@@ -20,6 +20,9 @@ use crate::request::claim::Wait;
 use crate::request::grant::Grant;
 use crate::request::job::{AcquireJob, Job};
 use crate::request::queue_place::QueuePlace;
+use crate::request::reply::Awaited;
+
+const RELEASED_OR_LOST: &str = "the connection was lost before the server responded to the release, and the server no longer knows the hold";
 
 impl Lane {
     pub(super) fn handle_event(&mut self, number: u32, event: Event<'_>, now: BootTime) -> Result<()> {
@@ -107,7 +110,12 @@ impl Lane {
             }
             (Job::Release { id, mut reply, .. }, Response::Error(error)) => {
                 self.not_given_back(id);
-                reply.answer(Err(error.into()));
+                if carried && error.code == ErrorCode::NotFound {
+                    // The server may have restarted after it had served the first transmission.
+                    reply.leave_uncertain(RELEASED_OR_LOST);
+                } else {
+                    reply.answer(Err(error.into()));
+                }
             }
             (Job::Extend { id, lease_ms, mut reply, .. }, Response::Extended(extended)) => {
                 if let Some(entry) = self.holds.get_mut(id)

@@ -316,6 +316,14 @@ impl Rig {
         self.lane.handle_disconnected(Error::disconnected("cut"), self.clock.now());
     }
 
+    fn release(&mut self, lock: &mut Lock) -> oneshot::Receiver<Result<bool>> {
+        let (reply, answer) = Reply::channel();
+        lock.armed = false;
+        let hold = Arc::clone(&lock.hold);
+        self.lane.handle_command(Command::Release { hold, reply }, self.clock.now());
+        answer
+    }
+
     fn come_back(&mut self, resumed: bool) {
         let now = self.now();
         self.lane.handle_welcome(welcome(self.stamp_ms(), resumed), now, now);

@@ -68,7 +68,11 @@ async fn repeated_server_kills_duplicate_no_grant_and_keep_no_released_lock() {
                     tokio::task::yield_now().await;
                     assert!(lock.is_held());
                     known.is_held.store(false, Ordering::SeqCst);
-                    lock.release().await.unwrap();
+                    match lock.release().await {
+                        // The server released the lock, and was killed before it had sent the response.
+                        Err(Error::Uncertain(_)) => {}
+                        released => released.unwrap(),
+                    }
                 }
             });
         }

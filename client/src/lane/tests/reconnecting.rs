@@ -143,6 +143,21 @@ fn a_lock_released_during_the_outage_is_reported_lost() {
     assert_eq!(lock.loss_reason(), Some(LossReason::Expired));
 }
 
+/// A server that restarts forgets its responses. So the hold may have ended with the first transmission of the release.
+#[test]
+fn a_repeated_release_of_a_hold_that_the_server_no_longer_knows_is_uncertain() {
+    let mut rig = Rig::new();
+    let mut lock = rig.lock(1, 9, 3_000);
+    let mut release = rig.release(&mut lock);
+    rig.sends(&[(2, "release 9")]);
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(2, "release 9"), (3, "holds")]);
+    rig.receive(2, &not_found());
+    let release = uncertain(&mut release);
+    assert_eq!(outcome(&release), Some(Outcome::Unknown));
+}
+
 #[test]
 fn the_client_reconnects_until_the_local_deadline_of_its_lock() {
     let mut rig = Rig::new();

@@ -21,14 +21,6 @@ impl Rig {
         answer
     }
 
-    fn release(&mut self, lock: &mut Lock) -> oneshot::Receiver<Result<bool>> {
-        let (reply, answer) = Reply::channel();
-        lock.armed = false;
-        let hold = Arc::clone(&lock.hold);
-        self.lane.handle_command(Command::Release { hold, reply }, self.clock.now());
-        answer
-    }
-
     fn close(&mut self) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = Reply::channel();
         self.lane.handle_command(Command::Close { reply }, self.clock.now());
