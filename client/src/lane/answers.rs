@@ -110,7 +110,7 @@ impl Lane {
             }
             (Job::Release { id, mut reply, .. }, Response::Error(error)) => {
                 self.not_given_back(id);
-                if carried && error.code == ErrorCode::NotFound {
+                if (carried || reply.was_sent()) && error.code == ErrorCode::NotFound {
                     // The server may have restarted after it had served the first transmission.
                     reply.leave_uncertain(RELEASED_OR_LOST);
                 } else {
@@ -129,7 +129,7 @@ impl Lane {
                 reply.answer(Ok(Duration::from_millis(u64::from(extended.remaining_ms))));
             }
             (Job::Extend { id, mut reply, .. }, Response::Error(error)) => {
-                if carried || error.code == ErrorCode::Unknown {
+                if carried || reply.was_sent() || error.code == ErrorCode::Unknown {
                     // The extend, or its first transmission, may have moved the lease.
                     self.extend_unknown(id);
                 }

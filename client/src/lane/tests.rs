@@ -312,6 +312,13 @@ impl Rig {
         only(&mut answer)
     }
 
+    /// Returns a lane whose callers wait two seconds for a response.
+    fn impatient() -> Self {
+        let mut rig = Self::new();
+        rig.lane.options.request_timeout = Duration::from_secs(2);
+        rig
+    }
+
     fn lose_connection(&mut self) {
         self.lane.handle_disconnected(Error::disconnected("cut"), self.clock.now());
     }

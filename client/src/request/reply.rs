@@ -20,7 +20,11 @@ pub(crate) enum Reply<T> {
         was_sent: bool,
     },
     /// The caller got "uncertain", and may query the outcome later.
-    Uncertain(Resolver),
+    Uncertain {
+        resolver: Resolver,
+        /// As for a caller.
+        was_sent: bool,
+    },
 }
 
 impl<T> Reply<T> {
@@ -40,7 +44,7 @@ impl<T> Reply<T> {
         match self {
             Self::Nobody => false,
             Self::Caller { .. } => true,
-            Self::Uncertain(resolver) => resolver.is_awaited(),
+            Self::Uncertain { resolver, .. } => resolver.is_awaited(),
         }
     }
 
@@ -50,7 +54,7 @@ impl<T> Reply<T> {
             Self::Nobody => {}
             // The caller may have dropped the receiver; ignore the error.
             Self::Caller { sender, .. } => drop(sender.send(result)),
-            Self::Uncertain(resolver) => match result.map_err(|error| error.code()) {
+            Self::Uncertain { resolver, .. } => match result.map_err(|error| error.code()) {
                 Ok(_) => resolver.resolve(Outcome::Done),
                 Err(Some(code)) if code != ErrorCode::Unknown => resolver.resolve(Outcome::NotDone),
                 // The error comes from the client, so the outcome stays unknown.
@@ -63,13 +67,13 @@ impl<T> Reply<T> {
     pub(crate) fn deliver(self, value: T) -> Option<T> {
         match self {
             Self::Caller { sender, .. } => sender.send(Ok(value)).err().and_then(Result::ok),
-            Self::Nobody | Self::Uncertain(_) => Some(value),
+            Self::Nobody | Self::Uncertain { .. } => Some(value),
         }
     }
 
     /// Notes that the server served the request and the lane reverted it, because no caller is left.
     pub(crate) fn taken_back(&mut self) {
-        if let Self::Uncertain(resolver) = std::mem::replace(self, Self::Nobody) {
+        if let Self::Uncertain { resolver, .. } = std::mem::replace(self, Self::Nobody) {
             resolver.resolve(Outcome::NotDone);
         }
     }
@@ -95,17 +99,17 @@ impl<T> Awaited for Reply<T> {
     }
 
     fn leave_uncertain(&mut self, reason: &str) {
-        if self.has_caller() {
+        if let Self::Caller { was_sent, .. } = *self {
             let (uncertain, resolver) = Uncertain::new(reason);
             self.answer(Err(Error::Uncertain(uncertain)));
-            *self = Self::Uncertain(resolver);
+            *self = Self::Uncertain { resolver, was_sent };
         }
     }
 
     fn answer_by(&self) -> BootTime {
         match self {
             Self::Caller { answer_by, .. } => *answer_by,
-            Self::Nobody | Self::Uncertain(_) => BootTime::NEVER,
+            Self::Nobody | Self::Uncertain { .. } => BootTime::NEVER,
         }
     }
 
@@ -116,12 +120,12 @@ impl<T> Awaited for Reply<T> {
     }
 
     fn note_sent(&mut self) {
-        if let Self::Caller { was_sent, .. } = self {
+        if let Self::Caller { was_sent, .. } | Self::Uncertain { was_sent, .. } = self {
             *was_sent = true;
         }
     }
 
     fn was_sent(&self) -> bool {
-        matches!(self, Self::Caller { was_sent: true, .. })
+        matches!(self, Self::Caller { was_sent: true, .. } | Self::Uncertain { was_sent: true, .. })
     }
 }

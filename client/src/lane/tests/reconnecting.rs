@@ -146,16 +146,36 @@ fn a_lock_released_during_the_outage_is_reported_lost() {
 /// A server that restarts forgets its responses. So the hold may have ended with the first transmission of the release.
 #[test]
 fn a_repeated_release_of_a_hold_that_the_server_no_longer_knows_is_uncertain() {
-    let mut rig = Rig::new();
-    let mut lock = rig.lock(1, 9, 3_000);
-    let mut release = rig.release(&mut lock);
-    rig.sends(&[(2, "release 9")]);
-    rig.lose_connection();
-    rig.come_back(true);
-    rig.sends(&[(2, "release 9"), (3, "holds")]);
-    rig.receive(2, &not_found());
-    let release = uncertain(&mut release);
-    assert_eq!(outcome(&release), Some(Outcome::Unknown));
+    for (is_resumed, number) in [(true, 2), (false, 1)] {
+        let mut rig = Rig::new();
+        let mut lock = rig.lock(1, 9, 3_000);
+        let mut release = rig.release(&mut lock);
+        rig.sends(&[(2, "release 9")]);
+        rig.lose_connection();
+        rig.come_back(is_resumed);
+        assert!(rig.sent().contains(&(number, "release 9".to_owned())), "resumed: {is_resumed}");
+        rig.receive(number, &not_found());
+        let release = uncertain(&mut release);
+        assert_eq!(outcome(&release), Some(Outcome::Unknown));
+    }
+}
+
+/// The caller has got its error before the answer arrives, and queries the outcome.
+#[test]
+fn the_outcome_of_an_unanswered_release_is_unknown_if_its_repetition_finds_no_hold() {
+    for (is_resumed, number) in [(true, 2), (false, 1)] {
+        let mut rig = Rig::impatient();
+        let mut lock = rig.lock(1, 9, 30_000);
+        let mut release = rig.release(&mut lock);
+        rig.sent();
+        rig.advance_to(12_000);
+        let release = uncertain(&mut release);
+        rig.lose_connection();
+        rig.come_back(is_resumed);
+        rig.sent();
+        rig.receive(number, &not_found());
+        assert_eq!(outcome(&release), Some(Outcome::Unknown), "resumed: {is_resumed}");
+    }
 }
 
 #[test]

@@ -6,13 +6,6 @@ use super::*;
 use crate::request::job::Ask;
 
 impl Rig {
-    /// Returns a lane whose callers wait two seconds for a response.
-    fn impatient() -> Self {
-        let mut rig = Self::new();
-        rig.lane.options.request_timeout = Duration::from_secs(2);
-        rig
-    }
-
     fn ask(&mut self) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = Reply::channel();
         let encode =
