@@ -9,8 +9,8 @@ use crate::keys::key;
 use crate::lane::Bench;
 use waymaker_engine::limits::ITEM_COUNT_MAX;
 use waymaker_engine::{
-    AcquireOptions, AcquirePermits, AcquireTerms, FreezeList, LaneAddress, Limits, LogState, PoolOrder,
-    Scope, TreeItem,
+    AcquireOptions, AcquirePermits, AcquireTerms, FreezeList, LaneAddress, LaneSlot, Limits, LogState,
+    PoolOrder, Scope, TreeItem,
 };
 
 const LEASE_MS: u32 = 10_000;
@@ -143,7 +143,7 @@ fn a_connection_is_lost(count: u32) -> Costs {
         bench.acquire(&key(number), LONG_LEASE_MS, 0);
         bench.acquire(&key(number), LONG_LEASE_MS, LONG_LEASE_MS);
     }
-    let address = LaneAddress { worker: 0, slot: 0, generation: 0 };
+    let address = LaneAddress { worker: 0, slot: LaneSlot(0), generation: 0 };
     measured(
         &mut bench,
         0,

@@ -9,7 +9,9 @@ use crate::cost::Cost;
 use crate::keys::{key, mixed};
 use crate::lane::Bench;
 use std::sync::Arc;
-use waymaker_engine::{Acquire, AcquireOptions, AcquireTerms, LaneAddress, Limits, Throttle, TreeItem};
+use waymaker_engine::{
+    Acquire, AcquireOptions, AcquireTerms, LaneAddress, LaneSlot, Limits, Throttle, TreeItem,
+};
 
 const LEASE_MS: u32 = 3_600_000;
 
@@ -98,7 +100,7 @@ fn request_ids(count: u32) -> Vec<Cost> {
 fn lanes(count: u32) -> Vec<Cost> {
     let owner: Arc<[u8]> = Arc::from(*b"owner");
     measured(count, |bench, number| {
-        let address = LaneAddress { worker: 1, slot: number as u32, generation: 0 };
+        let address = LaneAddress { worker: 1, slot: LaneSlot(number as u32), generation: 0 };
         bench.caller.lane = bench.shard.lane(address, &owner, 0);
         bench.sink.other += 1;
     })

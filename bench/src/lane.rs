@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, Effects, Event, Grant,
-    LaneAddress, Limits, Reading, Shard, ShardConfig, Ticket, Time, TreeItem,
+    LaneAddress, LaneSlot, Limits, Reading, Shard, ShardConfig, Ticket, Time, TreeItem,
 };
 
 /// Counts effects and keeps data for later requests.
@@ -78,7 +78,7 @@ impl Bench {
             secret_seed: [5; 32],
             start,
         });
-        let address = LaneAddress { worker: 0, slot: 0, generation: 0 };
+        let address = LaneAddress { worker: 0, slot: LaneSlot(0), generation: 0 };
         let owner: Arc<[u8]> = Arc::from(*b"bench");
         let lane = shard.lane(address, &owner, 0);
         let caller = Caller { lane, ticket: Ticket { lane: address, number: 0 }, namespace: 0 };

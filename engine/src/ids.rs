@@ -2,13 +2,25 @@
 
 pub use waymaker_log::{ClaimId, Fence, Scope};
 
+/// Place of a lane among the lanes of its worker. A place is used again after its lane has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct LaneSlot(pub u32);
+
+impl LaneSlot {
+    /// Returns the index of the place in a list.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// Address of a lane: its worker, and its place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct LaneAddress {
     /// Worker that owns the lane.
     pub worker: u16,
     /// Place of the lane among the lanes of its worker.
-    pub slot: u32,
+    pub slot: LaneSlot,
     /// Distinguishes the lane from earlier lanes in the same place.
     pub generation: u32,
 }

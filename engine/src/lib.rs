@@ -52,7 +52,7 @@ pub use effect::{
     WaitingClaim, WhenDurable,
 };
 pub use handle::{ClaimIx, LaneIx};
-pub use ids::{ClaimId, CounterName, Fence, LaneAddress, Scope, Ticket};
+pub use ids::{ClaimId, CounterName, Fence, LaneAddress, LaneSlot, Scope, Ticket};
 pub use limiter::Throttle;
 pub use limits::Limits;
 pub use mailbox::Mailbox;

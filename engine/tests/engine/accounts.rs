@@ -6,8 +6,8 @@ use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
     Access, Account, Accounts, Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer,
-    Caller, Holder, LaneAddress, LaneIx, Lease, Limits, LogState, PoolOrder, Quotas, Refusal, Register,
-    Resource, Rights, Scope, Shard, Ticket, Time, TreeItem,
+    Caller, Holder, LaneAddress, LaneIx, LaneSlot, Lease, Limits, LogState, PoolOrder, Quotas, Refusal,
+    Register, Resource, Rights, Scope, Shard, Ticket, Time, TreeItem,
 };
 
 /// Requests after which lanes get other accounts.
@@ -52,7 +52,7 @@ impl Book {
 
     /// Gives a lane its present accounts.
     pub(crate) fn note(&self, shard: &mut Shard, lane: LaneIx, address: LaneAddress) {
-        let place = (address.slot as usize + self.change_count) % self.accesses.len();
+        let place = (address.slot.index() + self.change_count) % self.accesses.len();
         shard.note_access(lane, self.accesses[place].as_ref());
     }
 
@@ -117,7 +117,7 @@ impl Limited {
 
     fn caller(&mut self, slot: u32) -> Caller {
         self.number += 1;
-        let address = LaneAddress { worker: 0, slot, generation: 0 };
+        let address = LaneAddress { worker: 0, slot: LaneSlot(slot), generation: 0 };
         let lane = self.node.lane(0, address, &Arc::from(*b"owner"), 0);
         Caller { lane, ticket: Ticket { lane: address, number: self.number }, namespace: 0 }
     }

@@ -5,8 +5,8 @@ use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::limits::{POSITION_COUNT_MAX, WORK_PER_TURN};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquireTerms, Answer, Caller, ClaimId, Event, Fence, Grant, LaneAddress, Limits,
-    Refusal, RevokeReason, Shard, ShardConfig, Ticket, Time,
+    Acquire, AcquireOptions, AcquireTerms, Answer, Caller, ClaimId, Event, Fence, Grant, LaneAddress,
+    LaneSlot, Limits, Refusal, RevokeReason, Shard, ShardConfig, Ticket, Time,
 };
 
 const MANY: u32 = 3 * WORK_PER_TURN + 100;
@@ -51,7 +51,7 @@ impl Crowd {
     }
 
     fn address(client: u32) -> LaneAddress {
-        LaneAddress { worker: 0, slot: client, generation: 0 }
+        LaneAddress { worker: 0, slot: LaneSlot(client), generation: 0 }
     }
 
     fn caller(&mut self, client: u32, number: u32) -> Caller {
@@ -180,7 +180,7 @@ fn many_readers_behind_a_writer_are_granted_in_order_over_turns() {
     }
     for (ticket, grant) in grants {
         crowd.turn();
-        crowd.release(ticket.lane.slot, grant.id);
+        crowd.release(ticket.lane.slot.0, grant.id);
     }
     let last = crowd.take_grants();
     assert_eq!(last.iter().map(|(ticket, _)| ticket.number).collect::<Vec<_>>(), [MANY + 1]);

@@ -6,8 +6,8 @@ use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, LaneAddress, Limits,
-    PageBounds, Refusal, Ticket, Time, TreeItem,
+    Acquire, AcquireOptions, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, LaneAddress, LaneSlot,
+    Limits, PageBounds, Refusal, Ticket, Time, TreeItem,
 };
 
 /// Beside the key `a` these two give equal FNV-1a hashes (of each key behind its length, and a zero).
@@ -22,8 +22,8 @@ const PATHS: [&[u8]; 2] = [
     b"\x10\x00\x67\xe8\x6c\x84\xd3\x89\x71\x03\xed\xb7\x00\x00\x50\xf0\xfe\x9a",
 ];
 
-const VICTIM: LaneAddress = LaneAddress { worker: 0, slot: 1, generation: 0 };
-const ATTACKER: LaneAddress = LaneAddress { worker: 0, slot: 2, generation: 0 };
+const VICTIM: LaneAddress = LaneAddress { worker: 0, slot: LaneSlot(1), generation: 0 };
+const ATTACKER: LaneAddress = LaneAddress { worker: 0, slot: LaneSlot(2), generation: 0 };
 const VICTIMS_NAMESPACE: u16 = 7;
 
 struct Attack {

@@ -11,8 +11,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    AcquireTerms, Answer, Caller, CancelReason, ClaimId, Fence, KeyGrant, KeyStatus, LaneAddress, Limits,
-    Refusal, Ticket, Time,
+    AcquireTerms, Answer, Caller, CancelReason, ClaimId, Fence, KeyGrant, KeyStatus, LaneAddress, LaneSlot,
+    Limits, Refusal, Ticket, Time,
 };
 
 const NOW: Time = Time::from_millis(1000);
@@ -160,7 +160,7 @@ impl Crowd {
     }
 
     fn address(at: usize) -> LaneAddress {
-        LaneAddress { worker: 0, slot: at as u32, generation: 0 }
+        LaneAddress { worker: 0, slot: LaneSlot(at as u32), generation: 0 }
     }
 
     fn caller(&mut self, at: usize, shard: u16) -> Caller {
@@ -238,7 +238,7 @@ impl Crowd {
     fn hear(&mut self) {
         for effect in std::mem::take(&mut self.effects.said) {
             let Effect::Answer(ticket, answer) = effect else { panic!("{effect:?}") };
-            let at = ticket.lane.slot as usize;
+            let at = ticket.lane.slot.index();
             let state = self.clients[at].state;
             match (answer, state) {
                 (Answer::GrantedMultiKey(grants), State::Waits { number, .. }) if number == ticket.number => {

@@ -7,7 +7,7 @@ use waymaker_engine::limits::WORK_PER_TURN;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
     Acquire, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, FreezeList, Grant,
-    LaneAddress, Limits, PoolOrder, Refusal, Shard, Ticket, Time, TreeItem,
+    LaneAddress, LaneSlot, Limits, PoolOrder, Refusal, Shard, Ticket, Time, TreeItem,
 };
 
 /// As many as may wait for one key.
@@ -31,7 +31,7 @@ impl FanOut {
     }
 
     pub(crate) fn address(client: u32) -> LaneAddress {
-        LaneAddress { worker: 0, slot: client, generation: 0 }
+        LaneAddress { worker: 0, slot: LaneSlot(client), generation: 0 }
     }
 
     pub(crate) fn caller(&mut self, client: u32, number: u32) -> Caller {

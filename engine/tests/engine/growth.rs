@@ -4,8 +4,8 @@
 use crate::recorder::Recorder;
 use std::sync::Arc;
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquireSet, AcquireTerms, Caller, LaneAddress, Limits, Shard, ShardConfig,
-    Throttle, Ticket, Time, TreeItem,
+    Acquire, AcquireOptions, AcquireSet, AcquireTerms, Caller, LaneAddress, LaneSlot, Limits, Shard,
+    ShardConfig, Throttle, Ticket, Time, TreeItem,
 };
 
 /// Records that each test makes: enough for many growths, in each of which most tables would move this many.
@@ -46,7 +46,7 @@ impl Crowd {
             secret_seed: [5; 32],
             start,
         });
-        let lane = LaneAddress { worker: 0, slot: 0, generation: 0 };
+        let lane = LaneAddress { worker: 0, slot: LaneSlot(0), generation: 0 };
         let owner: Arc<[u8]> = Arc::from(*b"owner");
         let caller =
             Caller { lane: shard.lane(lane, &owner, 0), ticket: Ticket { lane, number: 0 }, namespace: 0 };
@@ -132,7 +132,7 @@ fn no_single_request_pays_for_growing_the_table_of_request_ids() {
 #[test]
 fn no_single_request_pays_for_growing_the_table_of_lanes() {
     Crowd::new().grow("lanes", |crowd, number| {
-        let address = LaneAddress { worker: 1, slot: number, generation: 0 };
+        let address = LaneAddress { worker: 1, slot: LaneSlot(number), generation: 0 };
         let owner = Arc::clone(&crowd.owner);
         crowd.shard.lane(address, &owner, 0);
     });

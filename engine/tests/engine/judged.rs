@@ -8,7 +8,7 @@ use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, FreezeList,
-    LaneAddress, Limits, PoolOrder, Refusal, Ticket, Time, TreeItem,
+    LaneAddress, LaneSlot, Limits, PoolOrder, Refusal, Ticket, Time, TreeItem,
 };
 
 /// One step of a test.
@@ -112,7 +112,7 @@ impl Judged {
     }
 
     pub(crate) fn address(&self, lane: usize) -> LaneAddress {
-        LaneAddress { worker: 0, slot: lane as u32, generation: self.generations[lane] }
+        LaneAddress { worker: 0, slot: LaneSlot(lane as u32), generation: self.generations[lane] }
     }
 
     pub(crate) fn follow_up_count(&self) -> usize {
@@ -161,7 +161,7 @@ impl Judged {
                 // Only the home knows it; the others say that nothing waits.
                 let mut nothing = Recorder::default();
                 for shard in 0..self.node.shards.len() as u16 {
-                    let caller = self.caller(ticket.lane.slot as usize, shard);
+                    let caller = self.caller(ticket.lane.slot.index(), shard);
                     let mut effects = Recorder::default();
                     self.node.shards[usize::from(shard)].cancel(&caller, ticket.number, &mut effects);
                     self.effects.follow_ups.append(&mut effects.follow_ups);

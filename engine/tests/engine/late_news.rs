@@ -5,8 +5,8 @@ use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquireTerms, Answer, Caller, CancelReason, ClaimId, LaneAddress, Limits,
-    LogState, Refusal, Scope, Shard, Ticket, Time,
+    Acquire, AcquireOptions, AcquireTerms, Answer, Caller, CancelReason, ClaimId, LaneAddress, LaneSlot,
+    Limits, LogState, Refusal, Scope, Shard, Ticket, Time,
 };
 
 const START: Time = Time::from_millis(1000);
@@ -34,7 +34,7 @@ impl Pair {
     }
 
     fn address(slot: u32) -> LaneAddress {
-        LaneAddress { worker: 0, slot, generation: 0 }
+        LaneAddress { worker: 0, slot: LaneSlot(slot), generation: 0 }
     }
 
     fn ticket(&mut self, slot: u32) -> Ticket {

@@ -5,7 +5,8 @@ use crate::recorder::{Effect, Recorder};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use waymaker_engine::{
-    Acquire, AcquireOptions, AcquireTerms, Caller, LaneAddress, Limits, Shard, ShardConfig, Ticket, Time,
+    Acquire, AcquireOptions, AcquireTerms, Caller, LaneAddress, LaneSlot, Limits, Shard, ShardConfig, Ticket,
+    Time,
 };
 
 const START: Time = Time::from_millis(1000);
@@ -37,7 +38,7 @@ impl Queue {
     }
 
     fn address(lane: u32) -> LaneAddress {
-        LaneAddress { worker: 0, slot: lane, generation: 0 }
+        LaneAddress { worker: 0, slot: LaneSlot(lane), generation: 0 }
     }
 
     fn acquire(&mut self, lane: u32, request_id: Option<&[u8]>) -> u32 {
@@ -87,7 +88,7 @@ impl Queue {
     fn hear(&mut self) {
         for effect in self.effects.said.drain(..) {
             if let Effect::Answer(ticket, _) = effect {
-                self.unanswered.remove(&(ticket.lane.slot, ticket.number));
+                self.unanswered.remove(&(ticket.lane.slot.0, ticket.number));
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use waymaker_engine::{
     Acquire, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, ContendedKey, ContendedKeys,
-    Effects, Event, Lease, Limits, LossReason, Measure, Nanos, PoolOrder, Reading, Register, Shard,
+    Effects, Event, LaneSlot, Lease, Limits, LossReason, Measure, Nanos, PoolOrder, Reading, Register, Shard,
     ShardConfig, Ticket, Time, TreeItem,
 };
 
@@ -62,7 +62,8 @@ impl Bench {
 
     fn caller(&mut self, namespace: u16) -> Caller {
         self.number += 1;
-        let lane = waymaker_engine::LaneAddress { slot: u32::from(namespace), ..Default::default() };
+        let lane =
+            waymaker_engine::LaneAddress { slot: LaneSlot(u32::from(namespace)), ..Default::default() };
         let number = self.shard.lane(lane, &Arc::from(*b"owner"), namespace);
         Caller { lane: number, ticket: Ticket { lane, number: self.number }, namespace }
     }
@@ -335,7 +336,7 @@ fn a_release_by_another_lane_of_the_same_client_is_no_loss() {
     for (owner, lost) in [(*b"owner", 0), (*b"other", 1)] {
         let mut bench = Bench::new();
         bench.acquire(b"key", 0, 0);
-        let lane = waymaker_engine::LaneAddress { slot: 7, ..Default::default() };
+        let lane = waymaker_engine::LaneAddress { slot: LaneSlot(7), ..Default::default() };
         let number = bench.shard.lane(lane, &Arc::from(owner), 0);
         let caller = Caller { lane: number, ticket: Ticket { lane, number: 1 }, namespace: 0 };
         bench.shard.release(&caller, bench.heard.granted[0], None, &mut bench.heard);

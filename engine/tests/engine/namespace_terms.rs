@@ -6,8 +6,8 @@ use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, RequestedKey};
 use waymaker_engine::{
     Account, Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, Fence, Grant,
-    Holder, LaneAddress, Lease, Limits, LogState, NamespaceTerms, PoolOrder, Quotas, Refusal, Register,
-    Resource, Scope, Ticket, Time, TreeItem,
+    Holder, LaneAddress, LaneSlot, Lease, Limits, LogState, NamespaceTerms, PoolOrder, Quotas, Refusal,
+    Register, Resource, Scope, Ticket, Time, TreeItem,
 };
 use waymaker_log::image::KeyCounter;
 
@@ -46,7 +46,7 @@ impl Rig {
 
     fn caller(&mut self, namespace: u16) -> Caller {
         self.number += 1;
-        let address = LaneAddress { worker: 0, slot: namespace.into(), generation: 0 };
+        let address = LaneAddress { worker: 0, slot: LaneSlot(namespace.into()), generation: 0 };
         let lane = self.node.lane(0, address, &Arc::from(*b"owner"), namespace);
         Caller { lane, ticket: Ticket { lane: address, number: self.number }, namespace }
     }

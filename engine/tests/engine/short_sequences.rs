@@ -4,7 +4,7 @@
 
 use super::judge::{Ask, Item, Judge};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use waymaker_engine::{ClaimId, LaneAddress, Ticket};
+use waymaker_engine::{ClaimId, LaneAddress, LaneSlot, Ticket};
 
 /// One step of a sequence.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ const SHORT_MS: u32 = 10;
 
 /// The lane of a client.
 pub(crate) fn lane_of(client: usize) -> LaneAddress {
-    LaneAddress { worker: 0, slot: client as u32, generation: 0 }
+    LaneAddress { worker: 0, slot: LaneSlot(client as u32), generation: 0 }
 }
 
 /// All sequences of a few clients, each with one claim at a time: it asks if it has none, else it releases or cancels.

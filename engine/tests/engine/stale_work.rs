@@ -5,7 +5,7 @@ use crate::recorder::{Effect, Recorder};
 use std::sync::Arc;
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, LaneAddress,
-    Limits, PoolOrder, Shard, ShardConfig, Ticket, Time, TreeItem,
+    LaneSlot, Limits, PoolOrder, Shard, ShardConfig, Ticket, Time, TreeItem,
 };
 
 const START: Time = Time::from_millis(1000);
@@ -31,7 +31,7 @@ impl Small {
 
     /// Each namespace has a lane of its own.
     fn address(namespace: u16) -> LaneAddress {
-        LaneAddress { worker: 0, slot: u32::from(namespace), generation: 0 }
+        LaneAddress { worker: 0, slot: LaneSlot(u32::from(namespace)), generation: 0 }
     }
 
     fn caller(&mut self, namespace: u16) -> Caller {

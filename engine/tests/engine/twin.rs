@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use waymaker_engine::{
     Acquire, AcquireOptions, AcquireTerms, Answer, Caller, ClaimId, Contention, Event, Fence, LaneAddress,
-    Limits, Refusal, RevokeReason, Shard, ShardConfig, Ticket, Time,
+    LaneSlot, Limits, Refusal, RevokeReason, Shard, ShardConfig, Ticket, Time,
 };
 
 /// One step of a test.
@@ -283,7 +283,7 @@ impl Twin {
     }
 
     fn address(&self, place: usize) -> LaneAddress {
-        LaneAddress { worker: 7, slot: place as u32, generation: self.generations[place] }
+        LaneAddress { worker: 7, slot: LaneSlot(place as u32), generation: self.generations[place] }
     }
 
     /// Both must have said the same, in whatever order: what belongs together is ordered by its fences.
@@ -311,7 +311,7 @@ impl Twin {
     fn translate(&mut self, effect: Effect, expected: &mut [Heard]) -> Result<Heard, String> {
         Ok(match effect {
             Effect::Event(address, Event::Queued { number, id, position, ticket }) => {
-                let lane = (address.slot as usize, address.generation);
+                let lane = (address.slot.index(), address.generation);
                 let claim = self.name_in(id, expected, lane, number)?;
                 // Claims are named in order of arrival.
                 let before =
@@ -324,27 +324,27 @@ impl Twin {
                 Heard::Queued { lane, number, claim, position }
             }
             Effect::Event(address, Event::Expired { id }) => {
-                let lane = (address.slot as usize, address.generation);
+                let lane = (address.slot.index(), address.generation);
                 Heard::Expired { lane, claim: self.name(id)? }
             }
             Effect::Event(address, Event::LeaseMoved { id, remaining_ms }) => {
-                let lane = (address.slot as usize, address.generation);
+                let lane = (address.slot.index(), address.generation);
                 Heard::LeaseMoved { lane, claim: self.name(id)?, remaining_ms }
             }
             Effect::Event(address, Event::Revoked { id, reason }) => {
-                let lane = (address.slot as usize, address.generation);
+                let lane = (address.slot.index(), address.generation);
                 let elsewhere = reason == RevokeReason::ReleasedElsewhere;
                 Heard::Revoked { lane, claim: self.name(id)?, elsewhere }
             }
             Effect::Event(address, Event::TakenUp { number, id }) => {
-                let lane = (address.slot as usize, address.generation);
+                let lane = (address.slot.index(), address.generation);
                 Heard::TakenUp { lane, number, claim: self.name(id)? }
             }
             Effect::Event(_, Event::KeyHeld { .. } | Event::KeyFreed { .. }) => {
                 return Err("nobody watches".to_owned());
             }
             Effect::Answer(ticket, answer) => {
-                let lane = (ticket.lane.slot as usize, ticket.lane.generation);
+                let lane = (ticket.lane.slot.index(), ticket.lane.generation);
                 let what = self.what(answer, expected, lane, ticket.number)?;
                 Heard::Answer { lane, number: ticket.number, what }
             }

@@ -5,7 +5,7 @@ use crate::requests::{KEY_COUNT, Request, RequestMultiKey, SHARD_COUNT, Task, Te
 use crate::worker::{MultiShard, MultiShardTask};
 use shuttle::rand::{Rng, thread_rng};
 use std::sync::Arc;
-use waymaker_engine::{Answer, CancelReason, ClaimId, Grant, LaneAddress, Refusal, Ticket};
+use waymaker_engine::{Answer, CancelReason, ClaimId, Grant, LaneAddress, LaneSlot, Refusal, Ticket};
 
 const WAIT_MS: u32 = 10;
 
@@ -66,7 +66,7 @@ fn percent(likelihood: u32) -> bool {
 impl Client {
     pub(crate) fn new(worker: u16, slot: u32, ask_count: u32, shared_percent: u32) -> Self {
         Self {
-            address: LaneAddress { worker, slot, generation: 0 },
+            address: LaneAddress { worker, slot: LaneSlot(slot), generation: 0 },
             owner: vec![worker as u8, slot as u8].into(),
             asks_left: ask_count,
             is_leaving: false,

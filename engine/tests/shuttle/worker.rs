@@ -297,7 +297,7 @@ impl<'n> Worker<'n> {
         assert!(*heard < letter.number, "what shard {} said comes in another order", letter.shard);
         *heard = letter.number;
         let Ticket { lane, number } = letter.ticket;
-        self.clients[lane.slot as usize].hear(self.node, number, &letter.answer);
+        self.clients[lane.slot.index()].hear(self.node, number, &letter.answer);
     }
 
     fn read_letters(&mut self) -> bool {
@@ -362,7 +362,7 @@ impl<'n> Worker<'n> {
         let is_wanted = |multi_shard: &MultiShard| matches!(&multi_shard.task, MultiShardTask::Acquire(request) if request.ticket == wanted);
         let Some(place) = self.multi_shard.iter().position(is_wanted) else { return false };
         self.multi_shard.remove(place);
-        let client = &mut self.clients[wanted.lane.slot as usize];
+        let client = &mut self.clients[wanted.lane.slot.index()];
         client.hear(self.node, request.ticket.number, &Answer::Cancelled { was_waiting: true });
         client.hear(self.node, number, &Answer::Refused(Refusal::Cancelled(CancelReason::Asked)));
         true

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use tokio::sync::{Notify, mpsc, watch};
-use waymaker_engine::Time;
+use waymaker_engine::{LaneSlot, Time};
 use waymaker_protocol::Hello;
 
 thread_local! {
@@ -234,7 +234,7 @@ impl Local {
         let mut connections = self.connections.borrow_mut();
         let mut is_fed = false;
         while let Some(key) = worker.poll_dirty() {
-            match connections.get_mut(key.slot as usize) {
+            match connections.get_mut(key.slot.index()) {
                 // The slot may belong to a newer lane, so compare the whole key.
                 Some(Some(Registered::Connection(registered))) if registered.key == key => {
                     registered.flush(&mut worker);
@@ -277,7 +277,7 @@ impl Local {
             return;
         }
         // Drop the inlet only after all borrows have ended: its wakers may drop tasks that use this state.
-        let _closed = self.connections.borrow_mut()[key.slot as usize].take();
+        let _closed = self.connections.borrow_mut()[key.slot.index()].take();
         let mut worker = self.worker.borrow_mut();
         worker.handle_lost(key, self.now());
         self.follow_up(&mut worker);
@@ -329,7 +329,7 @@ impl Local {
         key: ConnectionKey,
         act: impl FnOnce(&mut InletState, &mut Worker) -> T,
     ) -> Option<T> {
-        match self.connections.borrow_mut().get_mut(key.slot as usize) {
+        match self.connections.borrow_mut().get_mut(key.slot.index()) {
             Some(Some(Registered::Inlet(inlet))) if inlet.key() == key => {
                 Some(act(inlet, &mut self.worker.borrow_mut()))
             }
@@ -339,9 +339,9 @@ impl Local {
 
     /// Registers the receiver of output for the lane in this slot. A connection that lost the lane is woken to notice
     /// it.
-    fn put(&self, slot: u32, registered: Registered) {
+    fn put(&self, slot: LaneSlot, registered: Registered) {
         let mut connections = self.connections.borrow_mut();
-        let slot = slot as usize;
+        let slot = slot.index();
         if connections.len() <= slot {
             connections.resize_with(slot + 1, || None);
         }
@@ -357,7 +357,7 @@ impl Local {
     }
 
     pub(super) fn unregister(&self, key: ConnectionKey) {
-        if let Some(registered) = self.connections.borrow_mut().get_mut(key.slot as usize)
+        if let Some(registered) = self.connections.borrow_mut().get_mut(key.slot.index())
             && matches!(registered, Some(Registered::Connection(connection)) if connection.key == key)
         {
             *registered = None;

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_engine::multi_key::MultiKeyClaim;
 use waymaker_engine::{
-    Access, Answer, Event, LaneAddress, Pass, Reading, Reserved, ReservedEnd, ReservedMultiKey, Ticket, Time,
+    Access, Answer, Event, LaneAddress, LaneSlot, Pass, Reading, Reserved, ReservedEnd, ReservedMultiKey,
+    Ticket, Time,
 };
 use waymaker_log::SessionTag;
 use waymaker_protocol::NamespaceKind;
@@ -23,7 +24,7 @@ use waymaker_protocol::NamespaceKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionKey {
     /// Slot of the lane.
-    pub slot: u32,
+    pub slot: LaneSlot,
     /// Number of the connection. It is different for each connection that the lane has had.
     pub epoch: u32,
 }

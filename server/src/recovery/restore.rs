@@ -6,7 +6,9 @@ use crate::node::{Node, Recorder, Restored, RestoredLane, RestoredSession};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::multi_key::key_set_number;
-use waymaker_engine::{Answer, ClaimId, Grant, KeyGrant, LaneAddress, LogState, Refusal, Shard, Time};
+use waymaker_engine::{
+    Answer, ClaimId, Grant, KeyGrant, LaneAddress, LaneSlot, LogState, Refusal, Shard, Time,
+};
 use waymaker_log::{Hold, Image, Item, SessionTag};
 use waymaker_protocol::{NamespaceKind, Readable, SessionId};
 
@@ -84,7 +86,7 @@ fn group_by_worker(node: &Node, sessions: BTreeMap<SessionId, Session>) -> Vec<M
 struct Session {
     worker: u16,
     /// Slot of its first lane; the slots of the other lanes follow.
-    first_slot: u32,
+    first_slot: LaneSlot,
     lease_ms: u32,
     /// Identity of its client, if a hold contains it.
     identity: Option<Arc<str>>,
@@ -92,8 +94,8 @@ struct Session {
 }
 
 impl Session {
-    fn slot_of(&self, lane: u16) -> u32 {
-        self.first_slot + self.lanes.range(..lane).count() as u32
+    fn slot_of(&self, lane: u16) -> LaneSlot {
+        LaneSlot(self.first_slot.0 + self.lanes.range(..lane).count() as u32)
     }
 }
 
@@ -146,18 +148,24 @@ impl<'a> Restoration<'a> {
         for hold in image.holds() {
             let Some(SessionTag { place, secret, lease_ms, lane }) = hold.session else { continue };
             let worker = (place >> 48) as u16 % self.node.worker_count() as u16;
-            let new = || Session { worker, first_slot: 0, lease_ms, identity: None, lanes: BTreeMap::new() };
+            let new = || Session {
+                worker,
+                first_slot: LaneSlot::default(),
+                lease_ms,
+                identity: None,
+                lanes: BTreeMap::new(),
+            };
             let session = self.sessions.entry(SessionId { place, secret }).or_insert_with(new);
             session.lanes.insert(lane, None);
             if session.identity.is_none() {
                 session.identity = hold.identity.map(Arc::from);
             }
         }
-        let mut next_slots = vec![0; self.node.worker_count()];
+        let mut next_slots = vec![LaneSlot::default(); self.node.worker_count()];
         for session in self.sessions.values_mut() {
             let next = &mut next_slots[usize::from(session.worker)];
             session.first_slot = *next;
-            *next += session.lanes.len() as u32;
+            next.0 += session.lanes.len() as u32;
         }
     }
 

@@ -11,7 +11,7 @@ use crate::audit::{Act, AuditEvent, Caller, Detail, Outcome};
 use crate::node::Node;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
-use waymaker_engine::{Answer, Refusal, Ticket};
+use waymaker_engine::{Answer, LaneSlot, Refusal, Ticket};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{ErrorCode, ErrorDetail, Frame, Request, Response, next_frame};
@@ -76,14 +76,14 @@ impl Acts {
 impl State {
     /// Begins an event if the request is an act of an operator. Every such request gets a response later.
     #[inline]
-    pub(super) fn note_act(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
+    pub(super) fn note_act(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) {
         if is_act(frame.opcode()) {
             self.begin_act(node, slot, frame);
         }
     }
 
     #[cold]
-    fn begin_act(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
+    fn begin_act(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) {
         let lane = &self.lanes[slot];
         let event = |act| AuditEvent::new(act, caller(lane));
         let event = match Request::decode(frame) {
@@ -118,7 +118,7 @@ impl State {
 
     /// Adds the namespace and the key to the event of a denied request.
     #[cold]
-    pub(super) fn describe_denied(&mut self, node: &Node, slot: u32, key: Option<&[u8]>) {
+    pub(super) fn describe_denied(&mut self, node: &Node, slot: LaneSlot, key: Option<&[u8]>) {
         let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
         let namespace = namespaces.name_of(self.lanes[slot].namespace).map(Box::from);
         self.followed.acts.complete_newest(namespace, key.map(Box::from));
@@ -126,7 +126,7 @@ impl State {
 
     /// Notes that a client was refused because of its credentials or its rights. Other refusals are no events.
     #[cold]
-    pub(super) fn note_refused(&mut self, slot: u32, code: ErrorCode, message: &str) {
+    pub(super) fn note_refused(&mut self, slot: LaneSlot, code: ErrorCode, message: &str) {
         if code == ErrorCode::Unauthorized {
             let lane = &self.lanes[slot];
             let act = if lane.stage == Stage::Hello { Act::Authenticate } else { Act::Deny };

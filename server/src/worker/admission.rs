@@ -8,6 +8,7 @@ use super::rights::missing_right;
 use super::window::{RequestState, Window};
 use crate::limits::{LEFT_COST_MAX, LONG_COST_MIN, WINDOW_LEN_MAX};
 use crate::node::Node;
+use waymaker_engine::LaneSlot;
 use waymaker_protocol::limits::IN_FLIGHT_MAX;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{ErrorCode, Frame, Quoted, Request};
@@ -16,7 +17,7 @@ impl State {
     /// Whether to serve a request: it is new, and the connection has room for one more. The request then counts as in
     /// flight.
     #[inline]
-    pub(super) fn admit(&mut self, slot: u32, frame: Frame<'_>, cost: usize) -> bool {
+    pub(super) fn admit(&mut self, slot: LaneSlot, frame: Frame<'_>, cost: usize) -> bool {
         let lane = &mut self.lanes[slot];
         if lane.window.is_some() && !self.is_new(slot, frame) {
             return false;
@@ -44,7 +45,7 @@ impl State {
     }
 
     /// Whether the frame cancels a request that still waits for its turns. That request is then over.
-    pub(super) fn cancels_multi_shard(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> bool {
+    pub(super) fn cancels_multi_shard(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) -> bool {
         match Request::decode(frame) {
             Ok(Request::Cancel(cancel)) => {
                 self.cancel_multi_shard(node, slot, frame.number(), cancel.acquire_number)
@@ -54,7 +55,7 @@ impl State {
     }
 
     /// Opens the span of an acquire, unless the acquire repeats an earlier one.
-    pub(super) fn begin_span_of_new(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
+    pub(super) fn begin_span_of_new(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) {
         let window = self.lanes[slot].window.as_deref();
         if window.is_none_or(|window| window.look(frame.number()) == RequestState::New) {
             self.begin_span(node, slot, frame);
@@ -64,7 +65,7 @@ impl State {
     /// Refuses a request that its namespace does not support, or for which its client lacks the right. Returns
     /// whether it refused.
     #[cold]
-    pub(super) fn is_barred(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> bool {
+    pub(super) fn is_barred(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) -> bool {
         let lane = &self.lanes[slot];
         if !serves(lane.kind, frame.opcode()) {
             self.refuse_kind(slot, frame);
@@ -88,7 +89,7 @@ impl State {
 
     /// Whether a request of a lane with a session is served for the first time. Otherwise the kept answer is sent
     /// again, or the answer in preparation goes to this connection.
-    fn is_new(&mut self, slot: u32, frame: Frame<'_>) -> bool {
+    fn is_new(&mut self, slot: LaneSlot, frame: Frame<'_>) -> bool {
         let lane = &mut self.lanes[slot];
         let Some(window) = &mut lane.window else { return true };
         match window.look(frame.number()) {

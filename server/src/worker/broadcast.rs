@@ -10,7 +10,7 @@ use crate::node::Node;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_engine::limits::{FREEZE_COUNT_MAX, FREEZE_COUNT_OF_PREFIXES_MAX};
-use waymaker_engine::{Answer, Effects, NamespaceCounters, Refusal, Rights, Ticket, WhenDurable};
+use waymaker_engine::{Answer, Effects, LaneSlot, NamespaceCounters, Refusal, Rights, Ticket, WhenDurable};
 use waymaker_log::Record;
 use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
@@ -18,13 +18,13 @@ use waymaker_protocol::{ErrorCode, Frame, NamespaceKind, Request};
 
 impl State {
     /// Returns whether the lane has fewer broadcasts in flight than the limit.
-    pub(super) fn may_broadcast(&self, slot: u32) -> bool {
+    pub(super) fn may_broadcast(&self, slot: LaneSlot) -> bool {
         let count = self.lanes[slot].everywhere_count.as_ref();
         count.is_none_or(|count| count.load(Ordering::Relaxed) < EVERYWHERE_IN_FLIGHT_MAX)
     }
 
     /// Sends a broadcast to every shard.
-    pub(super) fn serve_broadcast(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
+    pub(super) fn serve_broadcast(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) {
         let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
         let question = match Request::decode(frame) {
             Ok(Request::RemoveNamespace(remove)) => {
@@ -74,7 +74,7 @@ impl State {
 
     /// Returns why a client may not remove a namespace, or `None` if it may. The text does not reveal whether the
     /// namespace exists.
-    fn may_not_remove(&self, node: &Node, slot: u32, name: &[u8]) -> Option<String> {
+    fn may_not_remove(&self, node: &Node, slot: LaneSlot, name: &[u8]) -> Option<String> {
         let identity = self.lanes[slot].identity()?;
         // Rules for the whole namespace are the same for every kind, so any kind will do here.
         let access = node.access.policy().access(Some(identity), name, NamespaceKind::Flat)?;
@@ -82,7 +82,12 @@ impl State {
         (!may_remove).then(|| no_right_in(&identity.name, Rights::ADMIN, name))
     }
 
-    fn freeze(&mut self, node: &Node, slot: u32, freeze: &wire::Freeze<'_>) -> Result<Question, Refusal> {
+    fn freeze(
+        &mut self,
+        node: &Node,
+        slot: LaneSlot,
+        freeze: &wire::Freeze<'_>,
+    ) -> Result<Question, Refusal> {
         let lane = &self.lanes[slot];
         if lane.kind == NamespaceKind::Tree && !freeze.prefix.is_empty() {
             let message = "must be empty: a tree namespace can only be frozen as a whole";

@@ -14,6 +14,7 @@ use crate::mail::{ConnectionKey, LaneChange};
 use crate::memory;
 use crate::namespaces::{DYNAMODB_TABLES, NamespaceRefusal, NamespaceUse};
 use crate::node::Node;
+use crate::worker::sessions::SessionSlot;
 use std::sync::{Arc, PoisonError};
 use waymaker_engine::{Access, Accounts, Resource, Rights};
 use waymaker_protocol::limits::{ANY_WORKER, FRAME_LEN_BEFORE_HELLO_MAX, FRAME_LEN_MAX, IN_FLIGHT_MAX};
@@ -26,7 +27,7 @@ use waymaker_protocol::{
 struct Resumption {
     namespace: NamespaceUse,
     access: Option<Arc<Access>>,
-    session: u32,
+    session: SessionSlot,
     number: u16,
 }
 
@@ -265,7 +266,7 @@ impl State {
 
     /// Finds the session with this id. A client does not find the session of another identity. A session that an
     /// earlier server knew without an identity belongs to the client that knows its id.
-    fn find_session(&self, id: SessionId, access: Option<&Access>) -> Result<u32, HelloRefusal> {
+    fn find_session(&self, id: SessionId, access: Option<&Access>) -> Result<SessionSlot, HelloRefusal> {
         let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
         let own = self.sessions.get(session).and_then(|session| session.identity.as_ref());
         let may_take = access.is_none_or(|access| match own {

@@ -7,11 +7,12 @@ use crate::access::Evidence;
 use crate::mail::ConnectionKey;
 use crate::metrics::{AcquireCounts, AcquireResult};
 use crate::namespaces::NamespaceUse;
+use crate::worker::sessions::SessionSlot;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_access::Identity;
-use waymaker_engine::{Access, Counted, LaneAddress, LaneIx, Time};
+use waymaker_engine::{Access, Counted, LaneAddress, LaneIx, LaneSlot, Time};
 use waymaker_log::SessionTag;
 use waymaker_protocol::NamespaceKind;
 
@@ -113,7 +114,7 @@ pub(crate) struct Lane {
     pub(crate) namespace_shard: u16,
     /// Number of the lane in its session.
     pub(crate) number: u16,
-    pub(crate) session: Option<u32>,
+    pub(crate) session: Option<SessionSlot>,
     /// Identification of the session in the durable log.
     pub(crate) session_tag: Option<SessionTag>,
     /// Whether the lane was restored from the log and has not been resumed since. Its namespace may be
@@ -247,7 +248,7 @@ impl Lane {
 pub(crate) struct Lanes {
     worker: u16,
     slots: Vec<Lane>,
-    free: Vec<u32>,
+    free: Vec<LaneSlot>,
     next_epoch: u32,
 }
 
@@ -260,13 +261,13 @@ impl Lanes {
     pub(crate) fn open(&mut self, peer: &[u8], now: Time) -> ConnectionKey {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Lane::default());
-            self.slots.len() as u32 - 1
+            LaneSlot(self.slots.len() as u32 - 1)
         });
         let epoch = self.new_epoch();
-        let generation = self.slots[slot as usize].address.generation.wrapping_add(1);
+        let generation = self.slots[slot.index()].address.generation.wrapping_add(1);
         let address = LaneAddress { worker: self.worker, slot, generation };
         let (owner, expectation) = (Arc::from(peer), Expectation::Frame(now));
-        self.slots[slot as usize] = Lane { address, epoch, owner, expectation, ..Lane::default() };
+        self.slots[slot.index()] = Lane { address, epoch, owner, expectation, ..Lane::default() };
         ConnectionKey { slot, epoch }
     }
 
@@ -276,8 +277,8 @@ impl Lanes {
     }
 
     /// Frees a lane. Answers that are still on their way to the lane then find another generation.
-    pub(crate) fn free(&mut self, slot: u32) {
-        let lane = &mut self.slots[slot as usize];
+    pub(crate) fn free(&mut self, slot: LaneSlot) {
+        let lane = &mut self.slots[slot.index()];
         lane.count_grants();
         let address = lane.address;
         *lane = Lane { address, ..Lane::default() };
@@ -288,13 +289,13 @@ impl Lanes {
     /// Returns the lane of this connection, unless the connection has ended.
     #[inline]
     pub(crate) fn of(&mut self, key: ConnectionKey) -> Option<&mut Lane> {
-        self.slots.get_mut(key.slot as usize).filter(|lane| lane.epoch == key.epoch)
+        self.slots.get_mut(key.slot.index()).filter(|lane| lane.epoch == key.epoch)
     }
 
     /// Returns the lane at this address, unless the lane is gone.
     #[inline]
     pub(crate) fn at(&mut self, address: LaneAddress) -> Option<&mut Lane> {
-        self.slots.get_mut(address.slot as usize).filter(|lane| lane.address.generation == address.generation)
+        self.slots.get_mut(address.slot.index()).filter(|lane| lane.address.generation == address.generation)
     }
 
     /// Returns the number of slots, including free ones.
@@ -311,19 +312,19 @@ impl Lanes {
     }
 }
 
-impl std::ops::Index<u32> for Lanes {
+impl std::ops::Index<LaneSlot> for Lanes {
     type Output = Lane;
 
     #[inline]
-    fn index(&self, slot: u32) -> &Lane {
-        &self.slots[slot as usize]
+    fn index(&self, slot: LaneSlot) -> &Lane {
+        &self.slots[slot.index()]
     }
 }
 
-impl std::ops::IndexMut<u32> for Lanes {
+impl std::ops::IndexMut<LaneSlot> for Lanes {
     #[inline]
-    fn index_mut(&mut self, slot: u32) -> &mut Lane {
-        &mut self.slots[slot as usize]
+    fn index_mut(&mut self, slot: LaneSlot) -> &mut Lane {
+        &mut self.slots[slot.index()]
     }
 }
 

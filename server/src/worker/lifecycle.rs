@@ -9,6 +9,7 @@ use crate::limits::{HOUSEKEEPING_MS, LANE_ENDS_PER_TICK, OUTPUT_LEN_PAUSE, PINGS
 use crate::mail::{ConnectionKey, LaneChange, LaneClosing, Mail};
 use crate::milliseconds::Milliseconds;
 use crate::node::Node;
+use crate::worker::sessions::SessionSlot;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use waymaker_engine::{LaneAddress, Time};
@@ -57,7 +58,7 @@ impl State {
     /// Ends a session for ever: its waiters leave, and holds on the session lease end. From now on requests on its
     /// connections are refused because their session is gone. [`State::close_lanes`] informs the shards, and then the
     /// connections.
-    pub(super) fn end_session(&mut self, session: u32) {
+    pub(super) fn end_session(&mut self, session: SessionSlot) {
         let mut ended: Vec<_> = self.sessions.end(session).into_iter().collect();
         let is_leaving = |lane: &Lane| matches!(lane.stage, Stage::Leaving(_));
         // The leaving lane comes first here. `push_front` then puts the other lanes, for which it waits, in front of

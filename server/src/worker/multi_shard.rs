@@ -15,7 +15,7 @@ use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey};
 use waymaker_engine::{
-    Answer, CancelReason, Effects, LaneAddress, LaneIx, Refusal, RequestedThrottle, ReservedEnd,
+    Answer, CancelReason, Effects, LaneAddress, LaneIx, LaneSlot, Refusal, RequestedThrottle, ReservedEnd,
     ReservedMultiKey, Ticket, Time, throttle_all,
 };
 use waymaker_protocol::limits::FRAME_LEN_MAX;
@@ -75,7 +75,7 @@ impl MultiShard {
 
 impl State {
     /// Serves a request for several keys or buckets, now or as soon as the worker gets all turns.
-    pub(super) fn serve_multi_shard(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
+    pub(super) fn serve_multi_shard(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) {
         let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
         let shards: Vec<u16> = match Request::decode(frame) {
             Ok(Request::AcquireKeys(acquire)) => {
@@ -98,7 +98,7 @@ impl State {
     pub(super) fn cancel_multi_shard(
         &mut self,
         node: &Node,
-        slot: u32,
+        slot: LaneSlot,
         number: u32,
         acquire_number: u32,
     ) -> bool {

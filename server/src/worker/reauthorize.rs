@@ -6,7 +6,7 @@ use crate::limits::{COMPARED_PER_STEP_MAX, REAUTHORIZED_PER_STEP_MAX};
 use crate::mail::{ConnectionKey, LaneChange, Mail};
 use crate::node::Node;
 use std::sync::{Arc, PoisonError};
-use waymaker_engine::Access;
+use waymaker_engine::{Access, LaneSlot};
 use waymaker_protocol::ErrorCode;
 
 /// A check of all connections, a few at a time.
@@ -41,7 +41,7 @@ impl State {
         let (mut slot, mut compared) = (from, 0);
         while slot < to && compared < COMPARED_PER_STEP_MAX {
             slot += 1;
-            let lane = &self.lanes[slot - 1];
+            let lane = &self.lanes[LaneSlot(slot - 1)];
             let (key, Some(evidence)) = (lane.key(), &lane.client.evidence) else { continue };
             if key.epoch == 0 || lane.stage == Stage::Hello || lane.stage.is_over() {
                 continue;
@@ -95,7 +95,7 @@ impl State {
     }
 
     /// Gives the client of a lane other rights, and reports them to the shards that know the lane.
-    pub(super) fn change_access(&mut self, node: &Node, slot: u32, access: Option<Arc<Access>>) {
+    pub(super) fn change_access(&mut self, node: &Node, slot: LaneSlot, access: Option<Arc<Access>>) {
         let lane = &mut self.lanes[slot];
         let is_same = lane.access == access;
         // Set the access even if it is the same: the kind of a restored lane may be known only now.

@@ -8,7 +8,7 @@ use super::window::NOBODY;
 use crate::mail::ConnectionKey;
 use crate::memory;
 use crate::node::Node;
-use waymaker_engine::Ticket;
+use waymaker_engine::{LaneSlot, Ticket};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{ErrorCode, Frame, Request};
 
@@ -17,7 +17,7 @@ impl State {
     #[cold]
     pub(super) fn refuse(
         &mut self,
-        slot: u32,
+        slot: LaneSlot,
         number: u32,
         code: ErrorCode,
         value: u64,
@@ -54,7 +54,7 @@ impl State {
     }
 
     #[cold]
-    pub(super) fn refuse_malformed(&mut self, slot: u32, frame: Frame<'_>) {
+    pub(super) fn refuse_malformed(&mut self, slot: LaneSlot, frame: Frame<'_>) {
         let (code, limit, field, message) = match Request::decode(frame) {
             Err(error) => (ErrorCode::BadInput, error.limit(), error.field(), error.to_string()),
             Ok(_) => (ErrorCode::Internal, 0, "frame", "the frame could not be routed".to_owned()),
@@ -63,7 +63,7 @@ impl State {
     }
 
     #[cold]
-    pub(super) fn refuse_kind(&mut self, slot: u32, frame: Frame<'_>) {
+    pub(super) fn refuse_kind(&mut self, slot: LaneSlot, frame: Frame<'_>) {
         if Request::decode(frame).is_err() {
             return self.refuse_malformed(slot, frame);
         }
@@ -73,12 +73,12 @@ impl State {
     }
 
     #[cold]
-    pub(super) fn refuse_for_memory(&mut self, slot: u32, number: u32, limit: u64) {
+    pub(super) fn refuse_for_memory(&mut self, slot: LaneSlot, number: u32, limit: u64) {
         self.refuse(slot, number, ErrorCode::Overloaded, limit, memory::LIMIT_NAME, &memory::refusal(limit));
     }
 
     #[cold]
-    pub(super) fn refuse_for_session(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
+    pub(super) fn refuse_for_session(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) {
         if frame.opcode() == opcode::PONG {
             return;
         }
@@ -95,7 +95,7 @@ impl State {
     /// Refuses a repeated watch whose first answer is still pending. A watch ends with its connection, so that answer
     /// belongs to no connection.
     #[cold]
-    pub(super) fn refuse_repeated_watch(&mut self, slot: u32, number: u32) {
+    pub(super) fn refuse_repeated_watch(&mut self, slot: LaneSlot, number: u32) {
         let message = "the watch ended with its connection; send it again under another request number";
         self.refuse(slot, number, ErrorCode::Cancelled, 0, "number", message);
         if let Some(window) = &mut self.lanes[slot].window {

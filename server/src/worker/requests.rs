@@ -10,7 +10,7 @@ use super::{Budget, Next, State, Unlimited, answer};
 use crate::limits::{BATCH_COST_MAX, EVERYWHERE_IN_FLIGHT_MAX, OUTPUT_LEN_PAUSE};
 use crate::mail::ConnectionKey;
 use crate::node::Node;
-use waymaker_engine::LaneAddress;
+use waymaker_engine::{LaneAddress, LaneSlot};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{ErrorCode, Frame, KeptAlive, Request, Route, next_frame, route};
 
@@ -149,7 +149,7 @@ impl State {
         }
     }
 
-    pub(super) fn keep_alive(&mut self, slot: u32, frame: Frame<'_>) {
+    pub(super) fn keep_alive(&mut self, slot: LaneSlot, frame: Frame<'_>) {
         if Request::decode(frame).is_err() {
             return self.refuse_malformed(slot, frame);
         }

@@ -8,9 +8,10 @@ use crate::limits::LANES_PER_SESSION_MAX;
 use crate::mail::ConnectionKey;
 use crate::namespaces::NamespaceUse;
 use crate::node::{Node, RestoredLane};
+use crate::worker::sessions::SessionSlot;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
-use waymaker_engine::{Answer, Grant};
+use waymaker_engine::{Answer, Grant, LaneSlot};
 use waymaker_protocol::Hello;
 
 /// Returns the first number for lanes that join restored sessions. It is different after each start, and above the
@@ -39,7 +40,7 @@ impl State {
     /// any other lane is opened.
     pub(super) fn restore_sessions(&mut self, node: &Node) {
         for restored in node.restored.take_sessions(self.index) {
-            let slots: BTreeMap<u16, u32> =
+            let slots: BTreeMap<u16, LaneSlot> =
                 restored.lanes.keys().map(|number| (*number, self.lanes.open(b"", self.now).slot)).collect();
             let next_lane = first_joining_lane(node);
             let session = self.sessions.restore(
@@ -70,8 +71,8 @@ impl State {
     fn restore_lane(
         &mut self,
         node: &Node,
-        slot: u32,
-        session: u32,
+        slot: LaneSlot,
+        session: SessionSlot,
         number: u16,
         restored: Option<RestoredLane>,
     ) {
@@ -117,7 +118,7 @@ impl State {
 
     /// Adds a lane to a restored session if its client resumes a lane that the log does not contain. Such a lane held
     /// nothing.
-    pub(super) fn fill_restored(&mut self, node: &Node, session: u32, number: u16) {
+    pub(super) fn fill_restored(&mut self, node: &Node, session: SessionSlot, number: u16) {
         let is_known = self.sessions.get(session).is_none_or(|session| session.lanes.contains_key(&number));
         if is_known || !self.sessions.is_restored(session) {
             return;
@@ -136,7 +137,7 @@ impl State {
         &mut self,
         node: &Node,
         key: ConnectionKey,
-        slot: u32,
+        slot: LaneSlot,
         namespace: &NamespaceUse,
         hello: &Hello<'_>,
     ) {

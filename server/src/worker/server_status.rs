@@ -4,6 +4,7 @@ use super::State;
 use super::outbox::mark_dirty;
 use crate::node::Node;
 use crate::readiness::{Readiness, ReadyStatus, Reason};
+use waymaker_engine::LaneSlot;
 use waymaker_protocol as wire;
 use waymaker_protocol::{Frame, Request, ServerReason, ServerStatusAnswer};
 
@@ -13,7 +14,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 impl State {
     /// Answers with the state of the server. A session does not keep the response: a repetition gets the newer state.
     #[cold]
-    pub(super) fn server_status(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
+    pub(super) fn server_status(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) {
         if Request::decode(frame).is_err() {
             return self.refuse_malformed(slot, frame);
         }

@@ -7,9 +7,19 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use waymaker_engine::{Accounts, Counted, QuotaReached, Resource, Time};
+use waymaker_engine::{Accounts, Counted, LaneSlot, QuotaReached, Resource, Time};
 use waymaker_log::SessionTag;
 use waymaker_protocol::SessionId;
+
+/// Place of a session among the sessions of its worker. A place is used again after its session has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SessionSlot(u32);
+
+impl SessionSlot {
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A session: a client keeps all its claims on the session lease alive with one message.
 ///
@@ -35,7 +45,7 @@ pub(crate) struct Session {
     /// Id that an earlier server gave it.
     restored_id: Option<SessionId>,
     /// Slots of its lanes, with and without a connection, by the numbers of the lanes.
-    pub(crate) lanes: BTreeMap<u16, u32>,
+    pub(crate) lanes: BTreeMap<u16, LaneSlot>,
     /// Number of the next lane.
     next_lane: u16,
     /// Long answers that its lanes keep.
@@ -85,12 +95,12 @@ pub(crate) struct Sessions {
     limits: SessionLimits,
     slots: Vec<Option<Session>>,
     generations: Vec<u16>,
-    free: Vec<u32>,
-    timers: BTreeSet<(Time, u32)>,
+    free: Vec<SessionSlot>,
+    timers: BTreeSet<(Time, SessionSlot)>,
     /// Sessions without a connection that are checked before their lease ends, by the time of the check.
-    looks: BTreeSet<(Time, u32)>,
+    looks: BTreeSet<(Time, SessionSlot)>,
     /// Sessions of an earlier server, by the ids that it gave them.
-    restored: BTreeMap<SessionId, u32>,
+    restored: BTreeMap<SessionId, SessionSlot>,
     secrets: StdRng,
 }
 
@@ -117,9 +127,9 @@ impl Sessions {
         lease_ms: u32,
         identity: Option<Arc<str>>,
         accounts: &Accounts,
-        lane: u32,
+        lane: LaneSlot,
         now: Time,
-    ) -> Result<u32, SessionRefusal> {
+    ) -> Result<SessionSlot, SessionRefusal> {
         let lease_ms = match lease_ms {
             0 => self.limits.lease_default_ms,
             short if short < SESSION_LEASE_MIN_MS => return Err(SessionRefusal::TooShort),
@@ -130,7 +140,7 @@ impl Sessions {
         }
         let counted = accounts.count(Resource::Sessions).map_err(SessionRefusal::Quota)?;
         let slot = self.add(lease_ms, identity, BTreeMap::from([(0, lane)]), None, 1, now);
-        if let Some(Some(session)) = self.slots.get_mut(slot as usize) {
+        if let Some(Some(session)) = self.slots.get_mut(slot.index()) {
             session._counted = Some(counted);
         }
         Ok(slot)
@@ -143,10 +153,10 @@ impl Sessions {
         id: SessionId,
         lease_ms: u32,
         identity: Option<Arc<str>>,
-        lanes: BTreeMap<u16, u32>,
+        lanes: BTreeMap<u16, LaneSlot>,
         next_lane: u16,
         now: Time,
-    ) -> u32 {
+    ) -> SessionSlot {
         let slot = self.add(lease_ms, identity, lanes, Some(id), next_lane, now);
         self.restored.insert(id, slot);
         slot
@@ -156,18 +166,18 @@ impl Sessions {
         &mut self,
         lease_ms: u32,
         identity: Option<Arc<str>>,
-        lanes: BTreeMap<u16, u32>,
+        lanes: BTreeMap<u16, LaneSlot>,
         restored_id: Option<SessionId>,
         next_lane: u16,
         now: Time,
-    ) -> u32 {
+    ) -> SessionSlot {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.generations.push(0);
-            self.slots.len() as u32 - 1
+            SessionSlot(self.slots.len() as u32 - 1)
         });
-        let generation = self.generations[slot as usize].wrapping_add(1);
-        self.generations[slot as usize] = generation;
+        let generation = self.generations[slot.index()].wrapping_add(1);
+        self.generations[slot.index()] = generation;
         let deadline = now.after_ms(u64::from(lease_ms));
         let secret = self.secrets.next_u64();
         self.timers.insert((deadline, slot));
@@ -188,40 +198,40 @@ impl Sessions {
             lanes,
             next_lane,
         };
-        self.slots[slot as usize] = Some(session);
+        self.slots[slot.index()] = Some(session);
         slot
     }
 
     /// Returns the tag that identifies this lane of a session in the durable log.
-    pub(crate) fn tag(&self, slot: u32, lane: u16) -> Option<SessionTag> {
+    pub(crate) fn tag(&self, slot: SessionSlot, lane: u16) -> Option<SessionTag> {
         let SessionId { place, secret } = self.id(slot);
         self.get(slot).map(|session| SessionTag { place, secret, lease_ms: session.lease_ms, lane })
     }
 
     /// Whether the session was restored: its client may know more lanes than this server does.
-    pub(crate) fn is_restored(&self, slot: u32) -> bool {
+    pub(crate) fn is_restored(&self, slot: SessionSlot) -> bool {
         self.get(slot).is_some_and(|session| session.restored_id.is_some())
     }
 
     /// Returns the session with this id, if it exists.
-    pub(crate) fn find(&self, id: SessionId) -> Option<u32> {
+    pub(crate) fn find(&self, id: SessionId) -> Option<SessionSlot> {
         if let Some(slot) = self.restored.get(&id) {
             return Some(*slot);
         }
-        let slot = id.place as u32;
-        let session = self.slots.get(slot as usize)?.as_ref()?;
+        let slot = SessionSlot(id.place as u32);
+        let session = self.slots.get(slot.index())?.as_ref()?;
         (self.id_of(slot, session) == id).then_some(slot)
     }
 
-    pub(crate) fn id(&self, slot: u32) -> SessionId {
+    pub(crate) fn id(&self, slot: SessionSlot) -> SessionId {
         self.get(slot).map(|session| self.id_of(slot, session)).unwrap_or_default()
     }
 
-    fn id_of(&self, slot: u32, session: &Session) -> SessionId {
+    fn id_of(&self, slot: SessionSlot, session: &Session) -> SessionId {
         if let Some(id) = session.restored_id {
             return id;
         }
-        let place = u64::from(slot) | u64::from(session.generation) << 32 | u64::from(self.worker) << 48;
+        let place = u64::from(slot.0) | u64::from(session.generation) << 32 | u64::from(self.worker) << 48;
         SessionId { place, secret: session.secret }
     }
 
@@ -231,14 +241,14 @@ impl Sessions {
         (id.place >> 48) as u16
     }
 
-    pub(crate) fn get(&self, slot: u32) -> Option<&Session> {
-        self.slots.get(slot as usize)?.as_ref()
+    pub(crate) fn get(&self, slot: SessionSlot) -> Option<&Session> {
+        self.slots.get(slot.index())?.as_ref()
     }
 
     /// Renews a session because one of its frames arrived, and returns its new deadline.
     #[inline]
-    pub(crate) fn renew(&mut self, slot: u32, now: Time) -> Time {
-        match self.slots.get_mut(slot as usize) {
+    pub(crate) fn renew(&mut self, slot: SessionSlot, now: Time) -> Time {
+        match self.slots.get_mut(slot.index()) {
             Some(Some(session)) => {
                 session.deadline = now.after_ms(u64::from(session.lease_ms));
                 session.deadline
@@ -248,8 +258,8 @@ impl Sessions {
     }
 
     /// Adds a lane and returns its number, or `None` if the session has the maximum number of lanes.
-    pub(crate) fn join(&mut self, slot: u32, lane: u32) -> Option<u16> {
-        let session = self.slots.get_mut(slot as usize)?.as_mut()?;
+    pub(crate) fn join(&mut self, slot: SessionSlot, lane: LaneSlot) -> Option<u16> {
+        let session = self.slots.get_mut(slot.index())?.as_mut()?;
         if session.lanes.len() >= LANES_PER_SESSION_MAX {
             return None;
         }
@@ -262,8 +272,8 @@ impl Sessions {
 
     /// Adds a lane under a number that the client knows and the log did not contain. Returns false if the session has
     /// the maximum number of lanes.
-    pub(crate) fn join_again(&mut self, slot: u32, number: u16, lane: u32) -> bool {
-        let Some(Some(session)) = self.slots.get_mut(slot as usize) else { return false };
+    pub(crate) fn join_again(&mut self, slot: SessionSlot, number: u16, lane: LaneSlot) -> bool {
+        let Some(Some(session)) = self.slots.get_mut(slot.index()) else { return false };
         let has_room = session.lanes.len() < LANES_PER_SESSION_MAX;
         if has_room {
             session.lanes.insert(number, lane);
@@ -272,8 +282,8 @@ impl Sessions {
     }
 
     /// Removes a session and returns the lanes that it had.
-    pub(crate) fn end(&mut self, slot: u32) -> BTreeMap<u16, u32> {
-        let Some(session) = self.slots.get_mut(slot as usize).and_then(Option::take) else {
+    pub(crate) fn end(&mut self, slot: SessionSlot) -> BTreeMap<u16, LaneSlot> {
+        let Some(session) = self.slots.get_mut(slot.index()).and_then(Option::take) else {
             return BTreeMap::new();
         };
         self.timers.remove(&(session.armed, slot));
@@ -286,9 +296,9 @@ impl Sessions {
     }
 
     /// Returns a session whose deadline has passed, if there is one. Timers of renewed sessions are postponed.
-    pub(crate) fn first_over(&mut self, now: Time) -> Option<u32> {
+    pub(crate) fn first_over(&mut self, now: Time) -> Option<SessionSlot> {
         while let Some(&(armed, slot)) = self.timers.first().filter(|(armed, _)| *armed <= now) {
-            if let Some(Some(session)) = self.slots.get_mut(slot as usize) {
+            if let Some(Some(session)) = self.slots.get_mut(slot.index()) {
                 if session.deadline <= now {
                     return Some(slot);
                 }
@@ -301,24 +311,24 @@ impl Sessions {
     }
 
     /// Notes that the session has lost its last connection.
-    pub(crate) fn note_left(&mut self, slot: u32, now: Time) {
-        if let Some(Some(session)) = self.slots.get_mut(slot as usize) {
+    pub(crate) fn note_left(&mut self, slot: SessionSlot, now: Time) {
+        if let Some(Some(session)) = self.slots.get_mut(slot.index()) {
             session.left_at = Some(now);
             self.look_later(slot, now);
         }
     }
 
     /// Notes that the session has a connection.
-    pub(crate) fn note_connected(&mut self, slot: u32) {
-        if let Some(Some(session)) = self.slots.get_mut(slot as usize) {
+    pub(crate) fn note_connected(&mut self, slot: SessionSlot) {
+        if let Some(Some(session)) = self.slots.get_mut(slot.index()) {
             self.looks.remove(&(session.look_at, slot));
             (session.left_at, session.look_at) = (None, Time::NEVER);
         }
     }
 
     /// Schedules the next check of a session without a connection, unless its lease ends before.
-    fn look_later(&mut self, slot: u32, now: Time) {
-        let Some(Some(session)) = self.slots.get_mut(slot as usize) else { return };
+    fn look_later(&mut self, slot: SessionSlot, now: Time) {
+        let Some(Some(session)) = self.slots.get_mut(slot.index()) else { return };
         self.looks.remove(&(session.look_at, slot));
         let at = now.after_ms(self.limits.vacant_ms);
         session.look_at = if at < session.deadline { at } else { Time::NEVER };
@@ -329,7 +339,7 @@ impl Sessions {
 
     /// Returns a session whose check is due, and the time at which it lost its last connection. Schedules its next
     /// check.
-    pub(crate) fn take_look(&mut self, now: Time) -> Option<(u32, Time)> {
+    pub(crate) fn take_look(&mut self, now: Time) -> Option<(SessionSlot, Time)> {
         let (_, slot) = *self.looks.first().filter(|(at, _)| *at <= now)?;
         self.look_later(slot, now);
         let left_at = self.get(slot)?.left_at?;
@@ -345,7 +355,7 @@ impl Sessions {
     /// connection came back.
     pub(crate) fn vacate(&mut self, id: SessionId, left_at: Time, now: Time) {
         let Some(slot) = self.find(id) else { return };
-        let Some(Some(session)) = self.slots.get_mut(slot as usize) else { return };
+        let Some(Some(session)) = self.slots.get_mut(slot.index()) else { return };
         if session.left_at == Some(left_at) && now < session.deadline {
             self.timers.remove(&(session.armed, slot));
             (session.deadline, session.armed) = (now, now);
@@ -378,36 +388,39 @@ mod tests {
     #[test]
     fn a_session_expires_one_lease_after_its_last_frame() {
         let mut sessions = Sessions::new(0, [1; 32], LIMITS);
-        let slot = sessions.open(1000, None, &Accounts::NONE, 0, at(0)).unwrap();
+        let slot = sessions.open(1000, None, &Accounts::NONE, LaneSlot(0), at(0)).unwrap();
         sessions.renew(slot, at(700));
         assert_eq!(sessions.first_over(at(1699)), None);
         assert_eq!(sessions.next_deadline(), at(1700));
         assert_eq!(sessions.first_over(at(1700)), Some(slot));
-        assert_eq!(sessions.end(slot), BTreeMap::from([(0, 0)]));
+        assert_eq!(sessions.end(slot), BTreeMap::from([(0, LaneSlot(0))]));
         assert_eq!(sessions.next_deadline(), Time::NEVER);
     }
 
     #[test]
     fn an_ended_session_id_is_unknown_after_its_slot_is_reused() {
         let mut sessions = Sessions::new(3, [1; 32], LIMITS);
-        let slot = sessions.open(0, None, &Accounts::NONE, 0, at(0)).unwrap();
+        let slot = sessions.open(0, None, &Accounts::NONE, LaneSlot(0), at(0)).unwrap();
         let id = sessions.id(slot);
         assert_eq!(Sessions::worker_of(id), 3);
         assert_eq!(sessions.find(id), Some(slot));
         sessions.end(slot);
-        assert_eq!(sessions.open(0, None, &Accounts::NONE, 0, at(0)), Ok(slot));
+        assert_eq!(sessions.open(0, None, &Accounts::NONE, LaneSlot(0), at(0)), Ok(slot));
         assert_eq!(sessions.find(id), None);
     }
 
     #[test]
     fn a_session_has_a_minimum_lease_and_a_maximum_number_of_lanes() {
         let mut sessions = Sessions::new(0, [1; 32], LIMITS);
-        assert_eq!(sessions.open(1, None, &Accounts::NONE, 0, at(0)), Err(SessionRefusal::TooShort));
-        let slot = sessions.open(0, None, &Accounts::NONE, 0, at(0)).unwrap();
+        assert_eq!(
+            sessions.open(1, None, &Accounts::NONE, LaneSlot(0), at(0)),
+            Err(SessionRefusal::TooShort)
+        );
+        let slot = sessions.open(0, None, &Accounts::NONE, LaneSlot(0), at(0)).unwrap();
         for number in 1..LANES_PER_SESSION_MAX {
-            assert_eq!(sessions.join(slot, number as u32), Some(number as u16));
+            assert_eq!(sessions.join(slot, LaneSlot(number as u32)), Some(number as u16));
         }
-        assert_eq!(sessions.join(slot, 99), None);
+        assert_eq!(sessions.join(slot, LaneSlot(99)), None);
     }
 
     #[test]
@@ -415,19 +428,22 @@ mod tests {
         let mut sessions = Sessions::new(0, [1; 32], LIMITS);
         let id = SessionId { place: 7, secret: 7 };
         // Only the first of its lanes held something.
-        let slot = sessions.restore(id, 1000, None, BTreeMap::from([(0, 0)]), 640, at(0));
-        assert_eq!(sessions.join(slot, 1), Some(640));
-        assert!(sessions.join_again(slot, 1, 2));
-        assert_eq!(sessions.get(slot).unwrap().lanes, BTreeMap::from([(0, 0), (1, 2), (640, 1)]));
+        let slot = sessions.restore(id, 1000, None, BTreeMap::from([(0, LaneSlot(0))]), 640, at(0));
+        assert_eq!(sessions.join(slot, LaneSlot(1)), Some(640));
+        assert!(sessions.join_again(slot, 1, LaneSlot(2)));
+        assert_eq!(
+            sessions.get(slot).unwrap().lanes,
+            BTreeMap::from([(0, 0), (1, 2), (640, 1)].map(|(number, lane)| (number, LaneSlot(lane))))
+        );
     }
 
     #[test]
     fn the_number_of_sessions_is_limited() {
         let mut sessions = Sessions::new(0, [1; 32], LIMITS);
-        let slot = sessions.open(0, None, &Accounts::NONE, 0, at(0)).unwrap();
-        sessions.open(0, None, &Accounts::NONE, 1, at(0)).unwrap();
-        assert_eq!(sessions.open(0, None, &Accounts::NONE, 2, at(0)), Err(SessionRefusal::TooMany));
+        let slot = sessions.open(0, None, &Accounts::NONE, LaneSlot(0), at(0)).unwrap();
+        sessions.open(0, None, &Accounts::NONE, LaneSlot(1), at(0)).unwrap();
+        assert_eq!(sessions.open(0, None, &Accounts::NONE, LaneSlot(2), at(0)), Err(SessionRefusal::TooMany));
         sessions.end(slot);
-        assert_eq!(sessions.open(0, None, &Accounts::NONE, 2, at(0)), Ok(slot));
+        assert_eq!(sessions.open(0, None, &Accounts::NONE, LaneSlot(2), at(0)), Ok(slot));
     }
 }

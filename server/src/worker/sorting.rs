@@ -8,7 +8,7 @@ use super::serve::FrameLocation;
 use super::spans::has_trace_context;
 use super::window::{RequestState, Window};
 use crate::node::Node;
-use waymaker_engine::{Answer, Refusal, Ticket};
+use waymaker_engine::{Answer, LaneSlot, Refusal, Ticket};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{ErrorCode, Frame, NamespaceKind, Request, Route, route};
 
@@ -28,7 +28,7 @@ impl State {
     pub(super) fn sort(
         &mut self,
         node: &Node,
-        slot: u32,
+        slot: LaneSlot,
         frame: Frame<'_>,
         offset: usize,
         cost: usize,
@@ -52,7 +52,7 @@ impl State {
     fn sort_barred(
         &mut self,
         node: &Node,
-        slot: u32,
+        slot: LaneSlot,
         frame: Frame<'_>,
         offset: usize,
         cost: usize,
@@ -71,7 +71,7 @@ impl State {
     fn sort_open(
         &mut self,
         node: &Node,
-        slot: u32,
+        slot: LaneSlot,
         frame: Frame<'_>,
         offset: usize,
         cost: usize,
@@ -138,7 +138,7 @@ impl State {
     /// Answers `KEEP_ALIVE`, `SERVER_STATUS` and `PONG`. Leaves requests that change the connection until after the
     /// batch.
     #[inline(never)]
-    fn sort_of_connection(&mut self, node: &Node, slot: u32, frame: Frame<'_>) -> FrameRoute {
+    fn sort_of_connection(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) -> FrameRoute {
         match frame.opcode() {
             opcode::KEEP_ALIVE => self.keep_alive(slot, frame),
             opcode::SERVER_STATUS => self.server_status(node, slot, frame),

@@ -13,7 +13,7 @@ use crate::node::Node;
 use crate::traces::AcquireSpan;
 use std::collections::VecDeque;
 use std::sync::PoisonError;
-use waymaker_engine::{Answer, CancelReason, LaneAddress, Nanos, Refusal, Ticket};
+use waymaker_engine::{Answer, CancelReason, LaneAddress, LaneSlot, Nanos, Refusal, Ticket};
 use waymaker_protocol::message::{acquire_terms, opcode, registry};
 use waymaker_protocol::{ErrorCode, Frame, Request, TraceParent};
 
@@ -106,7 +106,7 @@ impl Spans {
 
 impl State {
     /// Opens a span if a new request is an acquire of a sampled trace.
-    pub(super) fn begin_span(&mut self, node: &Node, slot: u32, frame: Frame<'_>) {
+    pub(super) fn begin_span(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) {
         // A malformed request passes here and is refused as malformed later.
         let Ok(request) = Request::decode(frame) else { return };
         let Some((parent, key)) = traced(&request) else { return };

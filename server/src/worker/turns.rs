@@ -10,7 +10,7 @@ use crate::mail::{Batch, LaneChange, LeftCost, Mail, RequestBatch};
 use crate::metrics::Contended;
 use crate::namespaces::{LOCKET_NAMESPACE, LOCKET_TYPES};
 use crate::node::{HostedShard, Node};
-use waymaker_engine::{HandedOver, LaneAddress, Pass, Time, Turn};
+use waymaker_engine::{HandedOver, LaneAddress, LaneSlot, Pass, Time, Turn};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{next_frame, route};
 
@@ -19,7 +19,7 @@ pub(super) type ShardTurn<'a> = Turn<'a, HostedShard, Batch>;
 impl State {
     /// Serves the batch in `self.batch`, whose frames lie in `bytes` and come from one lane of this worker.
     #[inline]
-    pub(super) fn serve(&mut self, node: &Node, slot: u32, bytes: &[u8]) {
+    pub(super) fn serve(&mut self, node: &Node, slot: LaneSlot, bytes: &[u8]) {
         let mut batch = std::mem::take(&mut self.batch);
         match batch.as_mut_slice() {
             [] => {}
@@ -30,7 +30,7 @@ impl State {
         self.batch = batch;
     }
 
-    fn serve_by_shard(&mut self, node: &Node, slot: u32, bytes: &[u8], batch: &[FrameLocation]) {
+    fn serve_by_shard(&mut self, node: &Node, slot: LaneSlot, bytes: &[u8], batch: &[FrameLocation]) {
         let mut sorted = std::mem::take(&mut self.sorted);
         self.sort_by_shard(node, batch, &mut sorted);
         // Serve the shards that are free first. A taken turn has probably become free when the other shards
@@ -78,7 +78,7 @@ impl State {
 
     /// Serves requests for one shard. If another worker holds the turn, leaves them for that worker.
     #[inline]
-    fn visit(&mut self, node: &Node, slot: u32, bytes: &[u8], group: &mut [FrameLocation]) {
+    fn visit(&mut self, node: &Node, slot: LaneSlot, bytes: &[u8], group: &mut [FrameLocation]) {
         let shard = group[0].shard;
         let drained = node.drained();
         match node.shards[usize::from(shard)].enter() {
@@ -93,7 +93,7 @@ impl State {
         node: &Node,
         mut turn: ShardTurn<'_>,
         drained: Time,
-        slot: u32,
+        slot: LaneSlot,
         bytes: &[u8],
         group: &mut [FrameLocation],
     ) {
@@ -112,14 +112,20 @@ impl State {
     /// Leaves the rest of a batch for later, because the requests in front of it have caused the maximum of events to
     /// watchers.
     #[cold]
-    fn leave_rest(&mut self, turn: &mut ShardTurn<'_>, slot: u32, bytes: &[u8], rest: &[FrameLocation]) {
+    fn leave_rest(&mut self, turn: &mut ShardTurn<'_>, slot: LaneSlot, bytes: &[u8], rest: &[FrameLocation]) {
         let batch = self.batch_of(slot, copied_frames(bytes, rest), BATCH_COST_MAX);
         turn.left.push_back(Batch::Requests(batch));
     }
 
     /// Returns the sender of requests, with the number by which the shard knows its lane.
     #[inline]
-    pub(super) fn sender(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, slot: u32) -> Sender {
+    pub(super) fn sender(
+        &mut self,
+        node: &Node,
+        turn: &mut ShardTurn<'_>,
+        shard: u16,
+        slot: LaneSlot,
+    ) -> Sender {
         let lane = &mut self.lanes[slot];
         if lane.shard_lanes.is_empty() {
             lane.shard_lanes = no_shard_lanes(node.shards.len());
@@ -143,7 +149,7 @@ impl State {
     }
 
     #[cold]
-    fn leave_requests(&mut self, node: &Node, slot: u32, bytes: &[u8], group: &[FrameLocation]) {
+    fn leave_requests(&mut self, node: &Node, slot: LaneSlot, bytes: &[u8], group: &[FrameLocation]) {
         let shard = group[0].shard;
         self.lanes[slot].note_known_to(shard);
         let frames = copied_frames(bytes, group);
@@ -153,7 +159,7 @@ impl State {
     }
 
     /// Copies requests of a lane into a batch that is served later.
-    fn batch_of(&mut self, slot: u32, frames: Vec<u8>, cost: usize) -> RequestBatch {
+    fn batch_of(&mut self, slot: LaneSlot, frames: Vec<u8>, cost: usize) -> RequestBatch {
         let lane = &mut self.lanes[slot];
         let counted = LeftCost::new(lane.left_cost.get_or_insert_default(), cost);
         RequestBatch {

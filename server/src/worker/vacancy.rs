@@ -10,6 +10,7 @@ use super::turns::ShardTurn;
 use crate::limits::VACANT_LANES_PER_TICK;
 use crate::mail::{Batch, Mail, Vacancy};
 use crate::node::Node;
+use crate::worker::sessions::SessionSlot;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +26,7 @@ pub(super) struct VacancyCheck {
 
 impl State {
     /// Checks whether a session is without connections, because one was lost or because the session was restored.
-    pub(super) fn note_left(&mut self, session: u32) {
+    pub(super) fn note_left(&mut self, session: SessionSlot) {
         let Some(lanes) = self.sessions.get(session).map(|session| &session.lanes) else { return };
         if lanes.values().all(|lane| self.lanes[*lane].epoch == 0) {
             self.sessions.note_left(session, self.now);

@@ -6,6 +6,7 @@ use crate::network::ReadResult;
 use crate::world::World;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use waymaker_engine::LaneSlot;
 use waymaker_server::clock::Moment;
 use waymaker_server::edge::connection::{ConnectionIo, Read, Write};
 use waymaker_server::edge::turn::Stopwatch;
@@ -14,7 +15,7 @@ use waymaker_server::mail::ConnectionKey;
 use waymaker_server::worker::Worker;
 
 /// The connection that is written to when the worker names a lane, by the slot of the lane.
-pub(super) type LaneTable = BTreeMap<u32, (ConnectionKey, usize)>;
+pub(super) type LaneTable = BTreeMap<LaneSlot, (ConnectionKey, usize)>;
 
 /// Stopwatch on which time passes between any two looks.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use crate::claim::{Extra, LeaseKind, Properties, RegisteredAs, State};
 use crate::effect::{Effects, Refusal};
 use crate::entry;
 use crate::handle::{ClaimIx, KeyIx};
-use crate::ids::{ClaimId, Fence, LaneAddress, Scope};
+use crate::ids::{ClaimId, Fence, LaneAddress, LaneSlot, Scope};
 use crate::lane::LaneState;
 use crate::pool::PoolOrder;
 use crate::registrations::Registrations;
@@ -19,7 +19,7 @@ use waymaker_log::{Hold, Item};
 /// Returns the address of a lane that represents all lost lanes of this namespace from an earlier server process. No
 /// client ever uses it.
 fn nobody(namespace: u16) -> LaneAddress {
-    LaneAddress { worker: u16::MAX, slot: u32::from(namespace), generation: u32::MAX }
+    LaneAddress { worker: u16::MAX, slot: LaneSlot(u32::from(namespace)), generation: u32::MAX }
 }
 
 impl Shard {

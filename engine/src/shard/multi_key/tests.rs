@@ -3,7 +3,7 @@
 use super::{AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey, acquire, key_set_number};
 use crate::effect::{Answer, Effects, Event, LogState};
 use crate::handle::{ClaimIx, LaneIx};
-use crate::ids::{LaneAddress, Scope, Ticket};
+use crate::ids::{LaneAddress, LaneSlot, Scope, Ticket};
 use crate::limits::{ITEM_COUNT_MAX, Limits};
 use crate::shard::{AcquireOptions, AcquireTerms, Caller, Shard, ShardConfig};
 use crate::time::{Reading, Time};
@@ -93,7 +93,7 @@ impl Effects for Heard {
 }
 
 impl Shards {
-    const ADDRESS: LaneAddress = LaneAddress { worker: 0, slot: 0, generation: 0 };
+    const ADDRESS: LaneAddress = LaneAddress { worker: 0, slot: LaneSlot(0), generation: 0 };
 
     fn at(instants: &[u64]) -> Self {
         let shard = |(number, millis): (usize, &u64)| {

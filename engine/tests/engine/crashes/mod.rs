@@ -12,7 +12,8 @@ use auditor::{Auditor, ClaimRequest, Start, owner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use waymaker_engine::{
-    Answer, Caller, ClaimId, Event, HeldLock, LaneAddress, Limits, LogState, PageBounds, Ticket, Time,
+    Answer, Caller, ClaimId, Event, HeldLock, LaneAddress, LaneSlot, Limits, LogState, PageBounds, Ticket,
+    Time,
 };
 
 const STEP_COUNT: usize = 300;
@@ -114,7 +115,7 @@ impl Run {
     }
 
     fn address(&self, lane: usize) -> LaneAddress {
-        LaneAddress { worker: 0, slot: lane as u32, generation: self.generations[lane] }
+        LaneAddress { worker: 0, slot: LaneSlot(lane as u32), generation: self.generations[lane] }
     }
 
     fn place(&self, claim: &ClaimRequest) -> usize {

@@ -2,7 +2,7 @@
 
 use super::{LANE_COUNT, Mail, Run, SHARD_COUNT, WORKER_COUNT};
 use crate::random::Dice;
-use waymaker_engine::LaneAddress;
+use waymaker_engine::{LaneAddress, LaneSlot};
 use waymaker_log::SessionTag;
 
 /// A connection with a session of its own.
@@ -19,7 +19,7 @@ impl Lane {
     pub(super) fn new(slot: usize, dice: &mut Dice) -> Self {
         let worker = (slot % WORKER_COUNT) as u16;
         Self {
-            address: LaneAddress { worker, slot: slot as u32, generation: 1 },
+            address: LaneAddress { worker, slot: LaneSlot(slot as u32), generation: 1 },
             is_open: true,
             session: 0,
             shards: dice.pick(&[[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]),
@@ -27,7 +27,7 @@ impl Lane {
     }
 
     pub(super) fn tag(&self) -> SessionTag {
-        let slot = self.address.slot;
+        let slot = self.address.slot.0;
         SessionTag {
             place: 1,
             secret: u64::from(slot) << 32 | self.session,

@@ -6,7 +6,7 @@ use crate::accounts::Book;
 use crate::node::{Node, Places};
 use crate::recorder::Recorder;
 use std::collections::{BTreeSet, VecDeque};
-use waymaker_engine::LaneAddress;
+use waymaker_engine::{LaneAddress, LaneSlot};
 use waymaker_log::{Image, SessionTag};
 
 impl Run {
@@ -89,7 +89,7 @@ fn abandoned(session: &SessionTag, restart_count: u64) -> LaneAddress {
     let used = LANE_COUNT as u32 * (1 + session.secret as u32);
     LaneAddress {
         worker: slot as u16 % WORKER_COUNT as u16,
-        slot: used + slot,
+        slot: LaneSlot(used + slot),
         generation: restart_count as u32,
     }
 }

@@ -6,7 +6,7 @@ use crate::fake_log::FakeLog;
 use crate::node::{Node, Places};
 use crate::recorder::Recorder;
 use std::fmt::Write;
-use waymaker_engine::{ClaimId, CounterName, LaneAddress, LogState, QuorumState, Scope, Time};
+use waymaker_engine::{ClaimId, CounterName, LaneAddress, LaneSlot, LogState, QuorumState, Scope, Time};
 use waymaker_log::{Hold, Item, Record, SessionTag};
 
 impl Stage {
@@ -99,7 +99,7 @@ impl Stage {
             lane_of: &|session: &SessionTag| {
                 let slot = u32::from(session.lane);
                 let generation = lanes[usize::from(session.lane)].generation;
-                Some(LaneAddress { worker: 0, slot, generation })
+                Some(LaneAddress { worker: 0, slot: LaneSlot(slot), generation })
             },
         };
         node.restore(&image, &places, &mut self.effects);

@@ -80,8 +80,8 @@ use shown::shown_answer;
 use std::fmt::Write;
 use std::sync::Arc;
 use waymaker_engine::{
-    Answer, Caller, ClaimId, Event, Fence, FreezeList, LaneAddress, Limits, NamespaceCounters, RevokeReason,
-    Shard, Ticket, Time,
+    Answer, Caller, ClaimId, Event, Fence, FreezeList, LaneAddress, LaneSlot, Limits, NamespaceCounters,
+    RevokeReason, Shard, Ticket, Time,
 };
 use waymaker_log::SessionTag;
 use words::{Words, millis, mode, shard_of, shown, shown_millis};
@@ -344,7 +344,7 @@ impl Stage {
     }
 
     fn address(&self, lane: usize) -> LaneAddress {
-        LaneAddress { worker: 0, slot: lane as u32, generation: self.lanes[lane].generation }
+        LaneAddress { worker: 0, slot: LaneSlot(lane as u32), generation: self.lanes[lane].generation }
     }
 
     /// A caller at one shard, whose request has the next number.
@@ -422,20 +422,20 @@ impl Stage {
     fn line(&mut self, effect: &Effect) -> String {
         match effect {
             Effect::Answer(ticket, answer) => {
-                let lane = self.lanes[ticket.lane.slot as usize].name.clone();
+                let lane = self.lanes[ticket.lane.slot.index()].name.clone();
                 let name = match self.claims.get(ticket.number as usize) {
-                    Some(claim) if claim.lane != ticket.lane.slot as usize => {
+                    Some(claim) if claim.lane != ticket.lane.slot.index() => {
                         format!("{}/{}", self.lanes[claim.lane].name, claim.name)
                     }
                     Some(claim) => claim.name.clone(),
                     None => String::new(),
                 };
                 self.learn_ids(ticket.number, answer);
-                let name_of = |id| self.known_name_of(id, ticket.lane.slot);
+                let name_of = |id| self.known_name_of(id, ticket.lane.slot.0);
                 format!("{lane}: {}", shown_answer(answer, &name, &name_of))
             }
             Effect::Event(lane, event) => {
-                format!("{}: {}", self.lanes[lane.slot as usize].name.clone(), self.shown_event(*lane, event))
+                format!("{}: {}", self.lanes[lane.slot.index()].name.clone(), self.shown_event(*lane, event))
             }
         }
     }
@@ -475,9 +475,9 @@ impl Stage {
                 let name = &self.claim_by_number(*number).name;
                 format!("queued {name} position={position} ticket={ticket}")
             }
-            Event::Expired { id } => format!("expired {}", self.name_of(*id, lane.slot)),
+            Event::Expired { id } => format!("expired {}", self.name_of(*id, lane.slot.0)),
             Event::LeaseMoved { id, remaining_ms } => {
-                let name = self.name_of(*id, lane.slot);
+                let name = self.name_of(*id, lane.slot.0);
                 format!("lease moved {name} remaining={}", shown_millis(u64::from(*remaining_ms)))
             }
             Event::Revoked { id, reason } => {
@@ -486,10 +486,10 @@ impl Stage {
                     RevokeReason::ConnectionLost => "connection lost".to_owned(),
                     RevokeReason::Forced(reason) => format!("forced, {}", shown(reason)),
                 };
-                format!("revoked {}: {why}", self.name_of(*id, lane.slot))
+                format!("revoked {}: {why}", self.name_of(*id, lane.slot.0))
             }
             Event::TakenUp { number, id } => {
-                let (acquire, name) = (&self.claim_by_number(*number).name, self.name_of(*id, lane.slot));
+                let (acquire, name) = (&self.claim_by_number(*number).name, self.name_of(*id, lane.slot.0));
                 let is_part =
                     name.strip_prefix(acquire).is_some_and(|part| part.is_empty() || part.starts_with('.'));
                 assert!(is_part, "{name} was granted to {acquire}");

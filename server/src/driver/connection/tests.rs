@@ -11,6 +11,7 @@ use std::io::Write;
 use std::sync::Arc;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use waymaker_engine::LaneSlot;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 
 impl Connection {
@@ -233,7 +234,7 @@ fn an_encrypted_connection_stops_reading_when_its_turn_time_is_over() {
 
 /// Drops a connection that does not take its answers, after running `before_flush` and before the flusher runs.
 /// Returns how often the task of the connection was woken.
-fn wakes_of_stalled(before_flush: impl FnOnce(&Local, u32)) -> u32 {
+fn wakes_of_stalled(before_flush: impl FnOnce(&Local, LaneSlot)) -> u32 {
     in_runtime(async {
         let local = test_local();
         let (socket, _client) = std::os::unix::net::UnixStream::pair().expect("two sockets");

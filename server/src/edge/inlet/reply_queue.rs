@@ -98,7 +98,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::Wake;
-    use waymaker_engine::Time;
+    use waymaker_engine::{LaneSlot, Time};
     use waymaker_protocol::{Granted, Response, next_frame};
 
     fn push(queue: &mut ReplyQueue, event: &Event<'_>) {
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_waiting_listener_is_notified_of_the_end_of_its_lane() {
-        let mut inlet = InletState::new(ConnectionKey { slot: 0, epoch: 1 });
+        let mut inlet = InletState::new(ConnectionKey { slot: LaneSlot(0), epoch: 1 });
         let number = inlet.begin_followed();
         let woken = Arc::new(Woken(AtomicBool::new(false)));
         let waker = Waker::from(Arc::clone(&woken));
@@ -152,7 +152,7 @@ mod tests {
     fn a_repeated_request_is_notified_of_the_end_of_its_hold() {
         let now = Time::from_millis(1_000);
         let mut worker = Worker::new(test_node(1, now), 0, now);
-        let mut inlet = InletState::new(ConnectionKey { slot: 0, epoch: 1 });
+        let mut inlet = InletState::new(ConnectionKey { slot: LaneSlot(0), epoch: 1 });
         let (older, newer) = (inlet.begin_followed(), inlet.begin_followed());
         let id = LockId { place: 1, secret: 1 };
         let mut said = Vec::new();

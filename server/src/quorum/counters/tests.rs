@@ -2,7 +2,7 @@
 
 use super::*;
 use std::collections::BTreeMap;
-use waymaker_engine::{ClaimId, ClaimIx, LaneAddress, QuorumMember, Reserved};
+use waymaker_engine::{ClaimId, ClaimIx, LaneAddress, LaneSlot, QuorumMember, Reserved};
 
 const RUN: u64 = 7;
 const STEP_COUNT_MAX: usize = 127;
@@ -32,7 +32,7 @@ fn name(key: &str) -> CounterName {
 }
 
 fn question(grants: &[(&str, u64)]) -> QuorumQuestion {
-    let lane = LaneAddress { worker: 0, slot: 0, generation: 0 };
+    let lane = LaneAddress { worker: 0, slot: LaneSlot(0), generation: 0 };
     let member = |(key, fence): &(&str, u64)| QuorumMember {
         reserved: Reserved {
             shard: 0,

@@ -3,7 +3,7 @@
 use super::super::counters::StoredCounter;
 use super::super::port::QuorumPort;
 use super::*;
-use waymaker_engine::{ClaimId, ClaimIx, Fence, LaneAddress, QuorumMember, Reserved};
+use waymaker_engine::{ClaimId, ClaimIx, Fence, LaneAddress, LaneSlot, QuorumMember, Reserved};
 
 fn at(ms: u64) -> Time {
     Time::from_millis(1_000_000 + ms)
@@ -14,7 +14,7 @@ fn name(key: &str) -> CounterName {
 }
 
 fn question(key: &str) -> QuorumQuestion {
-    let lane = LaneAddress { worker: 0, slot: 0, generation: 0 };
+    let lane = LaneAddress { worker: 0, slot: LaneSlot(0), generation: 0 };
     let reserved = Reserved {
         shard: 0,
         lane,

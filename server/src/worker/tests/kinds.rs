@@ -364,7 +364,7 @@ impl Subject for Through {
                 let is_tree = self.course.kind == Kind::Tree;
                 let key = if is_tree { &b""[..] } else { &self.asks[&ticket.number].items[0].name };
                 let cancel = Cancel { acquire_number: ticket.number, key };
-                (ticket.lane.slot as usize, None, frame(number, &Request::Cancel(cancel)))
+                (ticket.lane.slot.index(), None, frame(number, &Request::Cancel(cancel)))
             }
         };
         self.run(Line::Said { client, bytes }, Some(client), asked, is_known);
