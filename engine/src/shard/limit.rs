@@ -4,7 +4,7 @@ use super::multi_key::{Participant, place_of};
 use super::{Caller, Shard};
 use crate::effect::{Allowance, Answer, Effects, Refusal};
 use crate::ids::Ticket;
-use crate::limiter::{BucketTable, Throttle};
+use crate::limiter::Throttle;
 
 impl Shard {
     /// Takes tokens from one bucket if it has enough. `now_ns` is the time on the engine's clock in nanoseconds.
@@ -16,8 +16,7 @@ impl Shard {
         throttle: &Throttle<'_>,
         effects: &mut impl Effects,
     ) {
-        let taken =
-            BucketTable::check(throttle).and_then(|()| self.buckets.take(now_ns, caller.namespace, throttle));
+        let taken = throttle.check().and_then(|()| self.buckets.take(now_ns, caller.namespace, throttle));
         answer(caller.ticket, taken, effects);
     }
 
@@ -92,7 +91,7 @@ fn take_all(
     }
     let mut asked = Vec::with_capacity(throttles.len());
     for RequestedThrottle { shard, throttle } in throttles {
-        BucketTable::check(throttle)?;
+        throttle.check()?;
         let place = place_of(participants, *shard);
         let hash = participants[place].shard.bucket_hash(namespace, throttle.name);
         asked.push((place, Throttle { hash, ..*throttle }));
