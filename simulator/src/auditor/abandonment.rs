@@ -18,25 +18,25 @@ impl Auditor {
             return;
         }
         let connection = self.lanes[lane].connections.last().copied();
-        let left = self.lanes[lane].asked.values().copied().filter(|request| {
-            let asked = &self.requests[*request];
-            let Operation::Acquire(acquire) = asked.operation else { return false };
+        let left = self.lanes[lane].requests.values().copied().filter(|request| {
+            let record = &self.requests[*request];
+            let Operation::Acquire(acquire) = record.operation else { return false };
             let may_be_shared = acquire.request_id.is_some_and(|number| number < MADE_UP_REQUEST_ID);
             // If another connection carried the acquire, the client has released its claim and asks again
             // under another number.
-            Some(asked.connection) == connection
-                && asked.queued.is_some()
-                && !asked.is_answered
+            Some(record.connection) == connection
+                && record.queued.is_some()
+                && !record.is_answered
                 && !may_be_shared
-                && !self.is_cancelled_on(asked.connection, asked.number)
+                && !self.is_cancelled_on(record.connection, record.number)
                 && acquire.keys().iter().all(|(key, _)| !wanted.contains(key))
         });
         let left: BTreeSet<usize> = left.collect();
         if let Some(request) = left.intersection(&before).next() {
-            let asked = format!("{:?}", self.requests[*request]);
+            let record = format!("{:?}", self.requests[*request]);
             self.accuse("uncalled", || {
                 format!(
-                    "no caller of process {process} waits for this acquire, but the client has not cancelled it: {asked}"
+                    "no caller of process {process} waits for this acquire, but the client has not cancelled it: {record}"
                 )
             });
         }

@@ -28,7 +28,7 @@ impl Auditor {
             // The frame is about the connection, which the server closes.
             return;
         }
-        let Some(request) = self.lanes[lane].asked.get(&number).copied() else {
+        let Some(request) = self.lanes[lane].requests.get(&number).copied() else {
             return self.accuse("answers", || {
                 format!(
                     "lane {lane}: the response has request number {number}, which was never sent: {response:?}"
@@ -56,15 +56,15 @@ impl Auditor {
 
     /// Rule `repeat`: returns whether this is the first response to a request. A repetition must be equal.
     fn is_first(&mut self, request: usize, response: &Response<'_>, frame: &[u8]) -> bool {
-        let asked = &mut self.requests[request];
-        if !asked.operation.has_effect() || self.lanes[asked.lane].session.is_none() {
+        let record = &mut self.requests[request];
+        if !record.operation.has_effect() || self.lanes[record.lane].session.is_none() {
             return true;
         }
-        match &asked.kept {
+        match &record.kept {
             Some(kept) if kept == frame => false,
             Some(_) if !is_kept(response) => true,
             Some(_) => {
-                let (lane, number) = (asked.lane, asked.number);
+                let (lane, number) = (record.lane, record.number);
                 self.accuse("repeat", || {
                     format!(
                         "lane {lane}: the repeated request {number} must get its first response again, but got {response:?}"
@@ -74,7 +74,7 @@ impl Auditor {
             }
             None => {
                 if is_kept(response) {
-                    asked.kept = Some(frame.to_vec());
+                    record.kept = Some(frame.to_vec());
                 }
                 true
             }

@@ -41,17 +41,17 @@ impl Auditor {
 
     /// Adds the duty to tell the lane of a hold that another lane changed or ended it.
     fn owe_to_holder(&mut self, request: usize, id: LockId, now_ms: u64, word: Word) {
-        let (asked, Some(hold)) = (&self.requests[request], self.holds.get(&id)) else { return };
-        let was_there = !hold.may_have_moved && hold.settled_ms < asked.first_sent_ms;
+        let (record, Some(hold)) = (&self.requests[request], self.holds.get(&id)) else { return };
+        let was_there = !hold.may_have_moved && hold.settled_ms < record.first_sent_ms;
         // A front end tells the stream of a hold about changes by other streams of its connection. It does not
         // tell about a request with `own: true`, which acts as the lane of the hold.
         let is_own = matches!(
-            asked.operation,
+            record.operation,
             Operation::Extend { own: true, .. } | Operation::Release { own: true, .. }
         );
-        let is_elsewhere = hold.lane != asked.lane || self.is_front(asked.lane) && !is_own;
-        if is_elsewhere && was_there && asked.sent_count == 1 {
-            self.owe_event(hold.lane, asked.first_sent_ms, now_ms, word);
+        let is_elsewhere = hold.lane != record.lane || self.is_front(record.lane) && !is_own;
+        if is_elsewhere && was_there && record.sent_count == 1 {
+            self.owe_event(hold.lane, record.first_sent_ms, now_ms, word);
         }
     }
 
@@ -97,7 +97,7 @@ impl Auditor {
     /// Records the response to a cancellation that ended a wait.
     pub(super) fn judge_cancellation(&mut self, request: usize, number: u32, now_ms: u64) {
         let lane = self.requests[request].lane;
-        if let Some(acquire) = self.lanes[lane].asked.get(&number).copied() {
+        if let Some(acquire) = self.lanes[lane].requests.get(&number).copied() {
             self.note_cancelled(acquire, now_ms);
         }
     }
@@ -105,11 +105,11 @@ impl Auditor {
     /// Rule `cancelled`: an acquire that was acknowledged as waiting is not granted.
     fn note_cancelled(&mut self, acquire: usize, now_ms: u64) {
         self.owe_cancelled(acquire, now_ms);
-        let asked = &mut self.requests[acquire];
-        asked.is_cancelled = true;
+        let record = &mut self.requests[acquire];
+        record.is_cancelled = true;
         // The acquire gets its own response after this one.
-        if asked.is_granted {
-            let (lane, number) = (asked.lane, asked.number);
+        if record.is_granted {
+            let (lane, number) = (record.lane, record.number);
             self.accuse("cancelled", || {
                 format!(
                     "lane {lane}, request {number}: the server acknowledges the end of its wait, but had already granted it"

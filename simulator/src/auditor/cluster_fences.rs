@@ -18,7 +18,7 @@ pub(crate) struct ClusterFences {
     /// Current counters of the cluster.
     counters: BTreeMap<FullName, u64>,
     /// Fences of counted grants that clients know.
-    told: BTreeMap<Key, BTreeMap<u64, LockId>>,
+    reported: BTreeMap<Key, BTreeMap<u64, LockId>>,
     /// Time until which the cluster is unreachable, or did not answer.
     troubled_until_ms: u64,
 }
@@ -54,8 +54,9 @@ impl Auditor {
             }
             let is_known = !self.settings.is_forgetful && self.key(key).is_counted();
             let loss_count = is_known.then_some(self.restarts.loss_count);
-            let told = self.cluster_fences.told.get(&key).and_then(|told| told.last_key_value());
-            before.push(EarlierCount { key, fence: told.map_or(0, |(fence, _)| *fence), loss_count });
+            let reported =
+                self.cluster_fences.reported.get(&key).and_then(|reported| reported.last_key_value());
+            before.push(EarlierCount { key, fence: reported.map_or(0, |(fence, _)| *fence), loss_count });
         }
         before
     }
@@ -76,7 +77,7 @@ impl Auditor {
         let (id, fence) = (granted.id, granted.fence);
         let name = (Box::from(kind_of(key).name().as_bytes()), self.settings.name_of(key).into());
         let counted = self.cluster_fences.counters.get(&name).copied().unwrap_or(0);
-        let other = self.cluster_fences.told.entry(key).or_default().insert(fence, id);
+        let other = self.cluster_fences.reported.entry(key).or_default().insert(fence, id);
         if fence > counted || fence <= before.fence || other.is_some_and(|other| other != id) {
             self.accuse("fence-counted", || {
                 format!(

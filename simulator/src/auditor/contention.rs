@@ -39,14 +39,14 @@ impl Auditor {
     /// Returns whether a claim may have waited at `at_ms` or later, or be held without the knowledge of any
     /// client.
     fn may_have_waited(&self, request: usize, at_ms: u64) -> bool {
-        let asked = &self.requests[request];
-        let over_ms = match asked.refused_ms {
+        let record = &self.requests[request];
+        let over_ms = match record.refused_ms {
             // An earlier attempt may have been granted.
-            _ if asked.sent_count > 1 => self.unheard_until_ms(request),
+            _ if record.sent_count > 1 => self.unheard_until_ms(request),
             // Some shards learn only later that a multi-key claim has ended.
             Some(refused_ms) => Some(self.latest_ms(refused_ms)),
             // Its holds are known.
-            None if asked.is_granted => Some(0),
+            None if record.is_granted => Some(0),
             None => self.unheard_until_ms(request),
         };
         over_ms.is_none_or(|over_ms| over_ms >= at_ms)
@@ -55,11 +55,11 @@ impl Auditor {
     /// Returns how long an unreported hold of an acquire may last: for its lease after the acquire left the
     /// queue. `None` if that is unknown.
     fn unheard_until_ms(&self, request: usize) -> Option<u64> {
-        let asked = &self.requests[request];
-        let Operation::Acquire(acquire) = asked.operation else { return None };
+        let record = &self.requests[request];
+        let Operation::Acquire(acquire) = record.operation else { return None };
         let may_be_extended = self.tampered.values().any(|tampering| !tampering.may_move.is_empty());
         if may_be_extended
-            || self.restarts.happened_since(asked.first_sent_ms)
+            || self.restarts.happened_since(record.first_sent_ms)
             || !self.is_prompt_claim(request)
         {
             return None;
@@ -71,7 +71,7 @@ impl Auditor {
         if !acquire.session_lease {
             return Some(self.latest_ms(left_ms + u64::from(self.settings.given_lease_ms(acquire.lease_ms))));
         }
-        let session = self.lanes[asked.lane].session.and_then(|id| self.sessions.get(&id))?;
+        let session = self.lanes[record.lane].session.and_then(|id| self.sessions.get(&id))?;
         let end_ms = session.over_ms().unwrap_or_else(|| session.ceiling_ms());
         Some(self.latest_ms(end_ms).max(left_ms))
     }

@@ -43,8 +43,8 @@ impl Auditor {
 
     /// Returns when an acquire had surely left its queues; `None` if it may still wait.
     pub(super) fn left_ms(&self, request: usize) -> Option<u64> {
-        let asked = &self.requests[request];
-        match asked.answered_ms.filter(|_| asked.is_answered) {
+        let record = &self.requests[request];
+        match record.answered_ms.filter(|_| record.is_answered) {
             Some(answered_ms) => Some(self.latest_ms(answered_ms)),
             None => self.abandoned_ms(request).or_else(|| self.last_effect_ms(request)),
         }
@@ -53,8 +53,8 @@ impl Auditor {
     /// Returns the maximum number of waiters of a key, except `but`, at any time from `from_ms` to `to_ms`.
     pub(super) fn waiters_max(&self, key: Key, but: Option<usize>, from_ms: u64, to_ms: u64) -> u64 {
         let may_wait = |request: &&usize| {
-            let asked = &self.requests[**request];
-            asked.first_sent_ms <= to_ms && self.left_ms(**request).is_none_or(|left_ms| left_ms >= from_ms)
+            let record = &self.requests[**request];
+            record.first_sent_ms <= to_ms && self.left_ms(**request).is_none_or(|left_ms| left_ms >= from_ms)
         };
         let Some(crowd) = self.crowds.get(&key) else { return 0 };
         if from_ms < crowd.since_ms {
@@ -100,33 +100,33 @@ impl Auditor {
 
     /// Returns whether an acquire waits during the whole interval, unless it has an unreported grant.
     pub(super) fn seems_to_wait(&self, request: usize, from_ms: u64, to_ms: u64) -> bool {
-        let asked = &self.requests[request];
+        let record = &self.requests[request];
         let (
             RequestRecord { queued: Some((.., queued_ms)), is_answered: false, sent_count: 1, .. },
             Operation::Acquire(acquire),
-        ) = (asked, asked.operation)
+        ) = (record, record.operation)
         else {
             return false;
         };
         let wait_end_ms = if acquire.wait_ms == u32::MAX {
             u64::MAX
         } else {
-            asked.first_sent_ms + u64::from(acquire.wait_ms)
+            record.first_sent_ms + u64::from(acquire.wait_ms)
         };
-        let lane = &self.lanes[asked.lane];
-        let is_there = lane.losses.iter().all(|loss| loss.at_ms < asked.first_sent_ms);
+        let lane = &self.lanes[record.lane];
+        let is_there = lane.losses.iter().all(|loss| loss.at_ms < record.first_sent_ms);
         let session_lives = lane.session.is_none_or(|id| self.session_floor_ms(Some(id)) > to_ms);
         // A claim whose grant must become durable leaves the queue before the grant is reported.
         let is_prompt = acquire.keys().iter().all(|(key, _)| self.is_prompt(*key));
         *queued_ms < from_ms
             && wait_end_ms > to_ms
-            && !asked.may_be_cancelled
-            && !self.is_front(asked.lane)
+            && !record.may_be_cancelled
+            && !self.is_front(record.lane)
             && is_there
             && session_lives
             && is_prompt
             && self.stopping_ms.is_none()
-            && !self.restarts.happened_since(asked.first_sent_ms)
+            && !self.restarts.happened_since(record.first_sent_ms)
     }
 
     /// Returns whether the grant of an acquire is reported when it is decided, for all of its keys.

@@ -32,8 +32,8 @@ impl Auditor {
         if self.settings.log().is_none() || !self.is_said_when_durable(request, response) {
             return;
         }
-        let asked = &self.requests[request];
-        let arrived_ms = asked.arrived_ms.filter(|_| asked.sent_count == 1).unwrap_or(asked.first_sent_ms);
+        let record = &self.requests[request];
+        let arrived_ms = record.arrived_ms.filter(|_| record.sent_count == 1).unwrap_or(record.first_sent_ms);
         self.judge_durable_since(request, arrived_ms);
     }
 
@@ -41,8 +41,8 @@ impl Auditor {
     pub(super) fn judge_durable_since(&mut self, request: usize, left_ms: u64) {
         let Some(undurable_from_ms) = self.restarts.undurable_from_ms else { return };
         if self.settings.log().is_some() && left_ms > undurable_from_ms {
-            let asked = &self.requests[request];
-            let (lane, number, operation) = (asked.lane, asked.number, asked.operation);
+            let record = &self.requests[request];
+            let (lane, number, operation) = (record.lane, record.number, record.operation);
             self.accuse("durable", || {
                 format!(
                     "lane {lane}, request {number}: the response depends on a record handed to the log at {left_ms} ms or later, but nothing from after {undurable_from_ms} ms is durable: {operation:?}"

@@ -147,8 +147,8 @@ impl Auditor {
     fn find_count(&mut self, place: usize) -> DutyState {
         let Some(open) = self.duties.counts[place].take() else { return DutyState::Settled };
         let waited = |request: &&usize| {
-            let asked = &self.requests[**request];
-            asked.granted_ms.is_some_and(|granted_ms| granted_ms > open.at_ms) || asked.is_timed_out
+            let record = &self.requests[**request];
+            record.granted_ms.is_some_and(|granted_ms| granted_ms > open.at_ms) || record.is_timed_out
         };
         if open.requests.iter().filter(waited).count() as u64 > open.said {
             self.accuse("count", || {
@@ -256,11 +256,11 @@ impl Auditor {
     }
 
     fn find_answer(&self, connection: usize, request: usize, due_us: u64) -> DutyState {
-        let asked = &self.requests[request];
-        let is_answered = self.connections[connection].answered.contains(&asked.number)
-            || asked.is_answered && asked.sent_count == 1;
+        let record = &self.requests[request];
+        let is_answered = self.connections[connection].answered.contains(&record.number)
+            || record.is_answered && record.sent_count == 1;
         if is_answered
-            || self.is_session_over(asked.lane)
+            || self.is_session_over(record.lane)
             || self.is_unheard_request(connection, request)
             || self.is_behind_goodbye(connection, request)
         {
@@ -268,10 +268,10 @@ impl Auditor {
         }
         let Some(end_us) = self.wait_end_us(request) else { return DutyState::Unclear };
         // A cancelled acquire is due earlier.
-        let due_us = if asked.is_cancelled { due_us } else { due_us.max(end_us) };
+        let due_us = if record.is_cancelled { due_us } else { due_us.max(end_us) };
         let is_counted = |(key, _): &(Key, bool)| self.keys.get(key).is_some_and(|key| key.is_counted_asked);
         let waits_for_cluster =
-            matches!(asked.operation, Operation::Acquire(acquire) if acquire.keys().iter().any(is_counted));
+            matches!(record.operation, Operation::Acquire(acquire) if acquire.keys().iter().any(is_counted));
         let cluster_ms =
             if waits_for_cluster { QUORUM_ANSWER_MS + QUORUM_PROBE_MS + QUORUM_ATTEMPT_MS } else { 0 };
         match self.heard_from_us(connection, due_us + 1000 * cluster_ms) {
@@ -299,11 +299,11 @@ impl Auditor {
     /// Returns the latest end of the wait of an acquire; `None` if it is unknown. An acquire that took over a
     /// waiter has the deadline of that waiter.
     fn wait_end_us(&self, request: usize) -> Option<u64> {
-        let asked = &self.requests[request];
-        let Operation::Acquire(acquire) = asked.operation else { return Some(0) };
+        let record = &self.requests[request];
+        let Operation::Acquire(acquire) = record.operation else { return Some(0) };
         // A wait begins when a worker serves the request.
-        let begun_ms = asked.queued.map_or(u64::MAX, |(.., queued_ms)| queued_ms);
-        let mut end_ms = self.latest_ms(asked.arrived_ms?).min(begun_ms) + u64::from(acquire.wait_ms) + 1;
+        let begun_ms = record.queued.map_or(u64::MAX, |(.., queued_ms)| queued_ms);
+        let mut end_ms = self.latest_ms(record.arrived_ms?).min(begun_ms) + u64::from(acquire.wait_ms) + 1;
         if acquire.request_id.is_none() {
             return Some(self.to_us(end_ms));
         }

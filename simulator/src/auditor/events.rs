@@ -53,7 +53,7 @@ impl Auditor {
         }
         match *event {
             Event::Queued { id, ticket, position } => {
-                let Some(request) = self.lanes[lane].asked.get(&number).copied() else {
+                let Some(request) = self.lanes[lane].requests.get(&number).copied() else {
                     return self
                         .accuse("answers", || {
                             format!(
@@ -61,17 +61,17 @@ impl Auditor {
                             )
                         });
                 };
-                let asked = &mut self.requests[request];
-                let acquire = asked.operation;
-                let notify = matches!(asked.operation, Operation::Acquire(acquire) if acquire.notify_queued);
-                if !notify || asked.is_answered {
+                let record = &mut self.requests[request];
+                let acquire = record.operation;
+                let notify = matches!(record.operation, Operation::Acquire(acquire) if acquire.notify_queued);
+                if !notify || record.is_answered {
                     self.accuse("answers", || {
                         format!(
                             "lane {lane}: request {number} is answered or did not ask for this event: {event:?}"
                         )
                     });
                 } else {
-                    asked.queued = Some((id, ticket, now_ms));
+                    record.queued = Some((id, ticket, now_ms));
                     self.waiters.insert(id, request);
                     if let Operation::Acquire(acquire) = acquire {
                         self.judge_position(request, &acquire, position, now_ms);

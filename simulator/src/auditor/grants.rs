@@ -13,8 +13,8 @@ impl Auditor {
     /// Returns whether any client requested a lease of the hold as long as its remaining time. A client that
     /// finds the id in a list can extend the hold before its owner gets the grant.
     fn may_be_extended(&self, granted: &Granted) -> bool {
-        self.requests.iter().any(|asked| {
-            matches!(asked.operation, Operation::Extend { id, lease_ms, .. }
+        self.requests.iter().any(|record| {
+            matches!(record.operation, Operation::Extend { id, lease_ms, .. }
                 if id == granted.id && self.settings.given_lease_ms(lease_ms) >= granted.remaining_ms)
         })
     }
@@ -30,11 +30,11 @@ impl Auditor {
     pub(super) fn judge_grant(&mut self, request: usize, acquire: &Acquire, granted: &Granted, now_ms: u64) {
         let Granted { id, fence, stamp_ms, remaining_ms, .. } = *granted;
         self.note_word(id, stamp_ms, remaining_ms);
-        let asked = &self.requests[request];
-        let (lane, queued) = (asked.lane, asked.queued);
+        let record = &self.requests[request];
+        let (lane, queued) = (record.lane, record.queued);
         let fence_before = self.fence_before(request, acquire, granted);
         let is_one_of_several = matches!(acquire.form, Form::Keys(_));
-        let asked_once = asked.sent_count == 1;
+        let asked_once = record.sent_count == 1;
         let client = self.lanes[lane].client;
         let has_request_id = acquire.request_id.is_some();
         if self.is_session_closed_before(lane, stamp_ms) {
@@ -200,23 +200,24 @@ impl Auditor {
 
     /// Adds the grant to the history of its key, which checks the order of fences.
     fn note_granting(&mut self, request: usize, acquire: &Acquire, granted: &Granted) {
-        let asked = &self.requests[request];
+        let record = &self.requests[request];
         let boost_ms = self.settings.boost_ms(acquire.priority.unwrap_or(0));
         // A request that takes over a reserved claim gets a grant that was decided for an earlier request.
         let taken_over = self.taken_over(request, acquire, granted);
         let asked_ms =
-            taken_over.map(|other| self.requests[other].first_sent_ms).fold(asked.first_sent_ms, u64::min);
-        let sent_ms = (asked.sent_count == 1 && acquire.request_id.is_none()).then_some(asked.first_sent_ms);
+            taken_over.map(|other| self.requests[other].first_sent_ms).fold(record.first_sent_ms, u64::min);
+        let sent_ms =
+            (record.sent_count == 1 && acquire.request_id.is_none()).then_some(record.first_sent_ms);
         // The ticket belongs to the first of several keys. A durable claim was decided some time before its
         // stamp, so only its fence shows the order.
         let is_prompt = self.is_prompt_claim(request);
-        let is_first = matches!(asked.operation, Operation::Acquire(asked) if asked.key == acquire.key);
+        let is_first = matches!(record.operation, Operation::Acquire(record) if record.key == acquire.key);
         // An acquire that takes over a waiter gets the position of that waiter.
-        let own = asked.queued.filter(|(queued, ..)| *queued == granted.id && acquire.request_id.is_none());
+        let own = record.queued.filter(|(queued, ..)| *queued == granted.id && acquire.request_id.is_none());
         let waited = own.map(|(_, ticket, queued_ms)| QueueInterval {
             ticket: is_first.then_some(ticket),
             boost_ms,
-            sent_ms: asked.first_sent_ms,
+            sent_ms: record.first_sent_ms,
             queued_ms,
         });
         let is_known = acquire.request_id.is_none() && !granted.repeated;
@@ -259,17 +260,17 @@ impl Auditor {
 
     /// Returns the bounds of the time that a claim waited before its grant, if known.
     fn waited_ms(&self, request: usize, acquire: &Acquire, granted: &Granted) -> Option<(u64, u64)> {
-        let asked = &self.requests[request];
+        let record = &self.requests[request];
         let is_prompt = acquire.keys().iter().all(|(key, _)| self.is_prompt(*key));
-        if !is_prompt || acquire.request_id.is_some() || asked.sent_count > 1 || granted.repeated {
+        if !is_prompt || acquire.request_id.is_some() || record.sent_count > 1 || granted.repeated {
             return None;
         }
         if !granted.waited {
             return Some((0, 0));
         }
-        let queued_ms = asked.queued.map_or(granted.stamp_ms, |(.., queued_ms)| queued_ms);
+        let queued_ms = record.queued.map_or(granted.stamp_ms, |(.., queued_ms)| queued_ms);
         let since = |from_ms: u64| granted.stamp_ms.saturating_sub(from_ms);
-        Some((since(queued_ms), since(asked.first_sent_ms)))
+        Some((since(queued_ms), since(record.first_sent_ms)))
     }
 
     /// Records the new hold. If `inherits` is set, the hold has the options of another acquire.

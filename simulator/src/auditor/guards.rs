@@ -319,8 +319,8 @@ impl Auditor {
     /// Returns whether a STATUS or EXTEND request of this lane about a hold is unanswered. A client confirms
     /// a grant before it makes a guard.
     fn is_asked_about(&self, lane: usize, id: LockId) -> bool {
-        self.requests.iter().filter(|asked| asked.lane == lane && !asked.is_answered).any(
-            |asked| matches!(asked.operation, Operation::Status { id: of } | Operation::Extend { id: of, .. } if of == id),
+        self.requests.iter().filter(|record| record.lane == lane && !record.is_answered).any(
+            |record| matches!(record.operation, Operation::Status { id: of } | Operation::Extend { id: of, .. } if of == id),
         )
     }
 

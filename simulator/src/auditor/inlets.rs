@@ -16,21 +16,21 @@ impl Auditor {
 
     /// Returns whether the client of a hold gets events about its end and its lease.
     pub(super) fn is_followed(&self, hold: &Hold) -> bool {
-        let asked = &self.requests[hold.request];
-        let listener = &self.connections[asked.connection];
-        let is_reset = listener.reset.contains(&asked.number);
+        let record = &self.requests[hold.request];
+        let listener = &self.connections[record.connection];
+        let is_reset = listener.reset.contains(&record.number);
         // Another request may have taken over the hold since.
-        let is_shared = matches!(asked.operation, Operation::Acquire(acquire)
+        let is_shared = matches!(record.operation, Operation::Acquire(acquire)
             if acquire.request_id.is_some() && self.has_same_request_id(hold.request, &acquire));
-        !listener.is_front || listener.followed.contains(&asked.number) && !is_reset && !is_shared
+        !listener.is_front || listener.followed.contains(&record.number) && !is_reset && !is_shared
     }
 
     /// Returns whether a front end may drop the response to a request. A reset and the end of a watch have no
     /// response.
     pub(super) fn is_unheard_request(&self, connection: usize, request: usize) -> bool {
-        let (listener, asked) = (&self.connections[connection], &self.requests[request]);
-        let is_reset = matches!(asked.operation, Operation::Cancel { .. } | Operation::Unwatch { .. });
-        listener.is_front && (is_reset || listener.reset.contains(&asked.number))
+        let (listener, record) = (&self.connections[connection], &self.requests[request]);
+        let is_reset = matches!(record.operation, Operation::Cancel { .. } | Operation::Unwatch { .. });
+        listener.is_front && (is_reset || listener.reset.contains(&record.number))
     }
 
     /// Returns when an acquire whose stream was reset had surely left its queues. A connection that broke

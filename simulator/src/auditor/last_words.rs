@@ -31,7 +31,7 @@ impl Auditor {
         let is_goodbye = |request: &usize| self.requests[*request].operation == Operation::Goodbye;
         self.stopping_ms.is_some()
             || self.is_session_over(lane)
-            || self.lanes[lane].asked.values().any(is_goodbye)
+            || self.lanes[lane].requests.values().any(is_goodbye)
     }
 
     /// Returns when the lease of a hold ends by the newest response, in microseconds of the run.

@@ -17,8 +17,8 @@ impl Auditor {
     ) {
         let Granted { id, fence, stamp_ms, .. } = *granted;
         let key = acquire.key;
-        let asked = &self.requests[request];
-        let Some((.., queued_ms)) = asked.queued.filter(|_| asked.sent_count == 1 && !granted.repeated)
+        let record = &self.requests[request];
+        let Some((.., queued_ms)) = record.queued.filter(|_| record.sent_count == 1 && !granted.repeated)
         else {
             return;
         };
@@ -67,8 +67,8 @@ impl Auditor {
         }
         let mut left_ms = 0;
         for other in self.crowd(key).filter(|other| *other != request) {
-            let asked = &self.requests[other];
-            if asked.first_sent_ms > stamp_ms {
+            let record = &self.requests[other];
+            if record.first_sent_ms > stamp_ms {
                 continue;
             }
             match self.left_ms(other) {

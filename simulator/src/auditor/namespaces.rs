@@ -93,10 +93,10 @@ impl Auditor {
         let record = self.namespaces.entry(one.kind.number()).or_default();
         let counted = (one.timeouts, one.expired, one.revoked);
         let (timeouts, expired, revoked) = record.counted;
-        let told = |times: &[u64]| times.partition_point(|at_ms| *at_ms < sent_ms) as u64;
-        let is_short = one.timeouts < told(&record.timeouts_ms)
-            || one.expired < told(&record.expired_ms)
-            || one.revoked < told(&record.revoked_ms);
+        let count_before = |times: &[u64]| times.partition_point(|at_ms| *at_ms < sent_ms) as u64;
+        let is_short = one.timeouts < count_before(&record.timeouts_ms)
+            || one.expired < count_before(&record.expired_ms)
+            || one.revoked < count_before(&record.revoked_ms);
         let falls = record.counted_ms < sent_ms
             && (one.timeouts < timeouts || one.expired < expired || one.revoked < revoked);
         if now_ms > record.counted_ms {

@@ -73,7 +73,7 @@ impl Auditor {
     pub(super) fn note_unread(&mut self, connection: usize, end: u64, number: u32, response: &Response<'_>) {
         let lane = self.connections[connection].lane;
         let mut news = Vec::new();
-        let request = self.lanes[lane].asked.get(&number).copied();
+        let request = self.lanes[lane].requests.get(&number).copied();
         let operation = request.map(|request| self.requests[request].operation);
         if !matches!(response, Response::Event(_)) {
             news.push(News::Settled { number });

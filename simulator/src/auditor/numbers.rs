@@ -182,14 +182,15 @@ impl Auditor {
     /// Rule `number`: checks the age and the remaining wait of a waiter that a response shows.
     pub(super) fn judge_waiter_shown(&mut self, shown: ShownTimes, at: ReadTime) {
         let Some(request) = self.waiters.get(&shown.id).copied() else { return };
-        let asked = &self.requests[request];
-        let (Operation::Acquire(acquire), Some((id, _, queued_ms))) = (asked.operation, asked.queued) else {
+        let record = &self.requests[request];
+        let (Operation::Acquire(acquire), Some((id, _, queued_ms))) = (record.operation, record.queued)
+        else {
             return;
         };
-        if id != shown.id || asked.sent_count > 1 || acquire.request_id.is_some() {
+        if id != shown.id || record.sent_count > 1 || acquire.request_id.is_some() {
             return;
         }
-        let begun = (asked.first_sent_ms, queued_ms);
+        let begun = (record.first_sent_ms, queued_ms);
         let wait_ms = u64::from(acquire.wait_ms);
         let lasts = match acquire.wait_ms {
             u32::MAX => shown.remaining_ms == u32::MAX,
@@ -198,7 +199,7 @@ impl Auditor {
         let is_aged = is_left(shown.age_ms, at, begun);
         // A waiter for permits may get another lease, but its wait stays the same.
         if !lasts || !is_aged {
-            let text = format!("{asked:?}");
+            let text = format!("{record:?}");
             self.accuse("number", || {
                 format!(
                     "a response decided within {at:?} ms shows a waiter with a wrong age or wait, {shown:?}: {text}"
@@ -270,13 +271,13 @@ impl Auditor {
 
     /// Rule `count`: checks the queue position of a claim that begins to wait.
     pub(super) fn judge_position(&mut self, request: usize, acquire: &Acquire, position: u32, now_ms: u64) {
-        let asked = &self.requests[request];
-        let (sent_ms, arrived_ms) = (asked.first_sent_ms, asked.arrived_ms.unwrap_or(asked.sent_ms));
+        let record = &self.requests[request];
+        let (sent_ms, arrived_ms) = (record.first_sent_ms, record.arrived_ms.unwrap_or(record.sent_ms));
         let key = acquire.key;
         let most = self.waiters_max(key, Some(request), arrived_ms, now_ms);
         // Earlier waiters are ahead, unless the claim has a higher priority or its own timestamp.
         let is_first_come =
-            acquire.form.timestamp_us().is_none() && acquire.request_id.is_none() && asked.sent_count == 1;
+            acquire.form.timestamp_us().is_none() && acquire.request_id.is_none() && record.sent_count == 1;
         let boost_ms = self.settings.boost_ms(acquire.priority.unwrap_or(0));
         if is_first_come {
             let least = self.waiters_before(key, request, boost_ms, sent_ms, now_ms);

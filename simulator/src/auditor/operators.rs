@@ -130,8 +130,8 @@ impl Auditor {
         let place = (kind.number(), prefix);
         let Some(mut frozen) = self.operators.prefixes.remove(&place) else { return };
         for doubt in frozen.doubts.iter_mut().filter(|doubt| doubt.thawed_ms.is_none()) {
-            let asked = &self.requests[doubt.request];
-            let done_ms = match asked.answered_ms.filter(|_| asked.is_answered && asked.sent_count == 1) {
+            let record = &self.requests[doubt.request];
+            let done_ms = match record.answered_ms.filter(|_| record.is_answered && record.sent_count == 1) {
                 Some(answered_ms) => Some(answered_ms),
                 None => self.last_effect_ms(doubt.request),
             };

@@ -163,8 +163,8 @@ impl Auditor {
         described: &PoolDescribed<'_>,
         now_ms: u64,
     ) {
-        let asked = &self.requests[request];
-        let (sent_ms, fence_before) = (asked.first_sent_ms, asked.fence_before);
+        let record = &self.requests[request];
+        let (sent_ms, fence_before) = (record.first_sent_ms, record.fence_before);
         let all_shown = described.holder_count as usize == described.holders.len();
         let held: u64 = described.holders.iter().map(|holder| holder.permits).sum();
         let shown: Vec<LockId> = described.holders.iter().map(|holder| holder.id).collect();

@@ -169,8 +169,11 @@ impl Auditor {
     /// process knows.
     pub(super) fn unanswered(&self, process: usize, lane: usize) -> impl Iterator<Item = Operation> {
         let numbers = self.readers.readers.get(&process).and_then(|reader| reader.in_flight.get(&lane));
-        let asked = &self.lanes[lane].asked;
-        numbers.into_iter().flatten().filter_map(|number| Some(self.requests[*asked.get(number)?].operation))
+        let requests = &self.lanes[lane].requests;
+        numbers
+            .into_iter()
+            .flatten()
+            .filter_map(|number| Some(self.requests[*requests.get(number)?].operation))
     }
 
     /// Returns whether this lane can surely send one more request at once. While requests from before the
@@ -180,12 +183,12 @@ impl Auditor {
         let Some(reader) = self.readers.readers.get(&process) else { return true };
         let Some(numbers) = reader.in_flight.get(&lane) else { return true };
         let Some(first) = numbers.first() else { return true };
-        let asked = &self.lanes[lane].asked;
-        let first_sent_ms = asked.get(first).map_or(0, |request| self.requests[*request].first_sent_ms);
+        let requests = &self.lanes[lane].requests;
+        let first_sent_ms = requests.get(first).map_or(0, |request| self.requests[*request].first_sent_ms);
         if reader.welcome_ms.get(&lane).is_some_and(|welcome_ms| first_sent_ms <= *welcome_ms) {
             return false;
         }
-        let newest = asked.range(..u32::MAX / 2).next_back().map_or(0, |(number, _)| *number);
+        let newest = requests.range(..u32::MAX / 2).next_back().map_or(0, |(number, _)| *number);
         let max = plan.in_flight_max.max(2);
         numbers.len() < max as usize && newest + 1 < first + max
     }
@@ -354,8 +357,8 @@ impl Auditor {
         now_us: u64,
     ) {
         let reader = self.readers.reader(process);
-        let told = reader.over.get(&id).into_iter().flatten().filter(|(told, _)| *told == reason);
-        let messages: Vec<&str> = told.map(|(_, message)| &**message).collect();
+        let reported = reader.over.get(&id).into_iter().flatten().filter(|(reported, _)| *reported == reason);
+        let messages: Vec<&str> = reported.map(|(_, message)| &**message).collect();
         let is_told = !messages.is_empty();
         let is_released = reason == RELEASED_BY_ID && reader.released.contains(&id);
         if !(messages.contains(&message)

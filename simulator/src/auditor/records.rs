@@ -71,7 +71,7 @@ pub(super) struct LaneRecord {
     pub(super) process: usize,
     pub(super) session: Option<SessionId>,
     pub(super) connections: Vec<usize>,
-    pub(super) asked: BTreeMap<u32, usize>,
+    pub(super) requests: BTreeMap<u32, usize>,
     pub(super) losses: Vec<Loss>,
     /// Holds that the lane was granted.
     pub(super) granted: BTreeSet<LockId>,

@@ -21,8 +21,8 @@ impl Auditor {
         }
         self.requests[request].refused_ms = Some(now_ms);
         self.requests[request].is_timed_out = error.code == ErrorCode::Timeout;
-        let asked = &self.requests[request];
-        let (lane, operation, sent_ms) = (asked.lane, asked.operation, asked.first_sent_ms);
+        let record = &self.requests[request];
+        let (lane, operation, sent_ms) = (record.lane, record.operation, record.first_sent_ms);
         let is_tight = self.settings.is_tight;
         // The server keeps no responses of a session that has ended. A check below decides if it may have ended.
         if let Operation::Acquire(acquire) = operation
@@ -39,7 +39,7 @@ impl Auditor {
                 self.note_timeout(acquire.key, now_ms);
             }
         }
-        let asked = &self.requests[request];
+        let record = &self.requests[request];
         let is_fair = match (operation, error.code) {
             (Operation::Hello { session, .. }, ErrorCode::SessionGone) => {
                 return self.judge_session_gone(request, session, now_ms);
@@ -49,7 +49,7 @@ impl Auditor {
             }
             // The client replaced the connection, and the HELLO of a later one was served first.
             (Operation::Hello { .. }, ErrorCode::Cancelled) => {
-                let own = (u32::MAX - asked.number) as usize;
+                let own = (u32::MAX - record.number) as usize;
                 self.lanes[lane].connections.last().is_some_and(|last| *last > own)
             }
             (_, ErrorCode::SessionGone) => self.may_be_gone(lane, now_ms),
@@ -69,7 +69,7 @@ impl Auditor {
             (Operation::Acquire(acquire), ErrorCode::Timeout) => {
                 let waits = acquire.wait_ms > 0 && acquire.wait_ms < u32::MAX;
                 // A client that sends the request again measures the rest of its wait with its own clock.
-                let drift_ms = if asked.sent_count > 1 { acquire.wait_ms / 1_000 + 2 } else { 0 };
+                let drift_ms = if record.sent_count > 1 { acquire.wait_ms / 1_000 + 2 } else { 0 };
                 let over_ms = sent_ms + u64::from(acquire.wait_ms.saturating_sub(drift_ms));
                 // An acquire that takes over a waiter has the deadline of that waiter.
                 if waits && now_ms < over_ms && acquire.request_id.is_none() {
@@ -87,7 +87,7 @@ impl Auditor {
             }
             // A stream of a front end may get this error much later.
             (Operation::Acquire(_), ErrorCode::Recovering) => self.may_recover(sent_ms),
-            (Operation::Acquire(_), ErrorCode::Cancelled) => asked.may_be_cancelled,
+            (Operation::Acquire(_), ErrorCode::Cancelled) => record.may_be_cancelled,
             (Operation::Acquire(acquire), ErrorCode::Overloaded)
                 if is_tight && self.may_be_overloaded(request, &acquire, error, now_ms) =>
             {
@@ -128,7 +128,7 @@ impl Auditor {
                 ErrorCode::NotFound,
             ) => {
                 // An earlier server may have executed the request, without a trace in this one.
-                let is_repeated = asked.sent_count > 1 && self.restarts.happened_since(sent_ms);
+                let is_repeated = record.sent_count > 1 && self.restarts.happened_since(sent_ms);
                 if is_repeated {
                     return;
                 }
@@ -242,8 +242,8 @@ impl Auditor {
 
     /// Rule `lost-lease`: NOT_FOUND is allowed only if the claim may have been over when the request arrived.
     fn judge_not_found(&mut self, request: usize, id: LockId, now_ms: u64) {
-        let asked = &self.requests[request];
-        let (operation, arrived_ms) = (asked.operation, asked.arrived_ms);
+        let record = &self.requests[request];
+        let (operation, arrived_ms) = (record.operation, record.arrived_ms);
         if matches!(operation, Operation::Release { forged: true, .. }) {
             return;
         }

@@ -167,11 +167,11 @@ impl Auditor {
         let Registration { key, value, heartbeat, .. } = *registration;
         let Registered { id, fence, remaining_ms, stamp_ms, renewed } = *registered;
         let is_lazy = kind_of(key) == NamespaceKind::Lazy;
-        let asked = &self.requests[request];
-        let (client, fence_before) = (self.lanes[asked.lane].client, asked.fence_before);
+        let record = &self.requests[request];
+        let (client, fence_before) = (self.lanes[record.lane].client, record.fence_before);
         let history = self.registrations.entry(key).or_default();
-        if let Some(asked) = history.requests.get_mut(&value) {
-            asked.said = Some((now_ms, fence));
+        if let Some(record) = history.requests.get_mut(&value) {
+            record.said = Some((now_ms, fence));
         }
         let lease_ms = registration.remaining_ms(stamp_ms);
         if remaining_ms != lease_ms || heartbeat && !renewed || !is_lazy && lease_ms <= 0 {
@@ -231,8 +231,8 @@ impl Auditor {
     /// Returns the fence of a registration that existed before the request was sent and surely still exists.
     /// It belongs to the client of the request if `is_own`, otherwise to another client.
     fn living_tenure(&self, request: usize, key: Key, is_own: bool, now_ms: u64) -> Option<u64> {
-        let asked = &self.requests[request];
-        let (client, sent_ms) = (self.lanes[asked.lane].client, asked.first_sent_ms);
+        let record = &self.requests[request];
+        let (client, sent_ms) = (self.lanes[record.lane].client, record.first_sent_ms);
         let history = self.registrations.get(&key)?;
         let is_lazy = kind_of(key) == NamespaceKind::Lazy;
         let newest = history.newest_fence();
@@ -261,8 +261,8 @@ impl Auditor {
         };
         let history = self.registrations.entry(key).or_default();
         history.note_ending_answered(request, now_ms);
-        if let Some(asked) = value.and_then(|value| history.requests.get_mut(&value)) {
-            asked.is_refused = true;
+        if let Some(record) = value.and_then(|value| history.requests.get_mut(&value)) {
+            record.is_refused = true;
         }
         let is_lazy = kind_of(key) == NamespaceKind::Lazy;
         match error.code {
@@ -314,8 +314,8 @@ impl Auditor {
 
     /// Rule `view`: LOOK_UP finds a registration that surely exists, and shows no fence older than a known one.
     pub(super) fn judge_look_up(&mut self, request: usize, key: Key, looked_up: &LookedUp<'_>, now_ms: u64) {
-        let asked = &self.requests[request];
-        let (sent_ms, fence_before) = (asked.first_sent_ms, asked.fence_before);
+        let record = &self.requests[request];
+        let (sent_ms, fence_before) = (record.first_sent_ms, record.fence_before);
         let history = self.registrations.entry(key).or_default();
         let is_lazy = kind_of(key) == NamespaceKind::Lazy;
         let entry = &looked_up.entry;

@@ -152,21 +152,21 @@ impl Auditor {
     /// Returns whether the server can serve no other acquire with the same request id after this one, because
     /// each was answered before this one was sent.
     fn came_alone(&self, request: usize, acquire: &Acquire) -> bool {
-        let asked = &self.requests[request];
+        let record = &self.requests[request];
         let is_settled = |other: usize| {
             let other = &self.requests[other];
-            let was_before = other.answered_ms.is_some_and(|answered_ms| answered_ms < asked.first_sent_ms);
+            let was_before = other.answered_ms.is_some_and(|answered_ms| answered_ms < record.first_sent_ms);
             other.is_answered && other.sent_count == 1 && was_before
         };
-        asked.sent_count == 1
-            && !self.is_front(asked.lane)
+        record.sent_count == 1
+            && !self.is_front(record.lane)
             && self.same_requests(request, acquire).all(is_settled)
     }
 
     /// Rule `answers`: TAKEN_UP reaches the acquire of a hold that a later acquire with the same request id
     /// may have taken over.
     pub(super) fn judge_taken_up(&mut self, lane: usize, number: u32, id: LockId) {
-        let request = self.lanes[lane].asked.get(&number).map(|request| self.requests[*request].operation);
+        let request = self.lanes[lane].requests.get(&number).map(|request| self.requests[*request].operation);
         let is_fair = matches!(request, Some(Operation::Acquire(Acquire { request_id: Some(_), .. })));
         if !is_fair {
             self.accuse("answers", || {
@@ -181,12 +181,12 @@ impl Auditor {
     /// such events.
     fn owe_taken_up(&mut self, request: usize, acquire: &Acquire, id: LockId, now_ms: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let (first, asked) = (&self.requests[hold.request], &self.requests[request]);
+        let (first, record) = (&self.requests[hold.request], &self.requests[request]);
         let mut others = self.same_requests(request, acquire);
         // Of more than two, it is unknown which one had the hold last.
         let is_certain = others.next() == Some(hold.request) && others.next().is_none();
         drop(others);
-        let once = first.sent_count == 1 && asked.sent_count == 1 && !hold.was_repeated;
+        let once = first.sent_count == 1 && record.sent_count == 1 && !hold.was_repeated;
         let connection = self.lanes[first.lane].connections.last().copied();
         if is_certain
             && once
@@ -195,7 +195,7 @@ impl Auditor {
             && hold.request != request
         {
             let word = Word::TakenUp(first.number, id);
-            self.owe_event(first.lane, asked.first_sent_ms, now_ms, word);
+            self.owe_event(first.lane, record.first_sent_ms, now_ms, word);
         }
     }
 

@@ -22,13 +22,13 @@ impl Auditor {
         if self.guards.is_real(lane) {
             match operation {
                 Operation::Hello { .. } => self.note_greeting(lane),
-                _ => self.judge_window(connection, number, !self.lanes[lane].asked.contains_key(&number)),
+                _ => self.judge_window(connection, number, !self.lanes[lane].requests.contains_key(&number)),
             }
             if let Operation::Extend { id, .. } | Operation::Status { id } = operation {
                 self.note_asked_behind(lane, number, id);
             }
         }
-        let request = match self.lanes[lane].asked.get(&number).copied() {
+        let request = match self.lanes[lane].requests.get(&number).copied() {
             Some(request) if self.requests[request].operation.is_repeated_by(&operation) => {
                 self.requests[request].is_try |= operation.is_try();
                 let is_other_server = self.restarts.happened_since(self.requests[request].sent_ms);
@@ -120,14 +120,14 @@ impl Auditor {
             queued: None,
         });
         let request = self.requests.len() - 1;
-        self.lanes[lane].asked.insert(number, request);
+        self.lanes[lane].requests.insert(number, request);
         match operation {
             Operation::Release { id, own: true, .. } | Operation::Extend { id, own: true, .. }
                 if self.is_of_another_client(request, id) => {}
             Operation::Release { id, forged: false, .. } => self.note_may_end(id, now_ms),
             Operation::Extend { id, lease_ms, .. } => self.note_may_move(request, id, lease_ms, now_ms),
             Operation::Cancel { acquire, .. } => {
-                if let Some(acquire) = self.lanes[lane].asked.get(&acquire).copied() {
+                if let Some(acquire) = self.lanes[lane].requests.get(&acquire).copied() {
                     self.requests[acquire].may_be_cancelled = true;
                     if self.connections[connection].is_front {
                         self.requests[acquire].reset_by = Some(request);

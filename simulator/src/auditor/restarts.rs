@@ -374,9 +374,9 @@ impl Auditor {
 
     /// Records that a request to an earlier server is sent again: the new server may execute it once more.
     pub(super) fn note_asked_anew(&mut self, request: usize, operation: &Operation) {
-        let asked = &mut self.requests[request];
-        asked.is_granted = false;
-        asked.is_cancelled = false;
+        let record = &mut self.requests[request];
+        record.is_granted = false;
+        record.is_cancelled = false;
         match operation {
             Operation::Register(registration) => self.note_registering_anew(registration),
             Operation::Unregister { key } => self.note_unregistering_anew(request, *key),

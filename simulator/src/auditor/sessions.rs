@@ -103,7 +103,7 @@ impl Auditor {
         let lane = &self.lanes[self.connections[connection].lane];
         // A connection without a WELCOME names its session in its HELLO.
         let greeting =
-            lane.asked.get(&(u32::MAX - connection as u32)).map(|hello| self.requests[*hello].operation);
+            lane.requests.get(&(u32::MAX - connection as u32)).map(|hello| self.requests[*hello].operation);
         let named = match greeting {
             Some(Operation::Hello {
                 session: SessionRequest::Resume { id, .. } | SessionRequest::Join { id },
@@ -283,9 +283,9 @@ impl Auditor {
     /// Rule `number`: KEPT_ALIVE reports the full lease of the session, counted from the time when the frame
     /// was read.
     pub(super) fn judge_kept_alive(&mut self, request: usize, kept: &KeptAlive) {
-        let asked = &self.requests[request];
+        let record = &self.requests[request];
         // The response to a repeated request may be the one to its first arrival.
-        let (lane, arrived_ms) = (asked.lane, asked.arrived_ms.filter(|_| asked.sent_count == 1));
+        let (lane, arrived_ms) = (record.lane, record.arrived_ms.filter(|_| record.sent_count == 1));
         self.note_session_lives(lane, kept.stamp_ms + u64::from(kept.remaining_ms));
         let lease_ms =
             self.lanes[lane].session.and_then(|id| self.sessions.get(&id)).map_or(0, Session::lease_ms);
@@ -304,10 +304,11 @@ impl Auditor {
     /// lease, counted from the time when the frame was read. If the loss of a connection was to end the hold,
     /// that end may still apply.
     pub(super) fn judge_session_shown(&mut self, request: usize, id: LockId, status: &StatusAnswer<'_>) {
-        let (Some(hold), asked) = (self.holds.get(&id), &self.requests[request]) else { return };
-        let is_own = hold.lane == asked.lane && !hold.may_have_moved && hold.release_after_ms.is_none();
-        let arrived_ms = asked.arrived_ms.filter(|_| is_own && status.session_lease && asked.sent_count == 1);
-        let lease_ms = u64::from(self.lease_ms_of_session(self.lanes[asked.lane].session));
+        let (Some(hold), record) = (self.holds.get(&id), &self.requests[request]) else { return };
+        let is_own = hold.lane == record.lane && !hold.may_have_moved && hold.release_after_ms.is_none();
+        let arrived_ms =
+            record.arrived_ms.filter(|_| is_own && status.session_lease && record.sent_count == 1);
+        let lease_ms = u64::from(self.lease_ms_of_session(self.lanes[record.lane].session));
         let until_ms = status.stamp_ms + u64::from(status.remaining_ms);
         if arrived_ms.is_some_and(|arrived_ms| until_ms < arrived_ms + lease_ms) {
             self.accuse("number", || {
@@ -326,7 +327,7 @@ impl Auditor {
             // A connection that sends GOODBYE too gets FAREWELL instead.
             let lane = &self.lanes[self.connections[other].lane];
             let says_goodbye = |request: &usize| self.requests[*request].operation == Operation::Goodbye;
-            if other != connection && !lane.asked.values().any(says_goodbye) {
+            if other != connection && !lane.requests.values().any(says_goodbye) {
                 self.owe(self.to_us(now_ms), Duty::Event { connection: other, word: Word::SessionExpired });
             }
         }
@@ -357,7 +358,7 @@ impl Auditor {
 
     /// Returns the number of requests to join a session.
     pub(super) fn lane_count(&self, id: SessionId) -> usize {
-        let joins = |asked: &&RequestRecord| match asked.operation {
+        let joins = |record: &&RequestRecord| match record.operation {
             Operation::Hello { session: SessionRequest::Join { id: joined }, .. } => joined == id,
             _ => false,
         };

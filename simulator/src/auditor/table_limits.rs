@@ -86,15 +86,14 @@ impl Auditor {
                 && self.surely_lives(**id, now_ms)
         });
         let waits = |other: &&usize| {
-            let asked = &self.requests[**other];
-            let is_here =
-                matches!(asked.operation, Operation::Acquire(acquire) if self.shard_of(acquire.key) == shard);
+            let record = &self.requests[**other];
+            let is_here = matches!(record.operation, Operation::Acquire(acquire) if self.shard_of(acquire.key) == shard);
             **other != request
-                && asked.lane == lane
+                && record.lane == lane
                 && is_here
                 && self.seems_to_wait(**other, sent_ms, now_ms)
         };
-        let waiters = self.lanes[lane].asked.values().filter(waits);
+        let waiters = self.lanes[lane].requests.values().filter(waits);
         (holds.count() as u64, waiters.copied().collect())
     }
 
@@ -147,17 +146,17 @@ impl Auditor {
                 && !self.surely_over_before(hold, sent_ms)
         });
         let may_hang = |other: &&usize| {
-            let asked = &self.requests[**other];
-            matches!(asked.operation, Operation::Acquire(_))
-                && (!asked.is_answered
-                    || asked.sent_count > 1
-                    || asked.answered_ms.is_some_and(|at_ms| self.latest_ms(at_ms) >= sent_ms))
+            let record = &self.requests[**other];
+            matches!(record.operation, Operation::Acquire(_))
+                && (!record.is_answered
+                    || record.sent_count > 1
+                    || record.answered_ms.is_some_and(|at_ms| self.latest_ms(at_ms) >= sent_ms))
         };
         let count = |other: &usize| match self.requests[*other].operation {
             Operation::Acquire(acquire) => acquire.keys().len() as u64,
             _ => 0,
         };
-        let open: u64 = self.lanes[lane].asked.values().filter(may_hang).map(count).sum();
+        let open: u64 = self.lanes[lane].requests.values().filter(may_hang).map(count).sum();
         holds.count() as u64 + open
     }
 
@@ -169,7 +168,7 @@ impl Auditor {
         let unheard = self
             .requests
             .iter()
-            .filter(|asked| matches!(asked.operation, Operation::Acquire(_)) && !asked.is_answered);
-        holds + waiters + unheard.map(|asked| u64::from(asked.sent_count)).sum::<u64>() * 5
+            .filter(|record| matches!(record.operation, Operation::Acquire(_)) && !record.is_answered);
+        holds + waiters + unheard.map(|record| u64::from(record.sent_count)).sum::<u64>() * 5
     }
 }

@@ -29,9 +29,9 @@ impl Auditor {
 
     /// Rule `view`: INSPECT shows no conflicting holders, no old fence, and all holds that surely exist, as they were granted.
     pub(super) fn judge_inspection(&mut self, request: usize, inspected: &Inspected<'_>, now_ms: u64) {
-        let asked = &self.requests[request];
-        let (sent_ms, fence_before) = (asked.first_sent_ms, asked.fence_before);
-        let Operation::Inspect { key } = asked.operation else { return };
+        let record = &self.requests[request];
+        let (sent_ms, fence_before) = (record.first_sent_ms, record.fence_before);
+        let Operation::Inspect { key } = record.operation else { return };
         let exclusive = inspected.holders.iter().any(|holder| !holder.shared);
         let conflict = exclusive && inspected.holder_count > 1 && key != TREE;
         if conflict || inspected.fence < fence_before {
@@ -120,8 +120,8 @@ impl Auditor {
         verified: &Verified,
         now_ms: u64,
     ) {
-        let asked = &self.requests[request];
-        let (sent_ms, fence_before) = (asked.first_sent_ms, asked.fence_before);
+        let record = &self.requests[request];
+        let (sent_ms, fence_before) = (record.first_sent_ms, record.fence_before);
         let is_forgetful = self.settings.is_forgetful;
         // In a tree the fence of every hold is the newest. The server forgets only counters of free keys. After
         // that it no longer knows that a fence of such a key was the newest.

@@ -60,12 +60,12 @@ impl Visits {
             self.frozen.clear();
         }
         self.end_count += 1;
-        for told in self.fences.values_mut() {
+        for known in self.fences.values_mut() {
             if ending != Ending::Clean {
-                told.ephemeral = 0;
+                known.ephemeral = 0;
             }
             if ending == Ending::Loss {
-                told.local = 0;
+                known.local = 0;
             }
         }
     }
@@ -74,8 +74,8 @@ impl Visits {
 impl Auditor {
     /// Returns the fences that the next grant of this key must exceed.
     pub(crate) fn visited(&self, place: Place) -> KnownFences {
-        let told = self.visits.fences.get(&place).copied().unwrap_or_default();
-        KnownFences { end_count: self.visits.end_count, ..told }
+        let known = self.visits.fences.get(&place).copied().unwrap_or_default();
+        KnownFences { end_count: self.visits.end_count, ..known }
     }
 
     /// Rule `visit`: a grant to a visitor has a fence above `before`, the fences of responses before its
@@ -103,13 +103,13 @@ impl Auditor {
             });
         }
         let has_log = self.settings.log().is_some();
-        let told = self.visits.fences.entry(place).or_default();
-        told.ephemeral = told.ephemeral.max(fence);
+        let known = self.visits.fences.entry(place).or_default();
+        known.ephemeral = known.ephemeral.max(fence);
         if scope.is_durable() && has_log {
-            told.local = told.local.max(fence);
+            known.local = known.local.max(fence);
         }
         if scope == Scope::Quorum {
-            told.counted = told.counted.max(fence);
+            known.counted = known.counted.max(fence);
         }
         let until_ms = sent_ms + u64::from(remaining_ms);
         self.visits.holds.insert(id, VisitHold { namespace: place.0, told_ms: now_ms, until_ms });

@@ -97,10 +97,10 @@ impl Auditor {
         if !self.has_room(process, lane) || self.is_stopping() || self.has_read_of_stop(process, lane) {
             return;
         }
-        let (mut asked, mut ended) = (BTreeSet::new(), BTreeSet::new());
+        let (mut begun, mut ended) = (BTreeSet::new(), BTreeSet::new());
         for operation in self.unanswered(process, lane) {
             match operation {
-                Operation::Watch { key } => drop(asked.insert(key)),
+                Operation::Watch { key } => drop(begun.insert(key)),
                 Operation::Unwatch { watch, .. } => drop(ended.insert(watch)),
                 _ => {}
             }
@@ -114,7 +114,7 @@ impl Auditor {
                 "process {process} has dropped its watch, but does not end it at the server; (lane, request): {name:?}"
             )
         });
-        let settled = shown.iter().filter(|(key, _)| !asked.contains(key));
+        let settled = shown.iter().filter(|(key, _)| !begun.contains(key));
         let wrong = settled.into_iter().find_map(|(key, shown)| match (watched.newest(lane, *key), shown) {
             (None, _) => {
                 Some(format!(

@@ -34,9 +34,9 @@ impl Auditor {
         watching: &Watching,
         now_ms: u64,
     ) {
-        let asked = &self.requests[request];
-        let Operation::Watch { key } = asked.operation else { return };
-        let (number, fence_before) = (asked.number, asked.fence_before);
+        let record = &self.requests[request];
+        let Operation::Watch { key } = record.operation else { return };
+        let (number, fence_before) = (record.number, record.fence_before);
         if watching.fence < fence_before {
             self.accuse("view", || {
                 format!(
@@ -108,7 +108,7 @@ impl Auditor {
         let lane = &self.lanes[self.connections[connection].lane];
         // The event may have been in flight when an earlier connection, which requested the watch, was lost.
         let was_asked = lane
-            .asked
+            .requests
             .get(&number)
             .is_some_and(|request| matches!(self.requests[*request].operation, Operation::Watch { .. }));
         let is_late = was_asked && !self.connections[connection].asked_watches.contains(&number);

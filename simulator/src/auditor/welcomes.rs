@@ -45,11 +45,11 @@ impl Auditor {
 
     /// Returns whether the session of WELCOME is the one in HELLO, with the lease that the first HELLO of the
     /// session requested.
-    fn is_session_as_asked(&self, asked: SessionRequest, welcome: &Welcome) -> bool {
+    fn is_session_as_asked(&self, request: SessionRequest, welcome: &Welcome) -> bool {
         let Welcome { session_id, session_lease_ms, lane, resumed, .. } = *welcome;
         let known = self.sessions.get(&session_id);
         let is_as_long = known.is_none_or(|known| known.lease_ms() as u32 == session_lease_ms);
-        match asked {
+        match request {
             SessionRequest::None => {
                 (session_id, session_lease_ms, lane, resumed) == (SessionId::default(), 0, 0, false)
             }

@@ -353,10 +353,10 @@ impl Server {
     fn verify_turns(&self, world: &mut World) {
         let (step_count_max, now) = (world.settings.limits.work_per_turn, world.server_time());
         // Each client may have left a request for the turn.
-        let asked_max = step_count_max + STEPS_IN_VAIN_MAX + world.settings.client_count as u32;
+        let requested_max = step_count_max + STEPS_IN_VAIN_MAX + world.settings.client_count as u32;
         for shard in &self.shards {
             if let Some(turn) = self.node.0.shards[*shard].enter() {
-                let (asked, deadline) = (turn.shard.steps_asked(), turn.shard.next_deadline());
+                let (step_count, deadline) = (turn.shard.steps_asked(), turn.shard.next_deadline());
                 leave(turn);
                 let comes_by = self.threads.iter().map(|thread| thread.worker.comes_by(*shard)).min();
                 if comes_by.is_some_and(|comes_by| comes_by > deadline.max(now)) {
@@ -364,10 +364,10 @@ impl Server {
                         format!("shard {shard} has a deadline at {deadline:?}, but no worker visits it before {comes_by:?}")
                     });
                 }
-                if asked > asked_max {
+                if step_count > requested_max {
                     world.auditor.accuse("steps", || {
                         format!(
-                            "a turn of shard {shard} requested {asked} steps; its limit is {step_count_max}"
+                            "a turn of shard {shard} requested {step_count} steps; its limit is {step_count_max}"
                         )
                     });
                 }

@@ -60,11 +60,11 @@ impl RealClient {
             if !(is_closed && reason == LossReason::ClientClosed) {
                 world.auditor.judge_loss(index, id, loss, guard.until_us, now_us);
             }
-            let told = std::pin::pin!(guard.lock.lost()).poll(context);
+            let reported = std::pin::pin!(guard.lock.lost()).poll(context);
             let called = guard.losses.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if told != Poll::Ready(reason) || called.len() != 1 {
+            if reported != Poll::Ready(reason) || called.len() != 1 {
                 world.auditor.accuse("loss-reason", || {
-                    format!("process {index} lost {id} by {reason:?}, but the guard reported {told:?} and the callback {called:?}")
+                    format!("process {index} lost {id} by {reason:?}, but the guard reported {reported:?} and the callback {called:?}")
                 });
             }
         }
