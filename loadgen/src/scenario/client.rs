@@ -8,8 +8,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
-    Acquire, AcquireTerms, ErrorAnswer, Frame, Granted, Hello, LockId, NamespaceKind, Namespaces,
-    NamespacesListed, Release, Released, Response, Welcome, next_frame,
+    Acquire, ErrorAnswer, Frame, Granted, Hello, LockId, NamespaceKind, Namespaces, NamespacesListed,
+    Release, Released, Response, Welcome, next_frame,
 };
 
 use crate::codec::greeting::{greet, hello};
@@ -139,8 +139,7 @@ impl Client {
         while acquires.peek().is_some() {
             let mut count = 0;
             for (number, acquire) in acquires.by_ref().take(BATCH) {
-                Acquire { terms: AcquireTerms { notify_queued: true, ..acquire.terms }, ..acquire }
-                    .encode(number, &mut self.outgoing);
+                acquire.with_terms(|terms| terms.notify_queued = true).encode(number, &mut self.outgoing);
                 count += 1;
             }
             self.exchange(count, &mut |frame| match frame.opcode() {

@@ -5,7 +5,7 @@ use crate::decode_error::DecodeError;
 use crate::frame::{Frame, HEADER_LEN, header, put_frame};
 use crate::id::LockId;
 use crate::limits::KEY_LEN_MAX;
-use crate::message::acquire_terms::{AcquireOptions, AcquireTerms, flag};
+use crate::message::acquire_terms::{AcquireOptions, AcquireTerms, flag, with_terms};
 use crate::message::opcode;
 
 /// Flags of `GRANTED`.
@@ -37,6 +37,8 @@ pub struct Acquire<'a> {
     /// Terms of the acquire.
     pub terms: AcquireTerms<'a>,
 }
+
+with_terms!(Acquire);
 
 impl<'a> Acquire<'a> {
     /// Parses the acquire from this frame.

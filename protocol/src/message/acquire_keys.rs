@@ -7,7 +7,7 @@ use crate::id::LockId;
 use crate::items::{Item, Items};
 use crate::limits::{ITEM_COUNT_MAX, KEY_LEN_MAX, KEYS_BYTES_MAX};
 use crate::message::acquire::granted_flag;
-use crate::message::acquire_terms::{AcquireOptions, AcquireTerms, flag};
+use crate::message::acquire_terms::{AcquireOptions, AcquireTerms, flag, with_terms};
 use crate::message::opcode;
 
 /// The flags of `ACQUIRE` that `ACQUIRE_KEYS` accepts. Instead of `SHARED`, each key has its own mode.
@@ -33,6 +33,8 @@ pub struct KeyItem<'a> {
     /// Key, 1 to 1024 bytes long.
     pub key: &'a [u8],
 }
+
+with_terms!(AcquireKeys);
 
 impl<'a> AcquireKeys<'a> {
     /// Parses the acquire from this frame.

@@ -4,7 +4,7 @@ use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
 use crate::frame::{Frame, HEADER_LEN, put_frame};
 use crate::limits::KEY_LEN_MAX;
-use crate::message::acquire_terms::{AcquireOptions, AcquireTerms, flag};
+use crate::message::acquire_terms::{AcquireOptions, AcquireTerms, flag, with_terms};
 use crate::message::opcode;
 use crate::message::pool::PoolOrder;
 
@@ -34,6 +34,8 @@ pub struct AcquirePermits<'a> {
     /// Terms of the acquire.
     pub terms: AcquireTerms<'a>,
 }
+
+with_terms!(AcquirePermits);
 
 impl<'a> AcquirePermits<'a> {
     /// Parses the acquire from this frame.

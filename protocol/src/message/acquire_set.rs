@@ -5,7 +5,7 @@ use crate::decode_error::DecodeError;
 use crate::frame::{Frame, put_frame};
 use crate::items::{Item, Items};
 use crate::limits::{ITEM_COUNT_MAX, PATH_KEY_LEN_MAX};
-use crate::message::acquire_terms::{AcquireOptions, AcquireTerms, flag};
+use crate::message::acquire_terms::{AcquireOptions, AcquireTerms, flag, with_terms};
 use crate::message::opcode;
 use crate::path::PathKey;
 
@@ -32,6 +32,8 @@ pub struct PathItem<'a> {
     /// Path to hold. The path without segments is the whole namespace.
     pub path: PathKey<'a>,
 }
+
+with_terms!(AcquireSet);
 
 impl<'a> AcquireSet<'a> {
     /// Parses the acquire from this frame.

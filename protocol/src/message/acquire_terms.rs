@@ -71,6 +71,22 @@ pub struct AcquireOptions<'a> {
     pub traceparent: Option<&'a TraceParentBytes>,
 }
 
+/// Adds to a frame the method that changes its terms.
+macro_rules! with_terms {
+    ($frame:ident) => {
+        impl<'a> $frame<'a> {
+            /// Returns this acquire with changed terms.
+            #[must_use]
+            pub fn with_terms(mut self, change: impl FnOnce(&mut AcquireTerms<'a>)) -> Self {
+                change(&mut self.terms);
+                self
+            }
+        }
+    };
+}
+
+pub(super) use with_terms;
+
 impl<'a> AcquireTerms<'a> {
     /// Parses lease and wait, in milliseconds, which begin the body of each acquire.
     #[inline(always)]

@@ -8,9 +8,9 @@ use waymaker_protocol::cursor::put_string;
 use waymaker_protocol::frame::put_frame;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, AcquireTerms, Bucket, Cancel,
-    DescribePool, ErrorCode, Extend, ForceRelease, Freeze, Hello, Holds, Inspect, Items, KeepAlive, KeyItem,
-    List, ListEntries, ListPools, LockId, LookUp, Namespaces, PathItem, PathKey, Register, Release, Request,
+    Acquire, AcquireKeys, AcquireOptions, AcquirePermits, AcquireSet, Bucket, Cancel, DescribePool,
+    ErrorCode, Extend, ForceRelease, Freeze, Hello, Holds, Inspect, Items, KeepAlive, KeyItem, List,
+    ListEntries, ListPools, LockId, LookUp, Namespaces, PathItem, PathKey, Register, Release, Request,
     Response, SessionRequest, SetCapacity, Status, Throttle, ThrottleAll, Unregister, Verify, Watch,
 };
 
@@ -78,36 +78,15 @@ fn invalid_path_sets_are_rejected_by_field() {
         let bad = ErrorCode::BadInput;
         let cases = [
             (Request::AcquireSet(AcquireSet::default()), bad, "count", 0),
+            (Request::AcquireSet(set.with_terms(|terms| terms.lease_ms = 9)), bad, "lease_ms", 10),
             (
-                Request::AcquireSet(AcquireSet { terms: AcquireTerms { lease_ms: 9, ..set.terms }, ..set }),
-                bad,
-                "lease_ms",
-                10,
-            ),
-            (
-                Request::AcquireSet(AcquireSet {
-                    terms: AcquireTerms { lease_ms: u32::MAX, ..set.terms },
-                    ..set
-                }),
+                Request::AcquireSet(set.with_terms(|terms| terms.lease_ms = u32::MAX)),
                 bad,
                 "release_after_ms",
                 0,
             ),
-            (
-                Request::AcquireSet(AcquireSet {
-                    terms: AcquireTerms { session_lease: true, ..set.terms },
-                    ..set
-                }),
-                bad,
-                "flags",
-                0,
-            ),
-            (
-                Request::AcquireSet(AcquireSet { terms: AcquireTerms { options, ..set.terms }, ..set }),
-                bad,
-                "scope",
-                3,
-            ),
+            (Request::AcquireSet(set.with_terms(|terms| terms.session_lease = true)), bad, "flags", 0),
+            (Request::AcquireSet(set.with_terms(|terms| terms.options = options)), bad, "scope", 3),
             (Request::Inspect(Inspect { key: b"no path key" }), bad, "key", 0),
             (Request::Verify(Verify { fence: 1, key: b"\xff" }), bad, "key", 0),
             (Request::Cancel(Cancel { acquire_number: 1, key: &deep }), bad, "key", 0),
@@ -149,51 +128,16 @@ fn invalid_multi_key_acquires_are_rejected_by_field() {
         let request_id = AcquireOptions { request_id: Some(b""), ..AcquireOptions::default() };
         let bad = ErrorCode::BadInput;
         let cases = [
+            (Request::AcquireKeys(keys.with_terms(|terms| terms.lease_ms = 9)), bad, "lease_ms", 10),
+            (Request::AcquireKeys(keys.with_terms(|terms| terms.session_lease = true)), bad, "flags", 0),
+            (Request::AcquireKeys(keys.with_terms(|terms| terms.options = scope(9))), bad, "scope", 3),
             (
-                Request::AcquireKeys(AcquireKeys {
-                    terms: AcquireTerms { lease_ms: 9, ..keys.terms },
-                    ..keys
-                }),
-                bad,
-                "lease_ms",
-                10,
-            ),
-            (
-                Request::AcquireKeys(AcquireKeys {
-                    terms: AcquireTerms { session_lease: true, ..keys.terms },
-                    ..keys
-                }),
-                bad,
-                "flags",
-                0,
-            ),
-            (
-                Request::AcquireKeys(AcquireKeys {
-                    terms: AcquireTerms { options: scope(9), ..keys.terms },
-                    ..keys
-                }),
-                bad,
-                "scope",
-                3,
-            ),
-            (
-                Request::AcquireKeys(AcquireKeys {
-                    terms: AcquireTerms { options: scope(2), ..keys.terms },
-                    ..keys
-                }),
+                Request::AcquireKeys(keys.with_terms(|terms| terms.options = scope(2))),
                 ErrorCode::ScopeUnavailable,
                 "scope",
                 0,
             ),
-            (
-                Request::AcquireKeys(AcquireKeys {
-                    terms: AcquireTerms { options: request_id, ..keys.terms },
-                    ..keys
-                }),
-                bad,
-                "request_id",
-                0,
-            ),
+            (Request::AcquireKeys(keys.with_terms(|terms| terms.options = request_id)), bad, "request_id", 0),
             (Request::Watch(Watch { key: b"" }), bad, "key", 0),
             (Request::Watch(Watch { key: &long }), bad, "key", 1024),
             (Request::Verify(Verify { fence: 1, key: b"" }), bad, "key", 0),
@@ -228,21 +172,8 @@ fn invalid_pool_requests_are_rejected_by_field() {
             (ask(AcquirePermits { permits: u64::MAX, ..permits }), bad, "permits", 3),
             (ask(AcquirePermits { name: b"", ..permits }), bad, "name", 0),
             (ask(AcquirePermits { name: &long, ..permits }), bad, "name", 1024),
-            (
-                ask(AcquirePermits { terms: AcquireTerms { lease_ms: 9, ..permits.terms }, ..permits }),
-                bad,
-                "lease_ms",
-                10,
-            ),
-            (
-                ask(AcquirePermits {
-                    terms: AcquireTerms { session_lease: true, ..permits.terms },
-                    ..permits
-                }),
-                bad,
-                "flags",
-                0,
-            ),
+            (ask(permits.with_terms(|terms| terms.lease_ms = 9)), bad, "lease_ms", 10),
+            (ask(permits.with_terms(|terms| terms.session_lease = true)), bad, "flags", 0),
             (Request::SetCapacity(SetCapacity { name: b"", ..set }), bad, "name", 0),
             (Request::DescribePool(DescribePool { name: &long }), bad, "name", 1024),
             (Request::ListPools(ListPools { prefix: &long, ..ListPools::default() }), bad, "prefix", 1024),

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use waymaker_protocol::frame::put_frame;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{
-    Acquire, AcquireOptions, AcquireTerms, Cancel, ErrorCode, Extend, Hello, Inspect, List, LockId,
-    NamespaceKind, Release, Request, SessionId, SessionRequest, Status,
+    Acquire, AcquireOptions, Cancel, ErrorCode, Extend, Hello, Inspect, List, LockId, NamespaceKind, Release,
+    Request, SessionId, SessionRequest, Status,
 };
 
 #[test]
@@ -80,19 +80,14 @@ fn an_invalid_request_is_rejected_by_field_and_the_connection_continues() {
     let long = [b'k'; 1025];
     let acquire = |acquire| Request::Acquire(acquire);
     let key = Acquire { key: b"key", ..Acquire::default() };
-    let option = |options| Acquire { terms: AcquireTerms { options, ..key.terms }, ..key };
+    let option = |options| key.with_terms(|terms| terms.options = options);
     let none = AcquireOptions::default();
     let unknown = LockId { place: 3, secret: 4 };
     let nowhere = LockId { place: u64::MAX, secret: 4 };
     let cases = [
         (acquire(Acquire { key: b"", ..key }), ErrorCode::BadInput, "key", 0),
         (acquire(Acquire { key: &long, ..key }), ErrorCode::BadInput, "key", 1024),
-        (
-            acquire(Acquire { terms: AcquireTerms { lease_ms: 9, ..key.terms }, ..key }),
-            ErrorCode::BadInput,
-            "lease_ms",
-            10,
-        ),
+        (acquire(key.with_terms(|terms| terms.lease_ms = 9)), ErrorCode::BadInput, "lease_ms", 10),
         (
             acquire(option(AcquireOptions { request_id: Some(b""), ..none })),
             ErrorCode::BadInput,

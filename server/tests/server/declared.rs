@@ -6,8 +6,8 @@ use crate::namespaces::{names, open, remove};
 use std::io::Write as _;
 use std::net::TcpStream;
 use waymaker_protocol::{
-    Acquire, AcquireKeys, AcquirePermits, AcquireSet, AcquireTerms, ErrorCode, Hello, Items, KeyItem,
-    NamespaceKind, PathItem, PathKey, Request, Response,
+    Acquire, AcquireKeys, AcquirePermits, AcquireSet, ErrorCode, Hello, Items, KeyItem, NamespaceKind,
+    PathItem, PathKey, Request, Response,
 };
 
 const JOBS: &str = "[[namespace]]\nname = \"jobs\"\nkind = \"flat\"\n";
@@ -178,11 +178,7 @@ fn a_quota_of_a_namespace_counts_the_claims_of_all_its_clients() {
         // The hold is older than the declaration.
         let server = place.start(&[]);
         let mut user = user_of(&server, "jobs");
-        user.ask(Request::Acquire(Acquire {
-            terms: AcquireTerms { lease_ms: 60_000, ..local(b"old").terms },
-            ..local(b"old")
-        }))
-        .granted()
+        user.ask(Request::Acquire(local(b"old").with_terms(|terms| terms.lease_ms = 60_000))).granted()
     };
     let server = place.start(&file.arguments());
     let (mut one, mut two) = (user_of(&server, "jobs"), user_of(&server, "jobs"));

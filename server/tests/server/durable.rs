@@ -36,9 +36,7 @@ pub(crate) fn local<'a>(key: &'a [u8]) -> Acquire<'a> {
 }
 
 fn acquire_local<S: Read + Write>(client: &mut Client<S>, key: &[u8], lease_ms: u32) -> Granted {
-    client
-        .ask(Request::Acquire(Acquire { terms: AcquireTerms { lease_ms, ..local(key).terms }, ..local(key) }))
-        .granted()
+    client.ask(Request::Acquire(local(key).with_terms(|terms| terms.lease_ms = lease_ms))).granted()
 }
 
 #[test]
@@ -136,8 +134,7 @@ fn a_session_is_resumed_after_a_kill_and_repeated_requests_get_their_first_answe
     let (welcome, held) = {
         let server = place.start(&["--workers", "2"]);
         let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 60_000 });
-        let acquire =
-            Acquire { terms: AcquireTerms { session_lease: true, ..local(b"held").terms }, ..local(b"held") };
+        let acquire = local(b"held").with_terms(|terms| terms.session_lease = true);
         client.send_numbered(77, Request::Acquire(acquire));
         let held = client.receive().granted();
         server.signal("KILL");
@@ -147,8 +144,7 @@ fn a_session_is_resumed_after_a_kill_and_repeated_requests_get_their_first_answe
     let resume = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
     let (mut client, again) = server.session_client(resume);
     assert!(again.resumed);
-    let acquire =
-        Acquire { terms: AcquireTerms { session_lease: true, ..local(b"held").terms }, ..local(b"held") };
+    let acquire = local(b"held").with_terms(|terms| terms.session_lease = true);
     client.send_numbered(77, Request::Acquire(acquire));
     let repeated = client.receive().granted();
     assert_eq!((repeated.id, repeated.fence), (held.id, held.fence));
@@ -169,10 +165,7 @@ fn a_restored_session_keeps_its_hold_beyond_the_limit_for_idle_sessions() {
         let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 600_000 });
         client.send_numbered(
             77,
-            Request::Acquire(Acquire {
-                terms: AcquireTerms { session_lease: true, ..local(b"held").terms },
-                ..local(b"held")
-            }),
+            Request::Acquire(local(b"held").with_terms(|terms| terms.session_lease = true)),
         );
         let held = client.receive().granted();
         server.signal("KILL");
@@ -191,10 +184,10 @@ fn a_restored_session_keeps_its_hold_beyond_the_limit_for_idle_sessions() {
 fn a_repeated_request_id_gets_the_same_answer_after_a_kill() {
     let place = Place::new();
     let options = AcquireOptions { request_id: Some(b"r"), ..local(b"").terms.options };
-    let acquire = Acquire {
-        terms: AcquireTerms { lease_ms: 60_000, options, ..local(b"held").terms },
-        ..local(b"held")
-    };
+    let acquire = local(b"held").with_terms(|terms| {
+        terms.lease_ms = 60_000;
+        terms.options = options;
+    });
     let (welcome, found) = {
         let server = place.start(&["--workers", "2"]);
         let (mut client, welcome) = server.session_client(SessionRequest::New { lease_ms: 60_000 });

@@ -9,9 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 use waymaker_log::{Losses, Superblock};
-use waymaker_protocol::{
-    Acquire, AcquireTerms, ErrorCode, Extend, LockId, Request, Response, SessionRequest, Welcome,
-};
+use waymaker_protocol::{Acquire, ErrorCode, Extend, LockId, Request, Response, SessionRequest, Welcome};
 
 /// The longest lease that the server ever granted.
 const LEASE_MS: u32 = 3_000;
@@ -28,10 +26,7 @@ fn log_options<'a>() -> [&'a str; 4] {
 const HELD_NUMBER: u32 = 77;
 
 fn acquire_held() -> Request<'static> {
-    Request::Acquire(Acquire {
-        terms: AcquireTerms { lease_ms: LEASE_MS, ..local(b"held").terms },
-        ..local(b"held")
-    })
+    Request::Acquire(local(b"held").with_terms(|terms| terms.lease_ms = LEASE_MS))
 }
 
 /// Leaves a log in which a hold is whole and the newest counters of another key are damaged. Returns the hold and its session.
@@ -42,21 +37,13 @@ pub(crate) fn leave_damage(place: &Place) -> (LockId, Welcome) {
     let held = client.receive().granted();
     for fence in 1..=FENCES {
         let granted = client
-            .ask(Request::Acquire(Acquire {
-                terms: AcquireTerms { lease_ms: LEASE_MS, ..local(b"key").terms },
-                ..local(b"key")
-            }))
+            .ask(Request::Acquire(local(b"key").with_terms(|terms| terms.lease_ms = LEASE_MS)))
             .granted();
         assert_eq!(granted.fence, fence);
         client.release(granted.id);
     }
     // The frame of the next grant says that those before it were durable.
-    client
-        .ask(Request::Acquire(Acquire {
-            terms: AcquireTerms { lease_ms: LEASE_MS, ..local(b"last").terms },
-            ..local(b"last")
-        }))
-        .granted();
+    client.ask(Request::Acquire(local(b"last").with_terms(|terms| terms.lease_ms = LEASE_MS))).granted();
     server.signal("KILL");
     drop(server);
     let segment = Path::new(&place.path()).join("segment-0000000000000001");
@@ -85,12 +72,7 @@ fn ready_state(server: &Server) -> String {
 /// Asserts that new grants are refused with the time that is left, while restored holds are served.
 fn assert_recovering(server: &Server, held: LockId) -> u64 {
     let mut client = server.client("first");
-    let acquire = |key| {
-        Request::Acquire(Acquire {
-            terms: AcquireTerms { lease_ms: LEASE_MS, ..local(key).terms },
-            ..local(key)
-        })
-    };
+    let acquire = |key| Request::Acquire(local(key).with_terms(|terms| terms.lease_ms = LEASE_MS));
     let refused = client.ask(acquire(b"key"));
     let (code, _, remaining_ms) = refused.refusal();
     assert_eq!(code, ErrorCode::Recovering);
@@ -124,10 +106,8 @@ fn a_server_stopped_while_recovering_from_losses_recovers_again() {
     let mut client = server.client("first");
     client.release(held);
     let granted = wait_for("a grant", || {
-        let answer = client.ask(Request::Acquire(Acquire {
-            terms: AcquireTerms { lease_ms: LEASE_MS, ..local(b"key").terms },
-            ..local(b"key")
-        }));
+        let answer =
+            client.ask(Request::Acquire(local(b"key").with_terms(|terms| terms.lease_ms = LEASE_MS)));
         match answer.response() {
             Response::Granted(granted) => Some(granted),
             Response::Error(error) => {

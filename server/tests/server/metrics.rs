@@ -206,10 +206,7 @@ fn the_handover_of_a_durable_lock_includes_the_sync() {
     let server = place.start(&[&HTTP[..], &["--workers", "1"]].concat());
     let [mut holder, mut waiter] = ["holder", "waiter"].map(|name| server.client(name));
     let held = holder.ask(Request::Acquire(local(b"key"))).granted();
-    waiter.send(Request::Acquire(Acquire {
-        terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..local(b"key").terms },
-        ..local(b"key")
-    }));
+    waiter.send(Request::Acquire(local(b"key").with_terms(|terms| terms.wait_ms = WAIT_FOREVER_MS)));
     wait_until("the waiter waits", || Scrape::of(&server).get("waymaker_waiting") == 1.0);
     release(&mut holder, held.id);
     waiter.receive().granted();

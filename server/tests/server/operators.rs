@@ -323,10 +323,7 @@ fn namespaces_are_listed_with_their_counters() {
     for server in each_size() {
         let [mut a, mut b] = ["a", "b"].map(|name| server.client(name));
         let ids: Vec<_> = (0..20_u8).map(|number| a.acquire(&[number], 0).id).collect();
-        b.ask(Request::Acquire(Acquire {
-            terms: AcquireTerms { wait_ms: 10, ..waiting(&[3]).terms },
-            ..waiting(&[3])
-        }));
+        b.ask(Request::Acquire(waiting(&[3]).with_terms(|terms| terms.wait_ms = 10)));
         assert_eq!(b.receive().error().code, ErrorCode::Timeout);
         queue_for(&mut b, Request::Acquire(waiting(&[3])));
         force(&mut b, ids[4], b"");

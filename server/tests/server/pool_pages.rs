@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::TcpStream;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
-    AcquirePermits, AcquireTerms, ListPools, NamespaceKind, PoolOrder, Request, Response, SetCapacity,
+    AcquirePermits, ListPools, NamespaceKind, PoolOrder, Request, Response, SetCapacity,
 };
 
 /// Capacity, held permits, fence, holders, waiters and whether the capacity was set.
@@ -53,10 +53,10 @@ fn pools_of_all_shards_are_listed_by_prefix_page_by_page() {
         let two_of_three =
             AcquirePermits { name: b"used", capacity: 3, permits: 2, ..AcquirePermits::default() };
         a.ask(Request::AcquirePermits(two_of_three)).granted();
-        let waits = AcquirePermits {
-            terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..two_of_three.terms },
-            ..two_of_three
-        };
+        let waits = two_of_three.with_terms(|terms| {
+            terms.wait_ms = WAIT_FOREVER_MS;
+            terms.notify_queued = true;
+        });
         b.send(Request::AcquirePermits(waits));
         b.receive();
 

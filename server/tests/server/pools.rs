@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use waymaker_protocol::limits::WAIT_FOREVER_MS;
 use waymaker_protocol::{
-    AcquireOptions, AcquirePermits, AcquireTerms, Cancel, DescribePool, ErrorCode, ErrorDetail, Event,
-    Extend, Granted, Hello, NamespaceKind, PoolOrder, Release, Request, Response, SessionRequest,
-    SetCapacity,
+    AcquireOptions, AcquirePermits, Cancel, DescribePool, ErrorCode, ErrorDetail, Event, Extend, Granted,
+    Hello, NamespaceKind, PoolOrder, Release, Request, Response, SessionRequest, SetCapacity,
 };
 
 fn pool_client(server: &Server, owner: &str) -> Client<TcpStream> {
@@ -26,10 +25,10 @@ fn take(client: &mut Client<TcpStream>, acquire: AcquirePermits<'_>) -> Granted 
 
 /// Queues and says the number of the acquire and its place.
 fn queue_for(client: &mut Client<TcpStream>, acquire: AcquirePermits<'_>) -> (u32, u32) {
-    let acquire = AcquirePermits {
-        terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, notify_queued: true, ..acquire.terms },
-        ..acquire
-    };
+    let acquire = acquire.with_terms(|terms| {
+        terms.wait_ms = WAIT_FOREVER_MS;
+        terms.notify_queued = true;
+    });
     let number = client.send(Request::AcquirePermits(acquire));
     let queued = client.receive();
     let Event::Queued { position, .. } = queued.event() else { panic!("{:?}", queued.event()) };
@@ -197,10 +196,7 @@ fn a_pool_description_lists_holders_and_waiters() {
         let [mut a, mut b] = ["holder", "waiter"].map(|name| pool_client(&server, name));
         assert_eq!(described(&mut a), (0, 0, 0, 0), "there is no such pool");
         let sent = Instant::now();
-        let held = take(
-            &mut a,
-            AcquirePermits { terms: AcquireTerms { lease_ms: 60_000, ..of_ten(7).terms }, ..of_ten(7) },
-        );
+        let held = take(&mut a, of_ten(7).with_terms(|terms| terms.lease_ms = 60_000));
         queue_for(&mut b, of_ten(4));
         let answer = a.ask(Request::DescribePool(DescribePool { name: b"pool" }));
         let Response::PoolDescribed(pool) = answer.response() else { panic!() };
@@ -241,10 +237,7 @@ fn permits_are_returned_by_release_expiry_cancel_and_connection_loss() {
 
         let mut lost = pool_client(&server, "lost");
         let release = AcquireOptions { release_after_ms: Some(0), ..AcquireOptions::default() };
-        take(
-            &mut lost,
-            AcquirePermits { terms: AcquireTerms { options: release, ..of_ten(4).terms }, ..of_ten(4) },
-        );
+        take(&mut lost, of_ten(4).with_terms(|terms| terms.options = release));
         take(&mut lost, of_ten(6));
         queue_for(&mut c, of_ten(4));
         drop(lost);
@@ -259,10 +252,10 @@ fn a_waiter_for_permits_can_renew_and_be_found_by_request_id() {
         let [mut a, mut b, mut c] = ["app", "app", "app"].map(|name| pool_client(&server, name));
         let held = take(&mut a, of_ten(10));
         let options = AcquireOptions { request_id: Some(b"7"), ..AcquireOptions::default() };
-        let acquire = AcquirePermits {
-            terms: AcquireTerms { options, lease_ms: 40_000, ..of_ten(2).terms },
-            ..of_ten(2)
-        };
+        let acquire = of_ten(2).with_terms(|terms| {
+            terms.options = options;
+            terms.lease_ms = 40_000;
+        });
         let (old, _) = queue_for(&mut b, acquire);
         let (new, position) = queue_for(&mut c, acquire);
         assert_eq!(position, 0, "it takes its place");
@@ -291,10 +284,7 @@ fn permits_on_a_session_lease_end_with_it_and_repeats_take_none() {
         let hello = |session| Hello { session, ..hello_of(NamespaceKind::Pool, "session") };
         let mut client = server.stranger();
         let welcome = client.open(hello(SessionRequest::New { lease_ms: 0 }));
-        let acquire = Request::AcquirePermits(AcquirePermits {
-            terms: AcquireTerms { session_lease: true, ..of_ten(6).terms },
-            ..of_ten(6)
-        });
+        let acquire = Request::AcquirePermits(of_ten(6).with_terms(|terms| terms.session_lease = true));
         client.send_numbered(50, acquire);
         let granted = client.receive().granted();
         let mut again = server.stranger();
@@ -317,10 +307,7 @@ fn racing_clients_never_hold_more_permits_than_the_capacity() {
                 scope.spawn(move || {
                     let mut client = pool_client(server, &number.to_string());
                     for _ in 0..100 {
-                        let acquire = AcquirePermits {
-                            terms: AcquireTerms { wait_ms: WAIT_FOREVER_MS, ..of_ten(number).terms },
-                            ..of_ten(number)
-                        };
+                        let acquire = of_ten(number).with_terms(|terms| terms.wait_ms = WAIT_FOREVER_MS);
                         let granted = take(&mut client, acquire);
                         let before = held.fetch_add(number, Ordering::Relaxed);
                         assert!(before + number <= 10, "{before} and {number}");

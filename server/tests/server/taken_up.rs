@@ -80,8 +80,7 @@ fn a_keep_alive_does_not_renew_a_hold_moved_to_another_session() {
         client
     };
     let (mut first, mut second) = (open(60_000), open(200));
-    let of_session =
-        Acquire { terms: AcquireTerms { session_lease: true, ..acquire(0).terms }, ..acquire(0) };
+    let of_session = acquire(0).with_terms(|terms| terms.session_lease = true);
     let granted = first.ask(Request::Acquire(of_session)).granted();
     assert!(second.ask(Request::Acquire(of_session)).granted().repeated);
     first.receive();
@@ -140,10 +139,7 @@ fn a_cancelled_acquire_is_answered_with_a_reason_code() {
         let granted = holder.acquire(b"key", 0);
         let [mut first, mut second] = [(); 2].map(|()| server.client("app"));
         let queue = |client: &mut Client<TcpStream>| {
-            let acquire = Acquire {
-                terms: AcquireTerms { notify_queued: true, ..acquire(60_000).terms },
-                ..acquire(60_000)
-            };
+            let acquire = acquire(60_000).with_terms(|terms| terms.notify_queued = true);
             let number = client.send(Request::Acquire(acquire));
             let queued = client.receive();
             let Event::Queued { id, .. } = queued.event() else { panic!("{:?}", queued.event()) };

@@ -2,7 +2,6 @@
 
 use super::*;
 use waymaker_engine::Limits;
-use waymaker_protocol::AcquireTerms;
 use waymaker_protocol::limits::IN_FLIGHT_MAX;
 use waymaker_protocol::message::goodbye::FAREWELL;
 use waymaker_protocol::{Goodbye, Release, Watch};
@@ -98,8 +97,7 @@ fn no_answer_to_an_acquire_follows_a_session_gone_response() {
     let (leaver, _) = rig.connect(SessionRequest::Join { id: welcome.session_id });
     let turn = rig.hold_turn(b"key");
     let Request::Acquire(waits) = acquire(b"key") else { panic!() };
-    let waits =
-        Request::Acquire(Acquire { terms: AcquireTerms { notify_queued: true, ..waits.terms }, ..waits });
+    let waits = Request::Acquire(waits.with_terms(|terms| terms.notify_queued = true));
     assert_eq!(rig.ask(key, 2, &waits), []);
     rig.say(leaver, &frame(2, &Request::Goodbye(Goodbye)));
     let told = rig.ask(key, 2, &waits);

@@ -40,10 +40,7 @@ fn wait_traced(rig: &mut Rig, key: ConnectionKey, numbers: std::ops::Range<u32>)
 fn ask_for_both_keys(rig: &mut Rig, key: ConnectionKey) -> Mail {
     let turn = rig.hold_turn(b"a");
     let mut buffer = Vec::new();
-    let keys = AcquireKeys {
-        terms: AcquireTerms { options: traced(), ..both_keys(&mut buffer).terms },
-        ..both_keys(&mut buffer)
-    };
+    let keys = both_keys(&mut buffer).with_terms(|terms| terms.options = traced());
     assert_eq!(rig.ask(key, FIRST, &Request::AcquireKeys(keys)), []);
     turn
 }

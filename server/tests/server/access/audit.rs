@@ -253,10 +253,8 @@ fn every_act_on_permits_and_paths_of_another_identity_has_one_line() {
     let held =
         audited.alice(NamespaceKind::Pool).ask(Request::AcquirePermits(permits(b"1 held", 2))).granted();
     assert_eq!(carol.code_of(extend(held.id)), None);
-    let taken = Request::AcquirePermits(AcquirePermits {
-        terms: AcquireTerms { options, ..permits(b"2 taken over", 1).terms },
-        ..permits(b"2 taken over", 1)
-    });
+    let taken =
+        Request::AcquirePermits(permits(b"2 taken over", 1).with_terms(|terms| terms.options = options));
     let held = audited.alice(NamespaceKind::Pool).ask(taken).granted();
     assert_eq!(carol.ask(taken).granted().id, held.id);
     let mut alice = audited.alice(NamespaceKind::Tree);

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use waymaker_log::frame::FORMAT_VERSION;
 use waymaker_log::{BLOCK_LEN, FrameHeader, SegmentHeader};
-use waymaker_protocol::{Acquire, AcquireTerms, NamespaceKind, Request, Response};
+use waymaker_protocol::{Acquire, NamespaceKind, Request, Response};
 
 const REWRITE: &str = "WAYMAKER_REWRITE_LOG_FIXTURES";
 /// The smallest segments, which few frames fill, where a snapshot is wanted; else segments with room for the whole story.
@@ -107,8 +107,7 @@ fn grants(server: &Server) -> bool {
 fn damage(directory: &Path, command: &mut Command) {
     let mut server = Server::start_with(command, None);
     for key in [b"1", b"2", b"3"] {
-        let acquire =
-            Acquire { terms: AcquireTerms { lease_ms: SHORT_LEASE_MS, ..local(key).terms }, ..local(key) };
+        let acquire = local(key).with_terms(|terms| terms.lease_ms = SHORT_LEASE_MS);
         // On a slow machine the lease expires before the next answer, so each grant has a connection of its own.
         server.client("before the damage").ask(Request::Acquire(acquire)).granted();
     }

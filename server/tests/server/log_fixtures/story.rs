@@ -237,15 +237,15 @@ impl<'a> Story<'a> {
             &mut self.promised,
             &mut tree,
             &["a/c"],
-            AcquireSet { terms: AcquireTerms { options: local(), ..acquire.terms }, ..acquire },
+            acquire.with_terms(|terms| terms.options = local()),
             fact,
         );
         // Without a lease: it needs another end.
         let endless = AcquireOptions { release_after_ms: Some(LEASE_MS), ..local() };
-        let endless = AcquireSet {
-            terms: AcquireTerms { lease_ms: LEASE_NONE_MS, options: endless, ..acquire.terms },
-            ..acquire
-        };
+        let endless = acquire.with_terms(|terms| {
+            terms.lease_ms = LEASE_NONE_MS;
+            terms.options = endless;
+        });
         acquire_set(&mut self.promised, &mut tree, &["+endless"], endless, fact);
         self.open.push(tree);
     }

@@ -72,10 +72,10 @@ fn counted(answer: &Received) -> Granted {
 /// Acquires and releases. Returns the fence. A release is not waited for, so the hold may be there again after a kill: not for
 /// long.
 fn spend(client: &mut Client<TcpStream>, key: &[u8]) -> u64 {
-    let asked = Acquire {
-        terms: AcquireTerms { lease_ms: 500, wait_ms: 600_000, ..quorum(key).terms },
-        ..quorum(key)
-    };
+    let asked = quorum(key).with_terms(|terms| {
+        terms.lease_ms = 500;
+        terms.wait_ms = 600_000;
+    });
     let granted = counted(&client.ask(Request::Acquire(asked)));
     client.send(Request::Release(Release { id: granted.id, key: None, own: false }));
     // If the test was slow, the lease has expired, which is announced first.
@@ -266,11 +266,7 @@ fn reserved_claims() {
     // in front of it.
     let mut bytes = Vec::new();
     let plain = Acquire { key: b"key", ..Acquire::default() };
-    Request::Acquire(Acquire {
-        terms: AcquireTerms { wait_ms: u32::MAX, ..quorum(b"key").terms },
-        ..quorum(b"key")
-    })
-    .encode(1_000, &mut bytes);
+    Request::Acquire(quorum(b"key").with_terms(|terms| terms.wait_ms = u32::MAX)).encode(1_000, &mut bytes);
     Request::Acquire(plain).encode(1_001, &mut bytes);
     Request::Cancel(Cancel { acquire_number: 1_000, key: b"key" }).encode(1_002, &mut bytes);
     client.write(&bytes);
@@ -285,10 +281,7 @@ fn reserved_claims() {
     assert!(fence == 2 || fence == 3, "{fence}");
     // The end of its wait is another way.
     members.pause(0);
-    let late = client.ask(Request::Acquire(Acquire {
-        terms: AcquireTerms { wait_ms: 100, ..quorum(b"key").terms },
-        ..quorum(b"key")
-    }));
+    let late = client.ask(Request::Acquire(quorum(b"key").with_terms(|terms| terms.wait_ms = 100)));
     assert_eq!(late.error().code, ErrorCode::Timeout, "the cluster would have been given more time");
     members.resume(0);
     assert!(spend(&mut other, b"key") > fence);

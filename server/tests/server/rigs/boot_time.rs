@@ -7,7 +7,7 @@ use crate::skip::skip;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
-use waymaker_protocol::{Acquire, AcquireTerms, ErrorCode, LockState, Request, Response, Status};
+use waymaker_protocol::{ErrorCode, LockState, Request, Response, Status};
 
 /// What there is a minute of is neither lost nor long over because the clock was moved by five.
 const LEASE_MS: u32 = 60_000;
@@ -29,10 +29,7 @@ fn every_hold_gets_its_full_lease_after_the_boot_clock_moved() {
         let held = {
             let server = start_moved(place.path(), before);
             let mut client = server.client("first");
-            let acquire = Acquire {
-                terms: AcquireTerms { lease_ms: LEASE_MS, ..local(b"key").terms },
-                ..local(b"key")
-            };
+            let acquire = local(b"key").with_terms(|terms| terms.lease_ms = LEASE_MS);
             let held = client.ask(Request::Acquire(acquire)).granted();
             server.signal("KILL");
             held

@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use waymaker_log::{BLOCK_LEN, FileName, FrameHeader, SegmentHeader};
-use waymaker_protocol::{Acquire, AcquireTerms, ErrorCode, Extend, Granted, Request, Response};
+use waymaker_protocol::{ErrorCode, Extend, Granted, Request, Response};
 
 const LEASE_MS: u32 = 600_000;
 /// The shortest segments: what is set aside is used up soon.
@@ -22,10 +22,7 @@ const RESUMED: Duration = Duration::from_secs(5);
 const STOPPED: Duration = Duration::from_millis(2_010);
 
 fn take(client: &mut Client<TcpStream>, key: &[u8]) -> Result<Granted, ErrorCode> {
-    let answer = client.ask(Request::Acquire(Acquire {
-        terms: AcquireTerms { lease_ms: LEASE_MS, ..local(key).terms },
-        ..local(key)
-    }));
+    let answer = client.ask(Request::Acquire(local(key).with_terms(|terms| terms.lease_ms = LEASE_MS)));
     match answer.response() {
         Response::Granted(granted) => Ok(granted),
         Response::Error(error) => Err(error.code),

@@ -6,7 +6,7 @@ use crate::durable::local;
 use crate::harness::{Server, wait_until};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use waymaker_protocol::{Acquire, AcquireOptions, AcquireTerms, Request};
+use waymaker_protocol::{AcquireOptions, Request};
 
 /// A server on this directory that may not write files longer than this.
 fn limited(directory: &Path, limit_kib: u32) -> Command {
@@ -37,10 +37,10 @@ fn a_snapshot_beyond_the_file_size_limit_does_not_stop_the_server() {
         let acquire = local(&key);
         let options = AcquireOptions { metadata: Some(&metadata), ..acquire.terms.options };
         client
-            .ask(Request::Acquire(Acquire {
-                terms: AcquireTerms { lease_ms: 600_000, options, ..acquire.terms },
-                ..acquire
-            }))
+            .ask(Request::Acquire(acquire.with_terms(|terms| {
+                terms.lease_ms = 600_000;
+                terms.options = options;
+            })))
             .granted();
     }
     wait_until("a compaction that fails", || {

@@ -9,19 +9,14 @@ use crate::harness::{Client, Server, Watchdog, wait_for, wait_until};
 use crate::skip::skip;
 use std::net::TcpStream;
 use std::path::Path;
-use waymaker_protocol::{
-    Acquire, AcquireTerms, ErrorCode, Extend, Granted, Inspect, LockState, Request, Response, Status,
-};
+use waymaker_protocol::{ErrorCode, Extend, Granted, Inspect, LockState, Request, Response, Status};
 
 /// Longer than any test takes.
 const LEASE_MS: u32 = 600_000;
 const SHAPE: [&str; 4] = ["--workers", "2", "--log-segment-len", "1048576"];
 
 fn take(client: &mut Client<TcpStream>, key: &[u8]) -> Result<Granted, ErrorCode> {
-    let answer = client.ask(Request::Acquire(Acquire {
-        terms: AcquireTerms { lease_ms: LEASE_MS, ..local(key).terms },
-        ..local(key)
-    }));
+    let answer = client.ask(Request::Acquire(local(key).with_terms(|terms| terms.lease_ms = LEASE_MS)));
     match answer.response() {
         Response::Granted(granted) => Ok(granted),
         Response::Error(error) => Err(error.code),

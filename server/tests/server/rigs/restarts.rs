@@ -7,7 +7,7 @@ use crate::harness::{Client, wait_until};
 use std::net::TcpStream;
 use std::path::Path;
 use waymaker_log::FileName;
-use waymaker_protocol::{Acquire, AcquireTerms, Granted, LockState, Request, Response, Status};
+use waymaker_protocol::{Granted, LockState, Request, Response, Status};
 
 const STARTS: usize = 50;
 const LEASE_MS: u32 = 600_000;
@@ -33,12 +33,8 @@ fn assert_held(client: &mut Client<TcpStream>, held: &Granted) {
 fn start_often(directory: &Path, shape: &[&str], signals: &[&str], mut before_start: impl FnMut()) -> usize {
     let mut server = start(directory, shape);
     let mut client = server.client("somebody");
-    let held = client
-        .ask(Request::Acquire(Acquire {
-            terms: AcquireTerms { lease_ms: LEASE_MS, ..local(b"held").terms },
-            ..local(b"held")
-        }))
-        .granted();
+    let held =
+        client.ask(Request::Acquire(local(b"held").with_terms(|terms| terms.lease_ms = LEASE_MS))).granted();
     wait_until("room that is set aside", || {
         ["spare", "reserve"].iter().all(|name| directory.join(name).exists())
     });

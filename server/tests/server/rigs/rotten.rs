@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use waymaker_log::{BLOCK_LEN, FileName};
-use waymaker_protocol::{Acquire, AcquireTerms, Granted, LockState, Request, Response, Status};
+use waymaker_protocol::{Granted, LockState, Request, Response, Status};
 
 const LEASE_MS: u32 = 600_000;
 /// The shortest segments: fifteen groups fill one.
@@ -55,12 +55,7 @@ pub(super) fn fill(client: &mut Client<TcpStream>) {
 }
 
 pub(super) fn take(client: &mut Client<TcpStream>, key: &[u8]) -> Granted {
-    client
-        .ask(Request::Acquire(Acquire {
-            terms: AcquireTerms { lease_ms: LEASE_MS, ..local(key).terms },
-            ..local(key)
-        }))
-        .granted()
+    client.ask(Request::Acquire(local(key).with_terms(|terms| terms.lease_ms = LEASE_MS))).granted()
 }
 
 fn assert_held(server: &Server, held: &Granted) {

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use waymaker_log::frame::FORMAT_VERSION;
 use waymaker_log::{BLOCK_LEN, SUPERBLOCK_FILE_LEN};
-use waymaker_protocol::{Acquire, AcquireTerms, Extend, Request, Response};
+use waymaker_protocol::{Extend, Request, Response};
 
 /// What a server says that does not start on this directory.
 fn refusal(directory: &Path) -> String {
@@ -31,8 +31,7 @@ fn written() -> tempfile::TempDir {
     let mut server = start(place.path(), &["--workers", "1"]);
     let mut client = server.client("somebody");
     for key in (0..10_u8).map(|key| [key]) {
-        let acquire =
-            Acquire { terms: AcquireTerms { lease_ms: 600_000, ..local(&key).terms }, ..local(&key) };
+        let acquire = local(&key).with_terms(|terms| terms.lease_ms = 600_000);
         client.ask(Request::Acquire(acquire)).granted();
     }
     server.signal("KILL");
@@ -167,8 +166,7 @@ fn a_stalled_server_loses_no_durable_hold_whose_client_renews() {
         let holds: Vec<_> = (0..50_u8)
             .map(|key| {
                 let key = [b'k', key];
-                let acquire =
-                    Acquire { terms: AcquireTerms { lease_ms: 600_000, ..local(&key).terms }, ..local(&key) };
+                let acquire = local(&key).with_terms(|terms| terms.lease_ms = 600_000);
                 client.ask(Request::Acquire(acquire)).granted()
             })
             .collect();
