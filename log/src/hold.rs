@@ -81,11 +81,11 @@ pub struct Hold<'a> {
     pub repeated: bool,
     /// Fence of the hold, from the counter of its key.
     pub fence: Fence,
-    /// Whether the hold began when a cluster had counted it, or a hold that belongs to it. The log does not know that
-    /// instant. Only servers of format version 1 wrote this.
+    /// Whether the lease began when a cluster counted this hold, or another hold of the same multi-key claim. The log
+    /// does not know that instant. Only servers of format version 1 wrote this.
     pub begins_counted: bool,
-    /// Whether the hold counts only if a [`super::Record::Counted`] follows, because a cluster had not counted it yet,
-    /// or a hold that belongs to it.
+    /// Whether this hold takes effect only with a later [`super::Record::Counted`], because a cluster had not counted
+    /// it, or another hold of the same multi-key claim, when this record was written.
     pub awaits_count: bool,
     /// Time of the grant in milliseconds of boot time.
     pub since_ms: u64,
