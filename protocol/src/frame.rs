@@ -111,12 +111,19 @@ impl<'a> Frame<'a> {
     /// Returns a [`DecodeError`] if a flag is not in `known`, or if the zero byte of the header is not zero.
     #[inline]
     pub fn checked_flags(self, known: u16) -> Result<u16, DecodeError> {
-        if self.bytes[9] != 0 {
-            return Err(DecodeError::BadValue { field: "zero", value: u64::from(self.bytes[9]) });
+        // Compare both at once, because every message is checked.
+        let word = u32::from_le_bytes([self.bytes[8], self.bytes[9], self.bytes[10], self.bytes[11]]);
+        if word & !(u32::from(known) << 16 | 0xff) != 0 {
+            return Err(self.bad_flags(known));
         }
-        match self.flags() & !known {
-            0 => Ok(self.flags()),
-            bits => Err(DecodeError::UnknownFlags { bits }),
+        Ok((word >> 16) as u16)
+    }
+
+    #[cold]
+    fn bad_flags(self, known: u16) -> DecodeError {
+        match self.bytes[9] {
+            0 => DecodeError::UnknownFlags { bits: self.flags() & !known },
+            value => DecodeError::BadValue { field: "zero", value: u64::from(value) },
         }
     }
 }
