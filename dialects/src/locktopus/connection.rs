@@ -199,7 +199,8 @@ async fn connect(url: &str, tls: &Tls, credentials: &Credentials) -> Result<WebS
         _ => return Err(refused("the scheme is neither ws:// nor wss://".to_owned())),
     };
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
-    let port = uri.port_u16().unwrap_or(default_port);
+    let port = port_of(uri, default_port)
+        .ok_or_else(|| refused("the port is not between 0 and 65535".to_owned()))?;
     let connector = is_encrypted.then(|| Connector::new(tls, &host, b"http/1.1")).transpose();
     let connector = connector.map_err(|error| LocktopusError::Tls { problem: error.to_string() })?;
     let config = WebSocketConfig::default()
@@ -242,4 +243,15 @@ fn unwanted(url: &str, answer: &http::Response<Option<Vec<u8>>>) -> LocktopusErr
 
 fn lost(error: &WebSocketError) -> CloseReason {
     CloseReason::Lost(error.to_string())
+}
+
+/// Returns the port of an address, or `default_port` if the address names none. Returns `None` for a wrong port, which
+/// `Uri::port` treats like a missing one.
+fn port_of(uri: &http::Uri, default_port: u16) -> Option<u16> {
+    let authority = uri.authority().map_or("", http::uri::Authority::as_str);
+    let host_and_port = authority.rsplit('@').next()?;
+    match host_and_port.strip_prefix(uri.host()?)? {
+        "" | ":" => Some(default_port),
+        port => port.strip_prefix(':')?.parse().ok(),
+    }
 }

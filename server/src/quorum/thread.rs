@@ -148,7 +148,7 @@ impl<H: QuorumHost> Run<H> {
                     tracing::error!(
                         key = %Readable(&key),
                         "the value of this etcd key is not a fence counter; grants of its lock are refused until an operator \
-                         corrects or deletes it"
+                         corrects it; if it were deleted, fences could repeat"
                     );
                 }
             }

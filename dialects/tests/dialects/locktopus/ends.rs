@@ -18,6 +18,8 @@ async fn an_invalid_address_is_rejected_with_an_example() {
         "https://locks/v1?namespace=a",
         "ws://",
         "ws://a b",
+        "ws://127.0.0.1:65536/v1?namespace=a",
+        "wss://[::1]:99999/v1?namespace=a",
     ] {
         let error = refusal(url).await;
         assert!(matches!(error, LocktopusError::Url { .. }), "{error:?}");
