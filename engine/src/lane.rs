@@ -49,8 +49,8 @@ pub(crate) struct Lane {
     pub(crate) state: LaneState,
     /// Time at which the connection was last lost.
     pub(crate) lost_at: Time,
-    /// Count of arrivals in the shard when the connection was last lost. A waiter whose acquire arrived earlier leaves,
-    /// even if another connection has resumed the lane since.
+    /// Number of arrivals in the shard, as in `Detail::asked`, when the connection was last lost. A waiter whose
+    /// acquire arrived earlier leaves, even if another connection has resumed the lane since.
     pub(crate) lost_arrivals: u64,
     /// Linked claims: waiters, holds on the session's lease, and holds that end with the connection. A change of
     /// `state` has consequences for them. For example, the waiters of a lost connection end. `unsettled` has the claims

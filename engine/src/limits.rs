@@ -146,7 +146,7 @@ pub const CONTENTION_WINDOW_MS: u64 = 60_000;
 /// Maximum number of waiters of a key that are compared to find the oldest one.
 pub const COMPARED_WAITER_COUNT_MAX: usize = 16;
 /// Highest number of waiters before a claim that is counted one by one for its queue position. The position of the last
-/// waiter of a key is known without counting, so it may be higher.
+/// waiter of a key needs no counting, so it may be higher.
 pub const POSITION_COUNT_MAX: usize = 1024;
 /// Number of key records that the clock hand visits for each new key while there are too many idle keys.
 pub const CLOCK_HAND_STEPS: u32 = 32;

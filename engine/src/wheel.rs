@@ -141,7 +141,7 @@ impl Wheel {
     }
 
     /// Clears a timer. Has no effect if it is not set.
-    // A call from every release and every grant would cost more than the body.
+    // Always inlined: every release and every grant needs it, and a call would cost more than the body.
     #[inline(always)]
     pub fn clear(&mut self, timers: &mut impl Timers, timer: ClaimIx) {
         let links = std::mem::replace(timers.links(timer), WheelLinks::UNSET);

@@ -1,5 +1,5 @@
-//! Effects: the output of a turn. One request may cause responses to several others on other workers, so responses are effects, not
-//! return values.
+//! Effects: the output of a turn. One request may cause responses to several others on other workers, so responses are
+//! effects, not return values.
 
 mod answer;
 mod durability;
@@ -32,8 +32,8 @@ pub trait Effects {
     fn answer(&mut self, ticket: Ticket, answer: Answer);
     /// Sends the response to an acquire that was granted at once.
     ///
-    /// Equal to [`Effects::answer`]. Half of all responses are of this kind, and an [`Answer`] is large because of rare
-    /// responses, so this method avoids building one.
+    /// By default the same as [`Effects::answer`]. Half of all responses are of this kind, and an [`Answer`] is large
+    /// because of rare responses. A receiver that implements this method need not build one.
     #[inline]
     fn granted(&mut self, ticket: Ticket, grant: Grant) {
         self.answer(ticket, Answer::Granted(grant));
@@ -71,7 +71,8 @@ pub trait Effects {
     fn withdraw(&mut self, multi_key: &Arc<MultiKeyClaim>) {
         let _ = multi_key;
     }
-    /// Adds a record with this number of this shard to the durable log. Called only if [`crate::Shard::set_log_state`] reported a log.
+    /// Adds a record with this number of this shard to the durable log. Called only if [`crate::Shard::set_log_state`]
+    /// reported a log.
     fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
         let _ = (shard, number, record);
     }
@@ -127,20 +128,20 @@ pub enum ClaimAct {
     TakeOver,
 }
 
-/// An act on a claim that another identity took.
+/// An act on a claim that another identity acquired.
 #[derive(Debug)]
 pub struct ActOnOther<'a> {
     /// Kind of the act.
     pub act: ClaimAct,
     /// Lane that acts.
     pub lane: LaneAddress,
-    /// Identity of this lane.
+    /// Identity of the lane that acts.
     pub by: &'a Arc<str>,
     /// Namespace of the claim.
     pub namespace: u16,
     /// Id of the claim.
     pub id: ClaimId,
-    /// Key of the claim, as it is shown to people.
+    /// Key of the claim. For a set of paths, the beginning of its first path.
     pub key: Vec<u8>,
     /// Owner of the claim.
     pub owner: &'a [u8],

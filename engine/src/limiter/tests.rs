@@ -133,7 +133,7 @@ fn buckets_are_distinct_by_name_and_namespace() {
     }
     for name in names {
         assert!(!take(&mut table, 0, &throttle(name, 1)).allowed);
-        // The hashes are equal, so the names must differ.
+        // The hash is still the one of namespace 1, so only the comparison of the namespaces keeps the buckets apart.
         let answer = table.take(0, 2, &throttle(name, 10));
         assert_eq!(answer.map(|answer| answer.allowed), Ok(true));
     }

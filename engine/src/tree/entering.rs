@@ -128,8 +128,8 @@ impl Tree {
         self.node_count().saturating_add(self.entering.segment_count)
     }
 
-    /// Takes a set whose items [`Tree::next_verdict`] enters. Arrivals must increase. Returns the number of the first
-    /// item.
+    /// Takes a set whose items [`Tree::next_verdict`] enters. Arrivals must increase. Returns the first item of the
+    /// set.
     pub(crate) fn enter_later(
         &mut self,
         claim: ClaimIx,

@@ -10,7 +10,7 @@ use crate::steps::Steps;
 use std::collections::BTreeSet;
 
 handle! {
-    /// A part of the trie whose waiting items are checked again.
+    /// Handle of a region: a part of the trie whose waiting items are checked again.
     pub(super) RegionIx
 }
 
