@@ -1,4 +1,4 @@
-//! Quotas of an identity, and counts of the resources that it uses.
+//! Quotas of identities, source addresses and namespaces, and counts of the resources that they use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

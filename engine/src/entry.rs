@@ -382,7 +382,7 @@ impl KeyTable {
         self.idle_count -= 1;
     }
 
-    /// Checks the index. For tests.
+    /// Checks that the index finds each key record. For tests.
     pub(crate) fn verify_index(&self) {
         self.index.verify(|index| self.hash(self.entries[index].namespace, self.key(index)));
     }

@@ -42,7 +42,8 @@ pub(crate) struct Lane {
     pub(crate) is_late: bool,
     /// Whether `accounts` are not empty.
     pub(crate) is_counted: bool,
-    /// Whether the end of a claim needs more than a smaller `claim_count`: the lane is counted or closed.
+    /// Whether the end of a claim requires more than a smaller `claim_count`: accounts count the lane, or the lane is
+    /// closed and is removed with its last claim.
     pub(crate) needs_care: bool,
     /// Namespace of all requests of the lane.
     pub(crate) namespace: u16,
@@ -73,7 +74,7 @@ pub(crate) struct Lane {
     /// Whether the lane was restored for grants of an earlier server process. Its client is unknown until the session
     /// is resumed.
     pub(crate) is_restored: bool,
-    /// Watched keys, each with the number of its watch.
+    /// Watched keys, each with the number of the request that began the watch.
     pub(crate) watches: Vec<(u32, KeyIx)>,
 }
 
@@ -194,7 +195,7 @@ impl LaneTable {
         index
     }
 
-    /// Checks the index. For tests.
+    /// Checks that the index finds each lane. For tests.
     pub(crate) fn verify_index(&self) {
         self.index.verify(|index| self.hasher.hash_one(self.lanes[index].address));
         assert_eq!(self.index.len(), self.lanes.live_count() as usize, "lanes that are found");

@@ -23,8 +23,7 @@ pub struct Limits {
     pub node_count_per_tree_max: u32,
     /// Number of nodes of all tree namespaces of the shard from which new sets are refused.
     pub node_count_max: u32,
-    /// Number of segments in all paths of a set beyond which the set enters its tree over several turns. A set of one
-    /// path always enters at once.
+    /// Number of segments in all paths together beyond which a set of several paths enters its tree over several turns.
     pub large_set_segment_count: u32,
     /// Maximum number of pools whose capacity was set by a request of its own instead of by their first claim. Such a
     /// pool is kept even without holders and waiters. Bounds memory: about 200 bytes for each pool, and its name.

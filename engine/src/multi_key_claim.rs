@@ -72,8 +72,9 @@ pub(crate) struct KeySet {
 }
 
 impl KeySet {
-    /// Returns the set of these keys, which must be in bytewise order. `is_named` says that the acquire has a request
-    /// id, `is_recorded` that the server has a log. Without both, the set is empty.
+    /// Returns the set of these keys, which must be in bytewise order. For an acquire with a request id (`is_named`),
+    /// the set keeps the keys and their hash. Otherwise it keeps only the hash if the server has a log (`is_recorded`),
+    /// and nothing if it has none.
     pub(crate) fn new<'a>(
         keys: impl Iterator<Item = &'a [u8]> + Clone,
         is_named: bool,

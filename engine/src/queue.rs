@@ -42,7 +42,7 @@ pub(crate) struct Queue {
     pub(crate) granting: u64,
     /// Time at which the last holder left, while the resulting grants are left to later turns; otherwise `NEVER`.
     pub(crate) freed_at: FreedAt,
-    /// Version of the frozen prefixes for which the waiters were last checked.
+    /// Version of the list of frozen prefixes for which the waiters were last checked.
     pub(crate) thawed: u64,
     /// Whether a client watches the holders of the key. The queue stays for the watch.
     pub(crate) watched: bool,

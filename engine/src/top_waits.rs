@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 
 /// Counts of waits in the newest one or two windows of time.
 ///
-/// All waits of one millisecond count for the key of its first wait. So the sum stays exact, and a busy shard compares
-/// few keys.
+/// All waits of one millisecond count for the key of the first of them. So the sum stays exact, and a busy shard
+/// compares few keys.
 #[derive(Debug)]
 pub(crate) struct TopWaits {
     current: TopKeys,

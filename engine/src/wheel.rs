@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Returns the timers that are due until then, as (timer, instant).
+    /// Returns the timers that are due at `until` or before, each with its instant.
     fn due(wheel: &mut Wheel, table: &mut Table, until: u64) -> Vec<(u32, u64)> {
         let mut due = Vec::new();
         loop {

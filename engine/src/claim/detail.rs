@@ -66,7 +66,7 @@ impl RegisteredAs {
     }
 }
 
-/// Data of a claim that waits, or that has rare options.
+/// Data that not every claim has: a claim needs it while its acquire is unanswered, or for rare options.
 #[derive(Debug)]
 pub(crate) struct Detail {
     /// Neighbours in one of the two lists of linked claims of the lane.
@@ -95,7 +95,7 @@ pub(crate) struct Detail {
     pub(crate) request_id: Option<Arc<[u8]>>,
     /// Text for operators.
     pub(crate) metadata: Option<Arc<[u8]>>,
-    /// Whether the request asks that a cluster counts the fence.
+    /// Whether the acquire asks for scope `Quorum`, so that a cluster counts the fence.
     pub(crate) wants_quorum: bool,
     /// Whether the hold begins only when a cluster has counted this claim, or another key of its multi-key claim.
     pub(crate) begins_counted: bool,

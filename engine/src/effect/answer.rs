@@ -19,7 +19,8 @@ pub enum Answer {
         /// Whether the claim was still waiting. Its acquire is then refused as cancelled.
         was_waiting: bool,
     },
-    /// The end of the lease was moved, to a later or an earlier time.
+    /// The end of the lease was moved, to a later or an earlier time. The lease of a claim that waits for permits has
+    /// no end yet, only a length.
     Extended {
         /// Remaining lease. For a claim that waits for permits, the length of the lease that its grant will begin.
         remaining_ms: u32,

@@ -47,7 +47,7 @@ pub enum Event {
     },
     /// A watched key has a new holder.
     KeyHeld {
-        /// Number of the watch.
+        /// Number of the request that began the watch.
         number: u32,
         /// Fence of the grant.
         fence: Fence,
@@ -58,7 +58,7 @@ pub enum Event {
     },
     /// A watched key has no holder any more.
     KeyFreed {
-        /// Number of the watch.
+        /// Number of the request that began the watch.
         number: u32,
         /// Newest fence of the key.
         fence: Fence,

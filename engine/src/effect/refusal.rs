@@ -73,7 +73,7 @@ impl Refusal {
 /// Reason why a waiting claim was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelReason {
-    /// A client cancelled or released it.
+    /// A client cancelled the acquire or released the claim.
     Asked,
     /// A newer acquire with the same request id replaced it.
     Superseded,

@@ -136,11 +136,11 @@ pub struct ForceReleased {
 pub struct Registered {
     /// Id of the hold.
     pub id: ClaimId,
-    /// Fence, which rises when the owner changes.
+    /// Fence of the registration. A renewal keeps it; a new registration of the key gets a higher one.
     pub fence: Fence,
     /// Remaining lease. Negative in a lazy namespace if the lease has expired.
     pub remaining_ms: i64,
-    /// Whether the same owner had the key before.
+    /// Whether the request renewed an existing registration of the same owner.
     pub renewed: bool,
 }
 
@@ -149,7 +149,7 @@ pub struct Registered {
 pub struct Registration {
     /// Id of the hold; all zeros if the client may not see it.
     pub id: ClaimId,
-    /// Fence, which rises when the owner changes.
+    /// Fence of the registration. A renewal keeps it; a new registration of the key gets a higher one.
     pub fence: Fence,
     /// Time since the key was registered or renewed.
     pub age_ms: u64,

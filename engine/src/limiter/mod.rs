@@ -147,7 +147,7 @@ impl BucketTable {
         Ok(allowance)
     }
 
-    /// Checks the index. For tests.
+    /// Checks that the index finds each bucket. For tests.
     pub(crate) fn verify_index(&self) {
         self.index.verify(|bucket| {
             let bucket = &self.buckets[bucket];

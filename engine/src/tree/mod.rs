@@ -26,7 +26,7 @@ use removal::Removal;
 use segment::segments;
 use waiting::{Kind, Order};
 
-/// Path that a request wants.
+/// Path of a set that an acquire requests, and whether to write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeItem<'a> {
     /// Path key: for each segment its length (u16, little endian) and its bytes. Empty for the whole namespace. Must be
@@ -37,7 +37,7 @@ pub struct TreeItem<'a> {
     pub write: bool,
 }
 
-/// Statistics of a tree.
+/// Counts of the items of a tree, which are the paths of its sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct TreeCounters {
     /// Number of waiting items.
@@ -50,7 +50,7 @@ pub(crate) struct TreeCounters {
     pub(crate) segment_count: u64,
 }
 
-/// State of an item.
+/// State of an item, which is one path of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Held,
@@ -67,7 +67,7 @@ enum State {
 /// Arrival of items that never waited. No waiting claim has this arrival.
 const NO_ARRIVAL: u64 = u64::MAX;
 
-/// Path of a claim.
+/// Item of a tree: one path of a held or waiting set.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     arrival: u64,
@@ -110,7 +110,7 @@ impl Item {
     }
 }
 
-/// Items of all claims of a tree namespace.
+/// Items of all claims of a tree namespace. An item is one path of the set that a claim is for.
 ///
 /// Two items **overlap** if the path of one is a prefix of the path of the other. They **conflict** if they also are of
 /// different claims and at least one of them writes. An item is **clear** under two conditions. It conflicts with no

@@ -38,7 +38,7 @@ pub(super) struct Recheck {
     /// Cursor and handle of each region. The region with the earliest cursor is processed first, so claims become clear
     /// in their order.
     agenda: BTreeSet<(Order, RegionIx)>,
-    /// Last item of the claim that [`Tree::next_verdict`] returned. The item is clear, but stays marked as blocked
+    /// Item that was found clear last, of the claim that [`Tree::next_verdict`] returned. It stays marked as blocked
     /// until the caller has acted. Most such claims are granted at once, and their items then leave their queues
     /// without a change of mark.
     pub(super) offered: Option<ItemIx>,
