@@ -54,10 +54,10 @@ impl Resource {
     }
 }
 
-/// Owner of an account.
+/// Kind of owner of an account: the clients whose resources the account counts together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {
-    /// One identity.
+    /// All clients of one identity.
     Identity,
     /// The clients of an identity at one source address.
     Address,

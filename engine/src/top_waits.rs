@@ -17,7 +17,7 @@ pub(crate) struct TopWaits {
     previous_ms: u64,
     /// Time of the last counted wait, and the position of its key in `current`.
     counted: Option<(Time, usize)>,
-    /// Number of other waits of that millisecond.
+    /// Number of later waits in the millisecond of `counted`. They are not in the counter of its key yet.
     rest: u64,
 }
 

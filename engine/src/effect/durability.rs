@@ -74,9 +74,9 @@ pub struct Reserved {
     pub shard: u16,
     /// Lane that gets the response.
     pub lane: LaneAddress,
-    /// Place of the claim in the shard.
+    /// Handle of the claim in the shard.
     pub slot: ClaimIx,
-    /// Secret of the claim, which distinguishes it from others in the same place.
+    /// Secret of the claim, which distinguishes it from other claims with the same handle.
     pub secret: u64,
     /// Fence of the grant.
     pub fence: Fence,

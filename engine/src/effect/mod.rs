@@ -38,12 +38,14 @@ pub trait Effects {
     fn granted(&mut self, ticket: Ticket, grant: Grant) {
         self.answer(ticket, Answer::Granted(grant));
     }
-    /// Sends the response to the release of a hold. Separate for the same reason as [`Effects::granted`].
+    /// Sends the response to the release of a hold. A method of its own because the response is frequent and an
+    /// [`Answer`] is large, as for [`Effects::granted`].
     #[inline]
     fn released(&mut self, ticket: Ticket) {
         self.answer(ticket, Answer::Released { was_waiting: false });
     }
-    /// Sends the response of the rate limiter. Separate for the same reason as [`Effects::granted`].
+    /// Sends the response of the rate limiter. A method of its own because the response is frequent and an [`Answer`]
+    /// is large, as for [`Effects::granted`].
     #[inline]
     fn throttled(&mut self, ticket: Ticket, allowance: Allowance) {
         self.answer(ticket, Answer::Throttled(allowance));
@@ -95,7 +97,8 @@ pub trait Effects {
         let _ = (namespace, type_name);
     }
     /// Reports the end of the walk that [`crate::Shard::forget_namespaces`] began under this number: the shard has
-    /// forgotten the idle keys of its namespaces. The namespaces `in_use` still have other keys, so they stay.
+    /// forgotten the idle keys and the full buckets of its namespaces. The namespaces `in_use` still have other keys or
+    /// buckets, so they stay.
     fn namespaces_forgotten(&mut self, number: u64, in_use: Vec<u16>) {
         let _ = (number, in_use);
     }

@@ -75,9 +75,9 @@ impl Refusal {
 pub enum CancelReason {
     /// A client cancelled the acquire or released the claim.
     Asked,
-    /// A newer acquire with the same request id replaced it.
+    /// A newer acquire with the same request id took the claim over.
     Superseded,
-    /// An operator ended it.
+    /// An operator ended the claim.
     Forced,
     /// The connection of the claim was lost. If the session resumes, the client can send the acquire again.
     ConnectionLost,

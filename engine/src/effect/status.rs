@@ -11,7 +11,7 @@ pub struct Contention {
     pub held: bool,
     /// Whether the claim in front is shared with other readers.
     pub shared: bool,
-    /// Time for which it has been held or has waited.
+    /// Time for which the claim in front has been held or has waited.
     pub age_ms: u64,
     /// Remaining lease or wait.
     pub remaining_ms: u32,

@@ -54,8 +54,8 @@ impl Tree {
     /// Continues with all work of this tree: grants, removals, rechecks and, depending on `enters`, entering sets. Each
     /// item takes a step.
     ///
-    /// Returns the next claim for a decision, each claim once. The caller carries out the verdict and calls again.
-    /// Returns `None` if all work is done or no step is left.
+    /// Returns the next claim about which the caller must decide, each claim once. The caller carries out the verdict
+    /// and calls again. Returns `None` if all work is done or no step is left.
     pub(crate) fn next_verdict(&mut self, enters: Enters, steps: &mut Steps) -> Option<Verdict> {
         if let Some(item) = self.recheck.offered.take() {
             self.turn_clear(item);
