@@ -11,13 +11,14 @@ pub struct Rights(u16);
 impl Rights {
     /// Empty set.
     pub const NONE: Self = Self(0);
-    /// Right to acquire for shared use.
+    /// Right to acquire keys for shared use, and sets of paths that only read.
     pub const ACQUIRE_SHARED: Self = Self(1 << 0);
     /// Right to acquire exclusively, to acquire permits and tokens, and to register. Includes [`Self::ACQUIRE_SHARED`].
     pub const ACQUIRE: Self = Self(1 << 1 | 1 << 0);
-    /// Right to see holders and waiters with their ids and owners, and to watch keys.
+    /// Right to inspect and watch keys, to verify fences, to look up registrations, and to see ids, owners and values
+    /// of claims of other identities.
     pub const INSPECT: Self = Self(1 << 2);
-    /// Right to list held keys, without ids and owners.
+    /// Right to list holds, waiters, registrations, pools and namespaces, without ids and owners of other identities.
     pub const LIST: Self = Self(1 << 3);
     /// Right to release and renew the holds of another identity, by id, request id or owner.
     pub const RELEASE_OTHERS: Self = Self(1 << 4);
@@ -110,7 +111,7 @@ impl Access {
         Self::of(Arc::new(Grants { identity, everywhere, somewhere, prefixes }))
     }
 
-    /// Returns an access with shared rights and without accounts.
+    /// Returns an access that shares these rights with other accesses. It has no accounts.
     pub fn of(grants: Arc<Grants>) -> Self {
         let Grants { everywhere, somewhere, .. } = *grants;
         Self { everywhere, somewhere, grants, accounts: Accounts::default() }
@@ -166,7 +167,7 @@ impl Access {
     }
 }
 
-/// Rights by prefix, sorted by prefix. A search takes a logarithmic number of comparisons.
+/// Rights by prefix, sorted by prefix. A search compares a key with about log2(n) of n prefixes.
 #[derive(Debug, PartialEq, Eq)]
 struct Prefixes(Box<[Prefix]>);
 
@@ -175,7 +176,7 @@ struct Prefix {
     bytes: Box<[u8]>,
     /// Rights for keys that begin with this prefix, including the rights of shorter prefixes.
     rights: Rights,
-    /// Position of the longest other prefix of this prefix.
+    /// Position of the longest other prefix with which this prefix begins.
     shorter: Option<u32>,
 }
 
@@ -183,7 +184,7 @@ impl Prefixes {
     fn new(mut by_prefix: Vec<(Box<[u8]>, Rights)>) -> Self {
         by_prefix.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         let mut prefixes: Vec<Prefix> = Vec::with_capacity(by_prefix.len());
-        // The previous prefix and all prefixes of it, shortest first.
+        // Positions of the previous prefix and of the prefixes with which it begins, shortest first.
         let mut open: Vec<u32> = Vec::new();
         for (bytes, rights) in by_prefix {
             while open.last().is_some_and(|place| !bytes.starts_with(&prefixes[*place as usize].bytes)) {
@@ -203,8 +204,8 @@ impl Prefixes {
     }
 
     fn rights_of(&self, key: &[u8]) -> Rights {
-        // Every prefix of a key sorts before the key. All prefixes between a matching prefix and the key also begin
-        // with that matching prefix, so the chain from the nearest one contains the match.
+        // Every prefix of a key sorts before the key, or is equal to it. All prefixes between a matching prefix and the
+        // key also begin with that matching prefix. So the chain of `shorter` from the last of them contains the match.
         let mut place = self.0.partition_point(|prefix| *prefix.bytes <= *key).checked_sub(1);
         let Some(last) = place else { return Rights::NONE };
         let common = self.0[last].bytes.iter().zip(key).take_while(|(one, other)| one == other).count();

@@ -1,11 +1,12 @@
-//! Quotas of an identity, and counts of the resources that it uses.
+//! Quotas of identities, source addresses and namespaces, and counts of the resources that they use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Resource that a quota limits.
 ///
-/// The owners of the first four resources count them with [`Counted`]; shards count the others.
+/// The server counts connections, sessions and namespaces with [`Counted`], and new connections with
+/// [`Accounts::count_connection`]. Shards count the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
     /// Open connections.
@@ -18,9 +19,9 @@ pub enum Resource {
     Namespaces,
     /// Holds, waiters and registrations. A multi-key claim counts once for each key.
     Claims,
-    /// Waiting claims.
+    /// Claims whose acquire is not answered yet. A multi-key claim counts once.
     Waiters,
-    /// Bytes of keys, paths, owners, request ids, metadata and values of claims.
+    /// Bytes of keys, paths, owners, request ids, metadata, types and values of claims.
     Bytes,
 }
 
@@ -53,10 +54,10 @@ impl Resource {
     }
 }
 
-/// Owner of an account.
+/// Kind of owner of an account: the clients whose resources the account counts together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {
-    /// One identity.
+    /// All clients of one identity.
     Identity,
     /// The clients of an identity at one source address.
     Address,
@@ -252,7 +253,8 @@ impl Accounts {
         Ok(Counted { accounts: self.clone(), resource })
     }
 
-    /// Counts a connection that begins in this second.
+    /// Counts a connection that begins in the second with this number, until the returned value is dropped. A new
+    /// number restarts the count of new connections.
     ///
     /// # Errors
     /// Returns an error if a quota does not have enough room.

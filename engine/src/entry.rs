@@ -21,7 +21,7 @@ pub(crate) mod flag {
     pub(crate) const TREE: u8 = 1 << 3;
     /// Whether `head` is a pool. Set together with `QUEUED`.
     pub(crate) const POOL: u8 = 1 << 4;
-    /// Whether the durable log has the counter of the key, and therefore must record each further grant.
+    /// Whether the durable log has the counter of the key. If so, each further grant must be recorded.
     pub(crate) const LOCAL: u8 = 1 << 5;
     /// Whether a cluster keeps the counter of the key.
     pub(crate) const QUORUM: u8 = 1 << 6;
@@ -36,7 +36,7 @@ pub(crate) struct Entry {
     pub(crate) namespace: u16,
     /// Number of the holder, queue, tree or pool, depending on the flags; `FREE` without any.
     head: u32,
-    /// Fence of the newest grant.
+    /// Fence of the newest grant. Before the first grant, the floor at which the counter started.
     pub(crate) fence: Fence,
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum Occupancy {
     Free,
     /// One claim holds the key, and no claim waits for it.
     Held(ClaimIx),
-    /// Several claims hold the key or wait for it.
+    /// Several claims hold the key, claims wait for it, or a client watches it.
     Queued(QueueIx),
     /// The key record stands for a whole tree namespace.
     Tree(TreeIx),
@@ -161,7 +161,7 @@ impl Entry {
         self.head = holder.number();
     }
 
-    /// Replaces the only holder by a queue that contains it.
+    /// Replaces the only holder, if there is one, by a queue that contains it.
     pub(crate) fn set_queue(&mut self, queue: QueueIx) {
         self.head = queue.number();
         self.flags |= flag::QUEUED;
@@ -190,7 +190,7 @@ impl Entry {
         self.flags &= !(flag::QUEUED | flag::POOL);
     }
 
-    /// Whether the record stands for a whole namespace.
+    /// Whether the record stands for this whole namespace.
     #[inline]
     fn is_whole(&self, namespace: u16) -> bool {
         self.namespace == namespace && self.has(flag::LIVE) && self.key.is_empty()
@@ -204,9 +204,9 @@ impl Entry {
 
 /// Key records of all keys that are held, waited for, or kept for their counters.
 ///
-/// A free key keeps its record, so acquiring the same key again touches no index. Beyond `idle_count_max` free keys, a
-/// clock hand (second chance) evicts the least used ones. Their counters fold into the **floor**, at which the counter
-/// of every unknown key starts. So a fence may jump up, but never goes back.
+/// A free key keeps its record, so acquiring the same key again does not change the index. Beyond `idle_count_max` free
+/// keys, a clock hand (second chance) evicts the least used ones. Their counters fold into the **floor**, at which the
+/// counter of every unknown key starts. So a fence may jump up, but never goes back.
 #[derive(Debug)]
 pub(crate) struct KeyTable {
     pub(crate) entries: Slab<KeyIx, Entry>,
@@ -285,7 +285,7 @@ impl KeyTable {
         self.entries.get(index).is_some_and(|entry| entry.is(namespace, key, &self.long_keys))
     }
 
-    /// Adds a record for a key that has none. The key counts as idle until a claim holds it.
+    /// Adds a record for a key that has none. The key counts as idle until it gets a holder, a waiter, or a watch.
     #[cold]
     pub(crate) fn insert(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> KeyIx {
         self.evict_some();
@@ -316,13 +316,13 @@ impl KeyTable {
         self.entries[index].key.bytes(&self.long_keys)
     }
 
-    /// Notes that a key is held or waited for from now on.
+    /// Subtracts a key from the idle ones, because it is held, waited for or watched from now on.
     #[inline]
     pub(crate) fn leave_idle(&mut self) {
         self.idle_count -= 1;
     }
 
-    /// Notes that the last claim of a key ended.
+    /// Makes a key idle, because its last claim or watch ended.
     #[inline]
     pub(crate) fn become_idle(&mut self, index: KeyIx) {
         let entry = &mut self.entries[index];
@@ -382,7 +382,7 @@ impl KeyTable {
         self.idle_count -= 1;
     }
 
-    /// Checks the index. For tests.
+    /// Checks that the index finds each key record. For tests.
     pub(crate) fn verify_index(&self) {
         self.index.verify(|index| self.hash(self.entries[index].namespace, self.key(index)));
     }

@@ -9,8 +9,8 @@ const CHUNK_LEN: usize = 1024;
 /// delays one request for milliseconds.
 #[derive(Debug)]
 pub(crate) struct Fifo<T> {
-    /// Oldest values. Empty only if the queue is empty. The buffer is kept when its last value is removed, so a short
-    /// queue allocates once.
+    /// Oldest values. Empty only if the queue is empty. If its last value is removed and there is no other chunk, the
+    /// buffer is kept, so a short queue allocates once.
     front: VecDeque<T>,
     /// Chunks behind `front`. Each has [`CHUNK_LEN`] values, except the last one, which has at least one.
     behind: LinkedList<VecDeque<T>>,

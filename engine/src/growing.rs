@@ -1,13 +1,13 @@
 //! Growth of vectors without long pauses.
 
-/// Size in bytes up to which a growing vector may be copied, which takes some ten microseconds.
+/// Size in bytes up to which a growing vector may be copied. Copying that much takes some ten microseconds.
 const COPIED_BYTES_MAX: usize = 256 << 10;
 
 /// Makes room for one more value in a full vector.
 ///
-/// Up to [`COPIED_BYTES_MAX`], the capacity doubles. A larger vector reserves address space for `count_max` values, so
-/// it is never copied again; the system provides memory as values arrive. The capacity still doubles if the system
-/// refuses the address space, or if there are more than `count_max` values.
+/// The capacity doubles, as long as that gives at most [`COPIED_BYTES_MAX`] bytes. A larger vector reserves address
+/// space for `count_max` values, so it is never copied again; the system provides memory as values arrive. The capacity
+/// still doubles if the system refuses the address space, or if the vector already has `count_max` values.
 #[cold]
 #[inline(never)]
 pub(crate) fn make_room<T>(vector: &mut Vec<T>, count_max: usize) {
@@ -18,7 +18,8 @@ pub(crate) fn make_room<T>(vector: &mut Vec<T>, count_max: usize) {
     }
 }
 
-/// Reserves address space for `count_max` values. Returns whether the vector then has room for one more value.
+/// Reserves address space for `count_max` values. Returns false if the vector already has as many values, or if the
+/// system refuses the address space.
 pub(crate) fn set_aside<T>(vector: &mut Vec<T>, count_max: usize) -> bool {
     let more = count_max.saturating_sub(vector.len());
     more > 0 && vector.try_reserve_exact(more).is_ok()

@@ -2,8 +2,9 @@
 
 use waymaker_log::ClaimId;
 
-/// Number of a record in one kind of slab. A handle alone identifies nothing for long: records are reused, so a handle from an earlier
-/// turn is compared with the secret, generation or bytes of its record.
+/// Number of a record in one kind of slab. Records are reused, so a handle identifies a record only as long as the
+/// record is known to be in use. A handle that may outlive its record is kept together with a secret, a generation or a
+/// work number of the record, which is compared before the record is used.
 pub(crate) trait Handle: Copy + Eq + std::fmt::Debug {
     /// Returns the handle of the record with this number.
     fn new(number: u32) -> Self;
@@ -94,11 +95,11 @@ macro_rules! handle {
 pub(crate) use handle;
 
 handle! {
-    /// A claim of a shard.
+    /// Handle of a claim in its shard.
     pub ClaimIx
 }
 impl ClaimIx {
-    /// Returns the handle that the place of an id names. There may be no such claim, or another one by now.
+    /// Returns the handle in the `place` of a [`ClaimId`]. There may be no such claim, or another one by now.
     #[inline]
     pub fn named_by(place: u64) -> Self {
         Self::new(ClaimId::slot_of(place))
@@ -106,31 +107,31 @@ impl ClaimIx {
 }
 
 handle! {
-    /// A lane of a shard.
+    /// Handle of a lane in a shard.
     pub LaneIx
 }
 handle! {
-    /// A key record of a shard.
+    /// Handle of a key record.
     pub(crate) KeyIx
 }
 handle! {
-    /// The optional part of a claim.
+    /// Handle of the `Detail` of a claim.
     pub(crate) DetailIx
 }
 handle! {
-    /// The queue of a contended key.
+    /// Handle of the queue of a contended key.
     pub(crate) QueueIx
 }
 handle! {
-    /// The tree of a namespace.
+    /// Handle of the tree of a namespace.
     pub(crate) TreeIx
 }
 handle! {
-    /// A pool of permits.
+    /// Handle of a pool of permits.
     pub(crate) PoolIx
 }
 handle! {
-    /// One path of a set of paths, in the tree that has it.
+    /// Handle of one path of a set, in the tree that has the set.
     pub(crate) ItemIx
 }
 

@@ -21,7 +21,7 @@ pub struct LaneAddress {
     pub worker: u16,
     /// Place of the lane among the lanes of its worker.
     pub slot: LaneSlot,
-    /// Distinguishes the lane from earlier lanes in the same place.
+    /// Distinguishes the lane from earlier lanes that had the same worker and slot.
     pub generation: u32,
 }
 
@@ -30,11 +30,11 @@ pub struct LaneAddress {
 pub struct Ticket {
     /// Lane that sent the request.
     pub lane: LaneAddress,
-    /// Number of the request on that lane.
+    /// Number of the request among the requests of that lane.
     pub number: u32,
 }
 
-/// Name of a fence counter.
+/// Name of a fence counter: of a key, of a pool, or of a whole tree namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CounterName {
     /// Namespace of the counter.

@@ -36,7 +36,7 @@ const _: () = assert!(size_of::<Group>() == 64);
 ///
 /// The index grows one group at a time, as in linear hashing (Litwin, 1980). While it doubles from `n` groups, each
 /// insertion adds one group at the end, with number `n + i`. The entries of group `i` are then placed again. The next
-/// bit of each hash decides between group `i` and the new group. So an insertion moves the entries of one group,
+/// bit of each hash decides between group `i` and the new group. So an insertion moves the entries of about one group,
 /// regardless of the size of the index, and each hash has only one home.
 ///
 /// # Lookups of a batch
@@ -100,7 +100,8 @@ impl<Ix: Handle> HashIndex<Ix> {
         prefetch(&self.groups[self.home(hash)]);
     }
 
-    /// Returns the entry that most likely has this hash. Second step of a lookup.
+    /// Returns the entry that most likely has this hash: the first one in the home group with the same tag. Second step
+    /// of a lookup.
     #[inline]
     pub(crate) fn candidate(&self, hash: u64) -> Option<Ix> {
         self.groups[self.home(hash)].find(tag(hash), |_| true).map(|(_, entry)| Ix::new(entry))
@@ -132,8 +133,8 @@ impl<Ix: Handle> HashIndex<Ix> {
         }
     }
 
-    /// Adds an entry that the index does not contain. If the index grows, it calls `hash_of` for the entries that it
-    /// moves.
+    /// Adds an entry that the index does not contain. If the index grows, it calls `hash_of` for the entries that may
+    /// have to move.
     #[inline]
     pub(crate) fn insert(&mut self, hash: u64, entry: Ix, hash_of: impl Fn(Ix) -> u64) {
         if self.count >= self.grow_at {

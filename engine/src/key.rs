@@ -7,7 +7,7 @@ use ahash::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
 handle! {
-    /// A key that does not fit into its record.
+    /// Handle of a key that does not fit into its record.
     pub(crate) LongKeyIx
 }
 
@@ -19,11 +19,11 @@ const LONG: u8 = u8::MAX;
 
 /// Key of a record; empty unless one was stored.
 ///
-/// The limiter has no empty keys, so an empty key marks an unused record there. The key table has a flag for that,
-/// because the empty key stands for a whole tree.
+/// In the table of the limiter, an empty key marks an unused record, because no bucket has an empty name. The key table
+/// has a flag for that, because there the empty key stands for a whole tree.
 #[derive(Debug, Default)]
 pub(crate) struct StoredKey {
-    /// The key, padded with zeros. For a long key, the first four bytes are its number.
+    /// The key, padded with zeros. For a long key, the first four bytes are its handle in [`LongKeys`].
     bytes: [u8; INLINE_LEN],
     /// Length of the key in bytes, or `LONG`.
     len: u8,
@@ -33,7 +33,8 @@ impl StoredKey {
     #[inline]
     pub(crate) fn is(&self, key: &[u8], long_keys: &LongKeys) -> bool {
         if key.len() <= INLINE_LEN {
-            // An equal length implies an inline key here too, and both keys are padded with zeros.
+            // An equal length means that this key is inline too, because `LONG` is greater than any inline length. Both
+            // keys are padded with zeros.
             usize::from(self.len) == key.len() && self.bytes == padded(key)
         } else {
             self.len == LONG && *long_keys.keys[self.number()] == *key
@@ -49,7 +50,7 @@ impl StoredKey {
         if self.len == LONG { &long_keys.keys[self.number()] } else { &self.bytes[..usize::from(self.len)] }
     }
 
-    /// Returns the number of a key that is stored out of line.
+    /// Returns the handle of a key that is stored out of line.
     fn number(&self) -> LongKeyIx {
         LongKeyIx::new(u32::from_le_bytes([self.bytes[0], self.bytes[1], self.bytes[2], self.bytes[3]]))
     }
@@ -67,7 +68,7 @@ impl LongKeys {
         self.keys.touched()
     }
 
-    /// Returns the stored form of a key.
+    /// Returns the stored form of a key. A long key is kept until [`LongKeys::discard`] is called with this form.
     pub(crate) fn store(&mut self, key: &[u8]) -> StoredKey {
         debug_assert!(key.len() <= KEY_LEN_MAX);
         if key.len() <= INLINE_LEN {
@@ -80,7 +81,7 @@ impl LongKeys {
         StoredKey { bytes, len: LONG }
     }
 
-    /// Empties the key of a released record.
+    /// Empties the key of a record that is about to be released, and frees the memory of a long key.
     pub(crate) fn discard(&mut self, key: &mut StoredKey) {
         if key.len == LONG {
             self.keys[key.number()] = Box::default();

@@ -1,4 +1,4 @@
-//! Lanes: the clients that have claims in a shard.
+//! Lanes: the clients whose requests a shard has served.
 
 use crate::access::Access;
 use crate::account::{Accounts, Resource};
@@ -25,7 +25,8 @@ pub(crate) enum LaneState {
     Closed,
 }
 
-/// A lane: a connection, or the place of a connection in a session that survives it. Its number is local to the shard.
+/// A lane, as one shard knows it: the requests of one connection to one worker. With a session, the lane survives its
+/// connection. Each shard has a record of its own for a lane, so the handle is valid in one shard only.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     pub(crate) address: LaneAddress,
@@ -36,23 +37,25 @@ pub(crate) struct Lane {
     pub(crate) accounts: Accounts,
     /// Amounts of this lane in `accounts`.
     pub(crate) counts: Counts,
-    /// Whether the lane had claims before it got accounts. The accounts count neither waiters nor bytes of those
-    /// claims.
+    /// Whether the lane had claims when it got its first accounts, and has had claims ever since. The accounts count
+    /// neither waiters nor bytes of those claims.
     pub(crate) is_late: bool,
     /// Whether `accounts` are not empty.
     pub(crate) is_counted: bool,
-    /// Whether the end of a claim needs more than a smaller `claim_count`: the lane is counted or closed.
+    /// Whether the end of a claim requires more than a smaller `claim_count`: accounts count the lane, or the lane is
+    /// closed and is removed with its last claim.
     pub(crate) needs_care: bool,
     /// Namespace of all requests of the lane.
     pub(crate) namespace: u16,
     pub(crate) state: LaneState,
     /// Time at which the connection was last lost.
     pub(crate) lost_at: Time,
-    /// Number of requests that had arrived in the shard at `lost_at`. A waiter of an earlier request leaves, even if
-    /// another connection has resumed the lane since.
+    /// Number of arrivals in the shard, as in `Detail::asked`, when the connection was last lost. A waiter whose
+    /// acquire arrived earlier leaves, even if another connection has resumed the lane since.
     pub(crate) lost_arrivals: u64,
-    /// Linked claims: waiters, holds on the session's lease, and holds that end with the connection. Claims in
-    /// `settled` agree with `state`; claims in `unsettled` may not yet.
+    /// Linked claims: waiters, holds on the session's lease, and holds that end with the connection. A change of
+    /// `state` has consequences for them. For example, the waiters of a lost connection end. `unsettled` has the claims
+    /// for which the present state has yet to be applied, `settled` the others.
     pub(crate) unsettled: LinkedClaims,
     pub(crate) settled: LinkedClaims,
     pub(crate) linked_count: u32,
@@ -60,18 +63,18 @@ pub(crate) struct Lane {
     pub(crate) path_count: u32,
     /// Number of all claims of the lane.
     pub(crate) claim_count: u32,
-    /// Identification of the lane's session in the durable log, if it has a session.
+    /// Identification of the lane's session and of the lane in it, for the durable log; `None` without a session.
     pub(crate) session: Option<SessionTag>,
     /// Time until which the session lives at least; for display.
     pub(crate) session_end: Time,
-    /// Number of the work item that continues with `unsettled`; 0 without one.
+    /// Number of the work item that will apply the state to the claims in `unsettled`; 0 if there is none.
     pub(crate) settling: WorkNumber,
-    /// Whether the session ended. If so, closing the lane ends the claims on the session's lease.
+    /// Whether the session ended. If so, closing the lane ends the holds on the session's lease.
     pub(crate) session_ended: bool,
     /// Whether the lane was restored for grants of an earlier server process. Its client is unknown until the session
     /// is resumed.
     pub(crate) is_restored: bool,
-    /// Watched keys, each with the number of its watch.
+    /// Watched keys, each with the number of the request that began the watch.
     pub(crate) watches: Vec<(u32, KeyIx)>,
 }
 
@@ -158,7 +161,7 @@ impl Default for LinkedClaims {
 /// Number of lanes for which the index reserves address space.
 const LANE_COUNT_MAX: usize = 1 << 24;
 
-/// Lanes of a shard, by number and by address.
+/// Lanes of a shard, by handle and by address.
 #[derive(Debug)]
 pub(crate) struct LaneTable {
     pub(crate) lanes: Slab<LaneIx, Lane>,
@@ -192,13 +195,14 @@ impl LaneTable {
         index
     }
 
-    /// Checks the index. For tests.
+    /// Checks that the index finds each lane. For tests.
     pub(crate) fn verify_index(&self) {
         self.index.verify(|index| self.hasher.hash_one(self.lanes[index].address));
         assert_eq!(self.index.len(), self.lanes.live_count() as usize, "lanes that are found");
     }
 
-    /// Subtracts an ended claim from its lane. Removes the lane if it is closed and this was its last claim.
+    /// Subtracts a claim that ended, or moved to another lane. Removes the lane if it is closed and this was its last
+    /// claim.
     #[inline]
     pub(crate) fn drop_claim(&mut self, index: LaneIx) {
         let lane = &mut self.lanes[index];
@@ -251,8 +255,8 @@ impl LaneTable {
             let detail = &details[claims[claim].detail];
             (detail.lane_next, detail.lane_previous)
         };
-        // Claims do not record which list they are in. Only the ends of a list refer to it, so both lists are compared
-        // with the claim.
+        // Claims do not record which of the two lists they are in. A list refers only to its ends, so the ends of both
+        // lists are compared with the claim.
         for list in [&mut lane.unsettled, &mut lane.settled] {
             if list.first == claim {
                 list.first = next;
@@ -269,7 +273,7 @@ impl LaneTable {
         }
     }
 
-    /// Marks all linked claims as unsettled after the state of the lane changed.
+    /// Moves all settled claims of a lane to its unsettled ones, because the state of the lane changed.
     pub(crate) fn unsettle(
         &mut self,
         claims: &Slab<ClaimIx, Claim>,
@@ -290,7 +294,8 @@ impl LaneTable {
         lane.unsettled.first = settled.first;
     }
 
-    /// Marks a linked claim as settled: it agrees with the state of its lane.
+    /// Moves a linked claim to the settled claims of its lane. The caller must then apply the state of the lane to the
+    /// claim.
     pub(crate) fn settle(
         &mut self,
         claims: &mut Slab<ClaimIx, Claim>,

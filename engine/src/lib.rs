@@ -1,11 +1,12 @@
 //! Lock model of Waymaker.
 //!
 //! A [`Shard`] has one part of the keys with all their state. It is ordinary single-threaded Rust: it takes the time
-//! and a request, and returns the consequences as [`Effects`]. It reads no clock, no socket and no random source; the
-//! same seed and the same inputs give the same effects.
+//! and a request, and reports the consequences to a receiver, the [`Effects`]. It reads no clock, no socket and no
+//! random source; the same seed and the same inputs give the same effects.
 //!
 //! A [`TurnCell`] lets any worker run any shard, one worker at a time, and no worker waits for a turn. A [`Mailbox`]
-//! carries the messages between workers. These two are the only concurrent data structures.
+//! carries the messages between workers. Apart from the atomic counters of an [`Account`], these two are the only data
+//! structures that threads share.
 
 mod access;
 mod account;

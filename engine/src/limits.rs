@@ -1,15 +1,16 @@
 //! All limits of the engine. A full table names its limit in the refusal; nothing grows without bounds.
 
-/// Limits of one shard. The server divides its limits per node by the number of shards.
+/// Limits of one shard. For claims, idle keys, pools with a set capacity, and buckets, the server divides the limit of
+/// the whole node by the number of shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of claims, waiting or held. Bounds memory: 64 bytes for each claim, and more for its optional
     /// parts.
     pub claim_count_max: u32,
     /// Maximum number of free keys with a counter of their own. Beyond it, the counters of the least used keys fold
-    /// into the floor.
+    /// into the floor, the fence at which the counter of an unknown key starts.
     pub idle_key_count_max: u32,
-    /// Maximum number of waiters of one key.
+    /// Maximum number of waiters of one key, one pool, or one tree namespace.
     pub waiter_count_per_key_max: u32,
     /// Maximum number of linked claims of one lane in this shard. Linked claims are waiters, holds on the session's
     /// lease, and holds that end with the connection.
@@ -22,19 +23,20 @@ pub struct Limits {
     pub node_count_per_tree_max: u32,
     /// Number of nodes of all tree namespaces of the shard from which new sets are refused.
     pub node_count_max: u32,
-    /// Number of segments beyond which a set of several paths enters its tree over several turns.
+    /// Number of segments in all paths together beyond which a set of several paths enters its tree over several turns.
     pub large_set_segment_count: u32,
-    /// Maximum number of pools with a set capacity, which stay without holders and waiters. Bounds memory: about 200
-    /// bytes for each pool, and its name.
+    /// Maximum number of pools whose capacity was set by a request of its own instead of by their first claim. Such a
+    /// pool is kept even without holders and waiters. Bounds memory: about 200 bytes for each pool, and its name.
     pub set_pool_count_max: u32,
-    /// Maximum number of buckets that are not full.
+    /// Maximum number of buckets in memory. Full buckets are removed to make room for new ones, because a full bucket
+    /// behaves like a new one.
     pub bucket_count_max: u32,
     /// Number of buckets that are kept although they may be full, because a frequently used bucket is soon needed
     /// again. Beyond it, full buckets are removed.
     pub kept_bucket_count: u32,
     /// Lease in milliseconds for a request with a lease of 0.
     pub lease_default_ms: u32,
-    /// Shortest lease in milliseconds.
+    /// Shortest lease in milliseconds; shorter ones are refused.
     pub lease_min_ms: u32,
     /// Longest lease in milliseconds; longer ones are clamped.
     pub lease_max_ms: u32,
@@ -43,8 +45,8 @@ pub struct Limits {
     /// Longest time in milliseconds by which priority moves a waiter ahead. It bounds the delay of the waiters that are
     /// overtaken.
     pub priority_boost_max_ms: u32,
-    /// Number of steps of follow-up work, such as expiries and grants, before a turn serves requests. The rest waits
-    /// for the next turn, so no fan-out holds a shard for long. At least [`WORK_PER_TURN_MIN`].
+    /// Maximum number of steps of follow-up work in one turn, such as expiries, and grants after a release. The rest
+    /// waits for later turns, so no fan-out holds a shard for long. At least [`WORK_PER_TURN_MIN`].
     pub work_per_turn: u32,
 }
 
@@ -86,7 +88,9 @@ pub const LEASE_MAX_MS: u32 = 86_400_000;
 /// Default of `Limits::work_per_turn`.
 pub const WORK_PER_TURN: u32 = 256;
 
-/// Minimum of `Limits::work_per_turn`. With less, late waits use up all steps of the grants that they wait for.
+/// Minimum of `Limits::work_per_turn`. Grants have a quarter of the steps to themselves, which is no step at all if the
+/// limit is below 4. A wait that times out while grants of its key are unfinished is checked again in each turn until
+/// they are finished. Such checks could then use up the steps of the grants.
 pub const WORK_PER_TURN_MIN: u32 = 4;
 
 /// Number of requests of a batch that are prefetched together. It is large enough to hide memory latency, and small
@@ -103,47 +107,52 @@ pub const REQUEST_ID_LEN_MAX: usize = 256;
 pub const METADATA_LEN_MAX: usize = 4096;
 /// Longest type of a registration in bytes.
 pub const TYPE_NAME_LEN_MAX: usize = 256;
-/// Maximum number of items of one claim.
+/// Maximum number of keys, or of paths, of one claim.
 pub const ITEM_COUNT_MAX: usize = 1024;
 /// Maximum number of keys that one lane watches in one shard, and of lanes that watch one key.
 pub const WATCH_COUNT_MAX: usize = 1024;
-/// Maximum number of prefixes that are frozen at the same time.
+/// Maximum number of prefixes of a server that are frozen at the same time, in all namespaces together.
 pub const FREEZE_COUNT_MAX: usize = 64;
 /// Number of frozen prefixes of a server from which clients that may not freeze their whole namespace are refused. The
 /// remaining ones are reserved for operators.
 pub const FREEZE_COUNT_OF_PREFIXES_MAX: usize = FREEZE_COUNT_MAX * 3 / 4;
-/// Time after the end of its lease during which a lazy lock still belongs to its owner, in milliseconds.
+/// Time after the end of its lease during which the key of a lazy registration still belongs to its owner, in
+/// milliseconds. Later, other owners may take the key.
 pub const LAZY_GRACE_MS: i64 = 5_000;
-/// Time after the end of its lease at which a lazy lock is removed, in milliseconds.
+/// Time after the end of its lease at which a lazy registration is removed, in milliseconds.
 pub const LAZY_FORGET_MS: i64 = 48 * 3_600_000;
 /// Longest lease of a registration in milliseconds: ten years. Longer ones are clamped.
 pub const REGISTRY_LEASE_MAX_MS: i64 = 10 * 365 * 86_400_000;
-/// Maximum number of paths of a set whose rights are compared. For a larger set of another identity, a client needs a
-/// right for every key.
+/// Maximum number of paths of a set for which the rights of a client are compared. For a larger set of another
+/// identity, a client needs the right for every key of the namespace.
 pub const COMPARED_PATH_COUNT_MAX: usize = 32;
 /// Maximum number of holders, and of waiters, in an inspection.
 pub const INSPECT_HOLDER_COUNT_MAX: usize = 64;
 /// Maximum number of paths, held or awaited, that a search for overlapping sets visits.
 pub const OVERLAP_SCAN_COUNT_MAX: usize = 1024;
-/// Maximum number of nodes that this search visits. Most paths share their prefixes with others.
+/// Maximum number of nodes that a search for overlapping holds visits. It is only a few times the maximum number of
+/// paths, because most paths share their prefixes with others.
 pub const OVERLAP_NODE_COUNT_MAX: usize = 4 * OVERLAP_SCAN_COUNT_MAX;
 /// Maximum number of claims or pools that one step of a listing visits, so that no listing holds a shard for long.
 pub const LIST_SCAN_COUNT_MAX: u32 = 4096;
-/// Maximum number of lanes that one step of a count of claims visits.
+/// Maximum number of lanes that one step of counting the claims of namespaces visits.
 pub const LANE_SCAN_COUNT_MAX: u32 = 1024;
 /// Maximum number of keys for which a shard counts the waits.
 pub const CONTENDED_KEY_COUNT_MAX: usize = 32;
-/// Length of a window of counted waits in milliseconds. One or two windows are shown.
+/// Length in milliseconds of the windows of time in which a shard counts waits, to find its most contended keys. The
+/// counts of the newest one or two windows are shown.
 pub const CONTENTION_WINDOW_MS: u64 = 60_000;
 /// Maximum number of waiters of a key that are compared to find the oldest one.
 pub const COMPARED_WAITER_COUNT_MAX: usize = 16;
-/// Highest queue position that is counted in a queue ordered by priority.
+/// Highest number of waiters before a claim that is counted one by one for its queue position. The position of the last
+/// waiter of a key needs no counting, so it may be higher.
 pub const POSITION_COUNT_MAX: usize = 1024;
-/// Number of idle keys that the clock hand visits for each new key while there are too many.
+/// Number of key records that the clock hand visits for each new key while there are too many idle keys.
 pub const CLOCK_HAND_STEPS: u32 = 32;
-/// Number of buckets that the clock hand visits for each new one while more than necessary are kept.
+/// Number of records of buckets that the clock hand visits for each new bucket while there are at least
+/// `Limits::kept_bucket_count` buckets.
 pub const BUCKET_SWEEP_STEPS: u32 = 8;
-/// Number of buckets that the clock hand visits for each new one while the table is full.
+/// Number of records of buckets that the clock hand also visits for each new bucket while the table is full.
 pub const BUCKET_SWEEP_STEPS_FULL: u32 = 256;
 /// Maximum number of shards. Claim ids reserve 16 bits for the shard, which is more than enough.
 pub const SHARD_COUNT_MAX: usize = 1 << 14;

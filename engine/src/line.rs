@@ -34,8 +34,8 @@ impl Line {
         self.listed.first
     }
 
-    /// Returns the first waiter from the position `from` on, or `NONE`. The caller keeps `listed`, the first waiter of
-    /// the line's list from that position on, because a search would walk the list.
+    /// Returns the first waiter at the position `from` or behind it, or `NONE`. `listed` must be the first such waiter
+    /// in the list, without the map. The caller keeps it up to date, because a search would walk the list.
     #[inline]
     pub(crate) fn first_from(
         &self,
@@ -127,7 +127,7 @@ impl Line {
         })
     }
 
-    /// Checks that `listed` is the first waiter of the list from the position `from` on. For tests.
+    /// Checks that `listed` is the first waiter of the list at the position `from` or behind it. For tests.
     pub(crate) fn verify_from(
         &self,
         claims: &Slab<ClaimIx, Claim>,

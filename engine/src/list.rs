@@ -4,7 +4,7 @@ use crate::claim::{Claim, Position};
 use crate::handle::ClaimIx;
 use crate::slab::Slab;
 
-/// Holders of a key, or its waiters in order of arrival. A claim is in at most one list.
+/// Holders of a key or of a pool, or waiters of one kind in queue order. A claim is in at most one list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimList {
     pub(crate) first: ClaimIx,

@@ -2,8 +2,8 @@
 
 use crate::time::Nanos;
 
-/// Measurement of a shard. Durations are differences between clock readings of turns, so a duration within one turn is
-/// 0.
+/// Measurement of a shard. A duration is the difference between two clock readings that the worker passed to the shard.
+/// So two events of the same reading are 0 apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// A waiter was granted after this time in its queue.
@@ -21,9 +21,9 @@ pub enum Measure {
         /// Remaining lease in nanoseconds.
         slack_nanos: u64,
     },
-    /// A claim began to wait. `depth` claims now wait for its key, including this one.
+    /// A claim began to wait.
     Queued {
-        /// Number of waiters.
+        /// Number of claims that wait for the same key, pool or tree, including this one.
         depth: u32,
     },
     /// A hold ended without a release by its holder.
@@ -62,13 +62,13 @@ impl LossReason {
     }
 }
 
-/// Time at which a key, a pool or a tree last became free for its waiters. `NEVER` if nothing was freed since its last
-/// grant.
+/// Time at which a hold ended and made room for the grants in progress. `NEVER` if the grants have another cause, for
+/// example a waiter that left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct FreedAt(Nanos);
 
 impl FreedAt {
-    /// Nothing was freed since the last grant.
+    /// No hold ended: the grants have another cause, or there are none in progress.
     pub(crate) const NEVER: Self = Self(Nanos::ZERO);
 
     #[inline]
@@ -76,7 +76,8 @@ impl FreedAt {
         Self(instant)
     }
 
-    /// Returns the measurement of a waiter that is granted now, or `None` if nothing was freed.
+    /// Returns the measurement of a waiter that is granted now, or `None` if the grant has another cause than the end
+    /// of a hold.
     #[inline]
     pub(crate) fn handed_over(self, now: Nanos) -> Option<Measure> {
         (self != Self::NEVER).then(|| Measure::HandedOver { nanos: now.since(self.0) })

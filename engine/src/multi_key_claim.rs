@@ -18,17 +18,18 @@ use std::sync::Arc;
 /// the end of the wait. When the wait ends there, [`Effects::withdraw`](crate::Effects::withdraw) removes the other
 /// stubs.
 ///
-/// When a stub becomes clear, its shard calls [`Effects::recheck`](crate::Effects::recheck) once. A worker then takes
-/// all turns and checks every stub again. If all stubs are clear, each becomes a hold with its own id, lease and fence.
-/// Otherwise nothing happens, and the stub that was not clear causes the next check. No worker waits while it has a
-/// turn, no key is held while the claim waits for another one, and a failed attempt uses no fence.
+/// When a stub becomes *clear* (it would be granted now, were it a claim of its own), its shard calls
+/// [`Effects::recheck`](crate::Effects::recheck) once. A worker then takes all turns and checks every stub again. If
+/// all stubs are clear, each becomes a hold with its own id, lease and fence. Otherwise nothing happens, and the stub
+/// that was not clear causes the next check. No worker waits while it has a turn, no key is held while the claim waits
+/// for another one, and a failed attempt uses no fence.
 #[derive(Debug, PartialEq, Eq)]
 pub struct MultiKeyClaim {
     /// Stubs in the order of the keys. The first one is the home.
     pub(crate) members: Box<[Member]>,
     /// Shards of all members, each once, in rising order.
     pub(crate) shards: Box<[u16]>,
-    /// Keys of the claim, for repeated requests with its request id.
+    /// Keys of the claim. A repeated acquire with the same request id must be for the same keys.
     pub(crate) keys: Arc<KeySet>,
     /// End of the wait. Only the home has a timer for it.
     pub(crate) wait_end: Time,
@@ -59,11 +60,11 @@ impl MultiKeyClaim {
     }
 }
 
-/// Keys of a multi-key claim, for repeated requests with its request id.
+/// Keys of a multi-key claim, to compare them with the keys of a repeated acquire.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct KeySet {
-    /// Number of the set in the log; 0 if neither a log nor a request id needs it. A client can choose two sets with
-    /// equal numbers, so equal numbers prove nothing.
+    /// Hash of the keys, which the log has instead of them; 0 if there is neither a log nor a request id. A client can
+    /// choose two sets of keys with equal hashes, so equal hashes prove nothing.
     number: u64,
     /// Each key with its length in front, so two sets are equal exactly if these bytes are equal. Empty if the claim
     /// has no request id.
@@ -71,7 +72,9 @@ pub(crate) struct KeySet {
 }
 
 impl KeySet {
-    /// Returns the set of these keys, which must be in bytewise order.
+    /// Returns the set of these keys, which must be in bytewise order. For an acquire with a request id (`is_named`),
+    /// the set keeps the keys and their hash. Otherwise it keeps only the hash if the server has a log (`is_recorded`),
+    /// and nothing if it has none.
     pub(crate) fn new<'a>(
         keys: impl Iterator<Item = &'a [u8]> + Clone,
         is_named: bool,
@@ -90,8 +93,8 @@ impl KeySet {
         Self { bytes: bytes.into(), number }
     }
 
-    /// Whether both sets have the same keys. Claims of one request share the value, so this mostly compares two
-    /// addresses.
+    /// Whether both sets have the same keys. Both must belong to acquires with a request id. Claims of one acquire
+    /// share the value, so this mostly compares two addresses.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         std::ptr::eq(self, other) || self == other
     }
@@ -101,7 +104,7 @@ impl KeySet {
     }
 }
 
-/// Returns the number of this set in the log. The keys must be in bytewise order.
+/// Returns the hash by which the log identifies this set of keys. The keys must be in bytewise order.
 pub fn key_set_number<'a>(keys: impl Iterator<Item = &'a [u8]>) -> u64 {
     stable_hash(keys.map(|key| (key, false)))
 }

@@ -10,14 +10,15 @@ pub enum PoolOrder {
     /// Order of arrival.
     #[default]
     Arrival,
-    /// Order of the times that the claims brought, then of arrival. A late waiter with an early time goes to the front.
+    /// Order of the timestamps in the acquires, then of arrival. A claim that arrives late with an early timestamp goes
+    /// to the front.
     Timestamp,
 }
 
 /// Queue position of a claim in a pool. It is fixed at arrival, and unique in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PoolKey {
-    /// Time that the claim brought, in microseconds; 0 for the order of arrival.
+    /// Timestamp in the acquire, in microseconds; 0 if the pool serves its waiters in order of arrival.
     timestamp_us: u64,
     arrival: u64,
 }
@@ -33,25 +34,26 @@ pub(crate) struct PoolWaiter {
 /// Pool of permits: its capacity, the number of held permits, and its waiters.
 ///
 /// The rule: a claim is granted once its permits, the held permits, and the permits of all waiters before it fit into
-/// the capacity together. So no claim overtakes another: a small request behind a big one waits, although it would
-/// fit. In the order of arrival, this is equivalent to: a claim is granted once its permits fit together with the
-/// permits of all live claims that arrived before it.
+/// the capacity together. So no claim overtakes a waiter before it: a small claim behind a big one waits, although its
+/// permits would fit. In the order of arrival, this is equivalent to: a claim is granted once its permits fit together
+/// with the permits of all live claims that arrived before it.
 ///
-/// The pool only decides and counts. Its owner keeps the holders. The owner also removes each waiter that fits and
-/// holds its permits, until no waiter fits.
+/// The pool only decides and counts; its owner keeps the list of holders. While `first_that_fits` returns a waiter, the
+/// owner removes that waiter with `remove_waiter`. If the owner grants the claim, it then counts the permits with
+/// `hold`.
 ///
-/// No grant makes the held permits exceed the capacity. Only a lowered capacity does. The pool then grants nothing
-/// until enough holds have ended.
+/// Held permits exceed the capacity only after the capacity was lowered. The pool then grants nothing until enough
+/// holds have ended.
 #[derive(Debug)]
 pub(crate) struct Pool {
     capacity: u64,
-    /// Whether the capacity was set explicitly instead of by the first claim. If so, the pool stays when its last claim
-    /// ends.
+    /// Whether the capacity was set by a request of its own instead of by the first claim. If so, the pool stays when
+    /// its last claim ends.
     is_set: bool,
     order: PoolOrder,
     held: u64,
     waiting: BTreeMap<PoolKey, (ClaimIx, u64)>,
-    /// First waiter that was not yet compared with a lowered capacity.
+    /// Queue position from which waiters have yet to be compared with a lowered capacity; `None` if there are none.
     uncompared: Option<PoolKey>,
 }
 
@@ -70,7 +72,7 @@ pub(crate) enum TooBig {
 const COMPARED_PER_STEP: usize = 16;
 
 impl Pool {
-    /// Returns a pool with the description of its first claim.
+    /// Returns a pool without claims. Its capacity does not count as set, so the pool ends with its last claim.
     pub(crate) fn new(capacity: u64, order: PoolOrder) -> Self {
         Self { capacity, is_set: false, order, held: 0, waiting: BTreeMap::new(), uncompared: None }
     }
@@ -79,7 +81,7 @@ impl Pool {
         self.capacity
     }
 
-    /// Whether the capacity was set explicitly.
+    /// Whether the capacity was set by a request of its own, so that the pool stays when its last claim ends.
     pub(crate) fn is_set(&self) -> bool {
         self.is_set
     }
@@ -122,7 +124,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Returns the queue position of claim number `arrival` with this time.
+    /// Returns the queue position of a claim with this timestamp, and with this number in the order of arrival. The
+    /// timestamp has no effect if the pool serves in order of arrival.
     pub(crate) fn key(&self, timestamp_us: u64, arrival: u64) -> PoolKey {
         let timestamp_us = match self.order {
             PoolOrder::Arrival => 0,
@@ -148,7 +151,8 @@ impl Pool {
         self.waiters().next().filter(|first| self.fits(first.permits))
     }
 
-    /// Removes a waiter at any position, after its grant or because it left.
+    /// Removes the waiter at this position: just before its grant, or because it was refused or left. Returns `None` if
+    /// no waiter has the position.
     pub(crate) fn remove_waiter(&mut self, key: PoolKey) -> Option<PoolWaiter> {
         let (claim, permits) = self.waiting.remove(&key)?;
         Some(PoolWaiter { key, claim, permits })
@@ -160,7 +164,7 @@ impl Pool {
         self.held += permits;
     }
 
-    /// Whether the number of held permits does not overflow with these permits.
+    /// Whether the sum of the held permits and these permits fits into a `u64`.
     pub(crate) fn can_hold_more(&self, permits: u64) -> bool {
         self.held.checked_add(permits).is_some()
     }
@@ -170,8 +174,9 @@ impl Pool {
         self.held -= permits;
     }
 
-    /// Sets the capacity permanently. Holders keep their permits, and more waiters may fit. The owner must remove the
-    /// waiters that `next_too_big` finds, because they would block the waiters behind them forever.
+    /// Sets the capacity, and keeps the pool even without claims. Holders keep their permits, and more waiters may fit.
+    /// The owner must remove the waiters that `next_too_big` finds, because they would block the waiters behind them
+    /// forever.
     pub(crate) fn set_capacity(&mut self, capacity: u64) {
         if capacity < self.capacity {
             self.uncompared = self.waiting.first_key_value().map(|(first, _)| *first);
@@ -180,12 +185,14 @@ impl Pool {
         self.is_set = true;
     }
 
-    /// Removes the set capacity, so that the pool ends with its last claim.
+    /// Marks the capacity as not set, so that the pool can be removed once it has no claims. The capacity itself stays
+    /// the same.
     pub(crate) fn unset(&mut self) {
         self.is_set = false;
     }
 
     /// Continues the search, in queue order, for waiters that the pool can never serve after its capacity was lowered.
+    /// The caller must remove a waiter that was found; otherwise the next call finds it again.
     pub(crate) fn next_too_big(&mut self) -> TooBig {
         let Some(from) = self.uncompared else { return TooBig::None };
         let mut rest = self.waiting.range(from..);
@@ -224,8 +231,8 @@ mod tests {
     use PoolOrder::{Arrival, Timestamp};
     use proptest::prelude::*;
 
-    /// Pool with its holders, driven as a shard does. The number of a claim is also its time. The log has `+claim` for
-    /// a grant, `-claim` for the end of a hold, and `x claim` for the end of a wait.
+    /// Pool with its holders, driven as a shard does. The number of a claim is also its timestamp. `events` has `+3`
+    /// for the grant of claim 3, `-3` for the end of its hold, and `x3` for the end of its wait.
     struct Driven {
         pool: Pool,
         arrivals: u64,
@@ -300,7 +307,8 @@ mod tests {
         }
     }
 
-    /// Returns a pool of ten after these claims arrived one after the other, the resulting log, and the waiters.
+    /// Returns a pool of ten permits after these claims arrived one after the other, the resulting events, and the
+    /// waiters. Each claim is given by its number and its permits.
     fn pool_of_ten(claims: &[(u32, u64)]) -> (Driven, String, Vec<u32>) {
         let mut driven = Driven::new(10, Arrival);
         for (claim, permits) in claims {
@@ -324,7 +332,8 @@ mod tests {
         assert_eq!((said.as_str(), waiting), ("+1 +2", vec![3, 4]));
     }
 
-    /// Returns a pool of ten with these holders and waiters, even if the waiters would fit.
+    /// Returns a pool of ten permits with these holders and waiters, even if the waiters would fit. Each of them is
+    /// given by its number and its permits.
     fn pool_in_state(holders: &[(u32, u64)], waiters: &[(u32, u64)]) -> Driven {
         let mut driven = Driven::new(10, Arrival);
         for (claim, permits) in holders {
@@ -517,7 +526,7 @@ mod tests {
     enum Step {
         /// A claim for this many permits, with this time.
         Insert(u64, u32),
-        /// The n-th live claim leaves.
+        /// The n-th live claim ends, held or waiting. Numbers beyond the last claim begin again at the first.
         Remove(usize),
         Resize(u64),
     }
@@ -562,8 +571,8 @@ mod tests {
         }
     }
 
-    /// After each step, compares a pool with a sorted list of all live claims. The list grants each claim as soon as
-    /// its `needed` permits fit.
+    /// After each step, compares a pool with a sorted list of all live claims. The list grants a claim as soon as the
+    /// permits that `needed` returns for it fit into the capacity.
     fn follow(
         order: PoolOrder,
         mut capacity: u64,
@@ -613,7 +622,7 @@ mod tests {
                     }
                 }
             }
-            // `insert` grants a newcomer at once; all other changes grant from the front.
+            // A newcomer that fits is held at once above; all other changes grant from the front.
             if !matches!(step, Step::Insert(..)) {
                 while let Some(first) = pool.first_that_fits() {
                     pool.remove_waiter(first.key);

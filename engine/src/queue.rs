@@ -7,40 +7,42 @@ use crate::list::ClaimList;
 use crate::measure::FreedAt;
 use crate::slab::Slab;
 
-/// Queue of a key. A key has a queue only if one claim is not enough to describe its state: it has several holders, or
-/// waiters.
+/// Queue of a key. A key has a queue only while it has several holders, waiters, or a client that watches it. Otherwise
+/// its record needs no more than the only holder.
 ///
-/// Waiters are ordered by their order keys. Each kind has its own [`Line`]: writers, plain readers, and reading stubs.
-/// So the first waiter of each kind is found in one step, regardless of the number of other waiters before it.
+/// Waiters are ordered by their order keys. Each kind has its own [`Line`]: writers, readers, and reading stubs. A
+/// *stub* is one key of a waiting multi-key claim. So the first waiter of each kind is found in one step, regardless of
+/// the number of other waiters before it.
 ///
 /// # Announced stubs
 ///
-/// A reading stub that is clear holds nothing and lets readers pass, so very many of them may be in front. The shard
-/// announces once to its claim that the stub is clear. All waiters before `announced_end` are announced reading stubs,
-/// and grants continue behind them. A change that makes a stub unclear resets the end; later grants then announce all
-/// stubs again.
+/// A stub is *clear* if it would be granted now, were it a claim of its own. A clear reading stub holds nothing and
+/// lets readers pass, so very many of them may be in front. The shard *announces* each clear stub once: it requests a
+/// check of the whole claim with [`Effects::recheck`](crate::Effects::recheck). All waiters before `announced_end` are
+/// announced reading stubs, and grants continue behind them. A change that makes a stub unclear resets `announced_end`;
+/// later grants then announce all clear stubs again.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) holders: ClaimList,
-    /// Number of reserved holders, which no response shows.
+    /// Number of reserved holders: their fences are not durable yet, so no response shows them.
     pub(crate) reserved_count: u32,
     writers: Line,
     readers: Line,
-    /// Waiting stubs of readers.
+    /// Reading stubs.
     stubs: Line,
     /// First waiter of all kinds, or `NONE`.
     front: ClaimIx,
     /// Position before which all waiters are announced reading stubs.
     announced_end: OrderKey,
-    /// First listed waiter of `stubs` from `announced_end` on, or `NONE`.
+    /// First waiter at `announced_end` or behind it in the list of `stubs`, without its map; `NONE` if there is none.
     next_unannounced: ClaimIx,
     /// Whether the first waiter is a writing stub that was announced.
     front_announced: bool,
     /// Number of the work item that will continue the grants of this key; 0 without one.
     pub(crate) granting: u64,
-    /// Time at which the last holder left, while the resulting grants are left to later turns.
+    /// Time at which the last holder left, while the resulting grants are left to later turns; otherwise `NEVER`.
     pub(crate) freed_at: FreedAt,
-    /// Version of the frozen prefixes for which the waiters were last checked.
+    /// Version of the list of frozen prefixes for which the waiters were last checked.
     pub(crate) thawed: u64,
     /// Whether a client watches the holders of the key. The queue stays for the watch.
     pub(crate) watched: bool,
@@ -109,14 +111,13 @@ impl Queue {
         self.holders.count == 0 || shared && claims[self.holders.first].has(flag::SHARED)
     }
 
-    /// Whether all waiters are reading stubs, which let a newly arrived reader pass: they wait for other keys of their
-    /// claims.
+    /// Whether all waiters are reading stubs. They let a newly arrived reader pass, because they hold nothing.
     pub(crate) fn is_readable_behind_waiters(&self) -> bool {
         self.writers.count() == 0 && self.readers.count() == 0
     }
 
-    /// Whether a reading stub waits. Only reading stubs let other waiters pass, so without one only the first waiter
-    /// may be clear.
+    /// Whether a reading stub waits. Only clear reading stubs let other waiters pass, so without one only the first
+    /// waiter may be clear.
     pub(crate) fn has_reading_stubs(&self) -> bool {
         self.stubs.count() > 0
     }
@@ -148,7 +149,8 @@ impl Queue {
         lines.iter().all(|line| line.begins_behind(claims, details, order))
     }
 
-    /// Returns the first waiter that is not an announced stub, or `NONE`. Grants continue with this waiter.
+    /// Returns the first waiter that is not an announced stub: grants continue with it. Returns `NONE` if there is no
+    /// such waiter, or if an announced writing stub is in front, which blocks all others.
     #[inline]
     pub(crate) fn next_to_grant(
         &self,
@@ -189,7 +191,8 @@ impl Queue {
         self.stubs.first_from(claims, details, self.announced_end, self.next_unannounced)
     }
 
-    /// Notes that this stub was announced. All stubs before it must have been announced.
+    /// Notes that this stub was announced. Has no effect on a reading stub behind another one that was not announced;
+    /// grants announce both later.
     pub(crate) fn note_announced(
         &mut self,
         claims: &Slab<ClaimIx, Claim>,
@@ -233,7 +236,8 @@ impl Queue {
         self.front.is_none() || order < order_of(claims, details, self.front)
     }
 
-    /// Adds a waiter. A clear stub counts as announced, because its claim knows that it is clear.
+    /// Adds a waiter. `is_clear_stub` says that it is a stub and clear. Such a stub counts as announced, because the
+    /// acquire that adds it has just checked all keys of its claim.
     pub(crate) fn add_waiter(
         &mut self,
         claims: &mut Slab<ClaimIx, Claim>,

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Number of records for which a slab without a given capacity reserves address space.
 const RECORD_COUNT_MAX: u32 = 1 << 24;
 
-/// Records that never move. The slab reserves address space for the maximum number of records, and memory is used as
-/// records arrive, so growth copies nothing. A slab without a given capacity reserves the address space once it has
-/// some thousand records. If the system refuses the reservation, growth copies.
+/// Records with fixed numbers. A slab with a given capacity reserves address space for so many records at once, and
+/// memory is used as records arrive, so growth copies nothing. A slab without a given capacity copies its records when
+/// it grows, until it has some thousand records and reserves the address space. If the system refuses the reservation,
+/// growth copies.
 #[derive(Debug)]
 pub(crate) struct Slab<Ix, T> {
     records: Vec<T>,
@@ -46,7 +47,7 @@ impl<Ix, T> Slab<Ix, T> {
 }
 
 impl<Ix: Handle, T> Slab<Ix, T> {
-    /// Returns a slab with room for `capacity` records.
+    /// Returns a slab with reserved address space for `capacity` records. It can get more, but then growth copies.
     pub(crate) fn with_capacity(capacity: u32) -> Self {
         let mut slab = Self { count_max: capacity, ..Self::default() };
         slab.set_aside();
@@ -61,7 +62,7 @@ impl<Ix: Handle, T> Slab<Ix, T> {
         set_aside(&mut self.free, count_max);
     }
 
-    /// Returns a record to fill in. It still has the values of its last use.
+    /// Returns the handle of an unused record to fill in. A record that was used before still has its old values.
     #[inline]
     pub(crate) fn allocate(&mut self) -> Ix
     where
@@ -97,7 +98,7 @@ impl<Ix: Handle, T> Slab<Ix, T> {
         set_aside(&mut self.free, room);
     }
 
-    /// Releases a record.
+    /// Makes a record available for later use. It keeps its values until then.
     #[inline]
     pub(crate) fn release(&mut self, index: Ix) {
         self.free.push(index);

@@ -1,7 +1,8 @@
 //! Amount of follow-up work in a turn.
 
-/// Number of an item of follow-up work, unique in its shard and never 0. The record of the item keeps the number, so an
-/// item whose record is gone has no effect.
+/// Number of an item of follow-up work, unique in its shard and never 0. The queue, pool, tree or lane that the item
+/// continues keeps the number of the item. If that record is gone or is used again, it no longer has the number, and
+/// the item has no effect.
 pub(crate) type WorkNumber = u64;
 
 /// Remaining steps of follow-up work in a turn.

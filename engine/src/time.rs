@@ -1,8 +1,9 @@
-//! Durations that the engine measures.
+//! Instants: in milliseconds for decisions, in nanoseconds for measurements.
 
 pub use waymaker_log::Time;
 
-/// Nanoseconds on the clock of [`Time`]. They only measure durations; every decision uses [`Time`].
+/// Instant in nanoseconds on the clock of [`Time`]. It only serves to measure durations; leases and waits end by
+/// [`Time`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(u64);
 
@@ -24,7 +25,7 @@ impl Nanos {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Returns this instant, or the nearest instant that rounds up to `time`.
+    /// Returns the instant nearest to this one that [`Self::round_up`] rounds to `time`.
     #[inline]
     pub(crate) fn within(self, time: Time) -> Self {
         let last = Self::from(time);
@@ -64,7 +65,7 @@ impl Reading {
     }
 }
 
-/// Returns the reading of a clock with whole milliseconds.
+/// Makes the reading of a clock that counts whole milliseconds.
 impl From<Time> for Reading {
     #[inline]
     fn from(time: Time) -> Self {

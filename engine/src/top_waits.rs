@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 
 /// Counts of waits in the newest one or two windows of time.
 ///
-/// All waits of one millisecond count for the key of its first wait. So the sum stays exact, and a busy shard compares
-/// few keys.
+/// All waits of one millisecond count for the key of the first of them. So the sum stays exact, and a busy shard
+/// compares few keys.
 #[derive(Debug)]
 pub(crate) struct TopWaits {
     current: TopKeys,
@@ -17,7 +17,7 @@ pub(crate) struct TopWaits {
     previous_ms: u64,
     /// Time of the last counted wait, and the position of its key in `current`.
     counted: Option<(Time, usize)>,
-    /// Number of other waits of that millisecond.
+    /// Number of later waits in the millisecond of `counted`. They are not in the counter of its key yet.
     rest: u64,
 }
 
@@ -52,7 +52,7 @@ impl TopWaits {
         true
     }
 
-    /// Counts a wait for this key. The key also represents all other waits of this millisecond.
+    /// Counts a wait for this key. All later waits of this millisecond also count for this key.
     pub(crate) fn count(&mut self, namespace: u16, key: &[u8], now: Time) {
         self.count_rest();
         self.roll(now);
@@ -83,7 +83,7 @@ impl TopWaits {
         Contended { window_ms: self.previous_ms + now.ms_since(self.current_began), keys }
     }
 
-    /// Removes the keys of the namespaces that `concerns` accepts, because their numbers may get another meaning.
+    /// Removes the keys of the namespaces that `concerns` accepts, because these namespaces are about to be removed.
     pub(crate) fn forget(&mut self, concerns: impl Fn(u16) -> bool) {
         self.count_rest();
         self.counted = None;
@@ -111,7 +111,7 @@ impl TopWaits {
 }
 
 /// Counters of the Space-Saving algorithm of Metwally, Agrawal and El Abbadi. A key with more than 1/n of all waits has
-/// one of the n counters, and no counter is too small.
+/// one of the n counters, and its counter is never below its number of waits.
 #[derive(Debug, Default)]
 struct TopKeys(Vec<Counter>);
 
@@ -137,7 +137,7 @@ impl TopKeys {
         place
     }
 
-    /// Gives a key a new counter. If there are too many, the key replaces the key of the smallest counter.
+    /// Gives a key a new counter. If there are too many, the key takes over the smallest counter with its count.
     fn make_counter(&mut self, namespace: u16, key: &[u8]) -> usize {
         let counter = Counter { namespace, key: key.into(), waits: 0 };
         let counters = self.0.iter().enumerate();

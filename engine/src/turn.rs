@@ -12,11 +12,12 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicU64;
 
-/// State of the word without a turn.
+/// Value of the word of a cell while no thread has the turn.
 const FREE: usize = 0;
-/// State of the word with a turn and without batches.
+/// Value of the word of a cell while a thread has the turn, and no other thread has left a batch.
 const HELD: usize = 1;
-// Any other value means that a turn is held, and is the address of the newest batch that another thread left.
+// Any other value of the word means that a thread has the turn, and is the address of the newest batch that another
+// thread left.
 
 /// Value that any thread may use, one thread at a time, without waiting. (Flat combining, Hendler, Incze, Shavit and
 /// Tzafrir 2010, reduced to one word.)
@@ -205,8 +206,9 @@ impl<'a, S, B> Turn<'a, S, B> {
 }
 
 impl<S, B> Turn<'_, S, B> {
-    /// Keeps the turn held for another thread, which resumes it with [`TurnCell::resume`]. The transfer of the pass
-    /// must order the earlier changes of the value before the later ones, as a mailbox does.
+    /// Keeps the turn held for another thread, which resumes it with [`TurnCell::resume`]. The pass must reach that
+    /// thread by a way that makes all earlier changes of the value visible to it, for example through a
+    /// [`Mailbox`](crate::Mailbox).
     pub fn pass_on(self) -> Pass {
         Pass { cell_number: self.cell.number }
     }

@@ -141,7 +141,7 @@ impl Wheel {
     }
 
     /// Clears a timer. Has no effect if it is not set.
-    // A call from every release and every grant would cost more than the body.
+    // Always inlined: every release and every grant needs it, and a call would cost more than the body.
     #[inline(always)]
     pub fn clear(&mut self, timers: &mut impl Timers, timer: ClaimIx) {
         let links = std::mem::replace(timers.links(timer), WheelLinks::UNSET);
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Returns the timers that are due until then, as (timer, instant).
+    /// Returns the timers that are due at `until` or before, each with its instant.
     fn due(wheel: &mut Wheel, table: &mut Table, until: u64) -> Vec<(u32, u64)> {
         let mut due = Vec::new();
         loop {

@@ -12,7 +12,7 @@ pub(crate) struct OrderKey {
     /// In a queue, the time of the arrival less the boost of the priority, in milliseconds; it may be below zero. In a
     /// pool that is ordered by timestamp, the timestamp in microseconds.
     pub(crate) rank: i64,
-    /// Number of requests that arrived in the shard before.
+    /// Number of arrivals in the shard before this claim. A claim that needs no [`Detail`] is not counted.
     pub(crate) arrival: u64,
 }
 
@@ -32,15 +32,17 @@ pub(crate) enum Extra {
     /// No further data: a claim for one key, or for a set of paths without a request id.
     #[default]
     None,
-    /// Number of permits of a pool.
+    /// Number of permits that the claim holds or waits for, in its pool.
     Permits(u64),
     /// Multi-key claim that is not answered yet and has this claim as a member.
     MultiKeyClaim(Arc<MultiKeyClaim>),
-    /// Keys of the multi-key claim that this hold was part of. Its request id names all of them.
+    /// All keys of the multi-key claim that this hold was granted with. A repeated acquire must be for exactly these
+    /// keys.
     Sibling(Arc<KeySet>),
-    /// Number of the keys of a restored multi-key hold. The log has this number, but not the keys.
+    /// Hash of all keys of the multi-key claim that a restored hold was granted with. The log has this hash, but not
+    /// the keys.
     RestoredSibling(u64),
-    /// Fingerprint of the paths of a set that a request id names.
+    /// Hash of the paths of a set that was acquired with a request id.
     Paths(u64),
     /// Type, value and end of a registration.
     Registration(Box<RegisteredAs>),
@@ -58,23 +60,23 @@ pub(crate) struct RegisteredAs {
 }
 
 impl RegisteredAs {
-    /// Returns the number of bytes that accounts count.
+    /// Returns the number of bytes of the type and the value.
     pub(crate) fn len(&self) -> usize {
         self.type_name.len() + self.value.len()
     }
 }
 
-/// Data of a claim that waits, or that has rare options.
+/// Data that not every claim has: a claim needs it while its acquire is unanswered, or for rare options.
 #[derive(Debug)]
 pub(crate) struct Detail {
-    /// Neighbours in the list of the lane.
+    /// Neighbours in one of the two lists of linked claims of the lane.
     pub(crate) lane_next: ClaimIx,
     pub(crate) lane_previous: ClaimIx,
     pub(crate) order: OrderKey,
-    /// Number of the acquire that gets the answer.
+    /// Number of the acquire that gets the answer, or got it.
     pub(crate) number: u32,
-    /// Number of requests that had arrived in the shard before the acquire that gets the answer. It shows whether that
-    /// acquire was sent before its lane lost a connection.
+    /// Number of arrivals in the shard before the acquire that gets the answer. If that acquire came on a connection
+    /// that was lost since, `Lane::lost_arrivals` is higher.
     pub(crate) asked: u64,
     /// Length of the lease in milliseconds. A waiting claim gets this lease with its grant.
     pub(crate) lease_ms: u32,
@@ -93,34 +95,38 @@ pub(crate) struct Detail {
     pub(crate) request_id: Option<Arc<[u8]>>,
     /// Text for operators.
     pub(crate) metadata: Option<Arc<[u8]>>,
-    /// Whether the request asks that a cluster counts the fence.
+    /// Whether the acquire asks for scope `Quorum`, so that a cluster counts the fence.
     pub(crate) wants_quorum: bool,
     /// Whether the hold begins only when a cluster has counted this claim, or another key of its multi-key claim.
     pub(crate) begins_counted: bool,
-    /// Whether the claim raised the scope of its key. If the claim never begins, the scope is lowered again.
+    /// Whether the claim raised the scope of its key to `Quorum`. If the claim ends before it is held, and no later
+    /// claim of the key got a fence, the scope is lowered again.
     pub(crate) raises_scope: bool,
-    /// Whether the client may know that its acquire waits.
+    /// Whether the acquire that gets the answer counts as one that waited. Set when a claim is reserved after a wait,
+    /// and when a later acquire takes over a claim that is not held yet. Unused while a claim is in a queue.
     pub(crate) waited: bool,
-    /// Whether the latest request for the claim found it by its request id.
+    /// Whether the latest acquire of the claim found it by its request id when it was already held.
     pub(crate) repeated: bool,
-    /// Number of the record of the last move to another request; 0 if the claim never moved, [`MOVED_BESIDE_RECORDS`]
-    /// if only other keys of its multi-key claim are recorded. The answer to that request, and every later event about
-    /// the claim, waits until the record is durable.
+    /// Number of the log record about the latest acquire that took the claim over from an earlier one; 0 if there is
+    /// none, [`MOVED_BESIDE_RECORDS`] if only other keys of its multi-key claim are recorded. The answer to that
+    /// acquire, and every later event about the claim, waits until the record is durable. Reset to 0 when a reserved
+    /// claim begins to wait for that.
     pub(crate) moved_record: u64,
-    /// Time for which the claim of a hold had waited.
+    /// Time for which a hold had waited before its grant.
     pub(crate) waited_nanos: u64,
-    /// Time at which the key of a reserved claim became free for it.
+    /// Time at which a hold ended and made room for a reserved claim, for the measurement when the claim begins.
     pub(crate) freed_at: FreedAt,
-    /// Place that the id of a restored hold names: its place in the earlier server process.
+    /// Place in the id of a restored hold, which it had in the earlier server process. Clients know the hold by that
+    /// id.
     pub(crate) restored_place: Option<u64>,
-    /// Number of bytes besides the key that the accounts of the lane count.
+    /// Number of bytes that the accounts of the lane count for the claim, without its key.
     pub(crate) counted_len: u32,
     pub(crate) extra: Extra,
 }
 
-/// Value of [`Detail::moved_record`] if only other keys of the multi-key claim recorded the move, maybe in other shards.
-/// This shard does not know when those records are durable, so all later events of the claim go through the log, behind
-/// the answer.
+/// Value of [`Detail::moved_record`] if only other keys of the multi-key claim recorded that a later acquire took it
+/// over, maybe in other shards. This shard does not know when those records are durable. So all later events of the
+/// claim go through the log, behind the answer to that acquire.
 pub(crate) const MOVED_BESIDE_RECORDS: u64 = u64::MAX;
 
 impl Default for Detail {
@@ -156,7 +162,7 @@ impl Default for Detail {
 }
 
 impl Detail {
-    /// Returns the time for which the claim of a hold had waited, in whole milliseconds.
+    /// Returns the time for which a hold had waited before its grant, in whole milliseconds.
     pub(crate) fn waited_ms(&self) -> u64 {
         self.waited_nanos / NANOS_PER_MS
     }
@@ -166,30 +172,32 @@ impl Detail {
         if let Extra::Permits(permits) = self.extra { Some(permits) } else { None }
     }
 
-    /// Returns the multi-key claim of which the claim is a member, until that is answered.
+    /// Returns the multi-key claim that has this claim as a member, until its acquire is answered.
     pub(crate) fn multi_key(&self) -> Option<&Arc<MultiKeyClaim>> {
         if let Extra::MultiKeyClaim(multi_key) = &self.extra { Some(multi_key) } else { None }
     }
 
-    /// Returns the fingerprint of the paths of a set that a request id names.
+    /// Returns the hash of the paths of a set that was acquired with a request id.
     pub(crate) fn fingerprint(&self) -> Option<u64> {
         if let Extra::Paths(fingerprint) = self.extra { Some(fingerprint) } else { None }
     }
 
-    /// Whether this claim and its siblings are for exactly `keys`. With `None`, whether the claim has no siblings.
+    /// Whether this claim belongs to a multi-key claim for exactly `keys`; with `None`, whether it belongs to no
+    /// multi-key claim. For a restored hold, only the hashes of the keys are compared.
     pub(crate) fn is_part_of(&self, keys: Option<&KeySet>) -> bool {
         match (&self.extra, keys) {
             (Extra::MultiKeyClaim(multi_key), Some(keys)) => multi_key.keys.is_same(keys),
             (Extra::Sibling(own), Some(keys)) => own.is_same(keys),
-            // Equal numbers do not prove equal sets. The caller therefore finds each key's hold by the key, and the number
-            // only rejects.
+            // Equal hashes do not prove equal sets of keys. The caller therefore finds each key's hold by the key, and
+            // the hash only rejects.
             (Extra::RestoredSibling(number), Some(keys)) => *number == keys.number(),
             (Extra::MultiKeyClaim(_) | Extra::Sibling(_) | Extra::RestoredSibling(_), None) => false,
             (_, keys) => keys.is_none(),
         }
     }
 
-    /// Returns the keys of the multi-key claim of which the claim is a part, unless it was restored.
+    /// Returns the keys of the multi-key claim to which the claim belongs; `None` for a restored hold, whose other keys
+    /// are unknown.
     pub(crate) fn key_set(&self) -> Option<&Arc<KeySet>> {
         match &self.extra {
             Extra::MultiKeyClaim(multi_key) => Some(&multi_key.keys),
@@ -198,7 +206,7 @@ impl Detail {
         }
     }
 
-    /// Returns the number that stands in the log for the keys of the multi-key claim of which the claim is a part.
+    /// Returns the hash under which the log has the keys of the multi-key claim to which the claim belongs.
     pub(crate) fn key_set_number(&self) -> Option<u64> {
         match &self.extra {
             Extra::MultiKeyClaim(multi_key) => Some(multi_key.keys.number()),
@@ -218,7 +226,7 @@ impl Detail {
         self.registration().map(|registered| &*registered.value).or(self.metadata.as_deref())
     }
 
-    /// Whether a hold still needs this data after its wait, if it is not linked to its lane.
+    /// Whether a hold still needs this data after its grant. A hold that is linked to its lane needs it in any case.
     pub(crate) fn outlives_wait(&self) -> bool {
         matches!(self.extra, Extra::Permits(_) | Extra::Registration(_))
             || self.priority != 0

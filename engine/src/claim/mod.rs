@@ -22,7 +22,8 @@ pub(crate) mod flag {
     pub(crate) const CLAMPED: u8 = 1 << 3;
     /// Whether the claim is in one of the lists of its lane.
     pub(crate) const LINKED: u8 = 1 << 4;
-    /// Whether the wait ended at an instant whose waits are still being ended.
+    /// Whether the wait of the claim has timed out, but the claim is not ended yet. The waits that time out in one
+    /// millisecond end after the grants of that millisecond.
     pub(crate) const WAIT_OVER: u8 = 1 << 5;
     /// Whether the log has a record of the claim. Before a claim is among the holders, whether its request asks for a
     /// durable fence.
@@ -46,7 +47,7 @@ pub(crate) enum LeaseKind {
 const LEASE_KIND: u8 = 3;
 
 impl LeaseKind {
-    /// Returns the kind of a request for a lease.
+    /// Returns `Session` if the acquire asks for a hold that lasts as long as its session, otherwise `Timed`.
     #[inline]
     pub(crate) fn of_session(session_lease: bool) -> Self {
         if session_lease { Self::Session } else { Self::Timed }
@@ -87,7 +88,7 @@ impl Properties {
 
 /// Request for a key, and after its grant, a hold.
 ///
-/// The record never moves; its number and secret are the id that the client gets.
+/// The record keeps its number. The id that the client gets contains the shard, the number, `generation` and `secret`.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Claim {
@@ -100,14 +101,14 @@ pub(crate) struct Claim {
     since: Nanos,
     /// Key of the claim.
     pub(crate) entry: KeyIx,
-    /// Lane of this shard that has the claim.
+    /// Lane to which the claim belongs: the lane of its latest acquire or registration.
     pub(crate) lane: LaneIx,
     /// Position among the claims of the key, or in its tree.
     pub(crate) position: Position,
     pub(crate) wheel: WheelLinks,
     /// Rare data of the claim, or `NONE`.
     pub(crate) detail: DetailIx,
-    /// Number of claims that used the record before.
+    /// Number of claims that used the record before. It wraps around after 65,535.
     pub(crate) generation: u16,
     state: State,
     pub(crate) flags: u8,
@@ -158,7 +159,7 @@ impl Claim {
         self.set_state(state);
     }
 
-    /// Ends the claim. The record may be reused.
+    /// Ends the claim. The caller then releases the record, which a later claim may use.
     #[inline(always)]
     pub(crate) fn end(&mut self) {
         self.set_state(State::Free);
@@ -274,7 +275,8 @@ impl Claim {
         self.since
     }
 
-    /// Sets the time of the grant of a claim that is, or is about to be, held. Returns the time of its arrival.
+    /// Sets the time of the grant of a claim that is, or is about to be, held. Returns the time before: of the arrival,
+    /// or for a renewed registration of the last grant.
     #[inline]
     pub(crate) fn set_granted(&mut self, at: Nanos) -> Nanos {
         std::mem::replace(&mut self.since, at)
@@ -295,13 +297,14 @@ impl Position {
         Self([first_item.number(), more_path_count])
     }
 
-    /// Returns the claim behind this one among the holders or waiters of a key or pool, or `NONE`.
+    /// Returns the claim behind this one among the holders of a key or pool, or in a list of waiters of a key; `NONE`
+    /// for the last one.
     #[inline]
     pub(crate) fn next(self) -> ClaimIx {
         ClaimIx::new(self.0[0])
     }
 
-    /// Returns the claim before this one, or `NONE`.
+    /// Returns the claim before this one in the same list; `NONE` for the first one.
     #[inline]
     pub(crate) fn previous(self) -> ClaimIx {
         ClaimIx::new(self.0[1])

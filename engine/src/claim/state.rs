@@ -1,6 +1,6 @@
 //! States of a claim, and the changes between them.
 
-/// State of a claim record. Each state names one way in which the claim can end.
+/// State of a claim record. It decides what happens when the claim ends, for example whether its acquire is answered.
 ///
 /// The order matters: a claim in [`State::Reserved`] or a later state is among the holders, and a claim in
 /// [`State::Held`] or a later state is a hold.
@@ -18,7 +18,7 @@ pub(crate) enum State {
     /// begun, its acquire is not answered, and it can still be given up.
     Reserved,
     /// The log failed while the claim was reserved, so its acquire was refused with an unknown outcome. The claim
-    /// blocks other claims until the process ends.
+    /// blocks other claims until it is given up, or until the process ends.
     Unknown,
     /// The claim holds its key, and its client knows this or is about to learn it.
     Held,

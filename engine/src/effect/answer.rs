@@ -19,9 +19,10 @@ pub enum Answer {
         /// Whether the claim was still waiting. Its acquire is then refused as cancelled.
         was_waiting: bool,
     },
-    /// The end of the lease was moved.
+    /// The end of the lease was moved, to a later or an earlier time. The lease of a claim that waits for permits has
+    /// no end yet, only a length.
     Extended {
-        /// Remaining lease.
+        /// Remaining lease. For a claim that waits for permits, the length of the lease that its grant will begin.
         remaining_ms: u32,
         /// Whether the requested lease was longer than the maximum.
         clamped: bool,
@@ -66,14 +67,14 @@ pub enum Answer {
     NamespaceRemoved,
     /// State of a pool.
     PoolDescribed(Box<PoolStatus>),
-    /// The pool has the requested capacity.
+    /// The pool has the requested capacity, or was removed because the request set capacity 0.
     CapacitySet {
         /// Capacity before; 0 for a pool that did not exist.
         previous: u64,
     },
     /// One page of pools.
     PoolsListed(Box<PoolPage>),
-    /// Whether the tokens may be taken from the bucket.
+    /// Whether the tokens were taken from the bucket.
     Throttled(Allowance),
     /// The owner has the key.
     Registered(Registered),
@@ -82,7 +83,7 @@ pub enum Answer {
         /// Whether the registration belonged to another owner whose lease had expired for longer than the grace period.
         was_expired: bool,
     },
-    /// Registration of a key.
+    /// Registration of a key; `None` if the key is not registered.
     LookedUp(Option<Box<Registration>>),
     /// One page of registrations.
     RegistrationsListed(Box<RegistrationPage>),
@@ -99,7 +100,7 @@ pub struct Grant {
     pub id: ClaimId,
     /// Fence, which is larger than the fence of every earlier grant of the key.
     pub fence: Fence,
-    /// Remaining lease. Without meaning if `session_lease` is set.
+    /// Remaining lease; `u32::MAX` if the hold has no end of its own. Without meaning if `session_lease` is set.
     pub remaining_ms: u32,
     /// Whether the requested lease was longer than the maximum.
     pub clamped: bool,
@@ -125,11 +126,13 @@ pub struct KeyGrant {
 /// Whether a fence is still the newest of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// Newest fence; 0 if the key is unknown.
+    /// Newest fence of the key. For an unknown key, the fence at which its counter would start.
     pub newest_fence: Fence,
-    /// Whether the fence of the request is the newest one.
+    /// Whether the fence of the request is the newest one. In a tree namespace, a fence also counts as the newest while
+    /// its set holds a path that overlaps the requested path.
     pub newest: bool,
-    /// Whether it is also still held.
+    /// Whether `newest` is true and the hold with this fence still exists. In a tree namespace, its set must hold a
+    /// path that overlaps the requested path.
     pub held: bool,
 }
 
@@ -140,14 +143,16 @@ pub struct Allowance {
     pub allowed: bool,
     /// Number of whole tokens left.
     pub remaining: u64,
-    /// Time until there are enough tokens if no other request takes any. 0 if allowed; `u64::MAX` if the cost is above the burst.
+    /// Time until there are enough tokens if no other request takes any. 0 if allowed; `u64::MAX` if the cost is above
+    /// the burst.
     pub retry_after_ns: u64,
     /// Time until the bucket is full if no request takes any.
     pub reset_after_ns: u64,
 }
 
 impl Allowance {
-    /// Returns the tighter of two answers: the one with the longer wait, or among equals the one with fewer tokens left.
+    /// Returns the tighter of two answers: the one with the longer `retry_after_ns`, or among equals the one with fewer
+    /// tokens left.
     #[must_use]
     pub fn tightest(self, other: Self) -> Self {
         let tightness = |allowance: &Self| {

@@ -16,7 +16,8 @@ pub enum WhenDurable {
     AnswerWaiter(Ticket, Answer),
     /// Begin the hold of a reserved claim, with [`Shard::end_reservation`](crate::Shard::end_reservation).
     Begin(Reserved),
-    /// Begin the holds of a multi-key claim together, with [`multi_key::end_reservation`](crate::multi_key::end_reservation).
+    /// Begin the holds of a multi-key claim together, with
+    /// [`multi_key::end_reservation`](crate::multi_key::end_reservation).
     BeginMultiKey(Box<ReservedMultiKey>),
 }
 
@@ -25,9 +26,9 @@ pub enum WhenDurable {
 pub struct QuorumQuestion {
     /// Time at which the grants were reserved.
     pub at: Time,
-    /// The grants. The first one of a multi-key claim decides for all.
+    /// The grants. For a multi-key claim, the first one decides whether all of them begin.
     pub members: Box<[QuorumMember]>,
-    /// Response of a multi-key claim.
+    /// Response to the acquire of a multi-key claim; `None` for a claim for one object.
     pub multi_key: Option<Box<[KeyGrant]>>,
 }
 
@@ -57,7 +58,7 @@ pub struct QuorumMember {
 /// Outcome of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservedEnd {
-    /// The claim has been held since this time.
+    /// The claim is held. Its lease runs from this time.
     Begins(Time),
     /// The log failed, so it is unknown whether the claim will be held.
     Unknown,
@@ -65,29 +66,31 @@ pub enum ReservedEnd {
     NotCounted,
 }
 
-/// A claim that keeps others out and is held once the log, or the cluster of its counter, confirms it.
+/// A claim that blocks other claims already, and is held once the log, or the cluster of its counter, confirms its
+/// fence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved {
     /// Shard of the claim.
     pub shard: u16,
     /// Lane that gets the response.
     pub lane: LaneAddress,
-    /// Place of the claim in the shard.
+    /// Handle of the claim in the shard.
     pub slot: ClaimIx,
-    /// Secret of the claim, which distinguishes it from others in the same place.
+    /// Secret of the claim, which distinguishes it from other claims with the same handle.
     pub secret: u64,
     /// Fence of the grant.
     pub fence: Fence,
     /// Whether a cluster counts the grant.
     pub is_counted: bool,
-    /// Latest beginning of the lease, which is also its beginning in the log.
+    /// Time from which the lease runs if the claim could already begin at that time, but a later acquire had taken it
+    /// over. The claim then waits for the record of that. The log has the same time. [`Time::NEVER`] otherwise.
     pub since: Time,
 }
 
-/// All claims of a multi-key claim, which keep others out as [`Reserved`] does.
+/// All claims of a multi-key claim. Like [`Reserved`], they block other claims already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedMultiKey {
-    /// The claims, in the order of the response. The first one decides for all.
+    /// The claims, in the order of the response. The first one decides whether all of them begin.
     pub members: Box<[Reserved]>,
     /// The response.
     pub grants: Box<[KeyGrant]>,

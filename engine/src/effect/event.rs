@@ -12,9 +12,10 @@ pub enum Event {
         number: u32,
         /// The claim.
         id: ClaimId,
-        /// Number of waiters before the claim. Counted up to a limit if waiters have priorities.
+        /// Number of waiters before the claim. In a pool, and for a claim that has other waiters of its key behind it,
+        /// the number is counted only up to [`POSITION_COUNT_MAX`](crate::limits::POSITION_COUNT_MAX).
         position: u32,
-        /// Place in the order of arrival of the shard.
+        /// Number of the claim in the order of arrival of the shard.
         ticket: u64,
     },
     /// The lease of a hold expired.
@@ -26,7 +27,7 @@ pub enum Event {
     LeaseMoved {
         /// The hold.
         id: ClaimId,
-        /// Remaining lease.
+        /// Remaining lease from now on.
         remaining_ms: u32,
     },
     /// A hold ended without a request of its lane.
@@ -36,7 +37,8 @@ pub enum Event {
         /// Why the hold ended.
         reason: RevokeReason,
     },
-    /// A request that repeated the request id took over a hold. The acquire that was granted the hold gets no more events about it.
+    /// A later acquire with the same request id took over a hold. The acquire that was granted the hold gets no more
+    /// events about it.
     TakenUp {
         /// Number of the acquire that was granted the hold.
         number: u32,
@@ -45,7 +47,7 @@ pub enum Event {
     },
     /// A watched key has a new holder.
     KeyHeld {
-        /// Number of the watch.
+        /// Number of the request that began the watch.
         number: u32,
         /// Fence of the grant.
         fence: Fence,
@@ -56,7 +58,7 @@ pub enum Event {
     },
     /// A watched key has no holder any more.
     KeyFreed {
-        /// Number of the watch.
+        /// Number of the request that began the watch.
         number: u32,
         /// Newest fence of the key.
         fence: Fence,

@@ -1,5 +1,5 @@
-//! Effects: the output of a turn. One request may cause responses to several others on other workers, so responses are effects, not
-//! return values.
+//! Effects: the output of a turn. One request may cause responses to several others on other workers, so responses are
+//! effects, not return values.
 
 mod answer;
 mod durability;
@@ -32,18 +32,20 @@ pub trait Effects {
     fn answer(&mut self, ticket: Ticket, answer: Answer);
     /// Sends the response to an acquire that was granted at once.
     ///
-    /// Equal to [`Effects::answer`]. Half of all responses are of this kind, and an [`Answer`] is large because of rare
-    /// responses, so this method avoids building one.
+    /// By default the same as [`Effects::answer`]. Half of all responses are of this kind, and an [`Answer`] is large
+    /// because of rare responses. A receiver that implements this method need not build one.
     #[inline]
     fn granted(&mut self, ticket: Ticket, grant: Grant) {
         self.answer(ticket, Answer::Granted(grant));
     }
-    /// Sends the response to the release of a hold. Separate for the same reason as [`Effects::granted`].
+    /// Sends the response to the release of a hold. A method of its own because the response is frequent and an
+    /// [`Answer`] is large, as for [`Effects::granted`].
     #[inline]
     fn released(&mut self, ticket: Ticket) {
         self.answer(ticket, Answer::Released { was_waiting: false });
     }
-    /// Sends the response of the rate limiter. Separate for the same reason as [`Effects::granted`].
+    /// Sends the response of the rate limiter. A method of its own because the response is frequent and an [`Answer`]
+    /// is large, as for [`Effects::granted`].
     #[inline]
     fn throttled(&mut self, ticket: Ticket, allowance: Allowance) {
         self.answer(ticket, Answer::Throttled(allowance));
@@ -71,7 +73,8 @@ pub trait Effects {
     fn withdraw(&mut self, multi_key: &Arc<MultiKeyClaim>) {
         let _ = multi_key;
     }
-    /// Adds a record with this number of this shard to the durable log. Called only if [`crate::Shard::set_log_state`] reported a log.
+    /// Adds a record with this number of this shard to the durable log. Called only if [`crate::Shard::set_log_state`]
+    /// reported a log.
     fn record(&mut self, shard: u16, number: u64, record: &Record<'_>) {
         let _ = (shard, number, record);
     }
@@ -94,7 +97,8 @@ pub trait Effects {
         let _ = (namespace, type_name);
     }
     /// Reports the end of the walk that [`crate::Shard::forget_namespaces`] began under this number: the shard has
-    /// forgotten the idle keys of its namespaces. The namespaces `in_use` still have other keys, so they stay.
+    /// forgotten the idle keys and the full buckets of its namespaces. The namespaces `in_use` still have other keys or
+    /// buckets, so they stay.
     fn namespaces_forgotten(&mut self, number: u64, in_use: Vec<u16>) {
         let _ = (number, in_use);
     }
@@ -127,20 +131,20 @@ pub enum ClaimAct {
     TakeOver,
 }
 
-/// An act on a claim that another identity took.
+/// An act on a claim that another identity acquired.
 #[derive(Debug)]
 pub struct ActOnOther<'a> {
     /// Kind of the act.
     pub act: ClaimAct,
     /// Lane that acts.
     pub lane: LaneAddress,
-    /// Identity of this lane.
+    /// Identity of the lane that acts.
     pub by: &'a Arc<str>,
     /// Namespace of the claim.
     pub namespace: u16,
     /// Id of the claim.
     pub id: ClaimId,
-    /// Key of the claim, as it is shown to people.
+    /// Key of the claim. For a set of paths, the beginning of its first path.
     pub key: Vec<u8>,
     /// Owner of the claim.
     pub owner: &'a [u8],

@@ -4,7 +4,7 @@ use super::Contention;
 use crate::ids::Scope;
 use std::borrow::Cow;
 
-/// Reason for a refusal: those rows of the closed table of errors that the engine decides.
+/// Reason for a refusal. The server sends it as an error code of the protocol, with details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The acquire may not wait, and another claim is in its way.
@@ -13,7 +13,7 @@ pub enum Refusal {
     Timeout(Box<Contention>),
     /// The claim was given up while it waited.
     Cancelled(CancelReason),
-    /// No claim has this id.
+    /// There is no such claim or registration, or the client may not act on it.
     NotFound,
     /// No namespace has this name.
     NamespaceNotFound,
@@ -28,16 +28,16 @@ pub enum Refusal {
     },
     /// An operator froze a prefix of the key.
     Frozen,
-    /// The request is malformed or contradicts itself.
+    /// A field of the request is malformed, out of range, or contradicts another field or the object of the request.
     BadInput {
         /// Field of the request.
         field: &'static str,
-        /// Limit that the field exceeds; 0 if it exceeds none.
+        /// Limit that the field violates, a maximum or a minimum; 0 if the mistake is another one.
         limit: u64,
         /// Description of the mistake.
         message: Cow<'static, str>,
     },
-    /// A table of the server is full.
+    /// A limit of the server, or a quota, is reached.
     Overloaded {
         /// Name of the limit.
         limit: &'static str,
@@ -64,7 +64,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the refusal of a wrong field. `limit` is 0 if the field exceeds no limit.
+    /// Returns the refusal of a wrong field. `limit` is the maximum or minimum that the field violates, or 0.
     pub fn bad_input(field: &'static str, limit: u64, message: impl Into<Cow<'static, str>>) -> Self {
         Self::BadInput { field, limit, message: message.into() }
     }
@@ -73,11 +73,11 @@ impl Refusal {
 /// Reason why a waiting claim was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelReason {
-    /// The lane of the claim cancelled or released it.
+    /// A client cancelled the acquire or released the claim.
     Asked,
-    /// A newer acquire with the same request id replaced it.
+    /// A newer acquire with the same request id took the claim over.
     Superseded,
-    /// An operator ended it.
+    /// An operator ended the claim.
     Forced,
     /// The connection of the claim was lost. If the session resumes, the client can send the acquire again.
     ConnectionLost,

@@ -1,29 +1,30 @@
-//! Claims, keys, pools and registrations as responses show them to people.
+//! Claims, keys, pools and registrations in the form of responses.
 
 use crate::ids::{ClaimId, Fence};
 use std::sync::Arc;
 
-/// The claim in front of a request, and the number of waiters.
+/// The claim that blocks a request, and the number of waiters. All fields but `waiter_count` are zero, false or empty
+/// if there is no such claim any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contention {
-    /// Whether the claim in front holds the key; otherwise it is the first waiter.
+    /// Whether the claim in front is held. If not, it is the first waiter, or its fence is not durable yet.
     pub held: bool,
     /// Whether the claim in front is shared with other readers.
     pub shared: bool,
-    /// Time for which it has been held or has waited.
+    /// Time for which the claim in front has been held or has waited.
     pub age_ms: u64,
     /// Remaining lease or wait.
     pub remaining_ms: u32,
     /// Number of claims that wait for the key.
     pub waiter_count: u32,
-    /// Owner of the claim in front.
+    /// Owner of the claim in front; empty if the client may not see it.
     pub owner: Arc<[u8]>,
 }
 
 /// State of a live claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimStatus {
-    /// Whether the claim is held; otherwise it waits.
+    /// Whether the claim is held. If not, it waits in a queue, or until its fence is durable.
     pub held: bool,
     /// Whether the claim is shared with other readers.
     pub shared: bool,
@@ -39,14 +40,14 @@ pub struct ClaimStatus {
     pub priority: u32,
     /// Time for which the claim waited before its grant. 0 while it waits, and for a restored hold.
     pub waited_ms: u64,
-    /// Key of the claim.
+    /// Key of the claim. For a set of paths, the beginning of its first path.
     pub key: Vec<u8>,
 }
 
-/// State of one key.
+/// State of one key, or of the paths that overlap one path.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct KeyStatus {
-    /// Newest fence; 0 if the key is unknown.
+    /// Newest fence. For an unknown key, the fence at which its counter would start.
     pub fence: Fence,
     /// Number of holders.
     pub holder_count: u32,
@@ -61,11 +62,11 @@ pub struct KeyStatus {
 /// One waiting claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingClaim {
-    /// Id of the claim. For a multi-key claim it is the id of the whole claim.
+    /// Id of the claim, or of the whole multi-key claim; all zeros if the client may not see it.
     pub id: ClaimId,
     /// Whether the claim would share the key with other readers.
     pub shared: bool,
-    /// Place in the order of arrival.
+    /// Number of the claim in the order of arrival of the shard.
     pub ticket: u64,
     /// Time for which the claim has waited.
     pub age_ms: u64,
@@ -73,32 +74,32 @@ pub struct WaitingClaim {
     pub remaining_ms: u32,
     /// Priority of the acquire.
     pub priority: u32,
-    /// Owner of the claim.
+    /// Owner of the claim; empty if the client may not see it.
     pub owner: Arc<[u8]>,
 }
 
-/// One hold.
+/// One hold, or one waiting claim of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldLock {
-    /// Id of the hold.
+    /// Id of the hold, or of a waiting claim; all zeros if the client may not see it.
     pub id: ClaimId,
-    /// Whether the hold is shared with other readers.
+    /// Whether the claim is shared with other readers.
     pub shared: bool,
-    /// Fence of the grant.
+    /// Fence of the grant; 0 for a waiting claim.
     pub fence: Fence,
-    /// Time for which the lock has been held.
+    /// Time for which the claim has been held or has waited.
     pub held_ms: u64,
-    /// Remaining lease.
+    /// Remaining lease or wait.
     pub remaining_ms: u32,
     /// Priority of the acquire.
     pub priority: u32,
-    /// Key of the hold.
+    /// Key of the claim. For a set of paths, the beginning of its first path.
     pub key: Vec<u8>,
-    /// Owner of the hold.
+    /// Owner of the claim; empty if the client may not see it.
     pub owner: Arc<[u8]>,
-    /// Request id of the acquire.
+    /// Request id of the acquire; empty if there is none, or if the client may not see it.
     pub request_id: Vec<u8>,
-    /// Metadata of the acquire.
+    /// Metadata of the acquire, or the value of a registration; empty if the client may not see it.
     pub metadata: Vec<u8>,
 }
 
@@ -120,7 +121,7 @@ pub struct ForceReleased {
     pub was_waiting: bool,
     /// Fence of the hold; 0 for a waiting claim.
     pub fence: Fence,
-    /// Key of the claim.
+    /// Key of the claim. For a set of paths, the beginning of its first path.
     pub key: Vec<u8>,
     /// Owner of the claim.
     pub owner: Arc<[u8]>,
@@ -135,20 +136,20 @@ pub struct ForceReleased {
 pub struct Registered {
     /// Id of the hold.
     pub id: ClaimId,
-    /// Fence, which rises when the owner changes.
+    /// Fence of the registration. A renewal keeps it; a new registration of the key gets a higher one.
     pub fence: Fence,
     /// Remaining lease. Negative in a lazy namespace if the lease has expired.
     pub remaining_ms: i64,
-    /// Whether the same owner had the key before.
+    /// Whether the request renewed an existing registration of the same owner.
     pub renewed: bool,
 }
 
 /// One registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// Id of the hold.
+    /// Id of the hold; all zeros if the client may not see it.
     pub id: ClaimId,
-    /// Fence, which rises when the owner changes.
+    /// Fence of the registration. A renewal keeps it; a new registration of the key gets a higher one.
     pub fence: Fence,
     /// Time since the key was registered or renewed.
     pub age_ms: u64,
@@ -156,9 +157,9 @@ pub struct Registration {
     pub remaining_ms: i64,
     /// The key.
     pub key: Vec<u8>,
-    /// Owner of the key.
+    /// Owner of the key; empty if the client may not see it.
     pub owner: Arc<[u8]>,
-    /// Registered value.
+    /// Registered value; empty if the client may not see it.
     pub value: Vec<u8>,
     /// Registered type.
     pub type_name: Vec<u8>,
@@ -180,7 +181,7 @@ pub struct PoolStatus {
     pub capacity: u64,
     /// Number of permits that are held.
     pub held: u64,
-    /// Newest fence.
+    /// Newest fence of the pool. For an unknown pool, the fence at which its counter would start.
     pub fence: Fence,
     /// Whether waiters are served in the order of their timestamps instead of their arrival.
     pub by_timestamp: bool,
@@ -217,26 +218,26 @@ pub struct PoolPage {
 /// One claim for permits, held or waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermitHolder {
-    /// Id of the claim.
+    /// Id of the claim; all zeros if the client may not see it.
     pub id: ClaimId,
-    /// Number of permits.
+    /// Number of permits that the claim holds or waits for.
     pub permits: u64,
     /// Fence of the grant; 0 while the claim waits.
     pub fence: Fence,
-    /// Place in the order of arrival.
+    /// Number of the claim in the order of arrival of the shard.
     pub ticket: u64,
     /// Time for which the permits have been held, or the claim has waited.
     pub age_ms: u64,
     /// Remaining lease or wait.
     pub remaining_ms: u32,
-    /// Owner of the claim.
+    /// Owner of the claim; empty if the client may not see it.
     pub owner: Arc<[u8]>,
 }
 
 /// Statistics of a tree namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TreeStatistics {
-    /// Number of sets whose acquire was not refused.
+    /// Number of sets that were granted or have waited since the server process started, including restored holds.
     pub set_count: u64,
     /// Number of waiting sets.
     pub waiting_set_count: u64,

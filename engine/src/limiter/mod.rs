@@ -16,11 +16,11 @@ use ahash::RandomState;
 use throttle::TIME_MAX_NS;
 
 handle! {
-    /// A bucket of a shard.
+    /// Handle of a bucket.
     pub(crate) BucketIx
 }
 
-/// Bucket that is not full, or was not when it was last used, in 32 bytes.
+/// Bucket that was not full when its record was added, in 32 bytes.
 #[derive(Debug, Default)]
 #[repr(C, align(32))]
 struct Bucket {
@@ -105,7 +105,7 @@ impl BucketTable {
         }
     }
 
-    /// Returns the answer that [`BucketTable::take`] would give, without changing anything.
+    /// Returns the answer that [`BucketTable::take`] would give if the table has room, without changing anything.
     pub(crate) fn decide(&self, now_ns: u64, namespace: u16, throttle: &Throttle<'_>) -> Allowance {
         let now_ns = self.now_ns.max(now_ns.min(TIME_MAX_NS));
         let missing_ns = match self.find(namespace, throttle) {
@@ -123,7 +123,7 @@ impl BucketTable {
     /// Takes or returns tokens. Nothing changes unless the answer allows the request.
     ///
     /// # Errors
-    /// Returns a refusal only if the table has no room for another bucket that is not full.
+    /// Returns a refusal only if the bucket needs a record, and the table or the memory of the process is full.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -147,7 +147,7 @@ impl BucketTable {
         Ok(allowance)
     }
 
-    /// Checks the index. For tests.
+    /// Checks that the index finds each bucket. For tests.
     pub(crate) fn verify_index(&self) {
         self.index.verify(|bucket| {
             let bucket = &self.buckets[bucket];
@@ -161,7 +161,7 @@ impl BucketTable {
         self.buckets.touched() + self.long_names.touched()
     }
 
-    /// Returns the end of the slots for `forget_full`.
+    /// Returns the number of slots, for callers that pass each of them to `forget_full`.
     pub(crate) fn end(&self) -> u32 {
         self.buckets.end()
     }

@@ -133,7 +133,7 @@ fn buckets_are_distinct_by_name_and_namespace() {
     }
     for name in names {
         assert!(!take(&mut table, 0, &throttle(name, 1)).allowed);
-        // The hashes are equal, so the names must differ.
+        // The hash is still the one of namespace 1, so only the comparison of the namespaces keeps the buckets apart.
         let answer = table.take(0, 2, &throttle(name, 10));
         assert_eq!(answer.map(|answer| answer.allowed), Ok(true));
     }
@@ -331,8 +331,9 @@ fn rules() -> impl Strategy<Value = (u32, u64, u32)> {
     })
 }
 
-/// Step of a test: the bucket, its cost, whether it is a refund, and the time since the step before. The cost is in
-/// 1/8 of the burst, or any number. The time is a part of the time to fill the bucket, or any number.
+/// Step of a test: the number of the bucket, the cost, whether it is a refund, and the time since the step before. A
+/// cost is `Ok` in eighths of the burst, or `Err` in tokens. A time is `Ok` in 1/32 of the time to fill the bucket, or
+/// `Err` in nanoseconds.
 type Step = (usize, Result<u32, u32>, bool, Result<u32, u64>);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

@@ -128,8 +128,8 @@ impl Tree {
         self.node_count().saturating_add(self.entering.segment_count)
     }
 
-    /// Takes a set whose items [`Tree::next_verdict`] enters. Arrivals must increase. Returns the number of the first
-    /// item.
+    /// Takes a set whose items [`Tree::next_verdict`] enters. Arrivals must increase. Returns the first item of the
+    /// set.
     pub(crate) fn enter_later(
         &mut self,
         claim: ClaimIx,
@@ -267,7 +267,7 @@ impl Tree {
     }
 
     fn entering_set(&self, first_item: ItemIx) -> Option<&EnteringSet> {
-        // Items that never waited have `NO_ARRIVAL`, which no set has.
+        // The items of a set that never waited have the arrival `NO_ARRIVAL`, under which no entering set is listed.
         self.entering.sets.get(&self.items[first_item].arrival).filter(|set| set.first_item == first_item)
     }
 

@@ -42,7 +42,8 @@ impl Tree {
         if let Some(offered) =
             self.recheck.offered.take_if(|offered| self.items[*offered].first == first_item)
         {
-            // The offered item is still marked as blocked, so it blocks more items than necessary.
+            // The offered item is still marked as blocked, so it also blocks reads with which it does not conflict.
+            // They are rechecked.
             self.hold_waiting(offered, steps);
             self.recheck_behind(offered);
         }

@@ -11,14 +11,15 @@ use std::ops::ControlFlow;
 
 impl Tree {
     /// Returns a claim that blocks a new request: a conflicting holder, or otherwise the first waiter that blocks it.
-    /// Returns `None` if nothing blocks the request, or only items of a claim that ended.
+    /// Returns `None` if nothing blocks the request, or if the blocking item that was found belongs to an ended claim.
     pub(crate) fn blocker(&self, items: &[TreeItem]) -> Option<ClaimIx> {
         let places = items.iter().map(|item| (self.trie.locate(item.path), item.write));
         self.blocker_of_places(places, u64::MAX)
     }
 
     /// Returns the claim that blocks the first blocked item of a waiting claim: a conflicting holder, or otherwise the
-    /// first waiter that blocks it. Returns `None` if the claim has not entered.
+    /// first waiter that blocks it. Returns `None` if no item is blocked, if the claim has not entered, or if the
+    /// blocking item that was found belongs to an ended claim.
     pub(crate) fn blocker_of(&self, first_item: ItemIx) -> Option<ClaimIx> {
         if matches!(self.items[first_item].state, State::Outside | State::Held) {
             return None;

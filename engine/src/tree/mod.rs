@@ -26,17 +26,18 @@ use removal::Removal;
 use segment::segments;
 use waiting::{Kind, Order};
 
-/// Path that a request wants.
+/// Path of a set that an acquire requests, and whether to write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeItem<'a> {
     /// Path key: for each segment its length (u16, little endian) and its bytes. Empty for the whole namespace. Must be
     /// well formed.
     pub path: &'a [u8],
-    /// Whether the item excludes all others. Otherwise other readers may share the path.
+    /// Whether the item is a write, which conflicts with all other items at its path, above it and below it. Otherwise
+    /// it is a read, which conflicts only with writes there.
     pub write: bool,
 }
 
-/// Statistics of a tree.
+/// Counts of the items of a tree, which are the paths of its sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct TreeCounters {
     /// Number of waiting items.
@@ -49,14 +50,15 @@ pub(crate) struct TreeCounters {
     pub(crate) segment_count: u64,
 }
 
-/// State of an item.
+/// State of an item, which is one path of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Held,
     /// Only waits for other items of its claim, or for the caller's decision.
     Clear,
     Blocked,
-    /// Enters later. Only a first item can be in this state.
+    /// Belongs to an entering set, and is not in the tree yet. Only the first item of a set can be in this state; its
+    /// other items have no record before they enter.
     Outside,
     /// The record is not in use.
     Free,
@@ -65,7 +67,7 @@ enum State {
 /// Arrival of items that never waited. No waiting claim has this arrival.
 const NO_ARRIVAL: u64 = u64::MAX;
 
-/// Path of a claim.
+/// Item of a tree: one path of a held or waiting set.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     arrival: u64,
@@ -108,7 +110,7 @@ impl Item {
     }
 }
 
-/// Items of all claims of a tree namespace.
+/// Items of all claims of a tree namespace. An item is one path of the set that a claim is for.
 ///
 /// Two items **overlap** if the path of one is a prefix of the path of the other. They **conflict** if they also are of
 /// different claims and at least one of them writes. An item is **clear** under two conditions. It conflicts with no
@@ -175,8 +177,8 @@ impl Tree {
         self.is_open(Place { node: item.node, exact: true }, item.write, item.arrival)
     }
 
-    /// Holds the items of a new request if all of them are clear, behind all waiting items. Returns the number of the
-    /// first item.
+    /// Holds the items of a new request if all of them are clear, behind all waiting items. Returns the first item, or
+    /// `None` if an item is not clear.
     #[inline]
     pub(crate) fn try_hold(&mut self, claim: ClaimIx, items: &[TreeItem]) -> Option<ItemIx> {
         if let [item] = items {
@@ -187,13 +189,13 @@ impl Tree {
         self.is_clear(items).then(|| self.hold(claim, items))
     }
 
-    /// Holds the items of a request, which must be clear. Returns the number of the first item.
+    /// Holds the items of a request, which must be clear. Returns the first item.
     pub(crate) fn hold(&mut self, claim: ClaimIx, items: &[TreeItem]) -> ItemIx {
         debug_assert!(self.is_clear(items), "a claim that is held must be clear");
         self.place_all(claim, items, None)
     }
 
-    /// Adds the items of a request as waiting. Arrivals must increase. Returns the number of the first item.
+    /// Adds the items of a request as waiting. Arrivals must increase. Returns the first item.
     pub(crate) fn wait(&mut self, claim: ClaimIx, arrival: u64, items: &[TreeItem]) -> ItemIx {
         self.place_all(claim, items, Some(arrival))
     }
@@ -370,8 +372,8 @@ pub(crate) fn fingerprint(hasher: &RandomState, items: &[TreeItem]) -> u64 {
     needed(items).into_iter().map(of_item).fold(0, u64::wrapping_add)
 }
 
-/// Returns the positions of the items that no other item of the request covers. An item covers its path and everything
-/// below it; a write covers all items there, a read only reads.
+/// Returns the positions of the items that no other item of the request covers. A write covers all items at its path
+/// and below it; a read covers only reads there.
 fn needed(items: &[TreeItem]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..items.len()).collect();
     // Each segment begins with its length, so a path is a prefix of another exactly if its key is a prefix of the other

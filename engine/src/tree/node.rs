@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, Hasher};
 pub(super) const ROOT: NodeIx = NodeIx::new(0);
 
 handle! {
-    /// A node of the trie.
+    /// Handle of a node of the trie.
     pub(super) NodeIx
 }
 
@@ -42,7 +42,8 @@ pub(super) struct Node {
     pub(super) held: ItemIx,
     /// Number of items that are held at this node or below it: reads, writes.
     pub(super) held_below: [u32; 2],
-    /// Region of this node with items to check again, or `NONE`.
+    /// Region of this node: the waiting items that overlap it are being checked again. `NONE` if there is no such
+    /// region.
     pub(super) region: RegionIx,
     /// Number of segments of the path.
     pub(super) depth: u16,

@@ -10,7 +10,7 @@ use crate::steps::Steps;
 use std::collections::BTreeSet;
 
 handle! {
-    /// A part of the trie whose waiting items are checked again.
+    /// Handle of a region: a part of the trie whose waiting items are checked again.
     pub(super) RegionIx
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Recheck {
     /// Cursor and handle of each region. The region with the earliest cursor is processed first, so claims become clear
     /// in their order.
     agenda: BTreeSet<(Order, RegionIx)>,
-    /// Last item of the claim that [`Tree::next_verdict`] returned. The item is clear, but stays marked as blocked
+    /// Item that was found clear last, of the claim that [`Tree::next_verdict`] returned. It stays marked as blocked
     /// until the caller has acted. Most such claims are granted at once, and their items then leave their queues
     /// without a change of mark.
     pub(super) offered: Option<ItemIx>,
@@ -54,8 +54,8 @@ impl Tree {
     /// Continues with all work of this tree: grants, removals, rechecks and, depending on `enters`, entering sets. Each
     /// item takes a step.
     ///
-    /// Returns the next claim for a decision, each claim once. The caller carries out the verdict and calls again.
-    /// Returns `None` if all work is done or no step is left.
+    /// Returns the next claim about which the caller must decide, each claim once. The caller carries out the verdict
+    /// and calls again. Returns `None` if all work is done or no step is left.
     pub(crate) fn next_verdict(&mut self, enters: Enters, steps: &mut Steps) -> Option<Verdict> {
         if let Some(item) = self.recheck.offered.take() {
             self.turn_clear(item);

@@ -14,7 +14,8 @@ pub(super) const NODES_PER_STEP: u32 = 8;
 /// answered.
 const REMOVED_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
 
-/// Ended claims, by their first items. The remaining items block other items until they are removed.
+/// Ended claims of which some items are still in the tree, by their first items. These items block other items until
+/// they are removed.
 #[derive(Debug, Default)]
 pub(super) struct Removal {
     leaving: Fifo<ItemIx>,

@@ -52,7 +52,7 @@ enum Standing {
     Waiting,
     /// Waits although nothing blocks it, because the caller did not grant it.
     Left,
-    /// The tree does not know yet whether the claim must wait, or the claim may not wait.
+    /// The set of the claim is still entering the tree.
     Enters,
 }
 

@@ -113,7 +113,8 @@ fn nodes_of_unused_paths_are_removed() {
     assert_eq!(tree.trie.nodes.live_count(), 1, "only the root is left");
 }
 
-/// The records of the claim's items are used again before the tree has continued with it.
+/// A later claim uses the records of an ended claim again, while the tree still has the unfinished grant of the ended
+/// one.
 #[test]
 fn a_claim_that_ends_during_its_grant_holds_no_foreign_items() {
     let (mut tree, mut claims) = (tree(), Vec::new());
