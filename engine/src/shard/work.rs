@@ -9,8 +9,8 @@ use crate::steps::Steps;
 use crate::steps::WorkNumber;
 use crate::time::Time;
 
-/// Follow-up work that is too long for one turn. Each item is checked again from scratch, so an item without a reason
-/// does nothing. Records are reused, so an item also identifies the use of its record.
+/// Follow-up work that is too long for one turn. Before an item is continued, its reason is checked again, so an
+/// outdated item does nothing. Records are reused, so some items also have a number that their record must still have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Continue with this key or pool: grant the first waiters, and refuse waiters that exceed a lowered capacity.
@@ -87,7 +87,7 @@ impl WorkList {
         }
     }
 
-    /// Leaves the claims of a lane that are not settled yet to later turns, unless that is already done.
+    /// Leaves the unsettled claims of a lane to later turns, unless that is already done.
     pub(super) fn push_lane(&mut self, lane: LaneIx, number: &mut WorkNumber) {
         if *number == 0 {
             *number = self.new_number();

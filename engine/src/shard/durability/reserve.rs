@@ -95,7 +95,8 @@ impl Shard {
         QuorumMember { reserved: self.reserved(claim), id: self.id(claim), counter }
     }
 
-    /// Ends the reservation of a claim for one key. Does nothing if the claim was given up meanwhile.
+    /// Ends the reservation of a claim for one key. If a newer request took the claim over, it begins only after the
+    /// record of that is durable. Does nothing if the claim was given up meanwhile.
     pub fn end_reservation(&mut self, end: ReservedEnd, mut reserved: Reserved, effects: &mut impl Effects) {
         if let ReservedEnd::Begins(at) = end
             && self.has_moved(&reserved)

@@ -70,7 +70,7 @@ struct Shards {
 struct Heard {
     answers: Vec<Answer>,
     recheck_count: u32,
-    /// Key set number of each record of the claim.
+    /// Number of the key set in each recorded hold.
     recorded_sets: Vec<Option<u64>>,
 }
 
