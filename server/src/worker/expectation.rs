@@ -1,4 +1,4 @@
-//! The wait of the server for a client: its object and its length.
+//! The event that the server waits for from a client, and the length of the wait.
 
 use crate::limits::PINGS_MISSED_MAX;
 use waymaker_engine::Time;

@@ -25,8 +25,8 @@ pub(super) struct LaneEnd {
 }
 
 impl State {
-    /// Ends a connection. Its waiters leave, and its holds follow their policy. A lane with a session waits for the
-    /// next connection.
+    /// Ends a connection. Its waiters end, and so do its holds with `release_after_ms`, that long after now. A lane
+    /// with a session stays for the next connection.
     pub(super) fn lose(&mut self, node: &Node, key: ConnectionKey) {
         let Some(lane) = self.lanes.of(key) else { return };
         let (address, known_to) = (lane.address, lane.known_to.clone());
@@ -101,8 +101,8 @@ impl State {
         }
     }
 
-    /// Closes lanes of ended sessions in shards, as many as other work may wait for. The remaining lanes follow in
-    /// [`State::tick`].
+    /// Closes lanes of ended sessions in shards, at most `LANE_ENDS_PER_TICK` times, so that other work does not wait
+    /// long. The remaining lanes follow in [`State::tick`].
     pub(super) fn close_lanes(&mut self, node: &Node) {
         for _ in 0..LANE_ENDS_PER_TICK {
             let Some(lane) = self.lane_ends.front_mut() else { return };
@@ -135,7 +135,8 @@ impl State {
     pub(super) fn note_closed(&mut self, node: &Node, closing: &LaneClosing) {
         let mut closing = Some(closing);
         if closing.is_some_and(|closing| closing.worker != self.index) {
-            // Posts the grants of the lane that this worker decided, before the worker that counts the last shard looks for them.
+            // Posts the grants of the lane that this worker decided, before the worker that counts the last shard looks
+            // for them.
             self.post(node);
         }
         while let Some(LaneClosing { worker, key, left, awaited_by }) = closing {
@@ -153,7 +154,8 @@ impl State {
         }
     }
 
-    /// Informs a connection that no shard knows its lane any more.
+    /// Tells a connection that its session or its lane has ended: sends `SESSION_EXPIRED`, or `FAREWELL` after its
+    /// `GOODBYE`. From then on, it gets no grant.
     pub(super) fn tell_of_end(&mut self, key: ConnectionKey) {
         let Some(lane) = self.lanes.of(key) else { return };
         match lane.stage {
@@ -245,7 +247,7 @@ impl State {
     }
 }
 
-/// Reason for which the server has waited too long for a client.
+/// Action of a client for which the server has waited too long.
 #[derive(Clone, Copy, Debug)]
 enum Stall {
     Hello,
@@ -295,8 +297,8 @@ impl Lane {
         }
     }
 
-    /// Whether the client owes the rest of a frame. Input that was set aside because of too many answers is not its
-    /// fault.
+    /// Whether the server waits for the client to send the rest of a frame. Input that was set aside because of too
+    /// many answers is not its fault.
     fn input_len_wanted(&self) -> bool {
         !self.input.is_empty() && self.pending_len() < OUTPUT_LEN_PAUSE
     }

@@ -63,8 +63,8 @@ impl State {
         {
             log.post(std::mem::take(&mut self.log));
         }
-        // Questions go after the records: when the log has the record of an answer, it also has all records before
-        // it.
+        // Questions go after the records. So when the log gets the record of a reply, it already has the records before
+        // the question.
         if let Some(quorum) = &node.quorum
             && !self.questions.is_empty()
         {

@@ -24,13 +24,13 @@ pub(crate) struct FrameLocation {
 /// Record of the engine that a frame needs, as far as it is worth a prefetch.
 #[derive(Clone, Copy, Debug)]
 enum Target {
-    /// None that the frame tells.
+    /// No record, or none that the frame names.
     Other,
     /// Key of an acquire or bucket: its bytes within the frame.
     Key { start: u32, len: u32 },
-    /// The same, once its hash is known.
+    /// The same key, as its hash: the prefetch has computed it.
     Hashed(u64),
-    /// Claim.
+    /// Claim that the frame names by its id.
     Claim(ClaimIx),
 }
 
@@ -61,7 +61,7 @@ impl FrameLocation {
         self.bytes(bytes)?.get(start as usize..)?.get(..len as usize)
     }
 
-    /// Returns the hash of the key, if the prefetch computed it.
+    /// Returns the hash of the key if the prefetch computed it, otherwise 0.
     #[inline]
     fn hash(&self) -> u64 {
         if let Target::Hashed(hash) = self.target { hash } else { 0 }
@@ -81,8 +81,8 @@ pub(crate) struct Sender {
 }
 
 /// Serves a batch. On a large table a request mostly waits for memory. So two passes prefetch the memory that all
-/// requests need, before the last pass applies the requests in order. The first pass prefetches lines of the index
-/// and claims, the second one entries.
+/// requests need, before the last pass applies the requests in order. The first pass prefetches lines of the index and
+/// claims, the second one key records.
 ///
 /// Returns the number of requests that were served. The remaining requests come later, because the served ones caused
 /// very many events to watchers.

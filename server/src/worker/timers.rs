@@ -44,7 +44,7 @@ struct Moves {
     count: u64,
     /// Numbers of the moves whose connections have not yet served the bytes that were unread when they moved.
     unsettled: BTreeSet<u64>,
-    /// End of a sweep, and the number of the last move that must settle before the end counts.
+    /// Time of a sweep that has ended but is not published, and the number of the last move that it waits for.
     held: Option<(Time, u64)>,
 }
 
@@ -124,7 +124,7 @@ impl Timers {
         self.moves.count
     }
 
-    /// Returns up to when new connections must be accepted. Returns each request once.
+    /// Returns the time up to which new connections must be accepted, if sessions wait for that; once for each time.
     pub(super) fn take_wants_accepted(&mut self) -> Option<Time> {
         self.wants_accepted.take()
     }

@@ -51,8 +51,8 @@ impl State {
         self.sorted = sorted;
     }
 
-    /// Sorts a batch by shard, beginning at a shard of this worker's own. Workers with similar batches therefore do
-    /// not walk the shards in step. A counting sort, so requests of one lane for one shard keep their order.
+    /// Sorts a batch by shard. Each worker begins at another shard, so workers with similar batches do not walk the
+    /// shards in step. A counting sort, so requests of one lane for one shard keep their order.
     #[inline]
     fn sort_by_shard(&mut self, node: &Node, batch: &[FrameLocation], sorted: &mut Vec<FrameLocation>) {
         let mask = node.shards.len() - 1;
@@ -188,12 +188,12 @@ impl State {
         }
     }
 
-    /// Begins a turn and ends all leases and waits that were due by `drained`.
+    /// Begins a turn, and ends leases and waits that were due by `drained`, as many as the turn has steps for.
     ///
     /// The caller must read `drained` before it takes the turn. Workers may have read requests by `drained` and left
     /// them. The previous holder of the turn has served these requests, or they lie in front of this worker. A later
-    /// value of `drained` could cover a renewal that was just left for this very turn. The lease would then end although
-    /// it was renewed in time.
+    /// value of `drained` could cover a renewal that was just left for this very turn. The lease would then end
+    /// although it was renewed in time.
     #[inline]
     pub(super) fn begin(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, drained: Time) {
         self.tell_states(node, turn, shard);

@@ -174,7 +174,7 @@ impl Window {
     }
 
     /// Whether the answer to a number goes out on this connection. It does not if only an earlier connection sent the
-    /// request. The client will repeat the request, and would get one of two answers without having a request for it.
+    /// request: the client will repeat the request on this connection, and would then get two answers to one request.
     pub(crate) fn is_asked_by(&self, number: u32, epoch: u32) -> bool {
         match self.slot(number) {
             Some(Slot::InFlight(asked, by) | Slot::Again(asked, by, _) | Slot::GivenUp(asked, by))
