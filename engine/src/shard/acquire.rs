@@ -206,7 +206,7 @@ impl Shard {
         Some(self.start_lease(claim, lease_ms))
     }
 
-    /// Limits the time that a claim may be reserved to its wait time. A try may be reserved without a time limit.
+    /// Limits the time that a claim may be reserved to its wait time. A wait time of 0 sets no limit.
     pub(super) fn reserve_newcomer(&mut self, claim: ClaimIx, wait_ms: u32) {
         if wait_ms > 0 {
             self.claims[claim].deadline = self.wait_end(wait_ms);

@@ -37,7 +37,7 @@ pub(super) trait Admission {
     /// Whether the new claim conflicts with no holder, and with no waiter before it. `known` is the record of the key.
     fn is_clear(&self, shard: &Shard, known: KeyIx, order: OrderKey) -> bool;
 
-    /// Returns the claim that blocks the new one.
+    /// Returns the data about the claim that blocks the new one.
     fn contention(&self, shard: &Shard, caller: &Caller, known: KeyIx) -> Contention;
 
     /// Returns the record of the key. Creates it if `known` is `NONE`.

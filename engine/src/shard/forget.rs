@@ -8,7 +8,7 @@ use crate::limiter::BucketIx;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Walk over all key records and buckets.
+/// Progress of the walk over all key records and buckets that [`Shard::forget_namespaces`] begins.
 #[derive(Debug)]
 pub(super) struct Forgetting {
     number: u64,

@@ -177,8 +177,8 @@ impl Shard {
         }
     }
 
-    /// Whether a hold whose timer fired at `at` ends. Its lane may have been resumed, and lost again, since the timer
-    /// was set, and may not be settled yet. In that case, the timer is set again.
+    /// Whether a hold with `release_after_ms` whose timer fired at `at` ends. If its lane was resumed, or resumed and
+    /// lost again, after the timer was set, sets the timer again.
     pub(super) fn is_released_at(&mut self, index: ClaimIx, at: Time) -> bool {
         self.time_release(index);
         let is_over = self.claims[index].deadline <= at;

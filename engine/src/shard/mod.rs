@@ -135,8 +135,8 @@ pub struct Shard {
     /// Time of the event that is being served: the reading of the request, or the end of the lease or wait. The time
     /// from the end of a hold to the next grant is measured from it.
     cause: Nanos,
-    /// Number of acquires so far, except plain acquires of free keys. It is the arrival of the next acquire in the
-    /// order of waiters, and the ticket in its event `Queued`.
+    /// Number of arrivals so far: claims with a detail, and acquires that took over a waiter. The next waiter gets it
+    /// as its order of arrival, and as the ticket in its event `Queued`.
     arrivals: u64,
     keys: KeyTable,
     claims: Slab<ClaimIx, Claim>,

@@ -71,7 +71,7 @@ impl Shard {
         own_ms.filter(|_| asked_ms == 0).unwrap_or(asked_ms)
     }
 
-    /// Returns the scope of a claim for which a request asks for this scope.
+    /// Returns the scope of a claim: the requested scope or the lowest scope of the namespace, whichever is higher.
     #[cold]
     pub(super) fn scope_in(&self, namespace: u16, asked: Scope) -> Scope {
         self.terms.get(&namespace).map_or(asked, |terms| terms.scope_min.max(asked))

@@ -3,7 +3,7 @@
 //!
 //! In a *registry*, the hold ends with its lease. In a *lazy* namespace, the end of the lease has no immediate effect:
 //! the owner can still renew it, and other owners can take the key once the lease has been expired for longer than the
-//! grace period. The grace period ends by the time up to which all sockets were read, so a renewal that waits in a
+//! grace period. Like a lease, the grace period ends only after all sockets were read, so a renewal that waits in a
 //! socket is served first.
 
 use super::quota::{MovedClaims, NewClaims, as_u32};

@@ -106,8 +106,8 @@ impl Shard {
         }
     }
 
-    /// Sends an event to all watchers of a key. Each event counts as a step, so follow-up work stops early and
-    /// continues in a later turn. Requests take no steps, so the worker compares [`Shard::told_count`] between them.
+    /// Sends an event to all watchers of a key. Each event counts as a step, so grants stop early and continue in a
+    /// later turn. Steps never stop requests, so the worker compares [`Shard::told_count`] between requests.
     fn tell_watchers(&mut self, entry: KeyIx, effects: &mut impl Effects, event: impl Fn(u32) -> Event) {
         let Some(watchers) = self.watchers.get(&entry) else { return };
         for watcher in watchers {

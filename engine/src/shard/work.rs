@@ -15,7 +15,7 @@ use crate::time::Time;
 pub(crate) enum Work {
     /// Continue with this key or pool: grant the first waiters, and refuse waiters that exceed a lowered capacity.
     Grant(KeyIx, WorkNumber),
-    /// Continue to search for sets of this tree that have become clear.
+    /// Continue with this tree: enter sets, and grant sets that have become clear.
     Tree(KeyIx, WorkNumber),
     /// Continue with the claims that are linked to this lane, which was detached, attached or closed.
     Lane(LaneIx, WorkNumber),
@@ -87,7 +87,8 @@ impl WorkList {
         }
     }
 
-    /// Leaves the unsettled claims of a lane to later turns, unless that is already done.
+    /// Leaves the claims of a lane that [`Shard::settle_lane`] has not reached to later turns, unless that is already
+    /// done.
     pub(super) fn push_lane(&mut self, lane: LaneIx, number: &mut WorkNumber) {
         if *number == 0 {
             *number = self.new_number();

@@ -172,8 +172,8 @@ impl State {
         mark_dirty(lane, &mut self.dirty);
     }
 
-    /// Ends the session of the client, or only this connection if it has no session. `FAREWELL` follows when that is
-    /// done.
+    /// Ends the session of the client, or only this connection if it has no session. `FAREWELL` follows once all shards
+    /// have closed the lanes.
     pub(super) fn say_goodbye(&mut self, node: &Node, key: ConnectionKey, number: u32) {
         let lane = &mut self.lanes[key.slot];
         lane.stage = Stage::Leaving(number);

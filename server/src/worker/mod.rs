@@ -189,8 +189,8 @@ impl Worker {
         self.state.finish_step(&self.node);
     }
 
-    /// Reports to the worker that a connection came from that the connection has served the bytes that were unread when
-    /// it moved.
+    /// Reports to the worker that sent a connection here with this ticket: the connection has served the bytes that
+    /// were unread when it moved.
     pub fn handle_settled(&mut self, ticket: MoveTicket) {
         self.state.mail(&self.node, ticket.from, Mail::Settled(ticket.number));
     }

@@ -52,7 +52,7 @@ pub(crate) struct Session {
     pub(crate) answers: SessionAnswers,
 }
 
-/// Reason for which no new session begins.
+/// Reason to refuse a new session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionRefusal {
     /// The lease is shorter than the minimum.

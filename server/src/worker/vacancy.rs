@@ -25,7 +25,8 @@ pub(super) struct VacancyCheck {
 }
 
 impl State {
-    /// Checks whether a session is without connections, because one was lost or because the session was restored.
+    /// If no lane of a session has a connection, notes the time, so that the session is later checked for claims.
+    /// Called after a connection was lost or the session was restored.
     pub(super) fn note_left(&mut self, session: SessionSlot) {
         let Some(lanes) = self.sessions.get(session).map(|session| &session.lanes) else { return };
         if lanes.values().all(|lane| self.lanes[*lane].epoch == 0) {

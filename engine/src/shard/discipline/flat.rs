@@ -1,8 +1,8 @@
 //! Keys: each has one exclusive holder or any number of shared ones, and a queue once claims conflict.
 //!
 //! A waiter is granted if it conflicts with no holder and all waiters before it were granted. Readers also pass the
-//! stubs of readers that wait for other keys of a multi-key claim. So a reader never overtakes a waiting writer, and
-//! consecutive readers at the front are granted together.
+//! stubs of readers that wait for other keys of a multi-key claim. So a reader never passes a writer that waits before
+//! it, and consecutive readers at the front are granted together.
 
 use super::Discipline;
 use crate::access::{Access, Rights};
@@ -345,7 +345,7 @@ impl Shard {
         KeyStatus { fence: entry.fence, holder_count, waiter_count, holders, waiters }
     }
 
-    /// Returns the number of reserved holders of a flat key, which no response shows.
+    /// Returns the number of reserved holders of a flat key. Responses do not show them.
     pub(in crate::shard) fn reserved_count(&self, entry: KeyIx) -> u32 {
         let entry = &self.keys.entries[entry];
         if entry.has(entry::flag::QUEUED) {

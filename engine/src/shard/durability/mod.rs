@@ -39,7 +39,7 @@ impl Shard {
         self.scope_of(claim) == Scope::Quorum
     }
 
-    /// Returns the present or future durability of this claim's fence.
+    /// Returns the scope of a claim's fence, also before the claim has a fence.
     fn scope_of(&self, claim: ClaimIx) -> Scope {
         let claim = &self.claims[claim];
         let of_key = self.keys.entries[claim.entry].scope();

@@ -184,7 +184,7 @@ impl Shard {
                 self.measure_grant(claim, freed_at, effects);
             }
         }
-        // `forget_wait` drops a detail that nothing needs, so the siblings must be in it before.
+        // `forget_wait` drops a detail that nothing needs, so the set of sibling keys must be stored in it before.
         self.keep_siblings(claim);
         self.forget_wait(claim);
         let record = &mut self.claims[claim];
@@ -212,8 +212,8 @@ impl Shard {
         self.tell_held(claim, effects);
         let lane = self.claims[claim].lane;
         if self.lanes.lanes[lane].state != LaneState::Open {
-            // The connection was lost while the claim was reserved, so the new hold must be settled like the other
-            // claims of the lane.
+            // The connection was lost while the claim was reserved, so the new hold must be adapted to that like the
+            // other claims of the lane.
             self.settle_lane(lane, effects);
         }
     }

@@ -75,8 +75,8 @@ pub fn recheck(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, 
     for (lane, place) in lanes.into_iter().zip(&places) {
         let shard = &mut participants[*place].shard;
         if shard.lanes.lanes[lane].state == LaneState::Detached {
-            // This shard already knows that the connection was lost, so the new hold must be settled like the other
-            // claims of the lane.
+            // This shard already knows that the connection was lost, so the new hold must be adapted to that like the
+            // other claims of the lane.
             shard.settle_lane(lane, effects);
         }
     }
@@ -149,7 +149,7 @@ pub fn end_reservation(
     if let ReservedEnd::Begins(at) = end {
         let (home, first) = (&mut participants[places[0]].shard, &multi_key.members[0]);
         if !home.may_begin_reserved(first) {
-            // The other keys are withdrawn.
+            // The end of the home also withdraws the other keys.
             return home.end_member(end, first, None, effects);
         }
         let mut members = multi_key.members.iter().zip(&places);

@@ -123,7 +123,7 @@ fn long_requests_of_a_lost_connection_count_for_the_resuming_connection() {
     assert!(matches!(answers[..], [(_, Heard::Other(_))]), "the refused number is new: {answers:?}");
 }
 
-/// Requests of a lost connection do not count for another client that gets its slot either.
+/// Another client may get the slot of the lost connection.
 #[test]
 fn long_requests_of_a_lost_connection_do_not_count_for_others() {
     let mut rig = Rig::new(2);

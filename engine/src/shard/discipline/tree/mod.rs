@@ -121,7 +121,8 @@ impl Discipline for Paths {
 
     fn is_covered(shard: &Shard, claim: ClaimIx, access: &Access, right: Rights) -> bool {
         let mut paths = shard.tree_of(claim).paths(shard.claims[claim].position.first_item());
-        // A set may have as many paths as fit into a request, so only some are compared. A larger set is not covered.
+        // A set may have up to `ITEM_COUNT_MAX` paths, so at most `COMPARED_PATH_COUNT_MAX` are compared. A larger set
+        // counts as not covered.
         paths.by_ref().take(COMPARED_PATH_COUNT_MAX).all(|(path, _)| access.covers(right, &path))
             && paths.next().is_none()
     }
