@@ -150,8 +150,8 @@ pub(super) fn begins_claim(opcode: u8) -> bool {
     )
 }
 
-/// Whether a request of this kind ends or renews one claim. It takes little time even if its cost is high, and other
-/// clients may wait for it.
+/// Whether a request with this opcode ends or renews one claim. It takes little time even if its cost is high, and
+/// other clients may be waiting for the end of the claim.
 fn ends_or_renews_claim(opcode: u8) -> bool {
     matches!(opcode, opcode::RELEASE | opcode::FORCE_RELEASE | opcode::EXTEND | opcode::CANCEL)
 }

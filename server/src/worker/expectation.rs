@@ -9,7 +9,7 @@ use waymaker_engine::Time;
 /// silence without any work for each read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Expectation {
-    /// No event: the client has sent whole frames since the last housekeeping.
+    /// No event. If the client answers `PING`, the next housekeeping begins to wait for a sign of life.
     #[default]
     Nothing,
     /// `HELLO` or the rest of a frame, since this instant.

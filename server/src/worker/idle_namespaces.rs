@@ -9,8 +9,8 @@ use std::sync::PoisonError;
 use waymaker_engine::{Answer, Effects as _, Refusal, Ticket, WhenDurable};
 
 impl State {
-    /// Looks for idle namespaces from time to time, and asks the shards whether they are empty. Only worker 0 does
-    /// this.
+    /// Every `NAMESPACE_LOOK_MS` milliseconds, removes namespaces that have been idle for long and that no shard knows.
+    /// Asks the shards whether the other idle ones are empty. Only worker 0 does this.
     pub(super) fn look_for_idle_namespaces(&mut self, node: &Node) {
         if self.index != 0 || self.now.ms_since(self.namespaces_looked_at) < NAMESPACE_LOOK_MS {
             return;

@@ -41,7 +41,7 @@ impl State {
             self.note_left(session);
             self.change_lane(node, address, &known_to, &LaneChange::Detached);
         } else {
-            // Free the lane first, so that answers to its leaving waiters are dropped.
+            // Free the lane first: its waiters end now, and their answers must be dropped.
             self.lanes.free(key.slot);
             let change = LaneChange::Closed { session_ended: true, closing: None };
             self.change_lane(node, address, &known_to, &change);
@@ -55,14 +55,14 @@ impl State {
         self.dirty.push(key);
     }
 
-    /// Ends a session for ever: its waiters leave, and holds on the session lease end. From now on requests on its
+    /// Ends a session for ever, and with it its waiters and the holds on its lease. From now on requests on its
     /// connections are refused because their session is gone. [`State::close_lanes`] informs the shards, and then the
     /// connections.
     pub(super) fn end_session(&mut self, session: SessionSlot) {
         let mut ended: Vec<_> = self.sessions.end(session).into_iter().collect();
         let is_leaving = |lane: &Lane| matches!(lane.stage, Stage::Leaving(_));
-        // The leaving lane comes first here. `push_front` then puts the other lanes, for which it waits, in front of
-        // it.
+        // The lane that sent `GOODBYE` comes first here. `push_front` then puts the other lanes, for which it waits, in
+        // front of it.
         ended.sort_by_key(|(_, slot)| !is_leaving(&self.lanes[*slot]));
         let is_awaited = ended.first().is_some_and(|(_, slot)| is_leaving(&self.lanes[*slot]));
         let other_count = ended.len().saturating_sub(1);
@@ -130,8 +130,8 @@ impl State {
         self.tell_of_end(key);
     }
 
-    /// Notes that a shard has closed a lane, or that the message has gone to all shards. After the last of these
-    /// calls, the worker of the lane informs the connection.
+    /// Notes that a shard has closed a lane, or that all shards were told to close it. After the last of these calls,
+    /// the worker of the lane informs the connection.
     pub(super) fn note_closed(&mut self, node: &Node, closing: &LaneClosing) {
         let mut closing = Some(closing);
         if closing.is_some_and(|closing| closing.worker != self.index) {
@@ -181,7 +181,7 @@ impl State {
             self.end_session(session);
             return self.close_lanes(node);
         }
-        // The waiters of the lane leave now: no grant may follow the farewell.
+        // The waiters of the lane end now: no grant may follow the farewell.
         let (address, known_to) = (lane.address, lane.known_to.clone());
         let left = AtomicUsize::new(known_to.len() + 1);
         let closing = Arc::new(LaneClosing { worker: self.index, key, left, awaited_by: None });

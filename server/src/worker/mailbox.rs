@@ -55,7 +55,7 @@ impl Worker {
 }
 
 impl State {
-    /// Posts the records to the log, the questions to the quorum, and the letters as one mail for each worker.
+    /// Posts the records to the log, the questions to the cluster, and the letters as one mail for each worker.
     #[inline]
     pub(super) fn post(&mut self, node: &Node) {
         if let Some(log) = &node.log

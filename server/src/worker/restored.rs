@@ -104,7 +104,8 @@ impl State {
             lane.known_to = restored.known_to;
             let elapsed_ms = stamp.ms_since(node.restored.stamp);
             let context = Context { stamp, shard: 0, shard_count, session_end };
-            // A lost record may have ended the hold and granted its key to another client.
+            // If records were lost, no grant is repeated: a lost record may have ended the hold and granted its key to
+            // another client.
             let answers = if node.has_losses() { BTreeMap::new() } else { restored.answers };
             for (number, mut answer) in answers {
                 shorten(&mut answer, elapsed_ms);

@@ -69,7 +69,7 @@ const fn needed(opcode: u8) -> Rights {
 }
 
 impl Barriers {
-    /// Returns the barriers of a lane in a namespace of this kind. A lane without access needs no rights.
+    /// Returns the barriers of a lane in a namespace of this kind. Without `access`, the lane has all rights.
     pub(crate) fn of_lane(kind: NamespaceKind, access: Option<&Access>) -> Self {
         let lacking = access.map_or(0, |access| Rights::ALL.bits() & !access.everywhere().bits());
         Self(u32::from(lacking) | 1 << (KIND_SHIFT + u32::from(kind.number())) | ACT)

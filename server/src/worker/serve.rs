@@ -11,7 +11,7 @@ use waymaker_protocol::{Frame, NamespaceKind, Route};
 /// Maximum number of requests that are served between two checks of the number of events to watchers.
 const WATCHED_PART_LEN: usize = 2;
 
-/// Position of one frame, and its destination.
+/// Position of one frame in the bytes of its batch, and its shard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameLocation {
     pub(crate) offset: u32,

@@ -49,7 +49,8 @@ pub(crate) struct State {
     pub(super) wakes: Vec<u16>,
     /// Work that a turn caused and that begins only after the turn is given back.
     pub(super) follow_ups: Vec<FollowUp>,
-    /// Ended multi-key claims, still to be withdrawn in later steps so that other work does not wait for them.
+    /// Ended multi-key claims whose remaining stubs are removed in later steps, so that other work does not wait for
+    /// that.
     pub(super) withdrawals: VecDeque<Arc<MultiKeyClaim>>,
     /// Multi-shard work that waits for the turns of its shards.
     pub(super) multi_shard: VecDeque<MultiShard>,

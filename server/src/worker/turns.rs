@@ -33,8 +33,8 @@ impl State {
     fn serve_by_shard(&mut self, node: &Node, slot: LaneSlot, bytes: &[u8], batch: &[FrameLocation]) {
         let mut sorted = std::mem::take(&mut self.sorted);
         self.sort_by_shard(node, batch, &mut sorted);
-        // Serve the shards that are free first. A taken turn has probably become free when the other shards
-        // have been served.
+        // Serve the shards that are free first. A turn that another worker holds has probably become free when the
+        // other shards have been served.
         let mut later: Vec<&mut [FrameLocation]> = Vec::new();
         let drained = node.drained();
         for group in sorted.chunk_by_mut(|a, b| a.shard == b.shard) {

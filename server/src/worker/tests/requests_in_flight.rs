@@ -45,7 +45,7 @@ fn leave_lists(rig: &mut Rig, key: ConnectionKey) -> u32 {
     next
 }
 
-/// A lease in the shard can end only after these requests, and they take long.
+/// A lease in the shard can end only after the requests that wait for the shard, and long requests take long.
 #[test]
 fn a_connection_may_have_few_long_requests_waiting_for_a_shard() {
     let mut rig = Rig::new(2);
