@@ -110,7 +110,7 @@ pub struct Caller {
 ///
 /// - The holders of a key are one exclusive claim or any number of shared ones.
 /// - The first waiter of a key conflicts with a holder, unless it is a stub of a multi-key claim, the key is frozen, or
-///   a work item for the key is pending.
+///   work that continues its grants or a thaw is pending.
 /// - Each live claim is in exactly one place: it is the only holder of its key record, or it is among the holders or
 ///   the waiters of a queue, a pool or a tree. A waiter is linked to its lane, can be found by its ticket, and has a
 ///   timer unless it waits without limit or its wait is just being ended. Of a multi-key claim, only the stub at the

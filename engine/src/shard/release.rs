@@ -294,8 +294,8 @@ impl Shard {
         self.end_wait(claim, effects);
     }
 
-    /// Ends the claim with this id, held or waiting, on behalf of an operator. The lane of a hold is notified with the
-    /// reason. The acquire of a waiter is refused as forced.
+    /// Ends the claim with this id, held or waiting, on behalf of an operator. The lane of a hold gets an event with
+    /// the reason. The acquire of a waiter is refused as ended by an operator.
     pub fn force_release(&mut self, caller: &Caller, id: ClaimId, reason: &[u8], effects: &mut impl Effects) {
         let claim = match self.claim_of(id, caller.namespace, None) {
             Ok(claim) => claim,

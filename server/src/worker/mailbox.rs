@@ -1,4 +1,5 @@
-//! The mail of a worker: incoming mail, and the mail that it posts at the end of a step.
+//! The mail of a worker: incoming mail, and the mail that it posts before it gives a turn back and at the end of a
+//! step.
 
 use super::{State, Worker};
 use crate::clock::Moment;

@@ -8,7 +8,8 @@ use waymaker_engine::{ClaimIx, LaneAddress, LaneIx, Shard};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Frame, NamespaceKind, Route};
 
-/// Maximum number of requests that are served between two checks of the number of events to watchers.
+/// Maximum number of requests that are served between two checks of the number of events to watchers, if the shard has
+/// watched keys.
 const WATCHED_PART_LEN: usize = 2;
 
 /// Position of one frame in the bytes of its batch, and its shard.
@@ -26,7 +27,7 @@ pub(crate) struct FrameLocation {
 enum Target {
     /// No record, or none that the frame names.
     Other,
-    /// Key of an acquire or bucket: its bytes within the frame.
+    /// Key of an acquire or name of a bucket: its bytes within the frame.
     Key { start: u32, len: u32 },
     /// The same key, as its hash: the prefetch has computed it.
     Hashed(u64),
@@ -54,7 +55,7 @@ impl FrameLocation {
         bytes.get(self.offset as usize..)?.get(..self.len as usize)
     }
 
-    /// Returns the key of an acquire or bucket.
+    /// Returns the key of an acquire, or the name of a bucket.
     #[inline]
     fn key<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let Target::Key { start, len } = self.target else { return None };

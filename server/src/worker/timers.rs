@@ -137,7 +137,8 @@ impl State {
         if self.timers.due { Time::NEVER } else { self.sessions_due() }
     }
 
-    /// Returns the time at which the next step of ending sessions is due: a deadline, or the end of a drain.
+    /// Returns the time at which the next step of ending sessions is due: the deadline of a session, or the time after
+    /// which all sockets must be read.
     #[inline]
     fn sessions_due(&self) -> Time {
         match self.timers.ending {
@@ -245,7 +246,8 @@ impl State {
     }
 
     fn publish_drained(&mut self, node: &Node, at: Time) {
-        // Post first: a worker that sees the new instant must find the effects of those bytes delivered.
+        // Post first: a worker that sees the published instant must find the effects of all bytes that were read before
+        // it delivered.
         self.post(node);
         node.publish_drained(usize::from(self.index), at);
         self.timers.own = false;

@@ -8,7 +8,8 @@ use waymaker_protocol::limits::IN_FLIGHT_MAX;
 
 const CHUNK_LEN: usize = 64;
 const CHUNK_COUNT: usize = IN_FLIGHT_MAX as usize / CHUNK_LEN;
-/// Maximum length of an answer that is kept inside its slot. Every grant, release and renewal fits.
+/// Maximum length of an answer that is kept inside its slot. The grant of one key fits, and so do the answers to
+/// releases and renewals.
 const INLINE_LEN: usize = 50;
 
 /// Epoch of no connection, for requests that no connection waits for.

@@ -136,7 +136,8 @@ impl Shard {
         self.is_reserved(slot, secret) && self.details[self.claims[slot].detail].moved_record != 0
     }
 
-    /// Notes that a claim could begin at `at`, but begins only after all present records are durable.
+    /// Notes that a reserved claim could begin at `at`. It begins later, when all present records are durable, but its
+    /// lease runs from `at`.
     pub(in crate::shard) fn put_off(&mut self, at: Time, reserved: &mut Reserved) {
         reserved.since = reserved.since.min(at);
         if self.is_reserved(reserved.slot, reserved.secret) {

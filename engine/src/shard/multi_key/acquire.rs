@@ -141,7 +141,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         Ok(self.hold(&multi_key, effects))
     }
 
-    /// Returns, for each key, the claim with the request id, if there is one.
+    /// Returns for each key the claim of an earlier acquire with the same request id, if there is one. The list is
+    /// empty if this acquire has no request id.
     fn find_request_id(&mut self) -> Vec<Option<ClaimIx>> {
         let options = self.request.terms.options();
         let Some(request_id) = options.request_id else { return Vec::new() };

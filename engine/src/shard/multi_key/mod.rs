@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub struct Participant<'a> {
     /// The shard itself.
     pub shard: &'a mut Shard,
-    /// Number of the requesting lane in the shard. Only [`acquire`] uses it.
+    /// Number of the requesting lane in the shard. Only `multi_key::acquire` uses it.
     pub lane: LaneIx,
 }
 

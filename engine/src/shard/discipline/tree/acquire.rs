@@ -142,7 +142,8 @@ impl Shard {
         Ok(None)
     }
 
-    /// Whether a set enters its tree over several turns: it has very many segments, or another set is entering.
+    /// Whether a set enters its tree over several turns: its several paths have very many segments, or another set is
+    /// entering the tree.
     #[inline]
     fn enters_later(&self, space: TreeIx, items: &[TreeItem<'_>]) -> bool {
         self.trees[space].tree.is_entering() || items.len() > 1 && self.is_large_set(items)
