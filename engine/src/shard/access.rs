@@ -18,7 +18,7 @@ impl Shard {
         }
     }
 
-    /// Changes the rights of an existing lane.
+    /// Changes the identity and the rights of a lane, if the shard knows the lane.
     pub fn change_access(&mut self, address: LaneAddress, access: Option<&Arc<Access>>) {
         if let Some(lane) = self.lanes.find(address) {
             self.note_access(lane, access);
@@ -80,8 +80,8 @@ impl Shard {
         if self.may(caller.lane, claim, right) { Ok(()) } else { Err(Refusal::NotFound) }
     }
 
-    /// Checks that a lane may release the claim of another lane. Reports the release if another identity acquired the
-    /// claim.
+    /// Checks that a lane may release the claim of another lane. Reports the release to the audit log if another
+    /// identity acquired the claim.
     #[cold]
     pub(super) fn check_release(
         &self,
@@ -97,12 +97,12 @@ impl Shard {
         Ok(())
     }
 
-    /// Reports an act of a lane on the claim of another lane, if another identity acquired the claim. The claim must
-    /// still belong to the other lane, and the act must be certain to happen.
+    /// Reports an act of a lane on the claim of another lane to the audit log, if another identity acquired the claim.
+    /// The claim must still belong to the other lane, and the act must be certain to happen.
     #[cold]
     pub(super) fn report_act(&self, lane: LaneIx, claim: ClaimIx, act: ClaimAct, effects: &mut impl Effects) {
         let Some(access) = self.access_of(lane) else { return };
-        // No client knows the ids of the other keys of a waiting claim, so only its first key is reported.
+        // Of a waiting multi-key claim, clients know only the id of the first key, so only that key is reported.
         if self.identity_of(claim) == Some(access.identity()) || self.is_far(claim) {
             return;
         }
@@ -117,7 +117,7 @@ impl Shard {
         });
     }
 
-    /// Returns the owner of a claim, or an empty owner if the caller may not know it.
+    /// Returns the owner of a claim, or an empty owner if `is_known` is false: the caller may not know it.
     pub(super) fn owner_if(&self, is_known: bool, claim: ClaimIx) -> Arc<[u8]> {
         if is_known { Arc::clone(self.owner_of(claim)) } else { Arc::from([]) }
     }

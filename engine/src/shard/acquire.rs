@@ -10,10 +10,10 @@ use crate::handle::{ClaimIx, KeyIx, LaneIx};
 use crate::ids::Scope;
 use std::sync::Arc;
 
-/// Request for one hold on one key. By default, a try for an exclusive hold.
+/// Request for one hold on one key. By default, the hold is exclusive and the request does not wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Acquire<'a> {
-    /// Key of 1 to 1024 bytes. The front end must have checked the length.
+    /// Key of 1 to 1024 bytes. The caller must have checked the length.
     pub key: &'a [u8],
     /// Hash of the key from [`Shard::hash`].
     pub hash: u64,
@@ -97,7 +97,7 @@ impl Shard {
             Err(refusal) => return effects.answer_acquire(caller.ticket, Answer::Refused(refusal)),
         };
         let entry = self.keys.find(caller.namespace, acquire.key, acquire.hash);
-        // The common case needs no detail, no queue and no record: a plain acquire of a known free key.
+        // The common case needs no detail, no queue and no record in the log: a plain acquire of a known free key.
         let plain = acquire.terms.options.is_none() && !acquire.terms.session_lease && !self.careful;
         if plain && entry.is_some() && self.keys.entries[entry].is_free_and_ephemeral() {
             if let Err(refusal) = self.has_room(caller.lane, || NewClaims::of_key(acquire.key)) {
@@ -111,7 +111,8 @@ impl Shard {
         self.acquire_with_care(caller, acquire, entry, effects);
     }
 
-    /// Returns the lease for a requested lease, both in milliseconds, and whether it was clamped.
+    /// Returns the lease for a requested lease, both in milliseconds, and whether it was clamped to the maximum. A
+    /// requested lease of 0 is the default lease.
     #[inline]
     pub(super) fn checked_lease(&self, lease_ms: u32) -> Result<(u32, bool), Refusal> {
         let Self { limits, .. } = self;
@@ -185,8 +186,8 @@ impl Shard {
         self.answer_decided(caller, decided, effects);
     }
 
-    /// Begins the hold of a claim that was granted at once and is among the holders. Returns `None` if it is only
-    /// reserved, so that its answer comes later.
+    /// Begins the hold of a claim that was granted at once and is among the holders. If its fence must be durable
+    /// first, reserves the claim instead and returns `None`: its answer then comes later.
     pub(super) fn begin(
         &mut self,
         claim: ClaimIx,
@@ -205,7 +206,7 @@ impl Shard {
         Some(self.start_lease(claim, lease_ms))
     }
 
-    /// Limits the time that a claim may be reserved to its wait time. A try may be reserved without a time limit.
+    /// Limits the time that a claim may be reserved to its wait time. A wait time of 0 sets no limit.
     pub(super) fn reserve_newcomer(&mut self, claim: ClaimIx, wait_ms: u32) {
         if wait_ms > 0 {
             self.claims[claim].deadline = self.wait_end(wait_ms);

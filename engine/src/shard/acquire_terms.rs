@@ -2,13 +2,13 @@
 
 use crate::ids::Scope;
 
-/// Terms of an acquire. By default, a try for a hold with the default lease.
+/// Terms of an acquire. By default, it does not wait and asks for the default lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcquireTerms<'a> {
-    /// Length of the lease in milliseconds; 0 for the default. For a set of paths, `u32::MAX` means no lease; the loss
-    /// of the connection must then end the hold.
+    /// Length of the lease in milliseconds; 0 for the default. For a set of paths, `u32::MAX` means no lease;
+    /// `release_after_ms` must then be set, so that the loss of the connection ends the hold.
     pub lease_ms: u32,
-    /// Maximum wait in milliseconds; 0 for a try, `u32::MAX` for no limit.
+    /// Maximum wait in milliseconds. 0 refuses an acquire that would have to wait; `u32::MAX` means no limit.
     pub wait_ms: u32,
     /// Whether the hold lasts as long as the session of its lane.
     pub session_lease: bool,

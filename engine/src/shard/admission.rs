@@ -11,7 +11,8 @@ use crate::handle::{ClaimIx, KeyIx};
 use crate::ids::Scope;
 use crate::measure::Measure;
 
-/// Request for a hold on one key record. An implementation has the rules of its kind; [`Shard::admit`] has the steps.
+/// Request for a hold on one key record. [`Shard::admit`] decides about it, and calls these methods for the rules of
+/// its kind.
 pub(super) trait Admission {
     /// Returns the name of the key record.
     fn key(&self) -> &[u8];
@@ -36,22 +37,24 @@ pub(super) trait Admission {
     /// Whether the new claim conflicts with no holder, and with no waiter before it. `known` is the record of the key.
     fn is_clear(&self, shard: &Shard, known: KeyIx, order: OrderKey) -> bool;
 
-    /// Returns the claim that blocks the new one.
+    /// Returns the data about the claim that blocks the new one.
     fn contention(&self, shard: &Shard, caller: &Caller, known: KeyIx) -> Contention;
 
-    /// Returns the record of the key. Creates it if it is new.
+    /// Returns the record of the key. Creates it if `known` is `NONE`.
     fn entry(&self, shard: &mut Shard, namespace: u16, hash: u64, known: KeyIx) -> KeyIx;
 
-    /// Notes data of a new claim that depends on the kind of request.
+    /// Stores the data of a new claim that only this kind of request has.
     fn note(&self, shard: &mut Shard, claim: ClaimIx);
 
     /// Adds a clear claim to the holders.
     fn join(&self, shard: &mut Shard, claim: ClaimIx);
 
-    /// Notes that a claim that did not wait has joined the holders. `is_held` says whether its hold has begun.
+    /// Notes that a claim that did not wait has joined the holders. `is_held` says whether its hold has begun;
+    /// otherwise it is reserved.
     fn note_joined(&self, shard: &mut Shard, claim: ClaimIx, is_held: bool, effects: &mut impl Effects);
 
-    /// Adds a claim to the waiters. Returns the number of waiters before it, if the request asks for it.
+    /// Adds a claim to the waiters. Returns the number of waiters before it, which may be 0 if the request does not ask
+    /// for it.
     fn enqueue(&self, shard: &mut Shard, claim: ClaimIx) -> usize;
 }
 

@@ -5,7 +5,7 @@ use crate::entry::Occupancy;
 use crate::handle::ClaimIx;
 use crate::limits::COMPARED_WAITER_COUNT_MAX;
 
-/// Keys of a shard with the most waits in the last minutes.
+/// Keys of a shard for which most claims began to wait in the last one or two minutes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContendedKeys {
     /// Length in milliseconds of the time in which waits were counted.
@@ -14,14 +14,14 @@ pub struct ContendedKeys {
     pub keys: Vec<ContendedKey>,
 }
 
-/// Key that claims wait for.
+/// Key for which claims waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContendedKey {
     /// Number of its namespace.
     pub namespace: u16,
     /// The key, or the first path of a set of paths.
     pub key: Vec<u8>,
-    /// Estimated number of claims that began to wait for it.
+    /// Estimated number of claims that began to wait for it in this time.
     pub waits: u64,
     /// Number of claims that wait for it now; `None` for a path.
     pub waiter_count: Option<u32>,
@@ -30,7 +30,7 @@ pub struct ContendedKey {
 }
 
 impl Shard {
-    /// Counts the wait of this claim.
+    /// Counts the wait of this claim for the list of contended keys.
     #[inline]
     pub(super) fn note_wait(&mut self, claim: ClaimIx) {
         if self.top_waits.note(self.now) {

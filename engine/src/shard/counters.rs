@@ -1,4 +1,5 @@
-//! Counters of each namespace, for events that are rare enough to count.
+//! Counters of each namespace. Holds are too frequent to count them here: their number is computed from the claims of
+//! lanes.
 
 use super::Shard;
 use crate::handle::{ClaimIx, LaneIx};
@@ -9,7 +10,7 @@ use crate::limits::LANE_SCAN_COUNT_MAX;
 pub struct NamespaceCounters {
     /// Number of held claims.
     pub held: u64,
-    /// Number of waiting claims.
+    /// Number of waiting claims, including grants that are not durable yet.
     pub waiting: u64,
     /// Number of waits that ended because their time expired.
     pub timeouts: u64,
@@ -17,8 +18,8 @@ pub struct NamespaceCounters {
     pub expired: u64,
     /// Number of holds that an operator ended.
     pub revoked: u64,
-    /// Number of stubs of multi-key claims with their home at another key. They are neither held nor claims of their
-    /// own.
+    /// Number of claims that belong to a waiting or reserved multi-key claim and are not at its first key. They count
+    /// neither as held nor as waiting.
     pub(crate) far_stub_count: u64,
 }
 
@@ -78,7 +79,8 @@ impl Shard {
         self.keys.entries[self.claims[claim].entry].namespace
     }
 
-    /// Whether a claim, waiting or reserved, is part of a multi-key claim that another shard decides about.
+    /// Whether a waiting or reserved claim belongs to a multi-key claim but is not at its first key. The claim at the
+    /// first key, maybe in another shard, decides for it.
     pub(super) fn is_far(&self, claim: ClaimIx) -> bool {
         let record = &self.claims[claim];
         (record.is_stub() || record.is_reserved())

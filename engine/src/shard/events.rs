@@ -15,13 +15,13 @@ impl Shard {
         effects.event(lane, Event::Queued { number, id: self.id(claim), position, ticket });
     }
 
-    /// Notifies the lane of a hold that the hold ended without a release.
+    /// Notifies the lane of a hold that the hold ends, and why, although this lane does not release it.
     pub(super) fn revoke_event(&self, claim: ClaimIx, reason: RevokeReason, effects: &mut impl Effects) {
         self.tell_holder(claim, Event::Revoked { id: self.id(claim), reason }, effects);
     }
 
-    /// Sends an event to the lane of a hold if the lane is open. The event must not arrive before the answer that
-    /// grants the hold.
+    /// Sends an event to the lane of a hold if the lane is open. If the acquire that took the hold over is not answered
+    /// yet, the event waits for the log, so that it arrives after that answer.
     pub(super) fn tell_holder(&self, claim: ClaimIx, event: Event, effects: &mut impl Effects) {
         let lane = &self.lanes.lanes[self.claims[claim].lane];
         if lane.state != LaneState::Open {

@@ -16,7 +16,7 @@ use crate::wheel::Popped;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LateWait {
     claim: ClaimIx,
-    /// Secret of the claim, which distinguishes it from a later claim with the same number.
+    /// Secret of the claim, which distinguishes it from a later claim in the same slot.
     secret: u64,
     /// Number of the work item of those grants.
     grants: WorkNumber,
@@ -100,8 +100,8 @@ impl Shard {
             if self.claims[claim].has(flag::WAIT_OVER) {
                 let Claim { entry, secret, .. } = self.claims[claim];
                 if self.is_granting_since_before(entry) {
-                    // The key became free before the wait ended, so the claim may still get it. The claim moves to
-                    // another queue until the grants of its key are finished, so waits for other keys can end now.
+                    // The key became free before the wait ended, so the claim may still get it. It stays in
+                    // `late_waits` until the grants of its key are finished, and waits for other keys can end now.
                     let grants = self.grants_left(entry);
                     self.late_waits.push_back(LateWait { claim, secret, grants });
                 } else {
@@ -138,7 +138,7 @@ impl Shard {
         self.end_wait(claim, effects);
     }
 
-    /// Whether grants of a key are unfinished that began before the instant whose waits now end was complete.
+    /// Whether grants of a key are unfinished that began before the waits of the present instant began to end.
     fn is_granting_since_before(&self, entry: KeyIx) -> bool {
         (1..=self.granting_before).contains(&self.grants_left(entry))
     }

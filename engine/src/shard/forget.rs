@@ -8,7 +8,7 @@ use crate::limiter::BucketIx;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Walk over all key records and buckets.
+/// Progress of the walk over all key records and buckets that [`Shard::forget_namespaces`] begins.
 #[derive(Debug)]
 pub(super) struct Forgetting {
     number: u64,
@@ -24,9 +24,11 @@ impl Forgetting {
 }
 
 impl Shard {
-    /// Removes the idle keys of these namespaces, in rising order, and their full buckets, over several turns. At the
-    /// end, [`Effects::namespaces_forgotten`] reports with this number which of the namespaces are in use. Counters of
-    /// keys fold into the floor, so the fences of namespaces that are created again jump up and never go back.
+    /// Removes the idle keys and the full buckets of these namespaces over several turns. `namespaces` must be in
+    /// rising order. A namespace that is found in use keeps the rest of its keys. At the end,
+    /// [`Effects::namespaces_forgotten`] reports with this number which of the namespaces are in use. The counters of
+    /// removed keys fold into the floor, so if a namespace of the same name is created again, its fences may jump up,
+    /// but never go back.
     ///
     /// Only one walk may be in progress at a time, because a new walk replaces it without a report.
     pub fn forget_namespaces(&mut self, number: u64, namespaces: Arc<[u16]>) {
@@ -39,7 +41,7 @@ impl Shard {
         let Some(mut walk) = self.forgetting.take() else { return };
         let key_end = self.keys.entries.end();
         let end = key_end + self.buckets.end();
-        // An unused limiter does not update its clock.
+        // The limiter only knows the time of its last request, so it also gets the time of the shard.
         let now_ns = self.now.as_millis().saturating_mul(1_000_000);
         for slot in from..end {
             if !self.steps.take() {

@@ -34,13 +34,12 @@ impl FreezeList {
 
     /// Freezes or thaws the keys of a namespace that begin with `prefix`. Returns whether the list changed.
     ///
-    /// # Errors
-    /// Returns the limit if it is reached by the number of frozen prefixes.
+    /// Returns the maximum number of frozen prefixes if it is reached.
     pub fn change(&mut self, namespace: u16, prefix: &[u8], frozen: bool) -> Result<bool, u64> {
         self.change_within(FREEZE_COUNT_MAX, namespace, prefix, frozen)
     }
 
-    /// Freezes or thaws like [`Self::change`], but freezes nothing if `count_max` prefixes are frozen.
+    /// Freezes or thaws like [`Self::change`], but freezes no further prefix if `count_max` prefixes are frozen.
     pub fn change_within(
         &mut self,
         count_max: usize,
@@ -86,7 +85,8 @@ impl FreezeList {
     }
 }
 
-/// Walk over all waiters after a thaw. All thaws share one work item.
+/// Progress of the walk after a thaw, over all waiters of a shard or over the sets that wait in one tree. Only one work
+/// item for it is queued at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Thaw {
     /// Whether a work item for the walk is queued.
@@ -98,7 +98,7 @@ pub(super) struct Thaw {
 }
 
 impl Thaw {
-    /// Requests a walk that begins from now on. Returns whether the caller must queue a work item.
+    /// Requests a walk that begins after this call. Returns whether the caller must queue a work item for it.
     pub(super) fn ask(&mut self) -> bool {
         self.is_asked_again = self.is_queued && self.next > 0;
         !std::mem::replace(&mut self.is_queued, true)
@@ -112,7 +112,8 @@ impl Thaw {
 }
 
 impl Shard {
-    /// Sets the frozen prefixes. Keys below them are no longer granted, and keys that were thawed are granted again.
+    /// Sets the frozen prefixes, unless the shard has a newer list. Keys that begin with one of them are no longer
+    /// granted. Waiters of thawed keys are granted in later turns.
     pub fn set_freezes(&mut self, freezes: &FreezeList) {
         if freezes.version <= self.freezes.version {
             return;
@@ -135,7 +136,7 @@ impl Shard {
         self.careful && self.is_frozen(self.keys.entries[entry].namespace, self.keys.key(entry))
     }
 
-    /// Whether an acquire of this caller meets a frozen prefix.
+    /// Whether a key in the namespace of the caller begins with a frozen prefix.
     pub(super) fn meets_freeze(&self, caller: &Caller, key: &[u8]) -> bool {
         self.careful && self.is_frozen(caller.namespace, key)
     }

@@ -54,8 +54,8 @@ impl Shard {
         Grant { id: self.id(index), ..Grant::of(&self.claims[index], self.number, index, self.now) }
     }
 
-    /// Whether a clear waiter may be granted. If not, the caller must remove it. This function has then answered it,
-    /// unless its lane is closed.
+    /// Whether a clear waiter may be granted. If not, answers its acquire, unless its lane is closed; the caller must
+    /// then remove the waiter.
     #[inline]
     pub(super) fn may_begin(&mut self, claim: ClaimIx, effects: &mut impl Effects) -> bool {
         let listens = self.is_asker_there(claim);
@@ -139,7 +139,8 @@ impl Shard {
         self.start_lease(claim, lease_ms)
     }
 
-    /// Drops the data that only a claim with an unanswered acquire needs.
+    /// Drops the data that only a claim with an unanswered acquire needs. The hold stays linked to its lane only if it
+    /// ends with its session or its connection.
     #[inline]
     pub(super) fn forget_wait(&mut self, claim: ClaimIx) {
         let detail = &self.details[self.claims[claim].detail];
@@ -151,7 +152,7 @@ impl Shard {
         self.drop_idle_detail(claim);
     }
 
-    /// Removes a waiter from its timer and the table of tickets.
+    /// Removes a waiting or reserved claim from its timer, the table of tickets and the counts of waiters.
     #[inline]
     pub(super) fn stop_waiting(&mut self, claim: ClaimIx) {
         let is_far = self.is_far(claim);
@@ -188,7 +189,8 @@ impl Shard {
         }
     }
 
-    /// Returns the claim that blocks a waiter whose wait ends.
+    /// Returns the contention for the refusal of a waiter whose wait ends. It does not count the waiter itself. Nothing
+    /// blocks a reserved claim.
     pub(super) fn contention_at_end(&self, claim: ClaimIx) -> Contention {
         if self.claims[claim].is_reserved() {
             return self.contention_with(self.claims[claim].lane, self.claims[claim].entry, ClaimIx::NONE);

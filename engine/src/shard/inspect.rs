@@ -128,8 +128,9 @@ impl Shard {
     }
 
     /// Lists held locks of the namespace, or waiting claims, from this slot on. Their keys begin with `prefix`, and the
-    /// caller may list them. A page has at most `count_max` of them, and ends once it has `bytes_max` of keys and
-    /// strings. A claim keeps its slot, so a lock that is held from the first page to the last is in exactly one page.
+    /// caller may list them. A page has at most `count_max` of them. It ends once it has `bytes_max` of keys and
+    /// strings, or once `LIST_SCAN_COUNT_MAX` claims were visited. A claim keeps its slot, so a lock that is held from
+    /// the first page to the last is in exactly one page.
     pub fn list(
         &self,
         caller: &Caller,
@@ -149,8 +150,8 @@ impl Shard {
         effects.answer(caller.ticket, Answer::Listed(Box::new(page)));
     }
 
-    /// Lists live holds of the caller from this slot on. A client that reconnected thus learns of events that it may
-    /// have missed.
+    /// Lists the holds of the caller's lane in this shard from this slot on. A client that reconnected thus learns
+    /// which holds have ended meanwhile.
     pub fn holds(&self, caller: &Caller, from: u32, page: &PageBounds, effects: &mut impl Effects) {
         // Most lanes have no claims in this shard, so a search is rarely necessary.
         let any = self.lanes.lanes[caller.lane].claim_count > 0;
@@ -167,7 +168,8 @@ impl Shard {
     }
 
     /// Returns a page of the claims for which `wanted` returns true, as the lane may see them. `wanted` adds the cost
-    /// of its work besides the visit of the claim to its second argument.
+    /// of its comparisons, in visits of a claim, to its second argument. If the sum reaches `LIST_SCAN_COUNT_MAX`, the
+    /// page ends.
     fn page_of(
         &self,
         lane: LaneIx,
@@ -189,8 +191,8 @@ impl Shard {
         page
     }
 
-    /// Passes live claims from this slot on to `visit`, until it returns false or the share of one turn was visited.
-    /// Returns the slot to continue with, if claims are left.
+    /// Passes live claims from this slot on to `visit`, until it returns false or `LIST_SCAN_COUNT_MAX` slots were
+    /// visited. Returns the slot to continue with, if there are more.
     pub(super) fn scan(&self, from: u32, mut visit: impl FnMut(ClaimIx) -> bool) -> Option<u32> {
         let end = self.claims.end().min(from.saturating_add(LIST_SCAN_COUNT_MAX));
         let mut slot = from;

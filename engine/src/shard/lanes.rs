@@ -13,7 +13,8 @@ use std::sync::Arc;
 use waymaker_log::SessionTag;
 
 impl Shard {
-    /// Returns the number of a lane in this shard, which the lane keeps until it is closed.
+    /// Returns the number of a lane in this shard. Adds a record for the lane if there is none. The number stays valid
+    /// until the lane is closed and its last claim ends.
     pub fn lane(&mut self, address: LaneAddress, owner: &Arc<[u8]>, namespace: u16) -> LaneIx {
         let lane = self.lanes.open(address, owner, namespace);
         if self.has_terms() {
@@ -37,19 +38,19 @@ impl Shard {
         self.lanes.lanes[lane].session_end = session_end;
     }
 
-    /// Notes that the connection of this lane was lost; a client may resume its session. Its waiters leave, and holds
-    /// with a release time begin to run out.
+    /// Notes that the connection of this lane was lost; a client may resume its session. The watches and waiters of the
+    /// lane end, and so do holds with `release_after_ms`, that long after now unless the lane is resumed before.
     pub fn detach_lane(&mut self, address: LaneAddress, effects: &mut impl Effects) {
         self.change_lane(address, LaneState::Detached, effects);
     }
 
-    /// Notes that the lane was resumed, so its holds no longer run out.
+    /// Notes that the lane was resumed, so the loss of its connection no longer ends its holds.
     pub fn attach_lane(&mut self, address: LaneAddress, effects: &mut impl Effects) {
         self.change_lane(address, LaneState::Open, effects);
     }
 
-    /// Notes that the lane ended for good. Its waiters leave, and if its session ended, holds on the session's lease
-    /// end.
+    /// Notes that the lane ended for good. Its watches and waiters end, and so do holds with `release_after_ms`, that
+    /// long after the loss of the connection. If the session ended, holds on its lease end too.
     pub fn close_lane(&mut self, address: LaneAddress, session_ended: bool, effects: &mut impl Effects) {
         if let Some(lane) = self.lanes.find(address) {
             self.lanes.lanes[lane].session_ended = session_ended;
@@ -79,10 +80,11 @@ impl Shard {
         self.settle_lane(lane, effects);
     }
 
-    /// Settles the linked claims of a lane according to its state, within the budget of steps.
+    /// Adapts the linked claims of a lane to its state, within the budget of steps: ends waiters of a lost connection
+    /// and holds of an ended session, and begins or stops to release holds with `release_after_ms`.
     pub(super) fn settle_lane(&mut self, lane: LaneIx, effects: &mut impl Effects) {
         let (state, session_ended) = (self.lanes.lanes[lane].state, self.lanes.lanes[lane].session_ended);
-        // The lane counts as a claim of its own, so that it is not removed when its last claim ends.
+        // This walk counts as one more claim of the lane, so that the lane is not removed when its last claim ends.
         self.lanes.lanes[lane].claim_count += 1;
         while self.lanes.lanes[lane].unsettled.first.is_some() {
             if !self.steps.take() {
@@ -96,7 +98,7 @@ impl Shard {
         self.lanes.drop_claim(lane);
     }
 
-    /// Continues to settle a lane after the budget of a turn ended, unless the number of the lane was reused.
+    /// Continues [`Shard::settle_lane`] after the budget of a turn ended, unless the number of the lane was reused.
     pub(super) fn go_on_with_lane(&mut self, lane: LaneIx, number: WorkNumber, effects: &mut impl Effects) {
         let record = &mut self.lanes.lanes[lane];
         if record.settling == number {
@@ -131,7 +133,7 @@ impl Shard {
         }
     }
 
-    /// Whether the connection that requested a waiting claim is still open.
+    /// Whether the connection that sent the acquire of a waiting claim is still open.
     #[inline]
     pub(super) fn is_asker_there(&self, claim: ClaimIx) -> bool {
         let Claim { lane, detail, .. } = self.claims[claim];
@@ -162,7 +164,8 @@ impl Shard {
         self.time_release(index);
     }
 
-    /// Sets or clears the end of a hold that results from the loss of its lane.
+    /// Sets the end of a hold with `release_after_ms`: the end of its lease or, if its lane has no connection,
+    /// `release_after_ms` after the loss if that is earlier.
     fn time_release(&mut self, index: ClaimIx) {
         let lane = &self.lanes.lanes[self.claims[index].lane];
         let lost_at = if lane.state == LaneState::Open { Time::NEVER } else { lane.lost_at };
@@ -174,8 +177,8 @@ impl Shard {
         }
     }
 
-    /// Whether a hold whose timer fired at `at` ends. Its lane may have been resumed, and lost again, since the timer
-    /// was set, and may not be settled yet. In that case, the timer is set again.
+    /// Whether a hold with `release_after_ms` whose timer fired at `at` ends. If its lane was resumed, or resumed and
+    /// lost again, after the timer was set, sets the timer again.
     pub(super) fn is_released_at(&mut self, index: ClaimIx, at: Time) -> bool {
         self.time_release(index);
         let is_over = self.claims[index].deadline <= at;

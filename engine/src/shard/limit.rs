@@ -7,7 +7,8 @@ use crate::ids::Ticket;
 use crate::limiter::Throttle;
 
 impl Shard {
-    /// Takes tokens from one bucket if it has enough. `now_ns` is the time on the engine's clock in nanoseconds.
+    /// Takes tokens from one bucket if it has enough, or returns tokens to it. `now_ns` is the time on the engine's
+    /// clock in nanoseconds.
     #[inline]
     pub fn throttle(
         &mut self,
@@ -53,8 +54,9 @@ pub struct RequestedThrottle<'a> {
     pub throttle: Throttle<'a>,
 }
 
-/// Takes tokens from several buckets, from all or none, and answers for the tightest. `participants` are all their
-/// shards in rising order, each with its turn held.
+/// Takes tokens from all of several buckets or from none. Answers with the state of the bucket with the longest wait
+/// or, among equals, the fewest tokens left. `participants` are all their shards in rising order, each with its turn
+/// held.
 ///
 /// # Panics
 /// Panics if the shard of a bucket is not among `participants`.
@@ -105,7 +107,7 @@ fn take_all(
     }
     for (number, (place, throttle)) in asked.iter().enumerate() {
         if let Err(refusal) = participants[*place].shard.buckets.take(now_ns, namespace, throttle) {
-            // There is no room for this bucket, so the tokens of the others are returned exactly.
+            // There is no room for this bucket, so the other buckets get back exactly the tokens that were taken.
             for (place, throttle) in &asked[..number] {
                 let back = Throttle { refund: !throttle.refund, ..*throttle };
                 let _ = participants[*place].shard.buckets.take(now_ns, namespace, &back);

@@ -67,16 +67,17 @@ use std::collections::BTreeMap;
 use watch::Watcher;
 use work::{Work, WorkList};
 
-/// Configuration of a shard, including all of its randomness.
+/// Configuration of a shard, including the seeds of its random numbers.
 #[derive(Clone, Debug)]
 pub struct ShardConfig {
-    /// Number of the shard, which is part of its ids.
+    /// Number of the shard, which is part of the ids of its claims.
     pub number: u16,
     /// Limits of the shard.
     pub limits: Limits,
-    /// Seeds of the hash of its tables. Without them, an attacker could choose keys that slow the tables down.
+    /// Secret seeds for the hashes in its tables. If clients knew them, they could choose keys that slow the tables
+    /// down.
     pub hash_seeds: [u64; 4],
-    /// Seed of the secrets in its ids.
+    /// Seed of the secrets in the ids of its claims.
     pub secret_seed: [u8; 32],
     /// Current time.
     pub start: Time,
@@ -105,17 +106,19 @@ pub struct Caller {
 /// next_deadline()               when the next turn must begin even without requests
 /// ```
 ///
-/// # Invariants at the end of each step
+/// # Invariants after each call
 ///
 /// - The holders of a key are one exclusive claim or any number of shared ones.
-/// - The first waiter conflicts with a holder, unless a work item for the key is pending.
-/// - Each live claim is in exactly one place: the only holder of its key record, among the holders of its queue, or
-///   among the waiters of its queue. A waiter is linked to its lane, can be found by its ticket, and has a timer unless
-///   it waits without end.
-/// - The fence of a key record is the fence of its newest grant, and above every earlier fence of the
-///   key.
+/// - The first waiter of a key conflicts with a holder, unless it is a stub of a multi-key claim, the key is frozen, or
+///   work that continues its grants or a thaw is pending.
+/// - Each live claim is in exactly one place: it is the only holder of its key record, or it is among the holders or
+///   the waiters of a queue, a pool or a tree. A waiter is linked to its lane, can be found by its ticket, and has a
+///   timer unless it waits without limit or its wait is just being ended. Of a multi-key claim, only the stub at the
+///   first key is linked, can be found and has a timer.
+/// - The fence of a key record is at least every fence that was granted for the key, and the next grant gets a larger
+///   one.
 ///
-/// `verify` checks all of them, and tests call it after each step.
+/// `verify` checks all of them, for tests.
 ///
 /// # Time
 ///
@@ -129,16 +132,18 @@ pub struct Shard {
     now: Time,
     /// Latest reading of the clock, for measurements.
     nanos: Nanos,
-    /// Instant of the event that is being served: the read of its request, or the expiry of a lease.
+    /// Time of the event that is being served: the reading of the request, or the end of the lease or wait. The time
+    /// from the end of a hold to the next grant is measured from it.
     cause: Nanos,
-    /// Number of arrivals, which is the ticket of the next waiter.
+    /// Number of arrivals so far: claims with a detail, and acquires that took over a waiter. The next waiter gets it
+    /// as its order of arrival, and as the ticket in its event `Queued`.
     arrivals: u64,
     keys: KeyTable,
     claims: Slab<ClaimIx, Claim>,
     details: Slab<DetailIx, Detail>,
     queues: Slab<QueueIx, Queue>,
     trees: Slab<TreeIx, TreeSpace>,
-    /// Number of nodes of all trees.
+    /// Number of nodes of all trees, as last updated by `note_nodes`.
     node_count: u32,
     pools: Slab<PoolIx, PoolSpace>,
     /// Number of pools with a set capacity.
@@ -147,19 +152,21 @@ pub struct Shard {
     lanes: LaneTable,
     wheel: Wheel,
     hasher: RandomState,
-    /// Waiting claims by lane and number.
+    /// Claims whose acquire is not answered, waiting or reserved, by their tickets (lane and number). Of a multi-key
+    /// claim, only the one at the first key.
     waiting: HashIndex<ClaimIx>,
-    /// Claims by key record, owner and request id.
+    /// Claims with a request id, by key record, owner and request id.
     request_ids: HashIndex<ClaimIx>,
     secrets: ChaCha8Rng,
     /// Claims whose wait ended at the instant that is being processed.
     waits_over: Fifo<ClaimIx>,
     /// Claims whose wait ended while earlier grants of their key were unfinished.
     late_waits: Fifo<LateWait>,
-    /// Whether all claims of `waits_over` are known, and their waits are being ended. None of these claims is granted
-    /// when another one leaves.
+    /// Whether all timers of an instant have fired, and the waits of the claims in `waits_over` are being ended. Such a
+    /// claim is granted only by grants of its key that began before.
     ending_waits: bool,
-    /// Number of the newest unfinished grants when `ending_waits` became true.
+    /// Number of the newest work item when `ending_waits` became true. Grants with this or a smaller number began
+    /// before.
     granting_before: WorkNumber,
     work: WorkList,
     forgetting: Option<forget::Forgetting>,
@@ -168,13 +175,13 @@ pub struct Shard {
     stopping: bool,
     /// Maximum number of claims: the configured limit, or 0 while the memory is full.
     claim_room: u32,
-    /// `claim_room`, or 0 if accounts must be checked first.
+    /// `claim_room`, or 0 once any lane had accounts, so that each new claim is checked against the accounts.
     room_at_once: u32,
     /// Whether any lane ever had accounts.
     has_accounts: bool,
-    /// Bytes of the next claim of a counted lane, without its key.
+    /// Number of bytes without the key that accounts will count for the next new claim. `has_quota` sets it.
     next_len: usize,
-    /// Memory limit in bytes while it is reached.
+    /// Memory limit of the process in bytes while it is reached, otherwise `None`.
     full_memory: Option<u64>,
     /// Time before which nothing new is granted, because holds may have been lost that last until then.
     grants_from: Time,
@@ -183,17 +190,18 @@ pub struct Shard {
     /// Whether every grant must be checked, because the shard is stopping, freezing or recovering.
     careful: bool,
     watchers: BTreeMap<KeyIx, Vec<Watcher>>,
-    /// Number of events for watchers.
+    /// Number of events sent to watchers so far. It wraps around.
     told_count: u32,
     /// Counters by namespace.
     counters: Vec<NamespaceCounters>,
     /// State of the durable log.
     log_state: LogState,
     quorum_state: QuorumState,
-    /// Number of records so far, and the last of them that is known to be durable.
+    /// Number of records of this shard so far.
     recorded: u64,
+    /// Number of the last record that is known to be durable.
     durable: u64,
-    /// Number of the newest record that extended a lease.
+    /// Number of the newest record of a longer lease. An answer that shows a lease waits for this record.
     lengthened: u64,
     registrations: Registrations,
     /// Claims that an earlier server process granted, by their ids from that process.
@@ -269,8 +277,8 @@ impl Shard {
         }
     }
 
-    /// Begins a turn: advances the time (never back), ends the claims that are due, and continues leftover work, each
-    /// with a share of the steps.
+    /// Begins a turn: advances the time (never back), continues leftover work, and ends the claims that were due by
+    /// `drained`. Each of these has a share of the steps.
     #[inline]
     pub fn begin_turn(&mut self, now: impl Into<Reading>, drained: Time, effects: &mut impl Effects) {
         self.advance(now);
@@ -297,7 +305,7 @@ impl Shard {
         if self.is_work_left() { Time::ZERO } else { self.wheel.next_deadline() }
     }
 
-    /// Returns the time of the next end of a lease or wait, regardless of leftover work.
+    /// Returns a time before which no lease or wait ends, regardless of leftover work; `NEVER` if no timer is set.
     #[inline]
     pub fn next_end(&self) -> Time {
         self.wheel.next_deadline()
@@ -370,7 +378,7 @@ impl Shard {
         self.claims.prefetch_free(ahead);
     }
 
-    /// Prefetches a claim. First pass over a batch, for ids.
+    /// Prefetches a claim. First pass over a batch, for requests that name a claim by its id.
     #[inline]
     pub fn prefetch_claim(&self, slot: ClaimIx) {
         self.claims.prefetch(slot);
@@ -382,7 +390,8 @@ impl Shard {
         self.keys.prefetch_candidate(hash);
     }
 
-    /// Prefetches the key record of a claim, and its neighbours in the wheel. Second pass over a batch, for ids.
+    /// Prefetches the key record of a claim, and its neighbours in the wheel. Second pass over a batch, for requests
+    /// that name a claim by its id.
     #[inline]
     pub fn prefetch_around(&self, slot: ClaimIx) {
         if let Some(claim) = self.claims.get(slot) {
@@ -436,7 +445,7 @@ impl Shard {
         self.stopping || !self.freezes.is_empty() || self.grants_from > self.now
     }
 
-    /// Checks that lost holds do not prevent new grants.
+    /// Refuses a new grant before `grants_from`, because holds may have been lost that last until then.
     fn may_grant(&mut self) -> Result<(), Refusal> {
         if self.grants_from == Time::ZERO {
             return Ok(());
@@ -506,7 +515,8 @@ impl Shard {
         }
     }
 
-    /// Frees the record of a claim that is in no list or queue any more.
+    /// Removes a claim from its lane and frees its record. The claim must no longer be among the holders or waiters of
+    /// its key.
     #[inline(always)]
     fn free_claim(&mut self, index: ClaimIx) {
         let claim = &self.claims[index];
@@ -523,8 +533,9 @@ impl Shard {
         }
     }
 
-    /// Drops the detail of a claim that ends, and removes the claim from its lane and from the tables that the detail
-    /// has it in. Returns the number of bytes that accounts count for the claim, without its key.
+    /// Drops the detail of a claim that ends. Removes the claim from the list of its lane, and from the tables of
+    /// registrations, restored claims and request ids. Returns the number of bytes that accounts count for the claim,
+    /// without its key.
     fn free_detail(&mut self, claim: ClaimIx) -> u32 {
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         let detail = self.claims[claim].detail;

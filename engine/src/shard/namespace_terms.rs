@@ -1,6 +1,8 @@
 //! Terms that all clients of a namespace share: its default lease, its lowest scope and its quotas.
 //!
-//! [`Shard::apply_terms`] applies them to an acquire before the decision, so no other code needs to know them.
+//! [`Shard::apply_terms`] applies the lease and the scope to an acquire before the decision, so the code of acquires
+//! need not know them. Renewals and registrations look up the lease and the scope themselves. `account_for` adds the
+//! account of the namespace to each lane.
 
 use super::{AcquireOptions, AcquireTerms, Shard};
 use crate::account::{Account, Accounts};
@@ -11,7 +13,8 @@ use std::sync::Arc;
 /// Terms of one namespace. The default value changes nothing.
 #[derive(Clone, Debug, Default)]
 pub struct NamespaceTerms {
-    /// Lease in milliseconds of an acquire that requests the default lease. `None` means the default of the limits.
+    /// Lease in milliseconds for an acquire or renewal that asks for the default lease. `None` means the default of the
+    /// limits.
     pub lease_default_ms: Option<u32>,
     /// Lowest scope of a claim. Claims of a lower scope are raised to it.
     pub scope_min: Scope,
@@ -32,7 +35,7 @@ impl Shard {
         self.terms.insert(namespace, terms);
     }
 
-    /// Whether a namespace may have terms.
+    /// Whether any namespace has terms.
     #[inline]
     pub fn has_terms(&self) -> bool {
         !self.terms.is_empty()
@@ -55,7 +58,8 @@ impl Shard {
         }
     }
 
-    /// Returns the lease of a request in milliseconds, after the terms replaced 0 by their default.
+    /// Returns the lease of a request in milliseconds. 0 is replaced by the default lease of the namespace, if it has
+    /// one.
     #[inline]
     pub(super) fn lease_in(&self, namespace: u16, asked_ms: u32) -> u32 {
         if self.has_terms() { self.lease_of_terms(namespace, asked_ms) } else { asked_ms }
@@ -67,7 +71,7 @@ impl Shard {
         own_ms.filter(|_| asked_ms == 0).unwrap_or(asked_ms)
     }
 
-    /// Returns the scope of a claim for which a request asks for this scope.
+    /// Returns the scope of a claim: the requested scope or the lowest scope of the namespace, whichever is higher.
     #[cold]
     pub(super) fn scope_in(&self, namespace: u16, asked: Scope) -> Scope {
         self.terms.get(&namespace).map_or(asked, |terms| terms.scope_min.max(asked))

@@ -1,12 +1,13 @@
 //! Accounting of the claims of lanes.
 //!
 //! A lane knows its amounts in its accounts, so it can move them to other accounts. If a lane with claims gets its
-//! first accounts, they count the claims, but neither their waiters nor their bytes. Those amounts would need a visit
-//! of each claim. This concerns lanes of an earlier server process, and lanes that were open before their identity had
-//! a quota. For a claim that moves from a lane without accounts, the accounts count only the key.
+//! first accounts, they count the claims, but neither their waiters nor their bytes. To know these amounts, the shard
+//! would have to visit each claim. This concerns lanes of an earlier server process, and lanes that were open before
+//! their identity had a quota. If a claim moves from a lane without accounts to a lane with accounts, the bytes of its
+//! key count, but not its other strings.
 //!
-//! Lanes without accounts must not pay for this. Once a shard has a lane with accounts, it never has room for claims
-//! [at once](Shard::has_room_for), so each new claim takes the slow path. The end of a claim always reads its lane only
+//! Lanes without accounts must not pay for this. Once a shard has had a lane with accounts, its `room_at_once` stays 0,
+//! so each new claim takes the slow path of [`Shard::has_room_for`]. The end of a claim always reads its lane only
 //! once.
 
 use super::Shard;
@@ -28,7 +29,8 @@ pub(super) struct NewClaims {
     pub(super) count: usize,
     /// Bytes of their keys.
     pub(super) keys: usize,
-    /// Bytes of the first claim, without its key.
+    /// Bytes of the strings besides the keys. The claims of one request share these strings, and the first claim counts
+    /// them.
     pub(super) more: usize,
 }
 
@@ -168,7 +170,7 @@ impl Shard {
         self.lanes.drop_claim(lane);
     }
 
-    /// Sets the number of bytes of a claim besides its key, if its lane is counted.
+    /// Sets the number of bytes besides the key that accounts count for a claim, if its lane is counted.
     #[inline]
     pub(super) fn count_len(&mut self, claim: ClaimIx, len: usize) {
         if self.lanes.lanes[self.claims[claim].lane].is_counted {
@@ -185,7 +187,7 @@ impl Shard {
         lane.add(Resource::Bytes, u64::from(len));
     }
 
-    /// Counts a claim that begins to wait. For a multi-key claim, only its home counts.
+    /// Counts a claim that begins to wait. Of a multi-key claim, only the one at the first key counts.
     #[inline]
     pub(super) fn count_waiter(&mut self, claim: ClaimIx) {
         if self.has_accounts && !self.is_far(claim) {
@@ -193,7 +195,7 @@ impl Shard {
         }
     }
 
-    /// Subtracts a claim that no longer waits.
+    /// Subtracts a claim that no longer waits, unless it `is_far`: then it was not counted.
     #[inline]
     pub(super) fn uncount_waiter(&mut self, claim: ClaimIx, is_far: bool) {
         if self.has_accounts && !is_far {

@@ -1,8 +1,9 @@
-//! Registrations of keys by owners. They have no queue, and any client that knows the owner may renew or end them.
+//! Registrations of keys by owners. They have no queue. A client names the key and the owner to renew or end a
+//! registration; it must have the identity that registered the key, or the right to release claims of others.
 //!
 //! In a *registry*, the hold ends with its lease. In a *lazy* namespace, the end of the lease has no immediate effect:
 //! the owner can still renew it, and other owners can take the key once the lease has been expired for longer than the
-//! grace period. The grace period ends by the time up to which all sockets were read, so a renewal that waits in a
+//! grace period. Like a lease, the grace period ends only after all sockets were read, so a renewal that waits in a
 //! socket is served first.
 
 use super::quota::{MovedClaims, NewClaims, as_u32};
@@ -45,7 +46,7 @@ pub struct Register<'a> {
     /// Whether the namespace is lazy instead of a registry.
     pub lazy: bool,
     /// Whether the registration may be lost in a crash. It is recorded all the same if the counter of its key is in the
-    /// log. A pure renewal does not change this.
+    /// log, or if the namespace requires a durable scope. A heartbeat does not change this.
     pub ephemeral: bool,
 }
 
@@ -73,8 +74,8 @@ impl Shard {
         self.answer_registered(caller, registered, effects);
     }
 
-    /// Answers with the present registration, and whether it existed before. If it is in the log, the answer waits
-    /// until it is durable.
+    /// Answers with the present registration, and whether it existed before. If the registration is in the log, or the
+    /// request is refused, the answer waits until all present records are durable.
     fn answer_registered(
         &self,
         caller: &Caller,
@@ -262,8 +263,8 @@ impl Shard {
         self.owner_of(claim).as_ref() == owner && self.may(caller.lane, claim, Rights::RELEASE_OTHERS)
     }
 
-    /// Whether a registration of a key must be durable. `entry` is the record of the key, or `NONE`; the scope of a
-    /// known key never falls.
+    /// Whether a registration of a key must be durable: the request or the namespace asks for it, or the counter of the
+    /// key is durable already. `entry` is the record of the key, or `NONE`.
     ///
     /// # Errors
     /// Returns an error if the lowest scope of the namespace needs a log, and there is none.
@@ -366,7 +367,7 @@ impl Shard {
         self.registrations.begin(namespace, type_name)
     }
 
-    /// Subtracts a registration that is about to be freed.
+    /// Subtracts a registration that is about to be freed from the count of its type.
     #[cold]
     #[inline(never)]
     pub(super) fn end_registration(&mut self, claim: ClaimIx) {
@@ -396,7 +397,8 @@ impl Shard {
         let overdue_ms = end_ms.saturating_add(LAZY_GRACE_MS).saturating_add(1);
         self.set_deadline(claim, time_at(overdue_ms));
         if overdue_ms <= self.now_ms() {
-            // The owner itself set an expired lease, so no renewal that is still in flight needs to be waited for.
+            // The owner itself set an expired lease, or a restart restores a lease that expired before. So no renewal
+            // can still wait in a socket.
             self.become_overdue(claim);
         }
     }

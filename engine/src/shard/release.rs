@@ -54,7 +54,7 @@ impl Shard {
         }
     }
 
-    /// Refuses a request about a claim that another lane has.
+    /// Refuses a request about a claim that another lane has, with `Superseded` if the caller may know of the claim.
     fn check_own(&self, caller: &Caller, id: ClaimId, key: Option<&[u8]>) -> Result<(), Refusal> {
         let claim = self.claim_of(id, caller.namespace, key)?;
         if self.claims[claim].lane == caller.lane {
@@ -64,7 +64,7 @@ impl Shard {
         Err(Refusal::Cancelled(CancelReason::Superseded))
     }
 
-    /// Releases a claim that is waiting, in the durable log, or a registration.
+    /// Releases a claim that waits, is in the durable log, or is a registration.
     #[inline(never)]
     fn release_with_care(&mut self, caller: &Caller, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].is_held() {
@@ -74,9 +74,10 @@ impl Shard {
         }
     }
 
-    /// Releases a hold that is in the durable log, or a registration. The release of a hold without a lease must not be
-    /// lost. The release of a moved hold must not be answered before the request that it moved to. Other releases are
-    /// answered at once: if such a release is lost, the lease ends the hold.
+    /// Releases a hold that is in the durable log, or a registration. In two cases the response waits until the log is
+    /// durable. Without a lease, nothing else would end the hold if a crash lost its release. If another acquire took
+    /// over the hold, that acquire must be answered first. Other releases are answered at once: if a crash loses one,
+    /// the hold still ends with its lease or its session.
     fn release_durable(&mut self, caller: &Caller, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].lane != caller.lane {
             self.tell_released_elsewhere(caller, claim, effects);
@@ -91,8 +92,8 @@ impl Shard {
         }
     }
 
-    /// Notifies the lane of a hold that another lane releases it. If both lanes belong to the same client, the hold
-    /// does not count as lost.
+    /// Notifies the lane of a hold that another lane releases it. If both lanes have the same owner and identity, the
+    /// hold does not count as lost.
     fn tell_released_elsewhere(&self, caller: &Caller, claim: ClaimIx, effects: &mut impl Effects) {
         let lanes = [self.claims[claim].lane, caller.lane].map(|lane| &self.lanes.lanes[lane]);
         let [holder, releaser] =
@@ -112,6 +113,7 @@ impl Shard {
     }
 
     /// Sets the end of a lease to `lease_ms` milliseconds from now (0 for the default), later or earlier than before.
+    /// For a claim that waits for permits, sets the length of its future lease.
     pub fn extend(
         &mut self,
         caller: &Caller,
@@ -164,7 +166,7 @@ impl Shard {
         }
     }
 
-    /// Measures the remaining lease at a renewal.
+    /// Measures how much of a lease is left when it is renewed.
     #[inline]
     pub(super) fn measure_renewal(&self, deadline: Time, effects: &mut impl Effects) {
         if deadline != Time::NEVER {
@@ -192,8 +194,8 @@ impl Shard {
         !is_shorter
     }
 
-    /// Notifies a holder of its new lease, because it may rely on a longer one. If necessary, the event waits until the
-    /// lease is durable. Reports the act if another identity acquired the claim.
+    /// If another lane changed a lease, notifies the holder, which may still rely on a longer lease. If necessary, the
+    /// event waits until the lease is durable. Reports the act to the audit log if another identity acquired the claim.
     fn tell_lease_moved(
         &self,
         caller: &Caller,
@@ -235,8 +237,8 @@ impl Shard {
             return Err(Refusal::bad_input("id", 0, message));
         }
         if waits {
-            // A waiter for permits keeps itself alive in the same way as a holder. If the claim is reserved, its lease
-            // is already in the log, and begins with that length.
+            // A waiter for permits may be renewed like a hold. If the claim is reserved, its lease is already in the
+            // log, and begins with that length.
             let is_recorded = claim.is_reserved();
             let detail = &mut self.details[claim.detail];
             if !is_recorded {
@@ -292,7 +294,8 @@ impl Shard {
         self.end_wait(claim, effects);
     }
 
-    /// Ends the claim with this id, held or waiting, on behalf of an operator. Its lane is notified of the reason.
+    /// Ends the claim with this id, held or waiting, on behalf of an operator. The lane of a hold gets an event with
+    /// the reason. The acquire of a waiter is refused as ended by an operator.
     pub fn force_release(&mut self, caller: &Caller, id: ClaimId, reason: &[u8], effects: &mut impl Effects) {
         let claim = match self.claim_of(id, caller.namespace, None) {
             Ok(claim) => claim,

@@ -37,8 +37,8 @@ impl Shard {
     }
 
     /// Refuses a repeated request that may not have the claim of its request id. The claim must have the same mode and
-    /// kind of lease, and its outcome must not be unknown. No lost record may have ended the claim and granted the key
-    /// to another client.
+    /// kind of lease, and its outcome must not be unknown. While records may have been lost, every repeated request is
+    /// refused: a lost record may have ended the claim and granted the key to another client.
     pub(super) fn check_repeated(
         &mut self,
         claim: ClaimIx,
@@ -62,9 +62,9 @@ impl Shard {
         Ok(())
     }
 
-    /// Moves a waiter to a newer acquire and refuses the older one. If the claim is in the log, the move is recorded,
-    /// and both answers wait until the records of all its keys are durable. Otherwise a crash could grant the claim to
-    /// the refused request.
+    /// Moves a waiter to a newer acquire and refuses the older one. If the claim is in the log, the move is recorded.
+    /// The refusal and the grant then wait until the records of all its keys are durable: before, a crash could still
+    /// grant the claim to the older acquire.
     pub(super) fn supersede(
         &mut self,
         claim: ClaimIx,
@@ -115,16 +115,16 @@ impl Shard {
         is_recorded
     }
 
-    /// Notes that other keys of a moved claim are in the log. Even if this key is not, no client may learn of its new
-    /// lane before the answer to the new request.
+    /// Notes that the log has the move of other keys of a multi-key claim to another request. Even if this key is not
+    /// in the log, no client may learn of its new lane before the answer to that request.
     pub(super) fn note_moved_beside_records(&mut self, claim: ClaimIx) {
         if !self.claims[claim].is_recorded() {
             self.detail_mut(claim).moved_record = MOVED_BESIDE_RECORDS;
         }
     }
 
-    /// Moves a claim to the lane from which its request was repeated. Reports the act if another identity acquired the
-    /// claim.
+    /// Moves a claim to the lane of the request that takes it over, or that renews its registration. Reports the act to
+    /// the audit log if another identity acquired the claim.
     pub(super) fn move_to_lane(
         &mut self,
         claim: ClaimIx,
@@ -156,8 +156,8 @@ impl Shard {
     }
 
     /// Moves a hold to the lane that requested it again under this number, and notifies the former lane. Returns
-    /// whether the move was recorded. The log has the session and the request of a hold, and no client may learn of
-    /// them before they are durable.
+    /// whether the move was recorded. If so, the answer must wait until the record is durable, because the log has the
+    /// session and the request number of a hold.
     pub(super) fn move_hold(
         &mut self,
         claim: ClaimIx,
@@ -182,7 +182,7 @@ impl Shard {
         self.tell_holder(claim, Event::TakenUp { number, id: self.id(claim) }, effects);
     }
 
-    /// Whether the answer to the request that a hold moved to may still wait for the log.
+    /// Whether the answer to the request that took a hold over may still wait for the log.
     pub(super) fn is_move_pending(&self, claim: ClaimIx) -> bool {
         let detail = self.details.get(self.claims[claim].detail);
         detail.is_some_and(|detail| detail.moved_record > self.durable)

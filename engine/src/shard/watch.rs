@@ -7,7 +7,7 @@ use crate::handle::{ClaimIx, KeyIx, LaneIx};
 use crate::limits::WATCH_COUNT_MAX;
 use std::sync::Arc;
 
-/// Watch of a key.
+/// Watch of a key: the lane that watches it, and the number of its watch request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Watcher {
     lane: LaneIx,
@@ -15,8 +15,9 @@ pub(super) struct Watcher {
 }
 
 impl Shard {
-    /// Sends the caller an event whenever the holders of this key change, until it calls `unwatch` or its connection is
-    /// lost. Only watched keys keep a queue for this, so other keys have no cost.
+    /// Sends the caller an event each time this key gets a new holder or loses its last one, until the caller calls
+    /// `unwatch` or its connection is lost. A watched key keeps its queue even without contention. So grants and
+    /// releases of keys without a queue need not look for watchers.
     pub fn watch(&mut self, caller: &Caller, key: &[u8], effects: &mut impl Effects) {
         let answer = match self.begin_watch(caller, key) {
             Ok(answer) => answer,
@@ -105,8 +106,8 @@ impl Shard {
         }
     }
 
-    /// Sends an event to all watchers of a key. Each event counts as a step, so follow-up work leaves the rest to a
-    /// later turn. Requests cannot do that, so the caller checks [`Shard::told_count`] between them.
+    /// Sends an event to all watchers of a key. Each event counts as a step, so grants stop early and continue in a
+    /// later turn. Steps never stop requests, so the worker compares [`Shard::told_count`] between requests.
     fn tell_watchers(&mut self, entry: KeyIx, effects: &mut impl Effects, event: impl Fn(u32) -> Event) {
         let Some(watchers) = self.watchers.get(&entry) else { return };
         for watcher in watchers {

@@ -9,13 +9,13 @@ use crate::steps::Steps;
 use crate::steps::WorkNumber;
 use crate::time::Time;
 
-/// Follow-up work that is too long for one turn. Each item is checked again from scratch, so an item without a reason
-/// does nothing. Records are reused, so an item also identifies the use of its record.
+/// Follow-up work that is too long for one turn. Before an item is continued, its reason is checked again, so an
+/// outdated item does nothing. Records are reused, so some items also have a number that their record must still have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Continue with this key or pool: grant the first waiters, and refuse waiters that exceed a lowered capacity.
     Grant(KeyIx, WorkNumber),
-    /// Continue to search for sets of this tree that have become clear.
+    /// Continue with this tree: enter sets, and grant sets that have become clear.
     Tree(KeyIx, WorkNumber),
     /// Continue with the claims that are linked to this lane, which was detached, attached or closed.
     Lane(LaneIx, WorkNumber),
@@ -87,7 +87,8 @@ impl WorkList {
         }
     }
 
-    /// Leaves the claims of a lane that are not settled yet to later turns, unless that is already done.
+    /// Leaves the claims of a lane that [`Shard::settle_lane`] has not reached to later turns, unless that is already
+    /// done.
     pub(super) fn push_lane(&mut self, lane: LaneIx, number: &mut WorkNumber) {
         if *number == 0 {
             *number = self.new_number();

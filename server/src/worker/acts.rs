@@ -39,12 +39,12 @@ impl Acts {
         self.begun.insert(ticket, event);
     }
 
-    /// Notes an event that has ended at once.
+    /// Adds an event that waits for no response.
     pub(crate) fn note(&mut self, event: AuditEvent) {
         self.ended.push_back(event);
     }
 
-    /// Adds the namespace and the key to the newest event, a refusal.
+    /// Adds the namespace and the key to the newest event, which is a refusal.
     pub(super) fn complete_newest(&mut self, namespace: Option<Box<[u8]>>, key: Option<Box<[u8]>>) {
         if let Some(event) = self.ended.back_mut() {
             (event.namespace, event.key) = (namespace, key);
@@ -157,7 +157,7 @@ pub(super) fn caller(lane: &Lane) -> Caller {
     }
 }
 
-/// Returns the name of the error code that the client gets.
+/// Returns the name of the error code that the client gets for a refusal.
 pub(super) fn error_code_of(refusal: &Refusal) -> Option<&'static str> {
     match outcome_of(refusal) {
         Outcome::Refused { code, .. } => Some(code),
@@ -165,7 +165,7 @@ pub(super) fn error_code_of(refusal: &Refusal) -> Option<&'static str> {
     }
 }
 
-/// Returns the code and the text that the client gets.
+/// Returns the code and the text that the client gets for a refusal.
 fn outcome_of(refusal: &Refusal) -> Outcome {
     let mut bytes = Vec::new();
     put_refusal(&mut bytes, 0, refusal);

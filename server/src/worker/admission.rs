@@ -15,7 +15,7 @@ use waymaker_protocol::{ErrorCode, Frame, Quoted, Request};
 
 impl State {
     /// Whether to serve a request: it is new, and the connection has room for one more. The request then counts as in
-    /// flight.
+    /// flight. Otherwise it was answered or refused, or its first attempt is still being served.
     #[inline]
     pub(super) fn admit(&mut self, slot: LaneSlot, frame: Frame<'_>, cost: usize) -> bool {
         let lane = &mut self.lanes[slot];
@@ -44,7 +44,8 @@ impl State {
         true
     }
 
-    /// Whether the frame cancels a request that still waits for its turns. That request is then over.
+    /// Gives up the request for several shards that this frame cancels, if that request still waits for its turns.
+    /// Returns whether it did.
     pub(super) fn cancels_multi_shard(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) -> bool {
         match Request::decode(frame) {
             Ok(Request::Cancel(cancel)) => {
@@ -135,7 +136,7 @@ impl State {
     }
 }
 
-/// Whether a request of this kind begins something lasting, which a stopping server refuses.
+/// Whether a request with this opcode begins a claim or a watch. A stopping server refuses such requests.
 #[inline]
 pub(super) fn begins_claim(opcode: u8) -> bool {
     matches!(
@@ -149,13 +150,13 @@ pub(super) fn begins_claim(opcode: u8) -> bool {
     )
 }
 
-/// Whether a request of this kind ends or renews one claim. It takes little time even if its cost is high, and other
-/// clients may wait for it.
+/// Whether a request with this opcode ends or renews one claim. It takes little time even if its cost is high, and
+/// other clients may be waiting for the end of the claim.
 fn ends_or_renews_claim(opcode: u8) -> bool {
     matches!(opcode, opcode::RELEASE | opcode::FORCE_RELEASE | opcode::EXTEND | opcode::CANCEL)
 }
 
-/// Notes in the window which request a CANCEL gives up.
+/// Notes in the window the request that this CANCEL gives up.
 #[cold]
 fn give_up(window: &mut Window, frame: Frame<'_>) {
     if let Ok(Request::Cancel(cancel)) = Request::decode(frame) {

@@ -8,7 +8,7 @@ use waymaker_log::limits::LOG_STALLED_MS;
 use waymaker_protocol as wire;
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail};
 
-/// Facts for encoding an answer that the answer does not contain.
+/// Data for the encoding of an answer that the answer itself does not contain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
     /// Time of the turn that produced the answer.

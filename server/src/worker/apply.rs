@@ -41,7 +41,8 @@ impl<'a> BatchClock<'a> {
     }
 }
 
-/// Serves one request. `target` is the result of the prefetch: the hash of a key.
+/// Serves one request. `target` is the hash of the key of an acquire or of the name of a bucket, from the prefetch. It
+/// is 0 for other requests.
 #[inline]
 pub(crate) fn apply(
     shard: &mut Shard,
@@ -145,8 +146,8 @@ fn apply_rare(
     }
 }
 
-/// Checks the key of a request or the prefix of a list. A key of a tree namespace must be a path. The requests of a
-/// registry may have an empty key if they do not acquire. Acquires are checked elsewhere.
+/// Checks the key of a request or the prefix of a list. A key of a tree namespace must be a path. Only a key of a
+/// registry may be empty. Acquires are checked elsewhere.
 fn checked_key(kind: NamespaceKind, request: &Request<'_>) -> Result<(), (&'static str, u64, &'static str)> {
     let limit = KEY_LEN_MAX as u64;
     let (key, may_be_empty) = match request {
@@ -345,7 +346,7 @@ fn terms_without_options(terms: &wire::AcquireTerms<'_>) -> AcquireTerms<'static
     AcquireTerms { lease_ms, wait_ms, session_lease, notify_queued, options: None }
 }
 
-/// Refuses the lease of a session that the connection does not have.
+/// Refuses a hold on the session lease if the connection has no session.
 #[inline]
 fn check_session(has_session: bool, terms: &wire::AcquireTerms<'_>) -> Result<(), Refusal> {
     if !terms.session_lease || has_session {

@@ -23,7 +23,8 @@ impl State {
         count.is_none_or(|count| count.load(Ordering::Relaxed) < EVERYWHERE_IN_FLIGHT_MAX)
     }
 
-    /// Sends a broadcast to every shard.
+    /// Serves a request that concerns all shards: refuses it, begins the removal of a namespace, or sends a broadcast
+    /// to every shard.
     pub(super) fn serve_broadcast(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) {
         let ticket = Ticket { lane: self.lanes[slot].address, number: frame.number() };
         let question = match Request::decode(frame) {
@@ -106,8 +107,7 @@ impl State {
             .change_within(count_max, lane.namespace, freeze.prefix, !freeze.thaw)
             .map_err(|value| Refusal::Overloaded { limit: "frozen prefixes", value })?;
         if changed {
-            // Record the freeze before any shard applies it, so that no claim is refused because of a freeze that a
-            // crash may undo.
+            // The answer waits for all records before it, so the freeze must be recorded before any shard can answer.
             let (namespace, frozen, prefix) = (lane.namespace, !freeze.thaw, freeze.prefix);
             node.record(&Record::Frozen { namespace, frozen, prefix });
         }
@@ -115,7 +115,7 @@ impl State {
         Ok(Question::Freeze { freezes: freezes.clone(), changed, frozen_count })
     }
 
-    /// Serves a broadcast in this shard, whose turn is held, and answers it if this shard is the last.
+    /// Serves a broadcast in this shard, whose turn is held. If this shard is the last one, answers the request.
     pub(super) fn ask_shard(
         &mut self,
         node: &Node,

@@ -6,7 +6,7 @@ use waymaker_engine::{LaneAddress, Ticket};
 /// Identifies one record. A client may give several requests the same number, so each record has a number of its own.
 pub(super) type Place = (Ticket, u64);
 
-/// One record for each request.
+/// One record for each followed request.
 #[derive(Debug)]
 pub(super) struct ByTicket<T> {
     records: BTreeMap<Place, T>,

@@ -96,7 +96,7 @@ fn answer_len_max(opcode: u8, kind: NamespaceKind) -> usize {
     }
 }
 
-/// Returns the cost of requests that lie one after the other.
+/// Returns the total cost of the requests in `frames`, which lie one after the other.
 #[cold]
 pub(super) fn cost_of_requests(mut frames: &[u8], kind: NamespaceKind) -> usize {
     let mut cost = 0;

@@ -1,4 +1,4 @@
-//! The wait of the server for a client: its object and its length.
+//! The event that the server waits for from a client, and the length of the wait.
 
 use crate::limits::PINGS_MISSED_MAX;
 use waymaker_engine::Time;
@@ -9,7 +9,7 @@ use waymaker_engine::Time;
 /// silence without any work for each read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Expectation {
-    /// No event: the client has sent whole frames since the last housekeeping.
+    /// No event. If the client answers `PING`, the next housekeeping begins to wait for a sign of life.
     #[default]
     Nothing,
     /// `HELLO` or the rest of a frame, since this instant.

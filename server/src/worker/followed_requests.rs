@@ -1,4 +1,5 @@
-//! Requests that the worker follows from their arrival to their response: acts of operators for the audit log, and traced acquires.
+//! Requests that the worker follows from their arrival to their response: acts of operators for the audit log, and
+//! traced acquires.
 //!
 //! Nearly all requests are not followed, so the outbox needs only one comparison for them.
 

@@ -119,7 +119,8 @@ impl State {
         let joined = self.join_session(node, key, namespace, access, &hello);
         settle_namespace(node, &hello, joined.is_err());
         let (key, lane_number, resumed) = joined?;
-        // A client of version 1 rejects the flag, so only a client that sent capabilities gets some.
+        // A client of version 1 rejects the flag that announces capabilities, so only a client that sent capabilities
+        // gets some.
         let capabilities = hello.capabilities.map(|_| offered_capabilities(node));
         let welcome = Welcome { version, lane: lane_number, resumed, capabilities, ..Welcome::default() };
         self.welcome(node, key, frame.number(), welcome);
@@ -200,8 +201,8 @@ impl State {
         Ok(access)
     }
 
-    /// Opens, joins or resumes the session. Returns the key of the connection from now on, its number in the session,
-    /// and whether it took over an existing lane.
+    /// Opens, joins or resumes the session. Returns the key of the connection from now on, the number of its lane in
+    /// the session, and whether it took over an existing lane.
     fn join_session(
         &mut self,
         node: &Node,

@@ -1,4 +1,4 @@
-//! The lanes of one worker: its connections, and the members of sessions that survive the loss of a connection.
+//! The lanes of one worker: its connections, and the lanes of sessions, which survive the loss of a connection.
 
 use super::expectation::Expectation;
 use super::rights::Barriers;
@@ -61,7 +61,7 @@ pub struct Client {
     pub evidence: Option<Arc<Evidence>>,
     /// Address of the client as readable text.
     pub address: Option<Arc<str>>,
-    /// Protocol of the connection.
+    /// Name of the front end through which the client connects, if the connection came through a port.
     pub front_end: Option<&'static str>,
 }
 
@@ -90,12 +90,13 @@ pub(crate) struct Lane {
     pub(crate) stage: Stage,
     /// Whether the connection came from another worker. It then stays at this worker.
     pub(crate) moved: bool,
-    /// Whether the connection has a place in a reserve.
+    /// Whether the connection has one of the places that a full server reserves.
     pub(crate) is_reserved: bool,
     /// Whether the connection is on the list of connections with something to write.
     pub(crate) dirty: bool,
     pub(crate) namespace: u16,
-    /// Use that keeps the namespace; `None` before HELLO and for a restored lane without one.
+    /// Use of the namespace by this lane, which keeps the namespace. `None` before `HELLO`, and for a restored lane
+    /// whose namespace the log does not contain.
     pub(crate) namespace_use: Option<NamespaceUse>,
     pub(crate) kind: NamespaceKind,
     /// Client of the connection.
@@ -138,7 +139,8 @@ pub(crate) struct Lane {
     /// Number of acquires that wait in a queue. It is below zero for a moment if the answer arrives before the notice
     /// of the wait.
     pub(crate) waiting: i32,
-    /// Number of the lane in each shard; `NONE` for a shard that got no request of it. Empty before `HELLO`.
+    /// Number of the lane in each shard; `NONE` for a shard in which this worker has served no request of the lane.
+    /// Empty before the first such request.
     pub(crate) shard_lanes: Vec<LaneIx>,
     /// Shards that know this lane, including shards to which other workers took its requests.
     pub(crate) known_to: Vec<u16>,
@@ -154,7 +156,8 @@ pub(crate) struct Lane {
     pub(crate) expectation: Expectation,
     /// Whether the client answers `PING`.
     pub(crate) answers_ping: bool,
-    /// Time at which the client last took some output. `None` while there is no output.
+    /// Time at which the client last took a part of the output, or at which housekeeping first found output that it had
+    /// not taken. Otherwise `None`.
     pub(crate) output_since: Option<Time>,
 }
 

@@ -25,8 +25,8 @@ pub(super) struct LaneEnd {
 }
 
 impl State {
-    /// Ends a connection. Its waiters leave, and its holds follow their policy. A lane with a session waits for the
-    /// next connection.
+    /// Ends a connection. Its waiters end, and so do its holds with `release_after_ms`, that long after now. A lane
+    /// with a session stays for the next connection.
     pub(super) fn lose(&mut self, node: &Node, key: ConnectionKey) {
         let Some(lane) = self.lanes.of(key) else { return };
         let (address, known_to) = (lane.address, lane.known_to.clone());
@@ -41,7 +41,7 @@ impl State {
             self.note_left(session);
             self.change_lane(node, address, &known_to, &LaneChange::Detached);
         } else {
-            // Free the lane first, so that answers to its leaving waiters are dropped.
+            // Free the lane first: its waiters end now, and their answers must be dropped.
             self.lanes.free(key.slot);
             let change = LaneChange::Closed { session_ended: true, closing: None };
             self.change_lane(node, address, &known_to, &change);
@@ -55,14 +55,14 @@ impl State {
         self.dirty.push(key);
     }
 
-    /// Ends a session for ever: its waiters leave, and holds on the session lease end. From now on requests on its
+    /// Ends a session for ever, and with it its waiters and the holds on its lease. From now on requests on its
     /// connections are refused because their session is gone. [`State::close_lanes`] informs the shards, and then the
     /// connections.
     pub(super) fn end_session(&mut self, session: SessionSlot) {
         let mut ended: Vec<_> = self.sessions.end(session).into_iter().collect();
         let is_leaving = |lane: &Lane| matches!(lane.stage, Stage::Leaving(_));
-        // The leaving lane comes first here. `push_front` then puts the other lanes, for which it waits, in front of
-        // it.
+        // The lane that sent `GOODBYE` comes first here. `push_front` then puts the other lanes, for which it waits, in
+        // front of it.
         ended.sort_by_key(|(_, slot)| !is_leaving(&self.lanes[*slot]));
         let is_awaited = ended.first().is_some_and(|(_, slot)| is_leaving(&self.lanes[*slot]));
         let other_count = ended.len().saturating_sub(1);
@@ -101,8 +101,8 @@ impl State {
         }
     }
 
-    /// Closes lanes of ended sessions in shards, as many as other work may wait for. The remaining lanes follow in
-    /// [`State::tick`].
+    /// Closes lanes of ended sessions in shards, at most `LANE_ENDS_PER_TICK` times, so that other work does not wait
+    /// long. The remaining lanes follow in [`State::tick`].
     pub(super) fn close_lanes(&mut self, node: &Node) {
         for _ in 0..LANE_ENDS_PER_TICK {
             let Some(lane) = self.lane_ends.front_mut() else { return };
@@ -130,12 +130,13 @@ impl State {
         self.tell_of_end(key);
     }
 
-    /// Notes that a shard has closed a lane, or that the message has gone to all shards. After the last of these
-    /// calls, the worker of the lane informs the connection.
+    /// Notes that a shard has closed a lane, or that all shards were told to close it. After the last of these calls,
+    /// the worker of the lane informs the connection.
     pub(super) fn note_closed(&mut self, node: &Node, closing: &LaneClosing) {
         let mut closing = Some(closing);
         if closing.is_some_and(|closing| closing.worker != self.index) {
-            // Posts the grants of the lane that this worker decided, before the worker that counts the last shard looks for them.
+            // Posts the grants of the lane that this worker decided, before the worker that counts the last shard looks
+            // for them.
             self.post(node);
         }
         while let Some(LaneClosing { worker, key, left, awaited_by }) = closing {
@@ -153,7 +154,8 @@ impl State {
         }
     }
 
-    /// Informs a connection that no shard knows its lane any more.
+    /// Tells a connection that its session or its lane has ended: sends `SESSION_EXPIRED`, or `FAREWELL` after its
+    /// `GOODBYE`. From then on, it gets no grant.
     pub(super) fn tell_of_end(&mut self, key: ConnectionKey) {
         let Some(lane) = self.lanes.of(key) else { return };
         match lane.stage {
@@ -170,8 +172,8 @@ impl State {
         mark_dirty(lane, &mut self.dirty);
     }
 
-    /// Ends the session of the client, or only this connection if it has no session. `FAREWELL` follows when that is
-    /// done.
+    /// Ends the session of the client, or only this connection if it has no session. `FAREWELL` follows once all shards
+    /// have closed the lanes.
     pub(super) fn say_goodbye(&mut self, node: &Node, key: ConnectionKey, number: u32) {
         let lane = &mut self.lanes[key.slot];
         lane.stage = Stage::Leaving(number);
@@ -179,7 +181,7 @@ impl State {
             self.end_session(session);
             return self.close_lanes(node);
         }
-        // The waiters of the lane leave now: no grant may follow the farewell.
+        // The waiters of the lane end now: no grant may follow the farewell.
         let (address, known_to) = (lane.address, lane.known_to.clone());
         let left = AtomicUsize::new(known_to.len() + 1);
         let closing = Arc::new(LaneClosing { worker: self.index, key, left, awaited_by: None });
@@ -245,7 +247,7 @@ impl State {
     }
 }
 
-/// Reason for which the server has waited too long for a client.
+/// Action of a client for which the server has waited too long.
 #[derive(Clone, Copy, Debug)]
 enum Stall {
     Hello,
@@ -295,8 +297,8 @@ impl Lane {
         }
     }
 
-    /// Whether the client owes the rest of a frame. Input that was set aside because of too many answers is not its
-    /// fault.
+    /// Whether the server waits for the client to send the rest of a frame. Input that was set aside because of too
+    /// many answers is not its fault.
     fn input_len_wanted(&self) -> bool {
         !self.input.is_empty() && self.pending_len() < OUTPUT_LEN_PAUSE
     }

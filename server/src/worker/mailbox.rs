@@ -1,4 +1,5 @@
-//! The mail of a worker: incoming mail, and the mail that it posts at the end of a step.
+//! The mail of a worker: incoming mail, and the mail that it posts before it gives a turn back and at the end of a
+//! step.
 
 use super::{State, Worker};
 use crate::clock::Moment;
@@ -55,7 +56,7 @@ impl Worker {
 }
 
 impl State {
-    /// Posts the records to the log, the questions to the quorum, and the letters as one mail for each worker.
+    /// Posts the records to the log, the questions to the cluster, and the letters as one mail for each worker.
     #[inline]
     pub(super) fn post(&mut self, node: &Node) {
         if let Some(log) = &node.log
@@ -63,8 +64,8 @@ impl State {
         {
             log.post(std::mem::take(&mut self.log));
         }
-        // Questions go after the records: when the log has the record of an answer, it also has all records before
-        // it.
+        // Questions go after the records. So when the log gets the record of a reply, it already has the records before
+        // the question.
         if let Some(quorum) = &node.quorum
             && !self.questions.is_empty()
         {

@@ -127,8 +127,8 @@ impl Worker {
         key
     }
 
-    /// Notes whether a connection has a place in a reserve. Such a connection may begin a session even if memory is
-    /// full.
+    /// Notes whether a connection has one of the places that a full server reserves for operators and health checks.
+    /// Such a connection may begin a session even if memory is full.
     pub(crate) fn note_reserved(&mut self, key: ConnectionKey, is_reserved: bool) {
         if let Some(lane) = self.state.lanes.of(key) {
             lane.is_reserved = is_reserved;
@@ -189,20 +189,23 @@ impl Worker {
         self.state.finish_step(&self.node);
     }
 
-    /// Reports to the sending worker that a moved connection has served the bytes that were unread when it arrived.
+    /// Reports to the worker that sent a connection here with this ticket: the connection has served the bytes that
+    /// were unread when it moved.
     pub fn handle_settled(&mut self, ticket: MoveTicket) {
         self.state.mail(&self.node, ticket.from, Mail::Settled(ticket.number));
     }
 
-    /// Notes that all sockets were read empty after `at`: no byte that arrived before `at` is still unread.
+    /// Notes that all sockets were read empty after `at`. No byte that arrived before `at` is still unread, except on
+    /// connections for which a sweep does not wait (`edge/read_barrier.rs`).
     pub fn handle_drained(&mut self, at: Time, now: impl Into<Moment>) {
         self.state.advance(now.into());
         self.state.drained(&self.node, at);
         self.state.finish_step(&self.node);
     }
 
-    /// Closes stalled connections, looks for idle namespaces, checks access and publishes metrics. Must be called
-    /// from time to time.
+    /// Closes stalled connections, looks for idle namespaces, checks the identities and rights of connections, and
+    /// publishes metrics. Must be called every `HOUSEKEEPING_MS` milliseconds; a longer pause counts as time in which
+    /// the server did not run.
     pub fn housekeep(&mut self, now: impl Into<Moment>) {
         self.state.advance(now.into());
         self.state.close_stalled(&self.node);
@@ -286,7 +289,8 @@ impl Worker {
         }
     }
 
-    /// Whether the driver should read this connection. False while too many bytes of answers wait to be written.
+    /// Whether the driver should read this connection. False while too many bytes of answers wait to be written, and
+    /// once the connection is about to be closed.
     #[inline]
     pub fn wants_read(&mut self, key: ConnectionKey) -> bool {
         let Some(lane) = self.state.lanes.of(key) else { return false };
@@ -324,8 +328,8 @@ impl Worker {
         self.state.timers.wants_drain()
     }
 
-    /// Returns up to when new connections must be accepted and handed to a worker, if sessions wait for that.
-    /// `Mail::Drained` reports that it was done.
+    /// Returns the time up to which all new connections must be accepted and handed to a worker, if the end of sessions
+    /// waits for that; once for each time. `Mail::Drained` reports that they are accepted.
     #[inline]
     pub fn poll_accept(&mut self) -> Option<Time> {
         self.state.timers.take_wants_accepted()
@@ -342,7 +346,7 @@ impl Worker {
         Moment { now: self.state.now, passed: self.state.passed, nanos: self.state.nanos }
     }
 
-    /// Whether the server has asked every connection to end.
+    /// Whether this worker is closing all its connections, because the server ends.
     pub fn is_finishing(&self) -> bool {
         self.state.finishing
     }

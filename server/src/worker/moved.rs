@@ -15,8 +15,9 @@ pub struct MovedConnection {
 
 /// Identifies one move of a connection from one worker to another.
 ///
-/// A connection that moves may have bytes that arrived before the present sweep of the worker that it leaves. So that
-/// worker publishes the end of the sweep only after the other worker has served these bytes.
+/// A connection that moves may have bytes that arrived before the worker that it leaves began its present reading of
+/// all sockets (a sweep). So that worker publishes the end of the sweep only after the other worker has served these
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveTicket {
     /// Worker that sent the connection on.

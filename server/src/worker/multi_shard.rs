@@ -29,9 +29,9 @@ const BYTES_PER_KEY: usize = 16;
 pub(crate) enum FollowUp {
     /// Check all keys of this claim again, because one of them has become clear.
     Recheck(Arc<MultiKeyClaim>),
-    /// Withdraw this claim, which is over.
+    /// Remove the remaining stubs of this claim, which has ended, from its shards.
     Withdraw(Arc<MultiKeyClaim>),
-    /// Note that the shard has looked for the namespaces of this removal. The listed ones are in use.
+    /// Note that the shard has checked the namespaces of this removal. The listed ones are in use.
     Looked(u64, Vec<u16>),
     /// Serve this frame of the lane again: the client repeated it, and the first attempt had no effect.
     AskAgain(LaneAddress, Box<[u8]>),
@@ -143,12 +143,12 @@ impl State {
         }
     }
 
-    /// Returns whether withdrawals were left to later steps.
+    /// Whether the removal of stubs was left to later steps.
     fn is_withdrawing(&self) -> bool {
         !self.withdrawals.is_empty()
     }
 
-    /// Continues to withdraw claims that are over. A lost connection may leave many of them.
+    /// Continues to remove the stubs of claims that have ended. A lost connection may leave many of them.
     pub(super) fn go_on_withdrawing(&mut self, node: &Node) {
         let mut cost = 0;
         while cost < BATCH_COST_MAX

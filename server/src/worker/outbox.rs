@@ -34,11 +34,11 @@ pub(crate) struct Outbox<'a> {
     pub(crate) lanes: &'a mut Lanes,
     /// Connections that have something to write, each once.
     pub(crate) dirty: &'a mut Vec<ConnectionKey>,
-    /// Letters to other workers, indexed by worker, until the next post.
+    /// Letters to other workers, indexed by worker, that are not posted yet.
     pub(crate) letters: &'a mut [Vec<Letter>],
-    /// Records for the log, until the next post.
+    /// Records for the log that are not posted yet.
     pub(crate) log: &'a mut LogBatch,
-    /// Questions to the quorum, until the next post.
+    /// Questions to the cluster that are not posted yet.
     pub(crate) questions: &'a mut Vec<QuorumQuestion>,
     /// Work to do after the turn is given back.
     pub(crate) follow_ups: &'a mut Vec<FollowUp>,
@@ -188,8 +188,8 @@ impl Outbox<'_> {
         self.letters[usize::from(worker)].push(Letter { stamp: self.stamp, shard: self.shard, content });
     }
 
-    /// Writes an answer straight to a lane of this worker that keeps no answers. Returns false, and does nothing, if
-    /// the lane is another one or if the request is followed.
+    /// Writes an answer straight to the output of a connected lane of this worker that has no session. Returns false,
+    /// and does nothing, for any other lane and for a followed request.
     #[inline]
     fn put_plainly(&mut self, ticket: Ticket, put: impl FnOnce(&mut Lane, Context)) -> bool {
         let (stamp, shard, shard_count) = (self.stamp, self.shard, self.shard_count);
@@ -332,7 +332,8 @@ impl Outbox<'_> {
         if matches!(event, Event::TakenUp { .. }) && !lane.notify_taken_up {
             return;
         }
-        // An earlier connection sent the request, or the request was refused because its session is gone.
+        // Drop the event if an earlier connection sent the request, or if the request was refused because its session
+        // is gone.
         if let Event::Queued { number, .. } = event
             && lane.window.as_ref().is_some_and(|window| !window.is_asked_by(*number, lane.epoch))
         {

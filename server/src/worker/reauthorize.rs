@@ -9,7 +9,8 @@ use std::sync::{Arc, PoisonError};
 use waymaker_engine::{Access, LaneSlot};
 use waymaker_protocol::ErrorCode;
 
-/// A check of all connections, a few at a time.
+/// Progress of the check whether the identities and rights of all connections are still valid. Each step checks a few
+/// connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     /// Slot of the next lane.

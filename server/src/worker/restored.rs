@@ -14,14 +14,15 @@ use std::sync::{Arc, PoisonError};
 use waymaker_engine::{Answer, Grant, LaneSlot};
 use waymaker_protocol::Hello;
 
-/// Returns the first number for lanes that join restored sessions. It is different after each start, and above the
-/// numbers that earlier servers assigned. A client may still resume a lane that held nothing when its server ended.
+/// Returns the first number for lanes that join restored sessions. It is above the numbers of lanes in sessions that
+/// began at their server. It depends on the random id of the server, so another start rarely chooses the same number.
+/// So a client of an earlier server may still resume a lane that held nothing when that server ended.
 fn first_joining_lane(node: &Node) -> u16 {
     let block_count = u64::from(u16::MAX) / LANES_PER_SESSION_MAX as u64;
     (1 + node.server_id % block_count) as u16 * LANES_PER_SESSION_MAX as u16
 }
 
-/// Subtracts the time since a hold was restored from its lease.
+/// Subtracts the time since the restore of holds from the leases in an answer.
 fn shorten(answer: &mut Answer, elapsed_ms: u64) {
     let elapsed_ms = u32::try_from(elapsed_ms).unwrap_or(u32::MAX);
     let shorten = |grant: &mut Grant| {
@@ -58,8 +59,8 @@ impl State {
         }
     }
 
-    /// Arms this worker for its own shards at once if the server has a log, because no worker is armed for restored
-    /// leases.
+    /// If the server has a log, makes this worker visit its own shards at once, because no worker has a timer for the
+    /// end of restored leases.
     pub(super) fn arm_restored(&mut self, node: &Node) {
         let worker_count = node.worker_count();
         let own = (0..node.shards.len()).filter(|shard| shard % worker_count == usize::from(self.index));
@@ -103,7 +104,8 @@ impl State {
             lane.known_to = restored.known_to;
             let elapsed_ms = stamp.ms_since(node.restored.stamp);
             let context = Context { stamp, shard: 0, shard_count, session_end };
-            // A lost record may have ended the hold and granted its key to another client.
+            // If records were lost, no grant is repeated: a lost record may have ended the hold and granted its key to
+            // another client.
             let answers = if node.has_losses() { BTreeMap::new() } else { restored.answers };
             for (number, mut answer) in answers {
                 shorten(&mut answer, elapsed_ms);

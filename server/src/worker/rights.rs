@@ -3,7 +3,7 @@
 //! For a lane that has a right for every key, one comparison of bits suffices. The same comparison checks whether the
 //! namespace's kind serves the request at all ([`Barriers`]). Only if that fails, the request is decoded and its keys
 //! are compared with the rules. Requests that name a claim by its id pass here, because only the shard knows the owner
-//! of the claim (`engine/src/shard/access.rs`).
+//! of the claim (`engine/src/shard/access.rs`). FORCE_RELEASE passes only if the client has the right for some key.
 
 use super::acts::is_act;
 use super::kinds::served_kinds;
@@ -69,7 +69,7 @@ const fn needed(opcode: u8) -> Rights {
 }
 
 impl Barriers {
-    /// Returns the barriers of a lane in a namespace of this kind. A lane without access needs no rights.
+    /// Returns the barriers of a lane in a namespace of this kind. Without `access`, the lane has all rights.
     pub(crate) fn of_lane(kind: NamespaceKind, access: Option<&Access>) -> Self {
         let lacking = access.map_or(0, |access| Rights::ALL.bits() & !access.everywhere().bits());
         Self(u32::from(lacking) | 1 << (KIND_SHIFT + u32::from(kind.number())) | ACT)

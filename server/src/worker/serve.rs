@@ -8,10 +8,11 @@ use waymaker_engine::{ClaimIx, LaneAddress, LaneIx, Shard};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Frame, NamespaceKind, Route};
 
-/// Maximum number of requests that are served between two checks of the number of events to watchers.
+/// Maximum number of requests that are served between two checks of the number of events to watchers, if the shard has
+/// watched keys.
 const WATCHED_PART_LEN: usize = 2;
 
-/// Position of one frame, and its destination.
+/// Position of one frame in the bytes of its batch, and its shard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameLocation {
     pub(crate) offset: u32,
@@ -24,13 +25,13 @@ pub(crate) struct FrameLocation {
 /// Record of the engine that a frame needs, as far as it is worth a prefetch.
 #[derive(Clone, Copy, Debug)]
 enum Target {
-    /// None that the frame tells.
+    /// No record, or none that the frame names.
     Other,
-    /// Key of an acquire or bucket: its bytes within the frame.
+    /// Key of an acquire or name of a bucket: its bytes within the frame.
     Key { start: u32, len: u32 },
-    /// The same, once its hash is known.
+    /// The same key, as its hash: the prefetch has computed it.
     Hashed(u64),
-    /// Claim.
+    /// Claim that the frame names by its id.
     Claim(ClaimIx),
 }
 
@@ -54,14 +55,14 @@ impl FrameLocation {
         bytes.get(self.offset as usize..)?.get(..self.len as usize)
     }
 
-    /// Returns the key of an acquire or bucket.
+    /// Returns the key of an acquire, or the name of a bucket.
     #[inline]
     fn key<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let Target::Key { start, len } = self.target else { return None };
         self.bytes(bytes)?.get(start as usize..)?.get(..len as usize)
     }
 
-    /// Returns the hash of the key, if the prefetch computed it.
+    /// Returns the hash of the key if the prefetch computed it, otherwise 0.
     #[inline]
     fn hash(&self) -> u64 {
         if let Target::Hashed(hash) = self.target { hash } else { 0 }
@@ -81,8 +82,8 @@ pub(crate) struct Sender {
 }
 
 /// Serves a batch. On a large table a request mostly waits for memory. So two passes prefetch the memory that all
-/// requests need, before the last pass applies the requests in order. The first pass prefetches lines of the index
-/// and claims, the second one entries.
+/// requests need, before the last pass applies the requests in order. The first pass prefetches lines of the index and
+/// claims, the second one key records.
 ///
 /// Returns the number of requests that were served. The remaining requests come later, because the served ones caused
 /// very many events to watchers.

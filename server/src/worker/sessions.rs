@@ -24,8 +24,8 @@ impl SessionSlot {
 /// A session: a client keeps all its claims on the session lease alive with one message.
 ///
 /// A session and all its connections belong to one worker. A connection that resumes or joins the session is moved
-/// there. Any frame moves the deadline forward, which only sets a number. The timer stays, and is postponed when it
-/// fires.
+/// there. Any bytes on these connections move the deadline forward, which only sets a number. The timer stays, and is
+/// postponed when it fires.
 #[derive(Debug)]
 pub(crate) struct Session {
     generation: u16,
@@ -40,7 +40,7 @@ pub(crate) struct Session {
     armed: Time,
     /// Time at which it lost its last connection; `None` while it has one.
     left_at: Option<Time>,
-    /// Time of the next check whether the session is vacant, in which case it ends. Never while it has a connection.
+    /// Time of the next check whether the session has claims; without any, it ends. `NEVER` while it has a connection.
     look_at: Time,
     /// Id that an earlier server gave it.
     restored_id: Option<SessionId>,
@@ -52,7 +52,7 @@ pub(crate) struct Session {
     pub(crate) answers: SessionAnswers,
 }
 
-/// Reason for which no new session begins.
+/// Reason to refuse a new session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionRefusal {
     /// The lease is shorter than the minimum.
@@ -245,7 +245,7 @@ impl Sessions {
         self.slots.get(slot.index())?.as_ref()
     }
 
-    /// Renews a session because one of its frames arrived, and returns its new deadline.
+    /// Renews a session because bytes arrived on one of its connections. Returns its new deadline.
     #[inline]
     pub(crate) fn renew(&mut self, slot: SessionSlot, now: Time) -> Time {
         match self.slots.get_mut(slot.index()) {

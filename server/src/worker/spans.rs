@@ -152,7 +152,7 @@ pub(super) fn has_trace_context(frame: Frame<'_>) -> bool {
 }
 
 /// Returns the trace context and the key of a request whose trace is sampled. Of several keys, returns the first in
-/// bytewise order.
+/// bytewise order; of a set of paths, the first in the request.
 fn traced<'a>(request: &Request<'a>) -> Option<(TraceParent, &'a [u8])> {
     let (parent, key) = match request {
         Request::Acquire(acquire) => (acquire.terms.options.traceparent, acquire.key),

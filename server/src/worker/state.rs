@@ -35,19 +35,22 @@ pub(crate) struct State {
     pub(super) lanes: Lanes,
     pub(super) sessions: Sessions,
     pub(super) timers: Timers,
+    /// Connections that have something to write or must be closed.
     pub(super) dirty: Vec<ConnectionKey>,
-    /// Letters to other workers, indexed by worker, until the next post.
+    /// Letters to other workers, indexed by worker, that are not posted yet.
     pub(super) letters: Vec<Vec<Letter>>,
-    /// Records for the log, until the next post.
+    /// Records for the log that are not posted yet.
     pub(super) log: LogBatch,
+    /// Questions to the cluster that are not posted yet.
     pub(super) questions: Vec<QuorumQuestion>,
-    /// Mail that was taken from the mailbox together with letters, and that can wait.
+    /// Mail that was taken from the mailbox together with letters, and that waits for the next call of `handle_mail`.
     pub(super) mails: VecDeque<Mail>,
     /// Workers that the driver must wake.
     pub(super) wakes: Vec<u16>,
     /// Work that a turn caused and that begins only after the turn is given back.
     pub(super) follow_ups: Vec<FollowUp>,
-    /// Ended multi-key claims, still to be withdrawn in later steps so that other work does not wait for them.
+    /// Ended multi-key claims whose remaining stubs are removed in later steps, so that other work does not wait for
+    /// that.
     pub(super) withdrawals: VecDeque<Arc<MultiKeyClaim>>,
     /// Multi-shard work that waits for the turns of its shards.
     pub(super) multi_shard: VecDeque<MultiShard>,
@@ -60,14 +63,15 @@ pub(crate) struct State {
     /// Frames of the batch that is being served. `sorted` has the same frames in the order of their shards.
     pub(super) batch: Vec<FrameLocation>,
     pub(super) sorted: Vec<FrameLocation>,
-    /// Index in `sorted` at which the part of each shard ends.
+    /// Index in `sorted` at which the frames of each shard end, in the order in which the shards are visited.
     pub(super) ends: Vec<usize>,
+    /// Whether all connections are being closed, because the server ends.
     pub(super) finishing: bool,
     /// Time at which this worker last looked for idle namespaces.
     pub(super) namespaces_looked_at: Time,
     /// Time at which this worker last looked for stalled connections.
     pub(super) housekept_at: Time,
-    /// Session without a connection, while this worker counts its claims in all shards.
+    /// Question whether a session without a connection has claims, while some shards are still to be asked.
     pub(super) vacancy_check: Option<VacancyCheck>,
     /// Lanes of ended sessions that are still to be closed in shards.
     pub(super) lane_ends: VecDeque<LaneEnd>,

@@ -44,7 +44,7 @@ struct Moves {
     count: u64,
     /// Numbers of the moves whose connections have not yet served the bytes that were unread when they moved.
     unsettled: BTreeSet<u64>,
-    /// End of a sweep, and the number of the last move that must settle before the end counts.
+    /// Time of a sweep that has ended but is not published, and the number of the last move that it waits for.
     held: Option<(Time, u64)>,
 }
 
@@ -124,7 +124,7 @@ impl Timers {
         self.moves.count
     }
 
-    /// Returns up to when new connections must be accepted. Returns each request once.
+    /// Returns the time up to which new connections must be accepted, if sessions wait for that; once for each time.
     pub(super) fn take_wants_accepted(&mut self) -> Option<Time> {
         self.wants_accepted.take()
     }
@@ -137,7 +137,8 @@ impl State {
         if self.timers.due { Time::NEVER } else { self.sessions_due() }
     }
 
-    /// Returns the time at which the next step of ending sessions is due: a deadline, or the end of a drain.
+    /// Returns the time at which the next step of ending sessions is due: the deadline of a session, or the time after
+    /// which all sockets must be read.
     #[inline]
     fn sessions_due(&self) -> Time {
         match self.timers.ending {
@@ -245,7 +246,8 @@ impl State {
     }
 
     fn publish_drained(&mut self, node: &Node, at: Time) {
-        // Post first: a worker that sees the new instant must find the effects of those bytes delivered.
+        // Post first: a worker that sees the published instant must find the effects of all bytes that were read before
+        // it delivered.
         self.post(node);
         node.publish_drained(usize::from(self.index), at);
         self.timers.own = false;

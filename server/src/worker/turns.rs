@@ -33,8 +33,8 @@ impl State {
     fn serve_by_shard(&mut self, node: &Node, slot: LaneSlot, bytes: &[u8], batch: &[FrameLocation]) {
         let mut sorted = std::mem::take(&mut self.sorted);
         self.sort_by_shard(node, batch, &mut sorted);
-        // Serve the shards that are free first. A taken turn has probably become free when the other shards
-        // have been served.
+        // Serve the shards that are free first. A turn that another worker holds has probably become free when the
+        // other shards have been served.
         let mut later: Vec<&mut [FrameLocation]> = Vec::new();
         let drained = node.drained();
         for group in sorted.chunk_by_mut(|a, b| a.shard == b.shard) {
@@ -51,8 +51,8 @@ impl State {
         self.sorted = sorted;
     }
 
-    /// Sorts a batch by shard, beginning at a shard of this worker's own. Workers with similar batches therefore do
-    /// not walk the shards in step. A counting sort, so requests of one lane for one shard keep their order.
+    /// Sorts a batch by shard. Each worker begins at another shard, so workers with similar batches do not walk the
+    /// shards in step. A counting sort, so requests of one lane for one shard keep their order.
     #[inline]
     fn sort_by_shard(&mut self, node: &Node, batch: &[FrameLocation], sorted: &mut Vec<FrameLocation>) {
         let mask = node.shards.len() - 1;
@@ -188,12 +188,12 @@ impl State {
         }
     }
 
-    /// Begins a turn and ends all leases and waits that were due by `drained`.
+    /// Begins a turn, and ends leases and waits that were due by `drained`, as many as the turn has steps for.
     ///
     /// The caller must read `drained` before it takes the turn. Workers may have read requests by `drained` and left
     /// them. The previous holder of the turn has served these requests, or they lie in front of this worker. A later
-    /// value of `drained` could cover a renewal that was just left for this very turn. The lease would then end although
-    /// it was renewed in time.
+    /// value of `drained` could cover a renewal that was just left for this very turn. The lease would then end
+    /// although it was renewed in time.
     #[inline]
     pub(super) fn begin(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, drained: Time) {
         self.tell_states(node, turn, shard);

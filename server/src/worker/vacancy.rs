@@ -25,7 +25,8 @@ pub(super) struct VacancyCheck {
 }
 
 impl State {
-    /// Checks whether a session is without connections, because one was lost or because the session was restored.
+    /// If no lane of a session has a connection, notes the time, so that the session is later checked for claims.
+    /// Called after a connection was lost or the session was restored.
     pub(super) fn note_left(&mut self, session: SessionSlot) {
         let Some(lanes) = self.sessions.get(session).map(|session| &session.lanes) else { return };
         if lanes.values().all(|lane| self.lanes[*lane].epoch == 0) {
@@ -64,7 +65,8 @@ impl State {
         Some(VacancyCheck { vacancy, shards: shards.into_iter().collect() })
     }
 
-    /// Looks for claims in the shard whose turn is held. If no shard has one, informs the worker of the session.
+    /// Looks for claims in the shard whose turn is held. If this is the last shard and no shard has a claim, informs
+    /// the worker of the session.
     pub(super) fn look_for_claims(&mut self, node: &Node, turn: &ShardTurn<'_>, vacancy: Arc<Vacancy>) {
         let has_claims = vacancy.lanes.iter().any(|lane| turn.shard.has_claims(*lane));
         if !has_claims && vacancy.left.fetch_sub(1, Ordering::AcqRel) == 1 {

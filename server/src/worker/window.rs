@@ -8,7 +8,8 @@ use waymaker_protocol::limits::IN_FLIGHT_MAX;
 
 const CHUNK_LEN: usize = 64;
 const CHUNK_COUNT: usize = IN_FLIGHT_MAX as usize / CHUNK_LEN;
-/// Maximum length of an answer that is kept inside its slot. Every grant, release and renewal fits.
+/// Maximum length of an answer that is kept inside its slot. The grant of one key fits, and so do the answers to
+/// releases and renewals.
 const INLINE_LEN: usize = 50;
 
 /// Epoch of no connection, for requests that no connection waits for.
@@ -174,7 +175,7 @@ impl Window {
     }
 
     /// Whether the answer to a number goes out on this connection. It does not if only an earlier connection sent the
-    /// request. The client will repeat the request, and would get one of two answers without having a request for it.
+    /// request: the client will repeat the request on this connection, and would then get two answers to one request.
     pub(crate) fn is_asked_by(&self, number: u32, epoch: u32) -> bool {
         match self.slot(number) {
             Some(Slot::InFlight(asked, by) | Slot::Again(asked, by, _) | Slot::GivenUp(asked, by))

@@ -1,7 +1,8 @@
 //! Keys: each has one exclusive holder or any number of shared ones, and a queue once claims conflict.
 //!
-//! A waiter is granted if it conflicts with no holder and all waiters before it were granted. So a reader never
-//! overtakes a waiting writer, and consecutive readers at the front are granted together.
+//! A waiter is granted if it conflicts with no holder and all waiters before it were granted. Readers also pass the
+//! stubs of readers that wait for other keys of a multi-key claim. So a reader never passes a writer that waits before
+//! it, and consecutive readers at the front are granted together.
 
 use super::Discipline;
 use crate::access::{Access, Rights};
@@ -146,7 +147,7 @@ impl Shard {
         self.start_lease(claim, lease_ms)
     }
 
-    /// Adds a claim that is in no queue to the holders of its key, which must be open to it.
+    /// Adds a claim that is in no queue to the holders of its key. It must not conflict with them.
     pub(in crate::shard) fn join_holders(&mut self, claim: ClaimIx) {
         let entry = self.claims[claim].entry;
         if self.keys.entries[entry].is_free() {
@@ -177,8 +178,8 @@ impl Shard {
         queue
     }
 
-    /// Grants from the front of the queue up to the first waiter that is not clear, within the budget of steps. A key
-    /// of a multi-key claim is not granted here; instead, its claim is rechecked as a whole.
+    /// Grants from the front of the queue up to the first waiter that is not clear, within the budget of steps. A stub
+    /// of a multi-key claim is not granted here; instead, a recheck of the whole claim is requested.
     pub(in crate::shard) fn grant_from_head(
         &mut self,
         entry: KeyIx,
@@ -237,7 +238,7 @@ impl Shard {
         self.stop_waiting(claim);
     }
 
-    /// Removes the queue of a key if at most one claim is left in it.
+    /// Removes the queue of a key if it has no waiter and at most one holder, and nobody watches the key.
     pub(in crate::shard) fn simplify(&mut self, entry_index: KeyIx) {
         let entry = &mut self.keys.entries[entry_index];
         if !entry.has(entry::flag::QUEUED) {
@@ -256,7 +257,8 @@ impl Shard {
         }
     }
 
-    /// Returns the claim that blocks a claim of this lane and mode: a conflicting holder, otherwise the first waiter.
+    /// Returns the data about the claim that blocks a claim of this lane and mode: a conflicting holder, otherwise the
+    /// first waiter.
     pub(in crate::shard) fn contention(&self, lane: LaneIx, entry: KeyIx, shared: bool) -> Contention {
         self.contention_with(lane, entry, self.in_front(entry, shared))
     }
@@ -272,7 +274,8 @@ impl Shard {
         if conflicts { queue.holders.first } else { queue.first_waiter() }
     }
 
-    /// Adds a claim to the waiters of its key. The caller must know whether it is a clear stub.
+    /// Adds a claim to the waiters of its key. `is_clear_stub` says whether it is a stub that would be granted now if
+    /// it were a claim of its own. The decision of its multi-key claim knows that, so the stub is not announced.
     pub(in crate::shard) fn enqueue(&mut self, claim: ClaimIx, is_clear_stub: bool) {
         let entry = self.claims[claim].entry;
         let queue = self.queue_of(entry);
@@ -290,8 +293,8 @@ impl Shard {
         self.queues[queue].note_newcomer_holds(claim.has(flag::SHARED));
     }
 
-    /// Whether a newcomer with this queue position is clear. A try has no queue position: it is clear only if it
-    /// conflicts with no holder and no waiter.
+    /// Whether a newcomer with this queue position is clear. An acquire that may not wait has no queue position: it is
+    /// clear only if it conflicts with no holder and no waiter.
     pub(in crate::shard) fn is_newcomer_clear(
         &self,
         entry: KeyIx,
@@ -342,7 +345,7 @@ impl Shard {
         KeyStatus { fence: entry.fence, holder_count, waiter_count, holders, waiters }
     }
 
-    /// Returns the number of reserved holders of a flat key, which no response shows.
+    /// Returns the number of reserved holders of a flat key. Responses do not show them.
     pub(in crate::shard) fn reserved_count(&self, entry: KeyIx) -> u32 {
         let entry = &self.keys.entries[entry];
         if entry.has(entry::flag::QUEUED) {

@@ -1,8 +1,8 @@
 //! Disciplines: the rules by which the claims of one kind of object wait, are granted and end.
 //!
-//! A key record stands for a key, for a tree namespace as a whole, or for a pool. Each kind has a discipline in a module
-//! of its own, and the functions here select it. Only they decide by the kind; the restore, leftover work and the list of
-//! contended keys only look up the record of a kind.
+//! A key record stands for a key, for a tree namespace as a whole, or for a pool. Each kind has a discipline in a
+//! module of its own, and the functions here select it. Only they decide by the kind; the restore, leftover work and
+//! the list of contended keys only look up the record of a kind.
 
 mod flat;
 mod pool;
@@ -39,7 +39,7 @@ trait Discipline {
     /// Grants the waiters of a record that was frozen. Called for each waiter, in any order.
     fn thaw(shard: &mut Shard, entry: KeyIx, effects: &mut impl Effects);
 
-    /// Updates the count of reserved holders, which no response shows.
+    /// Adds 1 to the count of reserved holders of the key, or subtracts 1. Responses do not show reserved holders.
     fn count_reserved(shard: &mut Shard, claim: ClaimIx, is_reserved: bool);
 
     /// Returns the number of waiters.
@@ -120,7 +120,7 @@ impl Shard {
         with_discipline!(self, entry, D => D::thaw(self, entry, effects));
     }
 
-    /// Updates the count of reserved holders of a key.
+    /// Adds 1 to the count of reserved holders of the key of a claim, or subtracts 1.
     pub(super) fn count_reserved(&mut self, claim: ClaimIx, is_reserved: bool) {
         with_discipline!(self, self.claims[claim].entry, D => D::count_reserved(self, claim, is_reserved));
     }
@@ -135,7 +135,7 @@ impl Shard {
         with_discipline!(self, self.claims[claim].entry, D => D::position_of(self, claim))
     }
 
-    /// Returns the claim that blocks a waiter.
+    /// Returns the contention of a waiter: the data about the claim that blocks it, as far as its client may know them.
     pub(super) fn contention_of_waiter(&self, claim: ClaimIx) -> Contention {
         let entry = self.claims[claim].entry;
         // If no claim blocks the waiter, its wait ends in the millisecond in which it would have been granted.

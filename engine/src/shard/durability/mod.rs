@@ -39,7 +39,7 @@ impl Shard {
         self.scope_of(claim) == Scope::Quorum
     }
 
-    /// Returns the present or future durability of this claim's fence.
+    /// Returns the scope of a claim's fence, also before the claim has a fence.
     fn scope_of(&self, claim: ClaimIx) -> Scope {
         let claim = &self.claims[claim];
         let of_key = self.keys.entries[claim.entry].scope();
@@ -52,7 +52,8 @@ impl Shard {
         }
     }
 
-    /// Returns the scope of a claim with this requested scope at a key. `entry` is `NONE` if the key is unknown.
+    /// Returns the scope of a claim at a key: the requested scope or the scope of the key, whichever is higher. `entry`
+    /// is `NONE` if the key is unknown.
     #[inline]
     pub(super) fn raised_scope(&self, entry: KeyIx, scope: Scope) -> Scope {
         self.keys.entries.get(entry).map_or(scope, |entry| entry.scope().max(scope))

@@ -44,8 +44,8 @@ impl Shard {
         self.record(&Record::LeaseMoved { id, deadline_ms, lease_ms }, effects);
     }
 
-    /// Adds a record for a key that has none. Counters that were evicted for it are recorded in a later turn. Until
-    /// then, the log has their exact values.
+    /// Adds a key record for a key that has none. If other keys are evicted for it, a later turn records that their
+    /// counters folded into the floor. Until then, the log has their exact counters.
     pub(in crate::shard) fn insert_key(&mut self, namespace: u16, key: &[u8], hash: u64) -> KeyIx {
         self.keys.insert(namespace, key, hash)
     }

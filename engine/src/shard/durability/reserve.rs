@@ -95,7 +95,8 @@ impl Shard {
         QuorumMember { reserved: self.reserved(claim), id: self.id(claim), counter }
     }
 
-    /// Ends the reservation of a claim for one key. Does nothing if the claim was given up meanwhile.
+    /// Ends the reservation of a claim for one key. If a newer request took the claim over, it begins only after the
+    /// record of that is durable. Does nothing if the claim was given up meanwhile.
     pub fn end_reservation(&mut self, end: ReservedEnd, mut reserved: Reserved, effects: &mut impl Effects) {
         if let ReservedEnd::Begins(at) = end
             && self.has_moved(&reserved)
@@ -135,7 +136,8 @@ impl Shard {
         self.is_reserved(slot, secret) && self.details[self.claims[slot].detail].moved_record != 0
     }
 
-    /// Notes that a claim could begin at `at`, but begins only after all present records are durable.
+    /// Notes that a reserved claim could begin at `at`. It begins later, when all present records are durable, but its
+    /// lease runs from `at`.
     pub(in crate::shard) fn put_off(&mut self, at: Time, reserved: &mut Reserved) {
         reserved.since = reserved.since.min(at);
         if self.is_reserved(reserved.slot, reserved.secret) {
@@ -183,7 +185,7 @@ impl Shard {
                 self.measure_grant(claim, freed_at, effects);
             }
         }
-        // `forget_wait` drops a detail that nothing needs, so the siblings must be in it before.
+        // `forget_wait` drops a detail that nothing needs, so the set of sibling keys must be stored in it before.
         self.keep_siblings(claim);
         self.forget_wait(claim);
         let record = &mut self.claims[claim];
@@ -211,8 +213,8 @@ impl Shard {
         self.tell_held(claim, effects);
         let lane = self.claims[claim].lane;
         if self.lanes.lanes[lane].state != LaneState::Open {
-            // The connection was lost while the claim was reserved, so the new hold must be settled like the other
-            // claims of the lane.
+            // The connection was lost while the claim was reserved, so the new hold must be adapted to that like the
+            // other claims of the lane.
             self.settle_lane(lane, effects);
         }
     }

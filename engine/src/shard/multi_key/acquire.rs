@@ -71,7 +71,7 @@ struct Attempt<'a, 'p> {
     namespace: u16,
     /// One item for each key of the request.
     located: Vec<Located>,
-    /// Lease in milliseconds from the home, whose terms apply to all keys.
+    /// Lease in milliseconds for all keys, as the shard of the first key computed it.
     lease_ms: u32,
     clamped: bool,
     keys: Arc<KeySet>,
@@ -141,7 +141,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         Ok(self.hold(&multi_key, effects))
     }
 
-    /// Returns, for each key, the claim with the request id, if there is one.
+    /// Returns for each key the claim of an earlier acquire with the same request id, if there is one. The list is
+    /// empty if this acquire has no request id.
     fn find_request_id(&mut self) -> Vec<Option<ClaimIx>> {
         let options = self.request.terms.options();
         let Some(request_id) = options.request_id else { return Vec::new() };
@@ -162,10 +163,11 @@ impl<'a, 'p> Attempt<'a, 'p> {
         self.located.iter().map(find).collect()
     }
 
-    /// Withdraws claims whose home gave up before their shards were notified. Returns whether there was such a claim.
+    /// Withdraws the keys of a multi-key claim whose home ended before their shards were notified. Returns whether
+    /// there was such a key.
     ///
-    /// The home of a claim is the last of its keys to begin. So if a member is still reserved and its home has ended,
-    /// the home never began.
+    /// The home of a claim is the last of its keys to begin. So if another key is still reserved and the home has
+    /// ended, the home never began.
     fn withdraw_given_up(&mut self, found: &[Option<ClaimIx>], effects: &mut impl Effects) -> bool {
         if found.first() != Some(&None) {
             return false;
@@ -193,7 +195,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         self.request.terms.session_lease || self.request.terms.options().release_after_ms.is_some()
     }
 
-    /// Returns which keys are clear. Refuses a try because of the first key that is not.
+    /// Returns which keys are clear. If the acquire may not wait, refuses it because of the first key that is not
+    /// clear.
     fn clear_keys(&mut self, orders: &[OrderKey]) -> Result<Vec<bool>, Refusal> {
         for located in &self.located {
             let shard = &self.participants[located.place].shard;
@@ -298,7 +301,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
     }
 
-    /// Adds all stubs to their queues. Stubs in `clear` need not be announced.
+    /// Adds all stubs to their queues. `clear` says for each stub whether it is clear; such a stub need not be
+    /// announced.
     fn wait(&mut self, multi_key: &Arc<MultiKeyClaim>, clear: &[bool], effects: &mut impl Effects) {
         let request_id: Option<Arc<[u8]>> = self.request.terms.options().request_id.map(Arc::from);
         for (number, (member, located)) in multi_key.members.iter().zip(&self.located).enumerate() {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub struct Participant<'a> {
     /// The shard itself.
     pub shard: &'a mut Shard,
-    /// Number of the requesting lane in the shard; unused by [`recheck`].
+    /// Number of the requesting lane in the shard. Only `multi_key::acquire` uses it.
     pub lane: LaneIx,
 }
 
@@ -75,8 +75,8 @@ pub fn recheck(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, 
     for (lane, place) in lanes.into_iter().zip(&places) {
         let shard = &mut participants[*place].shard;
         if shard.lanes.lanes[lane].state == LaneState::Detached {
-            // This shard already knows that the connection was lost, so the new hold must be settled like the other
-            // claims of the lane.
+            // This shard already knows that the connection was lost, so the new hold must be adapted to that like the
+            // other claims of the lane.
             shard.settle_lane(lane, effects);
         }
     }
@@ -88,7 +88,7 @@ fn must_be_reserved(participants: &[Participant<'_>], multi_key: &MultiKeyClaim,
     members.any(|(member, place)| participants[*place].shard.must_be_reserved(member.claim))
 }
 
-/// If a cluster counts any of the keys, marks that all of them begin at an instant that the log does not know.
+/// If a cluster counts any of the keys, marks all keys as beginning only when the cluster has counted.
 fn note_counted(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, places: &[usize]) {
     let mut members = multi_key.members.iter().zip(places);
     if members.any(|(member, place)| participants[*place].shard.is_counted(member.claim)) {
@@ -108,7 +108,8 @@ fn may_count(
     members.try_for_each(|(member, place)| participants[*place].shard.may_count_claim(member.claim))
 }
 
-/// Begins a claim whose keys are all reserved. They begin together, and the home answers for all of them.
+/// Asks the log or the cluster to confirm a claim whose keys are all reserved. They begin together later, and the home
+/// then answers for all of them.
 fn begin_multi_key(
     participants: &[Participant<'_>],
     multi_key: &MultiKeyClaim,
@@ -148,7 +149,7 @@ pub fn end_reservation(
     if let ReservedEnd::Begins(at) = end {
         let (home, first) = (&mut participants[places[0]].shard, &multi_key.members[0]);
         if !home.may_begin_reserved(first) {
-            // The other keys are withdrawn.
+            // The end of the home also withdraws the other keys.
             return home.end_member(end, first, None, effects);
         }
         let mut members = multi_key.members.iter().zip(&places);
@@ -229,7 +230,8 @@ fn align_time(participants: &mut [Participant<'_>]) {
 }
 
 impl Shard {
-    /// Removes the stubs in this shard of a multi-key claim that ended, and grants the waiters that they blocked.
+    /// Removes the stubs in this shard of a multi-key claim that ended, and grants the waiters that they blocked. Keys
+    /// of the claim that are reserved here, or that have begun although their home has not, end too.
     pub fn withdraw(&mut self, multi_key: &MultiKeyClaim, effects: &mut impl Effects) {
         for member in &multi_key.members {
             if member.shard != self.number || self.claims[member.claim].secret != member.id.secret {

@@ -54,7 +54,7 @@ fn claims_of_one_request_share_their_strings_and_key_set() {
             );
         }
         assert_eq!(details[1].request_id.as_deref(), Some(&b"request"[..]));
-        // While the claim waits, its home is found by a string of its own.
+        // While the claim waited, its home had a copy of the request id of its own, so the other two are compared.
         let (one, other) = (details[1].request_id.as_ref(), details[2].request_id.as_ref());
         assert!(one.zip(other).is_some_and(|(one, other)| Arc::ptr_eq(one, other)), "request id");
     }
@@ -70,7 +70,7 @@ struct Shards {
 struct Heard {
     answers: Vec<Answer>,
     recheck_count: u32,
-    /// Key set number of each record of the claim.
+    /// Number of the key set in each recorded hold.
     recorded_sets: Vec<Option<u64>>,
 }
 

@@ -21,7 +21,8 @@ fn a_welcome_announces_the_limits_of_the_server() {
     assert_eq!(usize::from(welcome.shard_count), rig.node.shards.len());
 }
 
-/// The request waited for its turns when its connection was lost, and its client does not want it any more.
+/// The request waited for the turns of its shards when its connection was lost. The client did not repeat it, so nobody
+/// wants the grant.
 #[test]
 fn a_request_of_a_lost_connection_is_not_served_for_the_next() {
     let mut rig = Rig::new(2);
@@ -54,7 +55,7 @@ fn the_first_frame_on_a_resumed_lane_is_its_welcome() {
     assert_eq!(rig.hear(key), [], "the watch ended with its connection");
 }
 
-/// The shard does not know the connection yet when it is lost.
+/// The shard has not seen the acquire yet when the connection is lost.
 #[test]
 fn an_acquire_waiting_for_a_shard_is_dropped_with_its_connection() {
     let mut rig = Rig::new(2);
@@ -87,7 +88,7 @@ fn no_grant_follows_a_farewell() {
     assert!(matches!(heard[..], [(4, Heard::Granted(Granted { fence: 2, .. }))]), "{heard:?}");
 }
 
-/// The shard has the acquire, but another worker has its turn while the session ends.
+/// The shard has the acquire, but another worker has the turn of the shard while the session ends.
 #[test]
 fn no_answer_to_an_acquire_follows_a_session_gone_response() {
     let mut rig = Rig::new(2);

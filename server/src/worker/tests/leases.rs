@@ -48,7 +48,7 @@ fn other_clients_see_the_session_lease_of_a_hold() {
     }
 }
 
-/// Returns a set that its shard enters over several turns.
+/// Returns a set of paths that enters its tree over several turns.
 pub(super) fn large_set<'a>(paths: &'a [Vec<u8>], buffer: &'a mut Vec<u8>) -> AcquireSet<'a> {
     let item = |path| PathItem { write: true, path: PathKey::new(path).expect("a path key") };
     let items = paths.iter().map(|path| item(path));

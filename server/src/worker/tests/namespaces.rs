@@ -42,7 +42,7 @@ fn do_the_work(rig: &mut Rig) {
     }
 }
 
-/// The shards still look for the first removal when the other requests arrive.
+/// The shards are still checking the first namespace when the other requests arrive.
 #[test]
 fn each_removal_of_a_namespace_is_answered_while_another_is_in_progress() {
     let mut rig = Rig::new(2);
@@ -61,7 +61,8 @@ fn each_removal_of_a_namespace_is_answered_while_another_is_in_progress() {
     assert_eq!(rig.hear(other), [removed(4)]);
 }
 
-/// A connection opens the namespace before the shards look, and leaves a hold in a shard that has looked.
+/// A connection opens the namespace before the shards check it, and leaves a hold in a shard that has checked it
+/// already.
 #[test]
 fn a_namespace_with_a_hold_is_not_removed_even_without_connections() {
     let mut rig = Rig::new(2);
@@ -76,7 +77,7 @@ fn a_namespace_with_a_hold_is_not_removed_even_without_connections() {
     let late = (0..)
         .map(|number| format!("{number}"))
         .find(|name| rig.node.shard_of_key(name.as_bytes()) != rig.node.shard_of_key(b"key"));
-    // All shards but the first one have looked for `other`. For `a`, the shard of `late` is to look last.
+    // All shards but that of `key` have checked `other`. The shard of `late` is to check `a` last.
     do_the_work(&mut rig);
     let turn = rig.hold_turn(late.expect("there are more shards").as_bytes());
     rig.give_back(turn_of_other);

@@ -45,7 +45,7 @@ fn leave_lists(rig: &mut Rig, key: ConnectionKey) -> u32 {
     next
 }
 
-/// A lease in the shard can end only after these requests, and they take long.
+/// A lease in the shard can end only after the requests that wait for the shard, and long requests take long.
 #[test]
 fn a_connection_may_have_few_long_requests_waiting_for_a_shard() {
     let mut rig = Rig::new(2);
@@ -123,7 +123,7 @@ fn long_requests_of_a_lost_connection_count_for_the_resuming_connection() {
     assert!(matches!(answers[..], [(_, Heard::Other(_))]), "the refused number is new: {answers:?}");
 }
 
-/// Requests of a lost connection do not count for another client that gets its slot either.
+/// Another client may get the slot of the lost connection.
 #[test]
 fn long_requests_of_a_lost_connection_do_not_count_for_others() {
     let mut rig = Rig::new(2);

@@ -181,7 +181,7 @@ fn new_rules_reach_all_of_many_connections_and_end_those_alone_that_lost_a_right
     }
 }
 
-/// A slice of the check ends early if there are many rules or quotas.
+/// A step of the check ends early if there are many rules or quotas.
 #[test]
 fn new_rules_reach_all_connections_with_many_prefixes_or_quotas() {
     let prefixes = |right: &str| {

@@ -128,7 +128,7 @@ fn a_goodbye_ends_a_session_with_many_connections_over_several_turns() {
     assert!(most <= LANE_ENDS_PER_TICK as u32, "{most} holds of {held} ended at once");
 }
 
-/// The waiters of the session leave although the end of another session is not complete, so no grant follows the
+/// The waiters of the session end although the end of another session is not complete, so no grant follows the
 /// farewell.
 #[test]
 fn a_goodbye_first_ends_the_connected_lanes_of_its_session() {
@@ -300,7 +300,7 @@ fn a_waiter_gets_no_grant_after_the_end_of_its_session() {
     assert_eq!(late.last(), Some(&SESSION_ENDED), "{late:?}");
 }
 
-/// The waiters leave at once, because the client may repeat its request on another connection.
+/// The waiters end at once, because the client may repeat its request on another connection.
 #[test]
 fn a_client_gets_no_grant_after_a_session_gone_response() {
     let [early, late] = Waiting::new().end_session(|rig, waiter| {
@@ -310,7 +310,7 @@ fn a_client_gets_no_grant_after_a_session_gone_response() {
     assert_eq!(late, []);
 }
 
-/// The lane ends exactly once although its connection is lost.
+/// The lane ends exactly once, although both its session and its connection end.
 #[test]
 fn a_connection_lost_while_its_session_ends_leaves_no_state() {
     let mut rig = Rig::new(2);
@@ -380,7 +380,7 @@ fn a_session_end_is_reported_before_its_unconnected_lanes_are_closed() {
     panic!("the session has not ended");
 }
 
-/// The last frame of this session may arrive in a socket that was read shortly before.
+/// The last frame of the expiring session may arrive in a socket that was read shortly before.
 #[test]
 fn a_session_that_expires_while_others_end_can_still_be_renewed() {
     let mut rig = Rig::new(1);

@@ -10,7 +10,7 @@ use waymaker_protocol::message::keep_alive::KEPT_ALIVE;
 use waymaker_protocol::message::registry::REGISTERED;
 use waymaker_protocol::{KeepAlive, LookUp, Pong, Register, Release};
 
-/// A client that sends more than one read takes leaves the beginning of a frame behind each time.
+/// If a client sends more bytes than the server reads at once, each read ends with the beginning of a frame.
 #[test]
 fn a_connection_that_finishes_each_frame_in_time_is_never_late() {
     let mut rig = Rig::new(1);
@@ -108,7 +108,7 @@ fn hear_in_silence(rig: &mut Rig, key: ConnectionKey) -> (Vec<(u32, Heard)>, boo
 
 const PING: (u32, Heard) = (0, Heard::Other(opcode::PING));
 
-/// The kernel acknowledges bytes for a stopped process, so TCP never detects it.
+/// The kernel acknowledges bytes for a stopped client process, so TCP never detects that the client is silent.
 #[test]
 fn a_silent_client_that_answers_pings_is_pinged_and_closed() {
     let mut rig = Rig::new(1);
@@ -220,7 +220,7 @@ fn many_long_answers_of_another_worker_do_not_end_their_connection() {
     assert_eq!((found + refused, found > 100), (heard.len(), true), "found {found}, refused {refused}");
 }
 
-/// Otherwise the wait of a client that reads nothing could end before its driver closes the connection.
+/// A frame after the beginning of another one would look like the rest of that one.
 #[test]
 fn nothing_is_sent_after_a_partial_frame_to_a_stalled_connection() {
     let mut rig = Rig::new(1);

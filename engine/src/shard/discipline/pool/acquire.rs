@@ -63,7 +63,7 @@ impl Admission for AcquirePermits<'_> {
 
     fn is_clear(&self, shard: &Shard, known: KeyIx, order: OrderKey) -> bool {
         shard.pool_at(known).is_none_or(|pool| {
-            // A try has no queue position, so it must not overtake any waiter.
+            // An acquire that may not wait has no queue position, so it must not overtake any waiter.
             let overtakes = self.terms.wait_ms == 0 && pool.waiter_count() > 0;
             !overtakes && pool.fits_newcomer(key_of(pool, order), self.permits)
         })

@@ -70,8 +70,8 @@ impl Shard {
         pool.set_capacity(capacity);
     }
 
-    /// Removes a pool that has no claims. A pool in use is refused: the log has capacities only of set pools and of
-    /// holds, so a restart could not restore its last capacity.
+    /// Removes a pool that has no claims. The removal of a pool in use is refused: the log has capacities only of set
+    /// pools and of holds, so a restart could not restore its last capacity.
     fn remove_pool(&mut self, caller: &Caller, name: &[u8], effects: &mut impl Effects) {
         let known = self.keys.find(caller.namespace, name, self.hash(caller.namespace, name));
         let Some(pool) = self.pool_at(known) else {
@@ -122,7 +122,7 @@ impl Shard {
         (pool.capacity(), pool.order() == PoolOrder::Timestamp)
     }
 
-    /// Returns the terms of a pool with a set capacity, or `None` for other pools.
+    /// Returns the capacity and the order of a pool like [`Self::pool_terms`], or `None` if its capacity was not set.
     pub(in crate::shard) fn set_pool_terms(&self, entry: KeyIx) -> Option<(u64, bool)> {
         self.pool_at(entry).filter(|pool| pool.is_set()).map(|_| self.pool_terms(entry))
     }

@@ -29,8 +29,9 @@ pub(in crate::shard) struct PoolSpace {
     pub(in crate::shard) entry: KeyIx,
     pool: Pool,
     holders: ClaimList,
-    /// Number of reserved holders, which no response shows, and the sum of their permits.
+    /// Number of reserved holders. Responses do not show them.
     reserved_count: u32,
+    /// Sum of the permits of reserved holders.
     reserved_permits: u64,
     /// Number of the work item that will continue the grants, or the refusals after the capacity was lowered; 0 if
     /// there is no such item.
@@ -182,7 +183,7 @@ impl Shard {
         self.pool_at(known).map(Pool::order)
     }
 
-    /// Removes a pool without claims and without a set capacity.
+    /// Removes a pool if it has neither claims nor a set capacity nor leftover work.
     fn forget_unused_pool(&mut self, entry: KeyIx) {
         let space = self.keys.entries[entry].pool();
         if self.pools[space].pool.is_unused() && self.pools[space].working == 0 {
@@ -269,7 +270,7 @@ impl Shard {
         self.pools[self.keys.entries[entry].pool()].pool.waiters().map(|waiter| waiter.claim)
     }
 
-    /// Returns the claim that blocks a claim for permits of this lane.
+    /// Returns the data about the claim that blocks a claim for permits of this lane.
     fn pool_contention(&self, lane: LaneIx, entry: KeyIx) -> Contention {
         self.contention_with(lane, entry, self.in_front_of_pool(entry))
     }

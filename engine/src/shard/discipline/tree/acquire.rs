@@ -142,7 +142,8 @@ impl Shard {
         Ok(None)
     }
 
-    /// Whether a set enters its tree over several turns: it has very many segments, or another set is entering.
+    /// Whether a set enters its tree over several turns: its several paths have very many segments, or another set is
+    /// entering the tree.
     #[inline]
     fn enters_later(&self, space: TreeIx, items: &[TreeItem<'_>]) -> bool {
         self.trees[space].tree.is_entering() || items.len() > 1 && self.is_large_set(items)
@@ -153,7 +154,8 @@ impl Shard {
         segment_count(items) > self.limits.large_set_segment_count as usize
     }
 
-    /// Allows an entering set that could not wait to wait as long as the request that took it over.
+    /// If a set that is entering its tree may not wait, allows it to wait up to `wait_ms`, as the request does that
+    /// took it over.
     fn let_wait(&mut self, claim: ClaimIx, wait_ms: u32) {
         let Claim { entry, position, .. } = self.claims[claim];
         let space = self.keys.entries[entry].tree();
@@ -241,7 +243,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Notes the items of a new set, and the paths and nodes that it adds.
+    /// Stores the position of a new set in its tree, and counts the paths and nodes that it adds.
     #[inline]
     fn note_paths(&mut self, space: TreeIx, claim: ClaimIx, first_item: ItemIx) {
         let space_of_set = &self.trees[space];

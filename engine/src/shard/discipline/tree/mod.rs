@@ -33,7 +33,7 @@ pub(in crate::shard) struct TreeSpace {
     pub(in crate::shard) holder_count: u32,
     /// Number of nodes that the shard counts for this tree, including the nodes of entering sets.
     node_count: u32,
-    /// Number of sets that were requested and not refused.
+    /// Number of sets so far that were held or began to wait.
     pub(in crate::shard) set_count: u64,
     /// Requests for statistics that wait until all segments are counted. A work item is queued while there are any.
     pub(in crate::shard) statistics_asked: Fifo<Ticket>,
@@ -41,9 +41,9 @@ pub(in crate::shard) struct TreeSpace {
     pub(in crate::shard) settling: u64,
     /// Time at which a hold last ended, until the resulting grants are finished.
     pub(in crate::shard) freed_at: FreedAt,
-    /// Version of the frozen prefixes up to which thawed sets were granted.
+    /// Version of the frozen prefixes for which a walk over the waiting sets was last requested.
     pub(in crate::shard) thawed: u64,
-    /// Walk over the sets that the last thaw concerns.
+    /// Progress of that walk.
     pub(in crate::shard) thaw: Thaw,
 }
 
@@ -121,7 +121,8 @@ impl Discipline for Paths {
 
     fn is_covered(shard: &Shard, claim: ClaimIx, access: &Access, right: Rights) -> bool {
         let mut paths = shard.tree_of(claim).paths(shard.claims[claim].position.first_item());
-        // A set may have as many paths as fit into a request, so only some are compared. A larger set is not covered.
+        // A set may have up to `ITEM_COUNT_MAX` paths, so at most `COMPARED_PATH_COUNT_MAX` are compared. A larger set
+        // counts as not covered.
         paths.by_ref().take(COMPARED_PATH_COUNT_MAX).all(|(path, _)| access.covers(right, &path))
             && paths.next().is_none()
     }
@@ -199,7 +200,7 @@ impl Shard {
             return known;
         }
         let known = self.keys.find_whole(namespace);
-        // A restored counter has already created the record.
+        // The restore of its counter may have created the record already.
         let entry =
             if known.is_none() { self.insert_key(namespace, b"", self.hash(namespace, b"")) } else { known };
         let tree = Tree::new(self.hasher.clone());

@@ -9,8 +9,8 @@ use crate::shard::work::Work;
 use crate::tree::{Enters, Verdict};
 
 impl Shard {
-    /// Grants the sets that have become clear, within the budget of steps. Entering sets are left to
-    /// [`Self::go_on_with_tree`]. Otherwise the end of each lease or wait could use up the steps of all others.
+    /// Grants the sets that have become clear, within the budget of steps. Sets that are still entering the tree are
+    /// left to [`Self::go_on_with_tree`]. Otherwise the end of each lease or wait could use up the steps of all others.
     pub(super) fn settle_tree(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].tree();
         if self.trees[space].tree.is_settled() {
@@ -21,7 +21,8 @@ impl Shard {
         }
     }
 
-    /// Continues with a tree that was left to later turns.
+    /// Continues with a tree that was left to later turns: enters sets and grants the sets that have become clear. If
+    /// the tree is frozen, the sets that enter wait.
     pub(in crate::shard) fn go_on_with_tree(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].tree();
         let enters = if self.is_entry_frozen(entry) { Enters::AndWaits } else { Enters::AndHolds };
