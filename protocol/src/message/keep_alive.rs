@@ -1,4 +1,5 @@
-//! Keeping a session alive, with all its claims. Without a session the message is a ping.
+//! Keeping a session alive, with its waiters and the holds on its lease. Without a session the message only requests a
+//! response.
 
 use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;

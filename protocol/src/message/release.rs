@@ -16,15 +16,15 @@ pub const OWN: u16 = 1 << 1;
 /// Flag of `RELEASED`: the claim was still waiting.
 pub const WAS_WAITING: u16 = 1 << 0;
 
-/// Ends the claim with this id.
+/// Ends the hold or the waiting claim with this id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Release<'a> {
-    /// Id from the grant.
+    /// Id from the grant or from `QUEUED`.
     pub id: LockId,
     /// Key that the claim must belong to. `None` skips this check.
     pub key: Option<&'a [u8]>,
-    /// Whether the claim must belong to this lane. If another lane took over the claim, the server refuses the release
-    /// with `cancelled`. Only servers with the capability `OWN_CLAIM` accept this flag.
+    /// Whether the claim must belong to this lane. If it belongs to another lane, the server refuses the release with
+    /// `cancelled`. Only servers with the capability `OWN_CLAIM` accept this flag.
     pub own: bool,
 }
 

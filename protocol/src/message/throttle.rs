@@ -25,7 +25,7 @@ pub struct Bucket<'a> {
     pub rate: u32,
     /// Number of tokens in a full bucket, at least 1.
     pub burst: u32,
-    /// Number of tokens to take; 0 reads the state of the bucket.
+    /// Number of tokens to take or refund; 0 only reads the state of the bucket.
     pub cost: u32,
     /// Length of the period in nanoseconds, at least 1.
     pub period_ns: u64,
