@@ -98,7 +98,8 @@ pub enum Evidence {
         /// Offset of the later frame in bytes.
         offset: u64,
     },
-    /// An intact frame is at a place where it was never written. A crash loses and tears frames, but never moves them.
+    /// A frame with an intact header is at a place where the server cannot have written it. A crash loses and tears
+    /// frames, but never moves them.
     #[error("the frame at byte {offset} was written for another position")]
     Moved {
         /// Offset of the moved frame in bytes.

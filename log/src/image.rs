@@ -55,7 +55,7 @@ struct StoredHold {
     end_ms: Option<i64>,
     /// Length of the lease of a registration, if it is longer than its record can express; otherwise 0.
     longer_ms: u64,
-    /// Whether the hold counts only after a cluster has counted it.
+    /// Whether the hold takes effect only after a cluster has counted it.
     awaits_count: bool,
 }
 

@@ -18,7 +18,7 @@ pub struct Found<F> {
     pub fold: F,
     /// Last frame of the log, after which the log continues.
     pub position: Position,
-    /// Kind of the end of the last segment.
+    /// What follows the last frame in the last segment.
     pub tail: Tail,
     /// Start that began the last segment; 0 without a segment. Later starts may have appended to that segment.
     pub generation: u64,
@@ -35,7 +35,7 @@ pub struct Found<F> {
 pub struct LastSegment {
     /// Header of the segment.
     pub header: SegmentHeader,
-    /// Block behind the last frame of the segment.
+    /// Number of the block behind the last frame of the segment.
     pub end_block: u32,
 }
 

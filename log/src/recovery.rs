@@ -28,10 +28,11 @@ pub struct Position {
     pub checksum: u32,
 }
 
-/// Kind of the end of the last segment.
+/// What follows the last intact frame in the last segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// There is no data behind the last intact frame.
+    /// The block behind the last intact frame was never written, or the file ends there. No later frame of the last
+    /// start was found.
     Clean,
     /// There are bytes that form no frame. They were never acknowledged and are dropped.
     Torn {
@@ -42,7 +43,7 @@ pub enum Tail {
     OutOfOrder {
         /// Offset of the frame that is not intact, in bytes.
         offset: u64,
-        /// Number of frames found behind it.
+        /// Number of intact frames found behind that frame.
         frames: u32,
     },
 }
@@ -50,9 +51,9 @@ pub enum Tail {
 /// End of the last segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Kind of the end.
+    /// What follows the last intact frame.
     pub tail: Tail,
-    /// Block behind the last intact frame.
+    /// Number of the block behind the last intact frame.
     pub block: u32,
 }
 

@@ -63,11 +63,11 @@ pub struct Superblock {
     pub generation: u64,
     /// Length of new segments in bytes.
     pub segment_len: u64,
-    /// Number of the first segment that counts.
+    /// Number of the first segment behind the snapshot.
     pub first_segment: u64,
     /// Number of the last segment that may have acknowledged frames; 0 before the first start.
     pub last_segment: u64,
-    /// Number of the snapshot before the first segment; 0 without one.
+    /// Number of the snapshot in use, which the first segment continues; 0 without one.
     pub snapshot: u64,
     /// Upper bound of the fences of all recorded grants.
     pub fence_floor: Fence,

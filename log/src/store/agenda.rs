@@ -12,7 +12,7 @@ use crate::limits::{
 pub(super) enum Next {
     /// Wait for an order, at most until this instant.
     Wait(Time),
-    /// Take batches and flush them.
+    /// Convert batches to frames, append them and flush them.
     Commit,
     /// Append and flush again the frames that found no room.
     Retry,

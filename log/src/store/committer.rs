@@ -32,9 +32,9 @@ pub enum Step<W> {
 /// Outcome of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Their records have been durable since this instant.
+    /// The records of the batches have been durable since this instant.
     Durable(Time),
-    /// The log failed, so only a restart shows whether their records are durable.
+    /// The log failed, so only a restart shows whether the records of the batches are durable.
     Unknown,
 }
 
@@ -100,9 +100,9 @@ impl CommitterConfig {
 ///               +---- results --------+
 /// ```
 ///
-/// Batches are taken in groups. A group is appended, synced and delivered before the next one is taken. If there is
-/// no room for its frames, they are appended later, and no other batch is taken before. After a failure no batch is
-/// delivered as durable.
+/// Batches are taken in groups. A group is appended, synced and delivered before the next one is taken. If there is no
+/// room for its frames, they are appended later, and no other batch is taken before. If the disk fails, all batches
+/// that were not synced before get the outcome [`Outcome::Unknown`].
 #[derive(Debug)]
 pub struct Committer<W> {
     status: Arc<LogStatus>,
@@ -112,7 +112,7 @@ pub struct Committer<W> {
     steps: VecDeque<Step<W>>,
     /// Batches that have arrived and are in no group yet.
     inbox: VecDeque<LogBatch<W>>,
-    /// The group that is not durable yet.
+    /// Batches of the present group, which is not durable yet.
     taken: Vec<LogBatch<W>>,
     /// Records of the group that the last step delivers. The next call of `next` publishes that they are durable.
     delivered: Vec<Run>,

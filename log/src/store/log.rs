@@ -50,20 +50,20 @@ pub struct CompactionPlan {
     pub log_id: u64,
     /// Number of the server start that makes the plan.
     pub generation: u64,
-    /// The previous snapshot, from which the new one begins; 0 if there is none.
+    /// Number of the previous snapshot, from which the new one begins; 0 if there is none.
     pub previous_snapshot: u64,
-    /// The first segment that is not in the previous snapshot.
+    /// Number of the first segment that is not in the previous snapshot.
     pub first_segment: u64,
-    /// The last segment to fold.
+    /// Number of the last segment to fold into the new snapshot.
     pub last_segment: u64,
 }
 
 /// Segments and snapshots that are no longer needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObsoleteFiles {
-    /// Segments before this one.
+    /// The segments before the one with this number are obsolete.
     pub segments_before: u64,
-    /// Snapshots with other numbers than these two.
+    /// The snapshots with other numbers than these two are obsolete.
     pub snapshots_except: [u64; 2],
 }
 
@@ -73,7 +73,7 @@ pub struct Log {
     pub(super) superblock: SuperblockFile,
     file: Box<dyn SegmentFile>,
     header: SegmentHeader,
-    /// Block of the next frame.
+    /// Number of the block in which the next frame begins.
     next_block: u64,
     position: Position,
     /// Last frame that was found when the log was opened.
@@ -296,8 +296,8 @@ impl Log {
         Ok(self)
     }
 
-    /// Checks that the next start would find this log: its directory, and in it its superblock. If other files
-    /// replaced them, the server still wrote to the old files.
+    /// Checks that the next start would find this log: its directory, and in it its superblock. If they were replaced
+    /// while the server ran, its last writes went to the replaced files.
     ///
     /// # Errors
     /// If the next start would not find it.

@@ -33,10 +33,10 @@ pub struct OpenOptions {
 pub struct OpenResult {
     /// Whether there was no log.
     pub is_new: bool,
-    /// Whether the server was stopped cleanly. Then no record is missing, not even a record that was never
+    /// Whether the previous server stopped cleanly. Then no record is missing, not even a record that was never
     /// acknowledged.
     pub is_clean: bool,
-    /// End of the last segment.
+    /// What follows the last frame in the last segment.
     pub tail: Tail,
     /// Number of the last frame, behind which this start appends. It and all frames before it are durable, apart from
     /// those that were dropped with accepted damage.
@@ -74,7 +74,7 @@ pub enum OpenError {
     /// A newer server wrote this file.
     #[error("log: {file} has format version {version}, but this server reads only {known}; use the newer server", known = known_versions())]
     NewerVersion {
-        /// The file.
+        /// File that the newer server wrote.
         file: FileName,
         /// Format version of the file.
         version: u16,

@@ -285,11 +285,11 @@ fn a_lost_last_frame_of_a_clean_stop_is_refused_as_damage() {
 
 const FLOOR: Record<'static> = Record::BeginAbove { fence: Fence::new(7) };
 
-/// Starts a server on this directory, which records one floor.
 fn now() -> Time {
     Time::from_millis(2)
 }
 
+/// Starts the writer of a server on the log in this directory. The server records one floor.
 fn started(path: &Path) -> LogWriter {
     let (log, ..) = Log::open::<Image>(disk(path), &options()).unwrap();
     let started = Started { boot_id: [1; 16], now_ms: 2, unix_ms: 3 };

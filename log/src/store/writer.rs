@@ -16,8 +16,8 @@ const FLOOR_STEP: u64 = 1 << 20;
 
 /// Appends the batches of workers, one group after the other.
 ///
-/// Batches that arrive while a group is synced form the next group. The lease of a claim that was reserved in a group
-/// begins when the sync of the group has ended. The next frame contains this instant, so a restart knows it.
+/// Batches that arrive while a group is synced form the next group. The lease of a claim that waits for its record in a
+/// group begins when the sync of the group has ended. The next frame contains this instant, so a restart knows it.
 #[derive(Debug)]
 pub struct LogWriter {
     log: Log,
@@ -87,7 +87,7 @@ impl LogWriter {
         self.started
     }
 
-    /// Returns whether frames found no room.
+    /// Returns whether frames wait to be appended, because they found no room.
     pub fn waits_for_room(&self) -> bool {
         !self.frames.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The holds of one connection, page by page. The response is `LISTED`.
+//! The holds of one lane, page by page. The response is `LISTED`.
 
 use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;
