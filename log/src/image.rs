@@ -159,7 +159,8 @@ impl Image {
         let is_same_boot =
             before.boot_id == started.boot_id && moved_ms.saturating_abs() <= CLOCK_SKEW_MAX_MS;
         self.unbegun.clear();
-        // No client learned of a hold that the cluster had not counted, and its fence may belong to another server.
+        // No client learned of a hold that the cluster had not counted. The cluster may give its fence to a grant of
+        // another server.
         self.holds.retain(|_, hold| !hold.awaits_count);
         for hold in self.holds.values_mut() {
             let full_ms = started.now_ms.saturating_add(u64::from(hold.lease_ms).max(hold.longer_ms));

@@ -89,7 +89,7 @@ impl<'a> Item<'a> for KeyItem<'a> {
 /// Grant of all keys of an `ACQUIRE_KEYS`. Each hold is released and renewed separately.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct GrantedKeys<'a> {
-    /// Server's boot-time clock when the server decided this, in milliseconds.
+    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
     pub stamp_ms: u64,
     /// Whether the requested lease was above the server's maximum and was shortened.
     pub clamped: bool,

@@ -44,7 +44,7 @@ pub enum Event<'a> {
         id: LockId,
         /// Remaining lease at `stamp_ms`, in milliseconds.
         remaining_ms: u32,
-        /// Server's boot-time clock when the server decided this, in milliseconds.
+        /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
         stamp_ms: u64,
     },
     /// The watched key was granted. The frame has the number of the watch.

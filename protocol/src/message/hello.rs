@@ -220,7 +220,7 @@ pub struct Welcome {
     pub lane: u16,
     /// Lease of the session after its last frame, in milliseconds; 0 without a session.
     pub session_lease_ms: u32,
-    /// Server's boot-time clock when the server decided this, in milliseconds.
+    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
     pub stamp_ms: u64,
     /// Number that differs for each start of a server.
     pub server_id: u64,

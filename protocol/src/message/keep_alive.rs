@@ -35,7 +35,7 @@ impl KeepAlive {
 pub struct KeptAlive {
     /// Remaining session lease at `stamp_ms`, in milliseconds; 0 without a session.
     pub remaining_ms: u32,
-    /// Server's boot-time clock when the server decided this, in milliseconds.
+    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
     pub stamp_ms: u64,
 }
 

@@ -132,7 +132,7 @@ pub struct Registered {
     /// Remaining lease at `stamp_ms`, in milliseconds. It is negative if the requested end has already passed, which
     /// only a lazy namespace accepts.
     pub remaining_ms: i64,
-    /// Server's boot-time clock when the server decided this, in milliseconds.
+    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
     pub stamp_ms: u64,
     /// Whether the owner already had this registration.
     pub renewed: bool,

@@ -75,7 +75,7 @@ pub struct StatusAnswer<'a> {
     pub remaining_ms: u32,
     /// Time since the claim was granted or began to wait, in milliseconds.
     pub age_ms: u64,
-    /// Server's boot-time clock when the server decided this, in milliseconds.
+    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
     pub stamp_ms: u64,
     /// Priority that the acquire requested.
     pub priority: u32,
