@@ -5,8 +5,8 @@
 
 use super::frame::{FORMAT_VERSION, known_versions};
 
-/// Unit of the log in bytes. Frames begin on block boundaries, and a block with acknowledged bytes is never written
-/// again.
+/// Unit of the log in bytes. Frames begin on block boundaries, and a block with bytes of an acknowledged frame is never
+/// written again.
 pub const BLOCK_LEN: usize = 4096;
 
 /// Limit of all numbers of files, frames and starts. Because they are below it, the next number always exists.
@@ -107,7 +107,7 @@ impl<'a> BlockReader<'a> {
     }
 }
 
-/// Refuses numbers that no server can have counted up to.
+/// Returns an error if a number is `NUMBER_LIMIT` or more: no server can have counted that far.
 pub(super) fn check_numbers<const N: usize>(numbers: [u64; N]) -> Result<(), BadBlock> {
     if numbers.iter().all(|number| *number < NUMBER_LIMIT) { Ok(()) } else { Err(BadBlock::Field("number")) }
 }

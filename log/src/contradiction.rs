@@ -1,8 +1,8 @@
 //! Search for holds that contradict each other.
 //!
 //! A shard records the end of a hold before it grants the key again, so an intact log never has two conflicting holds
-//! of one key. Servers of format version 1 could lose records of a claim over several frames, so the end of the older
-//! hold may be missing. The newer hold counts, because it was granted last.
+//! of one key. Servers of format version 1 could lose some records of a multi-key claim that needed several frames, so
+//! the end of the older hold may be missing. The newer hold counts, because it was granted last.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +32,7 @@ impl fmt::Display for Contradiction {
 }
 
 impl Image {
-    /// Returns one contradiction for each hold that a newer one contradicts.
+    /// Returns one contradiction for each hold of a key or registration that a newer hold contradicts.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         let mut by_key: BTreeMap<(u16, &[u8]), Vec<Hold<'_>>> = BTreeMap::new();
         for hold in self.holds() {

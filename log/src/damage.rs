@@ -64,7 +64,7 @@ pub enum Damage {
         /// Number of the last frame before it.
         end: u64,
     },
-    /// A record was written correctly but is malformed.
+    /// The checksum of a frame matches, but one of its records is malformed.
     #[error("{file}, byte {offset}: a record of frame {lsn} is malformed: {reason}")]
     Record {
         /// File of the record.
@@ -89,15 +89,17 @@ pub enum Damage {
 /// Proof that a frame was durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Evidence {
-    /// A later frame was built when the damaged one was known to be durable.
+    /// A later frame was built when the damaged one was known to be durable. Or a server start that the superblock does
+    /// not know yet wrote a frame behind it.
     #[error("frame {lsn} at byte {offset} confirms it")]
     LaterFrame {
-        /// Number of the later frame.
+        /// Number of the later frame; 0 if the frame itself has an unknown format version.
         lsn: u64,
         /// Offset of the later frame in bytes.
         offset: u64,
     },
-    /// An intact frame is at a place where it was never written. A crash loses and tears frames, but never moves them.
+    /// A frame with an intact header is at a place where the server cannot have written it. A crash loses and tears
+    /// frames, but never moves them.
     #[error("the frame at byte {offset} was written for another position")]
     Moved {
         /// Offset of the moved frame in bytes.

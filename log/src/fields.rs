@@ -3,7 +3,7 @@
 use super::record::BadRecord;
 use crate::ids::ClaimId;
 
-/// Limit of the fences in records.
+/// Fences in records are below this limit.
 const FENCE_LIMIT: u64 = 1 << 63;
 
 /// Writer of fields.
@@ -31,8 +31,8 @@ impl Put<'_> {
         self.u64(id.secret);
     }
 
-    /// Writes bytes with their length in front. The limits of all names and values are far below the maximum of the
-    /// length.
+    /// Writes bytes with their length in front. The caller guarantees that they are at most 65,535: no name or value
+    /// may be longer.
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         self.u16(bytes.len() as u16);
         self.0.extend_from_slice(bytes);
@@ -79,7 +79,8 @@ impl<'a> Take<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads a fence. No server counts up to 2^63, and such a value would leave few fences above it.
+    /// Reads a fence. Rejects values from 2^63 on: no server counts that far, and too few fences would be left above
+    /// them.
     pub(super) fn fence(&mut self) -> Result<u64, BadRecord> {
         let fence = self.u64()?;
         if fence < FENCE_LIMIT { Ok(fence) } else { Err(BadRecord("a fence above the maximum")) }

@@ -15,15 +15,16 @@ pub enum FileName {
     Lock,
     /// Both copies of the superblock.
     Superblock,
-    /// Segment that was created in advance.
+    /// Empty segment that was created in advance, to be the next one.
     Spare,
-    /// Segment that was created in advance, for the case that no spare can be created.
+    /// Empty segment that was created in advance, for the case that no spare can be created.
     Reserve,
-    /// File whose creation was not finished; it is ignored.
+    /// File whose creation was not finished. Reading ignores it, and the next start removes it.
     Temporary(Temporary),
     /// Segment of the log, with its number.
     Segment(u64),
-    /// Snapshot, with its number. It replaces all records up to some frame.
+    /// Snapshot, with its number. It has the state that results from all records up to some frame, and replaces these
+    /// records.
     Snapshot(u64),
 }
 

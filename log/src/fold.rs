@@ -20,13 +20,15 @@ pub trait Fold: Default {
     /// records.
     fn record(&mut self, _record: &[u8]) {}
 
-    /// Applies the next record that counts. It is durable with frame `lsn`.
+    /// Applies the next record that counts: it is whole and, if it is in a group, the group is complete. It is durable
+    /// with frame `lsn`.
     ///
     /// # Errors
     /// Returns an error if the record cannot be applied. No later record may then be applied.
     fn apply(&mut self, lsn: u64, record: &[u8]) -> Result<(), Self::Error>;
 
-    /// Notes when frames became durable, on the boot-time clock of the server that wrote them.
+    /// Notes that all frames up to one became durable at an instant, on the boot-time clock of the server that wrote
+    /// them.
     fn durable(&mut self, durable: Durable);
 
     /// Passes records to `out` that build this state from an empty one, each without its length.

@@ -1,9 +1,9 @@
-//! Frame: the unit that one group commit writes.
+//! Frame: the unit in which records are written to a file.
 //!
 //! A frame begins on a block boundary and fills whole blocks. Its header has its own checksum, so no length is trusted
 //! unchecked. A second checksum covers everything behind the header. Both begin with a seed that depends on the file of
-//! the frame and on the server start that wrote it. So a frame that was copied from another place never passes the
-//! check.
+//! the frame and on the server start that wrote it. So a frame that was copied from another file does not pass the
+//! check. The header also has the position in the file, which reveals frames that were moved inside it.
 
 use super::block::{BLOCK_LEN, NUMBER_LIMIT, u16_at, u32_at, u64_at};
 
@@ -29,8 +29,8 @@ pub struct Origin {
     pub log_id: u64,
     /// Number of the segment or snapshot.
     pub number: u64,
-    /// Server start that began the file. Later starts also append to it, so its frames have this generation or a later
-    /// one.
+    /// Number of a server start. For reading: the start that began the file. Later starts append to a segment, so its
+    /// frames have this generation or a later one. For writing: the start that writes the frame.
     pub generation: u64,
 }
 
@@ -67,7 +67,7 @@ impl Origin {
 /// flush is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Durable {
-    /// Number of the last frame of the flush.
+    /// Number of the last frame of the flush; 0 before the first flush.
     pub lsn: u64,
     /// End of the sync, in milliseconds of the boot-time clock.
     pub at_ms: u64,
@@ -78,11 +78,11 @@ pub struct Durable {
 pub struct FrameFields {
     /// Number of the frame, counted over all segments from 1 on.
     pub lsn: u64,
-    /// End of the last flush before this frame was built.
+    /// End of the last flush before this frame was built. In snapshots always zero.
     pub durable: Durable,
     /// Position of the frame in its file, in blocks.
     pub block: u32,
-    /// Checksum of the previous frame.
+    /// Checksum of the previous frame, which may be in the segment before; 0 if there is none.
     pub previous: u32,
 }
 
@@ -93,7 +93,7 @@ pub struct FrameHeader {
     pub version: u16,
     /// Server start that wrote the frame.
     pub generation: u64,
-    /// Fields of the frame and of its predecessors.
+    /// Number and position of the frame, and what it says about the frames before it.
     pub fields: FrameFields,
     /// Length of the records in bytes, including their length fields.
     pub payload_len: u32,
@@ -106,7 +106,7 @@ pub struct FrameHeader {
 /// Reason why bytes are not the expected frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadFrame {
-    /// There are zeros instead of a header.
+    /// There are only zeros instead of a header.
     #[error("no frame begins here")]
     Blank,
     /// The file ends inside the frame.
@@ -118,13 +118,14 @@ pub enum BadFrame {
     /// The checksum of the header matches, but a field has an impossible value.
     #[error("the field {0} has an impossible value")]
     Field(&'static str),
-    /// The checksum of the header matches, but the one of the rest does not.
+    /// The checksum of the header matches, but the one of the rest does not. Or the frame is intact, but has another
+    /// checksum than the superblock says.
     #[error("the checksum of the frame does not match")]
     Checksum,
-    /// The frame is intact, but this server does not know its format version.
+    /// The header is intact, but this server does not know its format version.
     #[error("it has format version {0}, but this server reads only {known}", known = known_versions())]
     NewerVersion(u16),
-    /// The frame is intact, but it is not the next one.
+    /// The header is intact, but it is not that of the next frame.
     #[error("frame {found} is here instead of frame {expected}")]
     Lsn {
         /// Number of the frame.
@@ -132,13 +133,13 @@ pub enum BadFrame {
         /// Number of the expected frame.
         expected: u64,
     },
-    /// The frame is intact, but was written behind another frame than the previous one.
+    /// The header is intact, but the frame was written behind another frame than the previous one.
     #[error("the frame does not follow the previous frame")]
     Chain,
-    /// The frame is intact, but at a place where it was never written.
+    /// The header is intact, but the frame was written for another block of the file.
     #[error("the frame was written for block {0}")]
     Misplaced(u32),
-    /// The frame is intact, but another server start wrote it than expected.
+    /// The header is intact, but another server start wrote the frame than expected.
     #[error("the frame was written by start {0} of the server")]
     Generation(u64),
 }
@@ -199,7 +200,7 @@ pub fn encode(
 }
 
 impl FrameHeader {
-    /// Reads the header of the frame at this block of `file`.
+    /// Reads the header of the frame at this block of `file`, which are the bytes of the whole file.
     ///
     /// # Errors
     /// Returns an error if the checksum of the header does not match, or a field has an impossible value.
@@ -270,7 +271,8 @@ impl FrameHeader {
         frame_len(self.payload_len as usize)
     }
 
-    /// Returns the records of this frame, which `file` has at the position of the header.
+    /// Returns the records of this frame. `file` are the bytes of the whole file, in which the header gives the
+    /// position of the frame.
     ///
     /// # Errors
     /// Returns an error if the frame is not intact.

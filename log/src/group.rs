@@ -1,4 +1,4 @@
-//! Grouping of the records that frames store into the records that count.
+//! Makes whole records of the parts that frames store, and holds back each group until it is complete.
 //!
 //! A record that is longer than a frame is stored as several [`Record::Part`]s. Records that count only together are
 //! stored behind a [`Record::Group`]. Either may begin in one frame or segment and end in another. So recovery reads
@@ -16,19 +16,19 @@ pub struct Grouped<F> {
     group: Group,
 }
 
-/// Beginning of a record whose other parts are missing.
+/// Beginning of a record whose other parts were not read yet.
 #[derive(Debug)]
 struct Unfinished {
     bytes: Vec<u8>,
-    /// Number of bytes of the record that are missing.
+    /// Number of bytes of the record that were not read yet.
     left: u32,
 }
 
-/// Beginning of a group whose other records are missing.
+/// Beginning of a group whose other records were not read yet.
 #[derive(Debug, Default)]
 struct Group {
     records: Vec<Box<[u8]>>,
-    /// Number of records that are missing; 0 outside of a group.
+    /// Number of records of the group that were not read yet; 0 outside of a group.
     left: u32,
 }
 
@@ -43,7 +43,7 @@ impl<F: Fold> Grouped<F> {
         &mut self.fold
     }
 
-    /// Returns the fold of all complete groups, and drops the rest.
+    /// Returns the fold of all complete groups. Drops the beginning of an incomplete group or record.
     pub fn into_fold(self) -> F {
         self.fold
     }
@@ -93,7 +93,7 @@ impl<F: Fold> Grouped<F> {
         }
     }
 
-    /// Adds a part. Returns the whole record after its last part.
+    /// Adds a part. Returns the whole record after its last part, and `None` before.
     fn join(&mut self, left: u32, bytes: &[u8]) -> Result<Option<Vec<u8>>, BadRecord> {
         let part = self.part.get_or_insert_with(|| Unfinished {
             bytes: Vec::new(),

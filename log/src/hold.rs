@@ -43,13 +43,14 @@ pub enum Item<'a> {
         type_name: &'a [u8],
         /// End of the lease in milliseconds of boot time. It may be negative.
         end_ms: i64,
-        /// Whether the end of the lease has no effect.
+        /// Whether the registration stays after the end of its lease. Another client can then take its key.
         lazy: bool,
     },
 }
 
 impl<'a> Item<'a> {
-    /// Returns the name of the counter for the fences of this item's holds, in its namespace.
+    /// Returns the key whose counter, in the namespace of the hold, counts the fences of this item. It is empty for
+    /// paths: a tree namespace has one counter.
     pub fn counter_name(&self) -> &'a [u8] {
         match *self {
             Self::Key(key) | Self::Permits { name: key, .. } | Self::Registration { key, .. } => key,
@@ -71,13 +72,15 @@ pub struct Hold<'a> {
     pub shared: bool,
     /// Whether the hold lasts as long as its session.
     pub session_lease: bool,
-    /// Whether the hold has no lease.
+    /// Whether the hold has no lease: it lasts until it is released.
     pub endless: bool,
-    /// Whether the requested lease exceeded the limits.
+    /// Whether the requested lease exceeded the maximum and was shortened. A restarted server repeats this in the
+    /// response to the acquire.
     pub clamped: bool,
-    /// Whether its acquire waited, for the response.
+    /// Whether the acquire had to wait. A restarted server repeats this in the response to the acquire.
     pub waited: bool,
-    /// Whether its acquire found it by its request id, for the response.
+    /// Whether the acquire found the claim of an earlier acquire by its request id. A restarted server repeats this in
+    /// the response to the acquire.
     pub repeated: bool,
     /// Fence of the hold, from the counter of its key.
     pub fence: Fence,
@@ -89,17 +92,19 @@ pub struct Hold<'a> {
     pub awaits_count: bool,
     /// Time of the grant in milliseconds of boot time.
     pub since_ms: u64,
-    /// End of the lease in milliseconds of boot time. `None` if the lease begins when this record is durable.
+    /// End of the lease in milliseconds of boot time. `None` if the lease begins only when this record is durable, or
+    /// when the cluster has counted the hold, and if the hold has no lease of its own.
     pub deadline_ms: Option<u64>,
-    /// Length of the lease in milliseconds.
+    /// Length of the lease in milliseconds, or what was left of it if the server did not know the length. For a longer
+    /// lease of a registration this is `u32::MAX`.
     pub lease_ms: u32,
     /// Time from the loss of the connection to the end of the hold, in milliseconds.
     pub release_after_ms: Option<u32>,
-    /// Priority of the request.
+    /// Priority of the acquire.
     pub priority: u32,
-    /// Number of its acquire.
+    /// Request number of the acquire.
     pub number: u32,
-    /// Session of its lane.
+    /// Session of the lane that the hold belongs to; `None` without a session.
     pub session: Option<SessionTag>,
     /// Owner of the hold.
     pub owner: &'a [u8],
@@ -107,15 +112,15 @@ pub struct Hold<'a> {
     pub identity: Option<&'a str>,
     /// Request id of the acquire.
     pub request_id: Option<&'a [u8]>,
-    /// Metadata of the request.
+    /// Metadata of the acquire, or value of the registration.
     pub metadata: Option<&'a [u8]>,
-    /// Hash of the set of keys or paths that were requested together.
+    /// Hash of all keys of the multi-key acquire that this hold belongs to; `None` for other holds.
     pub set_hash: Option<u64>,
     /// Held object.
     pub item: Item<'a>,
 }
 
-/// Bits of a hold.
+/// Bits that say which properties and optional fields a hold has.
 mod bit {
     pub(super) const DURABLE: u16 = 1 << 0;
     pub(super) const SHARED: u16 = 1 << 1;
@@ -147,7 +152,7 @@ mod item {
     pub(super) const REGISTRATION: u8 = 3;
 }
 
-/// Value of a deadline that is not known yet.
+/// Value in place of a deadline that is `None`.
 const NO_DEADLINE: u64 = u64::MAX;
 
 impl Put<'_> {

@@ -23,27 +23,26 @@ impl ClaimId {
         (place >> 48) as u16
     }
 
-    /// Returns the slot that a place names. There may be no such claim.
+    /// Returns the slot that a place names. There may be no claim in this slot.
     #[inline]
     pub fn slot_of(place: u64) -> u32 {
         place as u32
     }
 
-    /// Returns the generation that a place names.
+    /// Returns the generation that a place names. It tells claims apart that used the same slot one after the other.
     #[inline]
     pub fn generation_of(place: u64) -> u16 {
         (place >> 32) as u16
     }
 }
 
-/// Fence of a grant: its number among all grants of its key. Each grant of a key has a greater fence than the grants
-/// before it.
+/// Fence of a grant. Each grant of a key has a greater fence than the grants before it. Fences may skip numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Fence(u64);
 
 impl Fence {
-    /// Fence of a key without grants, or of a claim without one. No grant has it.
+    /// Fence of a key without grants, or of a claim that was not granted. No grant has it.
     pub const NONE: Self = Self(0);
 
     /// Returns the fence with this number.
@@ -58,7 +57,7 @@ impl Fence {
         self.0
     }
 
-    /// Returns the fence of the next grant.
+    /// Returns the next fence.
     #[inline]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
@@ -74,17 +73,17 @@ impl std::fmt::Display for Fence {
 /// Durability of a fence counter. Each scope survives more failures than the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Scope {
-    /// Kept in memory.
+    /// Kept in memory. A server with a log also writes it when it stops cleanly.
     #[default]
     Ephemeral,
     /// Kept in the log of this server.
     Local,
-    /// Kept by a cluster.
+    /// Kept by an etcd cluster, and in the log of this server if it has one.
     Quorum,
 }
 
 impl Scope {
-    /// Returns whether the counter survives the process, given a log.
+    /// Returns whether the counter survives a crash of the server, if the server has a log.
     #[inline]
     pub fn is_durable(self) -> bool {
         self != Self::Ephemeral

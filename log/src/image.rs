@@ -13,8 +13,8 @@ const CLOCK_SKEW_MAX_MS: i64 = 1_000;
 /// State after some records, with which a new server starts.
 ///
 /// It results from records that are applied one after the other, from the log of a server or from a snapshot. A
-/// snapshot is simply the shortest log with the same result ([`Image::write`]). All maps are ordered, so the same
-/// records give the same image and the same snapshot.
+/// snapshot is a short log with the same result ([`Image::write`]). All maps are ordered, so the same records give the
+/// same image and the same snapshot.
 #[derive(Debug, Default)]
 pub struct Image {
     started: Option<Started>,
@@ -51,11 +51,11 @@ struct StoredHold {
     since_ms: u64,
     deadline_ms: Option<u64>,
     lease_ms: u32,
-    /// End of the lease of a registration.
+    /// End of the lease of a registration, in milliseconds of boot time; `None` for other holds.
     end_ms: Option<i64>,
     /// Length of the lease of a registration, if it is longer than its record can express; otherwise 0.
     longer_ms: u64,
-    /// Whether the hold counts only after a cluster has counted it.
+    /// Whether the hold takes effect only after a cluster has counted it.
     awaits_count: bool,
 }
 
@@ -135,7 +135,8 @@ impl Image {
         Ok(())
     }
 
-    /// Begins the leases of holds in these frames at the instant at which the frames became durable.
+    /// Begins the leases of holds in frames up to `durable.lsn`, at the instant at which these frames became durable. A
+    /// lease that has begun does not change.
     pub fn durable(&mut self, durable: Durable) {
         while let Some((_, id)) = self.unbegun.pop_front_if(|(written, _)| *written <= durable.lsn) {
             if let Some(hold) = self.holds.get_mut(&id)
@@ -146,10 +147,10 @@ impl Image {
         }
     }
 
-    /// Converts all leases to the clocks of a server that starts. On the same boot of the machine, the rest of each
-    /// lease is known. After a reboot, or if the beginning of a lease is unknown, the lease begins again: it ends late,
-    /// never early. A registration always gets its full lease, and a lazy lease ends at the wall time that was
-    /// requested.
+    /// Converts all leases to the clocks of a server that starts. On the same boot of the machine, a lease that has
+    /// begun keeps its end. After a reboot, or if the beginning of a lease is unknown, the lease begins again: it ends
+    /// late, never early. A registration always gets its full lease, and a lazy lease ends at the wall time that was
+    /// requested. Removes holds that the cluster has not counted.
     pub fn rebase(&mut self, started: &Started) {
         let Some(before) = self.started else { return };
         // The records may contain any values, so the arithmetic saturates.
@@ -158,7 +159,8 @@ impl Image {
         let is_same_boot =
             before.boot_id == started.boot_id && moved_ms.saturating_abs() <= CLOCK_SKEW_MAX_MS;
         self.unbegun.clear();
-        // No client learned of a hold that the cluster had not counted, and its fence may belong to another server.
+        // No client learned of a hold that the cluster had not counted. The cluster may give its fence to a grant of
+        // another server.
         self.holds.retain(|_, hold| !hold.awaits_count);
         for hold in self.holds.values_mut() {
             let full_ms = started.now_ms.saturating_add(u64::from(hold.lease_ms).max(hold.longer_ms));
@@ -175,8 +177,8 @@ impl Image {
         }
     }
 
-    /// Drops the ephemeral state of an earlier clean stop. The server that starts here has restored it to memory, and
-    /// only its own clean stop writes it again.
+    /// Drops the ephemeral state that an earlier clean stop wrote. The server of the `Started` record has restored it
+    /// to memory, and only its own clean stop writes it again.
     fn forget_ephemeral(&mut self) {
         self.holds.retain(|_, hold| hold.scope.is_durable());
         for namespace in self.namespaces.values_mut() {
@@ -227,8 +229,8 @@ impl Image {
             None => hold.deadline_ms,
         };
         let begins_when_durable = deadline_ms.is_none() && end_ms.is_none() && !hold.begins_counted;
-        // A claim that moved while it was reserved has a second record. Its lease begins with the first record, and the
-        // cluster counts it once.
+        // A claim that another acquire took over before it was durable has a second record. Its lease begins with the
+        // first record, and the cluster counts it once.
         let before = self.holds.get(&hold.id).filter(|_| begins_when_durable);
         let deadline_ms = before.map_or(deadline_ms, |before| before.deadline_ms);
         let awaits_count = hold.awaits_count && before.is_none_or(|before| before.awaits_count);
@@ -250,7 +252,7 @@ impl Image {
         self.holds.insert(hold.id, stored);
     }
 
-    /// Notes that the cluster has counted a hold. The hold now counts, and its lease begins when this record is
+    /// Notes that the cluster has counted a hold. The hold now takes effect, and its lease begins when this record is
     /// durable. If the hold has ended, its counter is not needed here, because the cluster has it.
     fn note_counted(&mut self, lsn: u64, id: ClaimId, fence: Fence) {
         let Some(stored) = self.holds.get_mut(&id) else { return };
@@ -264,12 +266,12 @@ impl Image {
         }
     }
 
-    /// Returns the last server that wrote.
+    /// Returns the last server that wrote, and its clocks when it started; `None` without any record of a start.
     pub fn started(&self) -> Option<&Started> {
         self.started.as_ref()
     }
 
-    /// Whether the last record is that of a clean stop.
+    /// Returns whether the last record is that of a clean stop.
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }
@@ -296,7 +298,7 @@ impl Image {
         })
     }
 
-    /// Returns the counters, in the order of their keys.
+    /// Returns the counters, in the order of their namespaces and keys.
     pub fn counters(&self) -> impl Iterator<Item = KeyCounter<'_>> {
         self.namespaces.iter().flat_map(|(number, namespace)| {
             namespace.counters.iter().map(|(key, counter)| {

@@ -2,7 +2,7 @@
 //!
 //! In the format, `record` has the records, `split` stores them in frames, `group` joins them again, and `image` is the
 //! state that they result in. Other modules describe the files and decide which of their contents to trust. No module
-//! of the format opens a file. `store` owns the files and the threads that write them. Neither reads a clock: the
+//! of the format opens a file. `store` owns the files and the threads that write them. The crate reads no clock: the
 //! server passes the time.
 //!
 //! `docs/reference/log-format.md` describes every byte, and explains why no acknowledged record is lost and no dropped

@@ -2,11 +2,13 @@
 
 /// Initial capacity of a batch of log records, in bytes: a grant or a few releases.
 pub const LOG_BATCH_LEN: usize = 256;
-/// Length of records after which a log group is closed, in bytes. Later records go into the next group.
+/// Length of records after which a log group takes no more batches, in bytes. A group is written and synced together.
+/// Later batches go into the next group.
 pub const LOG_GROUP_LEN_MAX: usize = 256 * 1024;
-/// Time after the last frame of the log until a frame that confirms its durability, in milliseconds.
+/// Time after the last flush of the log until an idle server appends a frame without records, in milliseconds. That
+/// frame confirms that the frames before it are durable.
 pub const LOG_IDLE_MS: u64 = 500;
-/// Number of full log segments that are compacted into a snapshot together.
+/// Minimum number of full log segments for a compaction into a snapshot. While the disk is full, one segment is enough.
 pub const LOG_COMPACT_SEGMENT_COUNT: u64 = 2;
 /// Time between a failed compaction and the next try, in milliseconds. Reported free space or another full segment
 /// shortens it.
@@ -19,7 +21,8 @@ pub const LOG_NO_ROOM_RETRY_MS: u64 = 1_000;
 pub const LOG_LOOK_MS: u64 = 1_000;
 /// Time that a stopping server waits for space in its log before it ends without it, in milliseconds.
 pub const LOG_STOP_GRACE_MS: u64 = 1_000;
-/// Duration of a sync above which the server logs it, in milliseconds.
+/// Duration from which on the server logs a write to the log as slow, in milliseconds. A write is the append of a group
+/// and its sync.
 pub const LOG_SLOW_MS: u64 = 1_000;
-/// Duration of a running sync above which the server refuses durable grants, in milliseconds.
+/// Duration of a write to the log from which on the server refuses new durable grants, in milliseconds.
 pub const LOG_STALLED_MS: u64 = 10_000;

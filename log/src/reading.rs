@@ -16,15 +16,15 @@ use std::ops::RangeInclusive;
 pub struct Found<F> {
     /// State that results from the records.
     pub fold: F,
-    /// Last frame that was kept.
+    /// Last frame of the log, after which the log continues.
     pub position: Position,
-    /// Kind of the end of the last segment.
+    /// What follows the last frame in the last segment.
     pub tail: Tail,
-    /// Newest generation in the log.
+    /// Start that began the last segment; 0 without a segment. Later starts may have appended to that segment.
     pub generation: u64,
     /// Number of the snapshot; 0 without one.
     pub snapshot: u64,
-    /// Number of the first segment that counts.
+    /// Number of the first segment behind the snapshot.
     pub first_segment: u64,
     /// Segment in which the log continues. `None` if the first segment is not begun yet.
     pub last_segment: Option<LastSegment>,
@@ -35,7 +35,7 @@ pub struct Found<F> {
 pub struct LastSegment {
     /// Header of the segment.
     pub header: SegmentHeader,
-    /// Block behind the last frame of the segment.
+    /// Number of the block behind the last frame of the segment.
     pub end_block: u32,
 }
 

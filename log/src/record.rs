@@ -9,7 +9,7 @@ use std::fmt;
 #[expect(clippy::large_enum_variant, reason = "a record is made, encoded and dropped at once, on the stack")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// A server begins to write. All following records are from it.
+    /// A server begins to write. All following records up to the next `Started` are from it.
     Started(Started),
     /// A namespace exists.
     Namespace {
@@ -20,8 +20,8 @@ pub enum Record<'a> {
         /// Name of the namespace.
         name: &'a [u8],
     },
-    /// A namespace was removed, and the counters of its idle keys were folded into the floor. Its number may be used
-    /// again.
+    /// A namespace was removed with its counters, and the floor has risen to at least their fences. The number of the
+    /// namespace may be used again.
     NamespaceRemoved {
         /// Former number of the namespace.
         number: u16,
@@ -42,8 +42,9 @@ pub enum Record<'a> {
         /// Id of the hold.
         id: ClaimId,
     },
-    /// A cluster has counted a hold that waited for it, or a hold that belongs to it, and the hold counts from now on.
-    /// If the hold did not wait for the cluster, only its fence rises to `fence`.
+    /// A cluster has counted a hold, or another hold of the same multi-key claim. If the hold was recorded with
+    /// [`Hold::awaits_count`], it takes effect now, and its lease begins when this record is durable. Otherwise only
+    /// its fence rises to `fence`.
     Counted {
         /// Id of the hold.
         id: ClaimId,
@@ -61,19 +62,19 @@ pub enum Record<'a> {
         /// Key of the counter.
         key: &'a [u8],
     },
-    /// The counter of an idle key was folded into the floor.
+    /// The counter of an idle key was removed, and the floor has risen to at least its fence.
     Folded {
         /// Namespace of the key.
         namespace: u16,
         /// Folded key.
         key: &'a [u8],
     },
-    /// No unknown key begins below this fence.
+    /// Fences of keys without a counter begin above this fence.
     Floor {
         /// New floor.
         fence: Fence,
     },
-    /// No key, known or unknown, continues below this fence, because records were lost.
+    /// All fences, of keys with or without a counter, continue above this fence, because records were lost.
     BeginAbove {
         /// Lower bound of all fences.
         fence: Fence,
@@ -338,7 +339,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Returns the records in `bytes`, each of which has its length in front.
+/// Returns the records in `bytes`, each of which has its length in front. An error is the last item.
 pub fn each(mut bytes: &[u8]) -> impl Iterator<Item = Result<&[u8], BadRecord>> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {

@@ -23,25 +23,27 @@ use std::ops::RangeInclusive;
 pub struct Position {
     /// Number of the frame; 0 before the first frame.
     pub lsn: u64,
-    /// Checksum of the frame; 0 before the first frame.
+    /// Checksum of the frame; 0 before the first frame. Also 0 if it is unknown, because the log was restored from a
+    /// backup or continued after accepted damage.
     pub checksum: u32,
 }
 
-/// Kind of the end of the last segment.
+/// What follows the last intact frame in the last segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// There is no data behind the last intact frame.
+    /// The block behind the last intact frame was never written, or the file ends there. No later frame of the last
+    /// start was found.
     Clean,
     /// There are bytes that form no frame. They were never acknowledged and are dropped.
     Torn {
-        /// Offset of those bytes.
+        /// Offset of the first of those bytes in the file, in bytes.
         offset: u64,
     },
     /// There are frames behind a frame that is not intact. None of them was acknowledged, and all are dropped.
     OutOfOrder {
         /// Offset of the frame that is not intact, in bytes.
         offset: u64,
-        /// Number of frames found behind it.
+        /// Number of intact frames found behind that frame.
         frames: u32,
     },
 }
@@ -49,9 +51,9 @@ pub enum Tail {
 /// End of the last segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Kind of the end.
+    /// What follows the last intact frame.
     pub tail: Tail,
-    /// Block behind the last intact frame.
+    /// Number of the block behind the last intact frame.
     pub block: u32,
 }
 
@@ -61,9 +63,10 @@ pub struct Recovery<F> {
     grouped: Grouped<F>,
     log_id: u64,
     position: Position,
-    /// Newest durable position of this server start that was trusted; `None` behind a snapshot, where it is unknown.
+    /// Newest durable position in the frames of the server start that wrote the last frame. `None` before the first
+    /// frame of a start, and behind a snapshot.
     durable: Option<Durable>,
-    /// Server start that wrote the last frame.
+    /// Server start that wrote the last frame, or that began the segment behind it.
     generation: u64,
 }
 
@@ -272,8 +275,8 @@ impl<F: Fold> Recovery<F> {
     ///
     /// In frames of version 1, only the LSN rose when a segment became full in the middle of a flush. The instant
     /// beside it was the end of the previous flush, which is too early for a lease. So in version 1, an LSN counts only
-    /// together with a later instant. The first position of a start or behind a snapshot does not count, because the
-    /// instant before it is unknown. The affected leases begin a little later, or again.
+    /// together with a later instant. There, the first position of a start or behind a snapshot does not count either,
+    /// because the instant before it is unknown. The affected leases begin a little later, or again.
     fn note_durable(&mut self, frame: &FrameHeader) {
         let durable = frame.fields.durable;
         let is_later = match self.durable {
@@ -350,7 +353,7 @@ enum Remainder {
     Frames(u32),
 }
 
-/// Whether a block was never written. Also true at the end of the file.
+/// Returns whether a block was never written: it has only zeros. Also true at the end of the file.
 fn is_blank(block: &[u8]) -> bool {
     block.iter().all(|byte| *byte == 0)
 }

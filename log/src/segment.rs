@@ -13,8 +13,8 @@ pub const SEGMENT_LEN_MAX: u64 = 1 << 30;
 
 const MAGIC: [u8; 4] = *b"WMsg";
 
-/// Header of a segment file, with the frame after which it continues. Everything behind that frame in older segments is
-/// invalid, because this block is durable before the first frame of its file is written.
+/// Header of a segment file, with the frame after which it continues. This block is durable before the first frame of
+/// its file is written. So the log does not continue in older segments: bytes behind that frame are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// Id of the log that the segment belongs to.
@@ -30,7 +30,7 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// Whether `len` is a valid length of a segment in bytes.
+    /// Returns whether `len` is a valid length of a segment in bytes.
     pub fn is_len_valid(len: u64) -> bool {
         (SEGMENT_LEN_MIN..=SEGMENT_LEN_MAX).contains(&len) && len.is_multiple_of(BLOCK_LEN as u64)
     }

@@ -13,7 +13,7 @@ use super::split::{Payload, Splitter};
 const MAGIC: [u8; 4] = *b"WMsn";
 const END_MAGIC: [u8; 4] = *b"WMse";
 
-/// Source of bytes, piece by piece: of records without their lengths, or of a file.
+/// Function that passes bytes to its argument, piece by piece: records without their lengths, or the pieces of a file.
 pub type Source<'a> = dyn FnMut(&mut dyn FnMut(&[u8])) + 'a;
 
 /// Header of a snapshot file.
@@ -25,9 +25,9 @@ pub struct SnapshotHeader {
     pub number: u64,
     /// Server start that wrote the snapshot.
     pub generation: u64,
-    /// Last frame that the snapshot contains.
+    /// Last frame whose records are in the snapshot.
     pub covers: Position,
-    /// Number of the segment that continues behind that frame.
+    /// Number of the segment whose first frame follows that frame.
     pub next_segment: u64,
 }
 
@@ -68,7 +68,7 @@ pub fn write_snapshot<F: Fold>(header: &SnapshotHeader, grouped: &Grouped<F>, ou
     write_pieces(header, |put| grouped.write(put), out);
 }
 
-/// Writes a snapshot file with this header and the records that `write` returns, each without its length. `out` takes
+/// Writes a snapshot file with this header and the records that `write` provides, each without its length. `out` takes
 /// the bytes of the file, piece by piece.
 pub fn write_records(header: &SnapshotHeader, write: &mut Source<'_>, out: &mut dyn FnMut(&[u8])) {
     write_pieces(header, |put| write(&mut |record| put(Written::Whole(record))), out);
@@ -93,7 +93,7 @@ fn write_pieces(
     out(&frames.end());
 }
 
-/// Writer of the frames of a snapshot file.
+/// Writer of the frames of a snapshot file. It counts frames and records and sums up the checksums, for the end block.
 struct FrameWriter {
     origin: Origin,
     frames: u64,
@@ -136,7 +136,7 @@ impl FrameWriter {
     }
 }
 
-/// Reads the records of this snapshot file. Returns its header.
+/// Reads the records of this snapshot file into `grouped`. Returns the header of the file.
 ///
 /// # Errors
 /// Returns an error if the file is damaged, incomplete, or not the snapshot with this number of this log.

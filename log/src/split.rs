@@ -1,4 +1,4 @@
-//! Splitting of records into the records that frames store. `group` joins them again.
+//! Layout of records in frames: a record that is longer than a frame is split into parts. `group` joins them again.
 
 use super::record::{PART_HEADER_LEN, Record, each};
 
@@ -48,7 +48,7 @@ impl Splitter {
         self.current.count += 1;
     }
 
-    /// Adds the beginning of a record in parts. Its last `left` bytes are stored elsewhere.
+    /// Adds a record in parts, or the beginning of one whose last `left` bytes are stored elsewhere.
     pub(super) fn push_parts(&mut self, mut bytes: &[u8], left: u32, out: &mut dyn FnMut(Payload)) {
         while !bytes.is_empty() {
             let mut room = self.limit.saturating_sub(self.current.bytes.len());
@@ -76,7 +76,7 @@ impl Splitter {
 }
 
 /// Splits a batch of `count` records, each with its length in front, that count only together. `out` takes payloads of
-/// at most `limit` bytes.
+/// at most `limit` bytes. The first one begins with a group header.
 pub fn split_batch(records: &[u8], count: u32, limit: usize, out: &mut dyn FnMut(Payload)) {
     let mut splitter = Splitter::new(limit);
     let mut header = Vec::new();

@@ -10,6 +10,7 @@ pub enum LogState {
     Ready,
     /// The log has no room for new grants. It accepts ends and renewals.
     NoSpace,
-    /// The log is too slow. No new grants until it has caught up.
+    /// The write in progress has taken longer than `LOG_STALLED_MS`. The server makes no new durable grants until it
+    /// ends.
     Slow,
 }

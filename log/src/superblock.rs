@@ -55,34 +55,36 @@ pub enum SuperblockError {
 /// Fields of the superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Superblock {
-    /// Number of the update.
+    /// Number of the update. The copy with the higher number is the newer one.
     pub sequence: u64,
     /// Random id of the log, which is in all of its files.
     pub log_id: u64,
-    /// Number of the last server start that was ready for requests.
+    /// Number of the last server start that has opened the log.
     pub generation: u64,
     /// Length of new segments in bytes.
     pub segment_len: u64,
-    /// Number of the first segment that counts.
+    /// Number of the first segment behind the snapshot.
     pub first_segment: u64,
     /// Number of the last segment that may have acknowledged frames; 0 before the first start.
     pub last_segment: u64,
-    /// Number of the snapshot before the first segment; 0 without one.
+    /// Number of the snapshot in use, which the first segment continues; 0 without one.
     pub snapshot: u64,
-    /// Upper bound of all fences that were granted with scope Local.
+    /// Upper bound of the fences of all recorded grants.
     pub fence_floor: Fence,
-    /// Longest lease ever granted, in milliseconds.
+    /// Upper bound of the lengths of all recorded leases of holds and sessions, in milliseconds. It is at most 2^32;
+    /// only leases of registrations can be longer.
     pub longest_lease_ms: u64,
     /// Number of the last frame if the server stopped cleanly behind it; otherwise 0.
     pub clean_lsn: u64,
-    /// Losses that no server has waited out yet.
+    /// Losses that no server has waited out yet; `None` if there are none.
     pub losses: Option<Losses>,
     /// Last frame that the last start found. All frames up to it are durable, and later frames are of that start's
     /// generation.
     pub start: Position,
 }
 
-/// Losses after an operator accepted damage. They apply to every start until one server has waited long enough.
+/// Losses of a log whose operator accepted damage, or that was restored from a backup. They apply to every start until
+/// one server has waited long enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Losses {
     /// Bound above which every new fence must be.
@@ -92,7 +94,8 @@ pub struct Losses {
 }
 
 impl Superblock {
-    /// Notes that records were dropped. They may have contained any fence and any lease granted so far.
+    /// Notes that records were dropped. They may have contained any fence up to the floor, and any lease up to the
+    /// longest one.
     pub fn note_losses(&mut self) {
         self.losses = Some(Losses { fence_floor: self.fence_floor, wait_ms: self.longest_lease_ms });
     }

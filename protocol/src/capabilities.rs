@@ -23,7 +23,8 @@ impl Capabilities {
     pub const REMOVE_NAMESPACE: Self = Self(1 << 3);
     /// The server accepts the flag `OWN` of `RELEASE` and `EXTEND`.
     pub const OWN_CLAIM: Self = Self(1 << 4);
-    /// The client answers `PING`. The server sends `PING` to such a client after a time without frames from it.
+    /// The client answers `PING`, and the server serves `PONG`. The server sends `PING` to such a client after a time
+    /// without frames from it.
     pub const PING: Self = Self(1 << 5);
     /// The server serves `SERVER_STATUS`.
     pub const SERVER_STATUS: Self = Self(1 << 6);
@@ -31,7 +32,7 @@ impl Capabilities {
     pub const REASON: Self = Self(1 << 7);
     /// The server accepts the flag `WAITING` of `LIST`.
     pub const LIST_WAITING: Self = Self(1 << 8);
-    /// The server accepts `traceparent` in acquires.
+    /// The server accepts `traceparent` in acquires and in `REGISTER`.
     pub const TRACEPARENT: Self = Self(1 << 9);
     /// Every capability that this version of the crate knows.
     pub const KNOWN: Self = Self(

@@ -39,7 +39,8 @@ impl<'a> Cursor<'a> {
 
     read_integer!(u8: u8, u16: u16, u32: u32, u64: u64, i64: i64);
 
-    /// Returns the number of bytes before the next field.
+    /// Returns the number of bytes before the next field, counted from the start of the frame, or of the bytes of
+    /// [`Cursor::over`].
     #[inline]
     pub fn offset(&self) -> usize {
         self.offset
@@ -184,8 +185,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Appends a string: its length as u16, then its bytes. Cuts a string above 65,535 bytes; the limits of all fields are
-/// lower.
+/// Appends a string: its length as u16, then its bytes. Cuts a string above 65,535 bytes, which is longer than the
+/// limit of any field.
 #[inline]
 pub fn put_string(out: &mut Vec<u8>, string: &[u8]) {
     let len = u16::try_from(string.len()).unwrap_or(u16::MAX);

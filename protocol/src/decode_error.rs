@@ -1,6 +1,6 @@
-//! Reasons why a body cannot be decoded.
+//! Reasons why the message in a frame cannot be decoded.
 
-/// A malformed body. Each variant names the wrong field, so that the author of the sending peer can find the defect.
+/// A malformed frame. Each variant names the wrong field, so that the author of the sending peer can find the defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The body ends inside a field.
@@ -15,14 +15,14 @@ pub enum DecodeError {
         /// Length of the frame in bytes.
         have: usize,
     },
-    /// A field is longer than its limit.
+    /// A field, or one segment of a path, is longer than its limit.
     #[error("{field}: {actual} bytes; the maximum is {limit}")]
     TooLong {
         /// Name of the field.
         field: &'static str,
-        /// Length of the field in bytes.
+        /// Length of the field or segment in bytes, as far as it was measured.
         actual: usize,
-        /// Maximum length of the field in bytes.
+        /// Maximum length of the field or segment in bytes.
         limit: usize,
     },
     /// A list or a path has more items than its limit.
@@ -30,7 +30,7 @@ pub enum DecodeError {
     TooMany {
         /// Name of the field that counts the items, or of the path.
         field: &'static str,
-        /// Number of items.
+        /// Number of items. Counting may stop at the first item above the limit.
         count: usize,
         /// Maximum number of items.
         limit: usize,
@@ -49,12 +49,12 @@ pub enum DecodeError {
         /// Name of the field.
         field: &'static str,
     },
-    /// A field has a value without a meaning.
+    /// A field has a value that the protocol does not allow, such as 0 for a number that must be positive.
     #[error("{field}: {value} is not a valid value")]
     BadValue {
         /// Name of the field.
         field: &'static str,
-        /// Value of the field.
+        /// Value of the field; 0 for a wrong `traceparent`, which is no number.
         value: u64,
     },
     /// The frame has flags that its message does not define.
@@ -69,7 +69,7 @@ pub enum DecodeError {
         /// Opcode of the frame.
         opcode: u8,
     },
-    /// The first bytes are not the magic of this protocol.
+    /// The first frame of a connection is no `HELLO`, or its body does not begin with the magic of this protocol.
     #[error("magic: the peer does not speak the Waymaker binary protocol")]
     BadMagic,
     /// Bytes follow the last field.

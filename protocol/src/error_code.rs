@@ -1,4 +1,4 @@
-//! The closed table of errors.
+//! The table of error codes.
 
 macro_rules! error_codes {
     ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal;)*) => {
@@ -42,16 +42,17 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    /// The claim would have to wait, but the acquire allows no wait. The response describes the holder or waiter in
-    /// front.
+    /// The claim would have to wait, but the acquire allows no wait. Or a registration has another owner, or a pool to
+    /// remove is in use. The response describes the conflicting claim.
     Busy = 1, "busy";
-    /// The wait ended before the grant.
+    /// The wait ended before the grant. The response describes the conflicting claim.
     Timeout = 2, "timeout";
-    /// The claim was cancelled while it waited.
+    /// The claim was cancelled while it waited, or belongs to another lane: `CancelReason` says why. Other requests get
+    /// this code if a later request has replaced them, for example an older attempt to resume a lane.
     Cancelled = 3, "cancelled";
-    /// The claim does not exist, or has ended.
+    /// The claim, registration or namespace does not exist, or no longer exists.
     NotFound = 4, "not_found";
-    /// The claim belongs to another owner.
+    /// The registration belongs to another owner, which the response describes.
     NotOwner = 5, "not_owner";
     /// The claim is still waiting.
     NotHeld = 6, "not_held";
@@ -63,25 +64,25 @@ error_codes! {
     SessionGone = 9, "session_gone";
     /// The request is invalid. The response names the field and the limit.
     BadInput = 10, "bad_input";
-    /// The pool has another capacity.
+    /// The pool has another capacity than the acquire expects. The response names it.
     CapacityMismatch = 11, "capacity_mismatch";
     /// The limiter refuses the request. The response says how long to wait before a retry.
     Throttled = 12, "throttled";
-    /// An operator froze this prefix.
+    /// An operator froze a prefix of the key. Grants resume when the prefix is thawed.
     Frozen = 13, "frozen";
     /// The disk is full: the server refuses new durable grants.
     NoSpace = 14, "no_space";
-    /// The cluster that counts quorum fences is unavailable.
+    /// The cluster that counts fences did not count this grant, so nothing is held.
     QuorumUnavailable = 15, "quorum_unavailable";
-    /// The server does not offer the requested scope.
+    /// The server does not offer the requested scope, or its log has not confirmed a write for a long time.
     ScopeUnavailable = 16, "scope_unavailable";
-    /// A table is full. The response names the limit.
+    /// A limit of the server is reached. The response names the limit.
     Overloaded = 17, "overloaded";
-    /// The credentials do not permit the request.
+    /// The credentials are missing or wrong, or do not permit the request.
     Unauthorized = 18, "unauthorized";
     /// The server is shutting down.
     Shutdown = 19, "shutdown";
-    /// Storage failed. The outcome of the request is unknown.
+    /// Storage failed, or the response to a repeated request is no longer kept. The outcome of the request is unknown.
     Unknown = 20, "unknown";
     /// The server has a defect.
     Internal = 21, "internal";

@@ -5,8 +5,9 @@
 //! | length | number | opcode |  zero  | flags  | body ...
 //! ```
 //!
-//! `length` counts the bytes after it. The sender of a request chooses `number`; the response repeats it. An event has
-//! the number of its request, or 0 if it belongs to none.
+//! `length` counts the bytes after it. The sender of a request chooses `number`; the response repeats it.
+//! [`Event::encode`](crate::Event::encode) says which number an event has. All numbers, in the header and in bodies,
+//! are little endian.
 
 use crate::decode_error::DecodeError;
 
@@ -41,7 +42,7 @@ pub enum FrameError {
 }
 
 /// Returns the first frame in `bytes`, or `None` if its end has not arrived. Checks the length as soon as the length
-/// field is complete, so that no peer buffers for a frame that is too long.
+/// field is complete, so that the receiver never buffers a frame that is too long.
 ///
 /// # Errors
 /// Returns a [`FrameError`] if the length is below the length of a header or above `frame_len_max`.
@@ -61,8 +62,8 @@ pub fn next_frame(bytes: &[u8], frame_len_max: usize) -> Result<Option<Frame<'_>
 }
 
 impl<'a> Frame<'a> {
-    /// Returns the frame that has exactly these bytes, which [`next_frame`] found before. Returns `None` if they are too
-    /// few for a header.
+    /// Returns the frame that has exactly these bytes, which [`next_frame`] found before. Returns `None` if they are
+    /// too few for a header.
     #[inline]
     pub fn whole(bytes: &'a [u8]) -> Option<Self> {
         (bytes.len() >= HEADER_LEN).then_some(Self { bytes })

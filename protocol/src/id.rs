@@ -82,7 +82,7 @@ fn put_digits(digits: &mut [u8; 2 * ID_LEN], value: u128) {
     }
 }
 
-/// Parses 32 hexadecimal digits of either case.
+/// Parses 32 hexadecimal digits of either case. Returns `None` for any other text.
 fn parse_digits(text: &str) -> Option<u128> {
     let digits: &[u8; 2 * ID_LEN] = text.as_bytes().try_into().ok()?;
     let mut value = [0; ID_LEN];

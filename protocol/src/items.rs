@@ -33,7 +33,8 @@ impl<'a, T: Item<'a>> Items<'a, T> {
     /// Encodes these items into `buffer`, replacing its contents, and returns the list.
     ///
     /// # Errors
-    /// Returns the error with which the peer would reject the list.
+    /// Returns an error if there is no item, if there are more than [`Item::COUNT_MAX`], or if an item is malformed. It
+    /// does not check the limit for the total length of the keys in `ACQUIRE_KEYS`.
     pub fn new(items: impl IntoIterator<Item = T>, buffer: &'a mut Vec<u8>) -> Result<Self, DecodeError> {
         buffer.clear();
         let mut count = 0;

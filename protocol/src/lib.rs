@@ -5,8 +5,8 @@
 //! receive buffer; encoding appends to the send buffer. This crate reads no socket, clock or random number, and never
 //! panics on bytes from a peer.
 //!
-//! Each file under `message/` has a message and its response. `docs/reference/wire.md` describes every byte; the golden
-//! files under `tests/golden/` pin the format.
+//! Each file under `message/` has the messages of one subject: usually a request and its response.
+//! `docs/reference/wire.md` describes every byte; the golden files under `tests/golden/` pin the format.
 
 pub mod capabilities;
 pub mod cursor;

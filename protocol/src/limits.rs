@@ -1,6 +1,6 @@
-//! Every limit of the wire format, with its reason.
+//! Limits of the wire format, and special values of its fields.
 
-/// Longest frame in either direction, in bytes, with the length field. Bounds every receive buffer.
+/// Longest frame in either direction, in bytes, with the length field. No receive buffer needs to be larger.
 pub const FRAME_LEN_MAX: usize = 1 << 20;
 /// Longest frame in bytes before the server accepts `HELLO`, so that an unknown client cannot make the server buffer
 /// more.
@@ -45,8 +45,8 @@ pub const LIST_PAGE_BYTES_MAX: usize = 64 << 10;
 pub const INSPECT_HOLDERS_MAX: usize = 64;
 /// Maximum number of holders, and of waiters, that one `POOL_DESCRIBED` lists. The numbers beside the lists are exact.
 pub const DESCRIBE_LISTED_MAX: usize = 64;
-/// Maximum number of unanswered requests of one connection, without acquires that wait in a queue. Also the number of
-/// responses that a lane keeps for repeated requests.
+/// Maximum number of unanswered requests of one connection. Acquires that wait in a queue do not count. It is also the
+/// number of responses that a lane keeps for repeated requests.
 pub const IN_FLIGHT_MAX: u32 = 1024;
 /// `lease_ms` of an `ACQUIRE_SET` whose hold has no lease.
 pub const LEASE_NONE_MS: u32 = u32::MAX;

@@ -18,8 +18,8 @@ impl<'a> PathKey<'a> {
     /// Checks a path key.
     ///
     /// # Errors
-    /// Returns a [`DecodeError`] for the field `path` if a segment is truncated, or above `PATH_KEY_LEN_MAX`,
-    /// `SEGMENT_COUNT_MAX` or `SEGMENT_LEN_MAX`.
+    /// Returns a [`DecodeError`] for the field `path` if a segment is truncated or longer than `SEGMENT_LEN_MAX`, if
+    /// there are more than `SEGMENT_COUNT_MAX` segments, or if all bytes together are more than `PATH_KEY_LEN_MAX`.
     pub fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         Self::of_field("path", bytes)
     }
@@ -102,7 +102,7 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// Returns the first segment and the bytes after it, or `None` if the segment is truncated.
+/// Returns the first segment and the bytes after it, or `None` if there is no whole segment.
 #[inline]
 fn split_segment(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, behind) = bytes.split_first_chunk()?;

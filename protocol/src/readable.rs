@@ -2,9 +2,9 @@
 
 use std::fmt::{Display, Formatter, Result, Write};
 
-/// Displays bytes as text for people. Printable UTF-8 stays as it is. Control characters, marks that change the
-/// direction of writing, and invalid UTF-8 are escaped. The text therefore cannot move the cursor of a terminal or
-/// reorder the text around it.
+/// Displays bytes as text for people. Printable UTF-8 stays as it is. Invalid UTF-8, control characters, line and
+/// paragraph separators, and marks that change the direction of writing are escaped. The text therefore cannot move the
+/// cursor of a terminal or reorder the text around it.
 ///
 /// ```
 /// use waymaker_protocol::Readable;

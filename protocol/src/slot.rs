@@ -1,4 +1,4 @@
-//! The mapping of keys to 16,384 slots.
+//! The mapping of keys to 16,384 slots. Each slot belongs to one shard of the server.
 
 /// Number of slots. It never changes, however many shards, workers and servers there are.
 pub const SLOT_COUNT: u16 = 1 << 14;

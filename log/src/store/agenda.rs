@@ -12,9 +12,9 @@ use crate::limits::{
 pub(super) enum Next {
     /// Wait for an order, at most until this instant.
     Wait(Time),
-    /// Take batches and flush them.
+    /// Convert batches to frames, append them and flush them.
     Commit,
-    /// Flush again the frames that found no room.
+    /// Append and flush again the frames that found no room.
     Retry,
     /// Append the frame that confirms since when the last frame is durable.
     Confirm,
@@ -30,10 +30,10 @@ pub(super) enum Next {
     GiveUp,
 }
 
-/// The state of the log thread.
+/// What the log thread has to do, and when.
 #[derive(Clone, Debug)]
 pub(super) struct Agenda {
-    /// Whether there are batches that were not taken.
+    /// Whether there are batches that were not converted to frames yet.
     has_batches: bool,
     /// Time to retry frames that found no room; `None` if there are none.
     retry_at: Option<Time>,
@@ -49,7 +49,7 @@ pub(super) struct Agenda {
     /// Time at which all holds that may have been lost have expired; `None` if that is recorded, or if none were
     /// lost.
     losses_end_at: Option<Time>,
-    /// Time at which a stopping server gives up; `None` while it runs.
+    /// Time at which a stopping server no longer waits for room; `None` while the server runs.
     give_up_at: Option<Time>,
 }
 
@@ -114,12 +114,13 @@ impl Agenda {
         self.has_batches = true;
     }
 
-    /// Notes that batches were taken, and whether more of them are left.
+    /// Notes that batches were converted to frames, and whether more batches are left.
     pub(super) fn note_taken(&mut self, has_more: bool) {
         self.has_batches = has_more;
     }
 
-    /// Notes that all frames are durable, and whether the last one confirms those before it.
+    /// Notes that all frames are durable. `is_confirmed` says whether the last of them needs no later frame that
+    /// confirms this.
     pub(super) fn note_flushed(&mut self, now: Time, is_confirmed: bool) {
         self.retry_at = None;
         self.confirm_at = (!is_confirmed).then(|| now.after_ms(LOG_IDLE_MS));
@@ -128,14 +129,14 @@ impl Agenda {
         }
     }
 
-    /// Notes that frames found no room. Returns whether the caller must request room, which is true only for the
-    /// first try.
+    /// Notes that frames found no room. Returns whether the caller must have the keeper thread create segments. This is
+    /// so only for the first failure; later the agenda requests it with [`Next::Look`].
     pub(super) fn note_no_room(&mut self, now: Time) -> bool {
         self.space = Space::Low;
         self.retry_at.replace(now.after_ms(LOG_NO_ROOM_RETRY_MS)).is_none()
     }
 
-    /// Notes whether there is room ahead. Returns whether that has changed.
+    /// Notes whether there is room for the next segments. Returns whether that has changed.
     pub(super) fn note_space(&mut self, now: Time, space: Space) -> bool {
         self.look_at = (space == Space::Low).then(|| now.after_ms(LOG_LOOK_MS));
         if space == Space::Ample {

@@ -21,7 +21,7 @@ pub enum Step<W> {
     Disk(DiskStep),
     /// Report the outcome of these batches to the workers.
     Deliver(Vec<LogBatch<W>>, Outcome),
-    /// Pass on an errand. Errands are run in their order.
+    /// Pass this errand to the keeper thread, which runs errands in their order.
     Send(Errand),
     /// End the log in order, once all errands are done.
     Close,
@@ -32,20 +32,20 @@ pub enum Step<W> {
 /// Outcome of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Their records have been durable since this instant.
+    /// The records of the batches have been durable since this instant.
     Durable(Time),
-    /// The log failed, so only a restart shows whether their records are durable.
+    /// The log failed, so only a restart shows whether the records of the batches are durable.
     Unknown,
 }
 
-/// One call of the writer. Between any two of them the server may crash.
+/// One call of the [`LogWriter`]. Between any two of them the server may crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskStep {
     /// Convert the batches of the next group to frames.
     Take,
     /// Add a frame that confirms the last one as durable.
     Confirm,
-    /// Append all frames.
+    /// Append all frames that were not appended yet.
     Append,
     /// Make all appended frames durable.
     Sync,
@@ -69,7 +69,7 @@ pub struct FoldableSegments {
 pub struct CommitterConfig {
     /// State of the log for workers.
     pub status: Arc<LogStatus>,
-    /// Whether the first frames found no room.
+    /// Whether the frames with the first records of the start found no room.
     pub waits_for_room: bool,
     /// Old segments, if there are any.
     pub foldable: Option<FoldableSegments>,
@@ -92,7 +92,7 @@ impl CommitterConfig {
     }
 }
 
-/// The state of the log thread.
+/// State of the log thread, which decides its steps.
 ///
 /// ```text
 /// orders -> Committer -> steps -> the disk, workers, errands
@@ -100,9 +100,9 @@ impl CommitterConfig {
 ///               +---- results --------+
 /// ```
 ///
-/// Batches are taken in groups. A group is appended, synced and delivered before the next one is taken. If there is
-/// no room for its frames, they are appended later, and no other batch is taken before. After a failure no batch is
-/// delivered as durable.
+/// Batches are taken in groups. A group is appended, synced and delivered before the next one is taken. If there is no
+/// room for its frames, they are appended later, and no other batch is taken before. If the disk fails, all batches
+/// that were not synced before get the outcome [`Outcome::Unknown`].
 #[derive(Debug)]
 pub struct Committer<W> {
     status: Arc<LogStatus>,
@@ -110,11 +110,11 @@ pub struct Committer<W> {
     group_len_max: usize,
     /// Steps that were decided and not begun.
     steps: VecDeque<Step<W>>,
-    /// Batches that have arrived and were not taken yet.
+    /// Batches that have arrived and are in no group yet.
     inbox: VecDeque<LogBatch<W>>,
-    /// The group that is not durable yet.
+    /// Batches of the present group, which is not durable yet.
     taken: Vec<LogBatch<W>>,
-    /// Records of the group that is being delivered.
+    /// Records of the group that the last step delivers. The next call of `next` publishes that they are durable.
     delivered: Vec<Run>,
     /// Time at which the current write began; `NEVER` between two writes.
     write_began: Time,
@@ -157,8 +157,8 @@ impl<W> Committer<W> {
     /// Decides the next step. The caller must carry it out before the next call.
     pub fn next(&mut self, now: Time) -> Step<W> {
         for Run { shard, last, .. } in self.delivered.drain(..) {
-            // Not before the delivery: a shard that knows of a durable record answers at once, and answers that
-            // waited for the record must come first.
+            // Not before the delivery: a shard that knows that a record is durable answers further requests at once.
+            // Answers that waited for the record must come first.
             self.status.set_durable(shard, last);
         }
         let step = self.decide(now);
@@ -202,7 +202,7 @@ impl<W> Committer<W> {
         self.decide(now)
     }
 
-    /// Takes an order. This is possible at any time, also between two steps. `now` reads the clock.
+    /// Takes an order into account. This is possible at any time, also between two steps. `now` reads the clock.
     pub fn obey(&mut self, order: LogOrder<W>, now: impl Fn() -> Time) {
         match order {
             LogOrder::Batch(batch) => {

@@ -15,7 +15,7 @@ pub struct Directory {
     files: BTreeMap<FileName, u64>,
     /// Names of other entries, in order.
     foreign: Vec<String>,
-    /// Entry that has the name of a log file and is not a file.
+    /// First entry that has the name of a log file and is not a file.
     not_a_file: Option<FileName>,
 }
 
@@ -47,7 +47,8 @@ impl Directory {
         self.not_a_file
     }
 
-    /// Whether the directory has never contained a log.
+    /// Returns whether the directory contains no log: no file except the lock and files whose creation was not
+    /// finished.
     pub fn is_fresh(&self) -> bool {
         self.files.keys().all(|file| matches!(file, FileName::Lock | FileName::Temporary(_)))
     }

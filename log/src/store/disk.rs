@@ -37,8 +37,8 @@ const NFS_MAGIC: FsType = FsType(0x6969);
 const XFS_MAGIC: FsType = FsType(0x5846_5342);
 
 impl Device {
-    /// Returns the device for the file system of this directory, and a warning for the operator. A map needs room
-    /// that is reserved permanently, which copy-on-write file systems do not promise.
+    /// Returns the device for the file system of this directory, and a warning for the operator. Only ext4 and XFS get
+    /// a map: it needs room that is reserved permanently, which copy-on-write file systems do not promise.
     ///
     /// # Errors
     /// If the type of the file system cannot be determined.
@@ -177,7 +177,7 @@ impl Storage for Disk {
     }
 }
 
-/// Whether the file system stores less than the length of the file.
+/// Returns whether the file system stores less than the length of the file.
 fn has_holes(file: &File) -> io::Result<bool> {
     let metadata = file.metadata()?;
     // The unit is 512 bytes on every file system.

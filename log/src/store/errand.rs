@@ -1,5 +1,5 @@
-//! Work beside the log, one errand after the other. A thread of its own runs the errands, or a simulator at times of
-//! its choice.
+//! Work beside the log, one errand after the other. The keeper thread runs the errands; a simulator runs them at times
+//! of its choice.
 
 use super::keeper::{self, CompactError, Space};
 use super::{CompactionPlan, ObsoleteFiles, Storage};
@@ -9,7 +9,7 @@ use std::io;
 /// One errand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Errand {
-    /// Create the next segments.
+    /// Create the spare and the reserve segment, if they are missing.
     Prepare,
     /// Fold old segments into a snapshot.
     Compact(CompactionPlan),
@@ -29,7 +29,7 @@ pub enum Report {
 }
 
 impl Errand {
-    /// Runs the errand. Returns its report for the log.
+    /// Runs the errand. Returns its report for the log; `None` if files were removed as planned.
     pub fn run(self, storage: &dyn Storage, segment_len: u64) -> Option<Report> {
         match self {
             Self::Prepare => {

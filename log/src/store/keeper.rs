@@ -87,7 +87,7 @@ pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<
     })?)
 }
 
-/// Removes files that are no longer needed, because a compaction replaced them or a crash left them incomplete.
+/// Removes files that are no longer needed: a compaction replaced them, or a crash came before they were used.
 ///
 /// # Errors
 /// If the disk fails. The next start removes the remaining files.

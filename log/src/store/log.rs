@@ -24,7 +24,8 @@ pub enum AppendError {
     /// written.
     #[error("log: the records do not fit in one frame")]
     NoFrame,
-    /// The next segment cannot be created. No byte was written, and the call can be repeated.
+    /// The disk has no room for the next segment or snapshot. No record was written, and a call of [`Log::append`] can
+    /// be repeated.
     #[error("log: no space for another segment")]
     NoSpace,
     /// The disk failed, now or before. Frames that were not durable then may be lost, and the log writes no more.
@@ -37,32 +38,32 @@ pub enum AppendError {
 pub struct AppendedFrame {
     /// Number of the frame that has the records.
     pub lsn: u64,
-    /// Whether the frame is the first of a new segment. Then the spare was used, and there is one more segment to
-    /// compact.
+    /// Whether the frame is the first of a new segment. Then one more segment can be compacted, and the log needs
+    /// another segment that is created ahead.
     pub is_new_segment: bool,
 }
 
 /// Plan of a compaction. It stays valid when more frames are appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionPlan {
-    /// The log.
+    /// Id of the log.
     pub log_id: u64,
-    /// The start of the server.
+    /// Number of the server start that makes the plan.
     pub generation: u64,
-    /// The previous snapshot, from which the new one begins; 0 if there is none.
+    /// Number of the previous snapshot, from which the new one begins; 0 if there is none.
     pub previous_snapshot: u64,
-    /// The first segment that is not in the previous snapshot.
+    /// Number of the first segment that is not in the previous snapshot.
     pub first_segment: u64,
-    /// The last segment to fold.
+    /// Number of the last segment to fold into the new snapshot.
     pub last_segment: u64,
 }
 
-/// Files that are no longer needed, in addition to temporary ones.
+/// Segments and snapshots that are no longer needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObsoleteFiles {
-    /// Segments before this one.
+    /// The segments before the one with this number are obsolete.
     pub segments_before: u64,
-    /// Snapshots with other numbers than these two.
+    /// The snapshots with other numbers than these two are obsolete.
     pub snapshots_except: [u64; 2],
 }
 
@@ -72,12 +73,12 @@ pub struct Log {
     pub(super) superblock: SuperblockFile,
     file: Box<dyn SegmentFile>,
     header: SegmentHeader,
-    /// Block of the next frame.
+    /// Number of the block in which the next frame begins.
     next_block: u64,
     position: Position,
     /// Last frame that was found when the log was opened.
     start: Position,
-    /// Last frame that is synced.
+    /// Number of the last frame that is synced.
     synced_lsn: u64,
     /// End of the last flush; frame 0 before the first one.
     flushed: Durable,
@@ -201,7 +202,7 @@ impl Log {
         self.update(|superblock| superblock.fence_floor = fence_floor)
     }
 
-    /// Notes durably that a lease of this length may be granted.
+    /// Notes durably that leases of up to this length may be granted.
     ///
     /// # Errors
     /// If the disk failed, now or before.
@@ -212,7 +213,8 @@ impl Log {
         self.update(|superblock| superblock.longest_lease_ms = lease_ms)
     }
 
-    /// Notes durably that records were given up.
+    /// Notes durably that records were given up. Later starts then wait until all lost holds have expired, and raise
+    /// all fences.
     ///
     /// # Errors
     /// If the disk failed, now or before.
@@ -241,7 +243,7 @@ impl Log {
     }
 
     /// Adopts the snapshot that [`super::keeper::compact`] wrote for this plan. Returns the files that may be removed
-    /// now. The previous snapshot stays for one round.
+    /// now. The previous snapshot stays until the next compaction.
     ///
     /// # Errors
     /// If the disk failed, now or before.
@@ -294,8 +296,8 @@ impl Log {
         Ok(self)
     }
 
-    /// Checks that the next start would find this log: its directory, and in it its superblock. If other files
-    /// replaced them, the server still wrote to the old files.
+    /// Checks that the next start would find this log: its directory, and in it its superblock. If they were replaced
+    /// while the server ran, its last writes went to the replaced files.
     ///
     /// # Errors
     /// If the next start would not find it.
@@ -411,7 +413,7 @@ impl ObsoleteFiles {
         }
     }
 
-    /// Whether this file is no longer needed.
+    /// Returns whether this file is no longer needed.
     pub(super) fn contains(&self, file: FileName) -> bool {
         match file {
             FileName::Segment(number) => number < self.segments_before,

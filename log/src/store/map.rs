@@ -18,7 +18,7 @@ use super::storage::SegmentFile;
 /// Exit status after a store that the disk could not accept.
 const EXIT_SIGBUS: i32 = 74;
 
-/// The current map for frames, for the signal handler.
+/// Address and length of the newest map. The signal handler checks whether a failed access was in it.
 static MAP_START: AtomicUsize = AtomicUsize::new(0);
 static MAP_LEN: AtomicUsize = AtomicUsize::new(0);
 
@@ -82,7 +82,7 @@ struct DirtyRange {
 impl DirtyRange {
     /// Number of stores that are measured in each segment.
     const STORES: u32 = 8;
-    /// Maximum ratio of dirtied bytes to stored bytes.
+    /// Ratio of dirtied bytes to stored bytes above which the file is changed by write calls instead.
     const FACTOR_MAX: u64 = 4;
 
     fn begin(&self) -> Option<u64> {

@@ -33,22 +33,24 @@ pub struct OpenOptions {
 pub struct OpenResult {
     /// Whether there was no log.
     pub is_new: bool,
-    /// Whether the server was stopped cleanly. Then no record is missing, not even a record that was never
+    /// Whether the previous server stopped cleanly. Then no record is missing, not even a record that was never
     /// acknowledged.
     pub is_clean: bool,
-    /// End of the last segment.
+    /// What follows the last frame in the last segment.
     pub tail: Tail,
-    /// Last frame that was read. It and all frames before it are durable.
+    /// Number of the last frame, behind which this start appends. It and all frames before it are durable, apart from
+    /// those that were dropped with accepted damage.
     pub last_lsn: u64,
     /// Number of this start.
     pub generation: u64,
     /// Whether the log was restored from a backup, and no server has started on it yet.
     pub is_restored: bool,
-    /// Whether one copy of the superblock was damaged, or older after a crash. It is repaired now.
+    /// Whether a copy of the superblock was damaged, missing, or older than the other one. Both copies are equal again.
     pub was_superblock_mended: bool,
     /// The loss, if this start accepted damage.
     pub lost: Option<AcceptedLoss>,
-    /// Losses that this start must compensate, even if an earlier start accepted the damage.
+    /// Losses that this start must wait out and whose fences it must exceed, even if an earlier start accepted the
+    /// damage.
     pub losses: Option<Losses>,
     /// Names of files in the directory that do not belong to the log.
     pub foreign: Vec<String>,
@@ -72,7 +74,7 @@ pub enum OpenError {
     /// A newer server wrote this file.
     #[error("log: {file} has format version {version}, but this server reads only {known}; use the newer server", known = known_versions())]
     NewerVersion {
-        /// The file.
+        /// File that the newer server wrote.
         file: FileName,
         /// Format version of the file.
         version: u16,
@@ -176,7 +178,8 @@ impl Log {
             superblock.clean_lsn = 0;
             superblock.start = found.position;
             if lost.is_some() {
-                // Write this together with the truncation: after a crash, the next start must see both or neither.
+                // Write this together with the new end of the log: after a crash, the next start must see both or
+                // neither.
                 superblock.note_losses();
             }
         })

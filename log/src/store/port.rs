@@ -11,18 +11,20 @@ use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Records of one or more turns, and the effects that wait for them. A batch becomes durable as a whole, or not at all.
+/// Records of one or more shard turns, and the effects that wait for them. A batch becomes durable as a whole, or not
+/// at all.
 #[derive(Debug)]
 pub struct LogBatch<W> {
     /// Encoded records, each after its length.
     pub records: Vec<u8>,
     /// Number of records.
     pub record_count: u32,
-    /// Shards and numbers of the records.
+    /// The records as runs of consecutive numbers, each of one shard. Records that belong to no single shard are in no
+    /// run.
     pub runs: Vec<Run>,
-    /// Upper bound of the fences in the records.
+    /// Highest fence of the holds in the records.
     pub fence_max: Fence,
-    /// Upper bound of the leases in the records, in milliseconds.
+    /// Longest lease of the holds in the records and of their sessions, in milliseconds.
     pub lease_ms_max: u32,
     /// Effects to deliver once this batch, and all batches that were posted before, are durable.
     pub waiting: Vec<W>,
@@ -40,13 +42,13 @@ pub struct Run {
 }
 
 impl<W> LogBatch<W> {
-    /// Whether the batch has neither records nor waiting effects.
+    /// Returns whether the batch has neither records nor waiting effects.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.record_count == 0 && self.waiting.is_empty()
     }
 
-    /// Adds the record with this number in its shard.
+    /// Adds the record with this number. Each shard numbers its records without gaps.
     pub fn push(&mut self, shard: u16, number: u64, record: &Record<'_>) {
         self.add(record);
         match self.runs.last_mut() {
@@ -96,7 +98,7 @@ impl<W> Default for LogBatch<W> {
 pub enum LogOrder<W> {
     /// Make this batch durable.
     Batch(LogBatch<W>),
-    /// The result of an errand.
+    /// The result of an errand of the keeper thread.
     Report(Report),
     /// End the log in order. No batch follows this order.
     Stop,
@@ -115,7 +117,8 @@ pub struct LogStatus {
     has_no_space: AtomicBool,
     /// Number of compactions that failed.
     compaction_failures: AtomicU64,
-    /// Reason for which old segments stay; `None` if the last compaction succeeded or found no room.
+    /// Reason for which old segments cannot be removed; `None` if the last compaction succeeded, or if it failed
+    /// because the disk is full.
     compaction_failure: Mutex<Option<String>>,
     /// Time at which the current write began, in milliseconds; `NEVER` between two writes.
     busy_since: AtomicU64,
@@ -146,7 +149,7 @@ impl<W> LogPort<W> {
 
     /// Sends an order to the log thread. The thread reads it after all earlier orders.
     pub fn tell(&self, order: LogOrder<W>) {
-        // The log thread ends after all senders. If it has failed, the process is about to end.
+        // The log thread ends only after all orders were sent. If it has failed, the process is about to end.
         let _ = self.sender.send(order);
     }
 
@@ -164,7 +167,7 @@ impl<W> Clone for LogPort<W> {
 }
 
 impl LogStatus {
-    /// Returns whether the log accepts records now.
+    /// Returns which records the log accepts now. It is never `LogState::Absent`.
     #[inline]
     pub fn state(&self, now: Time) -> LogState {
         let busy_since = Time::from_millis(self.busy_since.load(Ordering::Relaxed));
@@ -177,7 +180,7 @@ impl LogStatus {
         }
     }
 
-    /// Whether the disk is full.
+    /// Returns whether the disk is full.
     #[inline]
     pub fn has_no_space(&self) -> bool {
         self.has_no_space.load(Ordering::Relaxed)
@@ -193,8 +196,8 @@ impl LogStatus {
         self.compaction_failures.load(Ordering::Relaxed)
     }
 
-    /// Returns the reason for which the log grows; `None` if it does not grow. A full disk is reported by
-    /// [`has_no_space`](Self::has_no_space) instead.
+    /// Returns the reason for which the log grows: the last compaction failed. `None` if it succeeded. A full disk is
+    /// reported by [`has_no_space`](Self::has_no_space) instead.
     pub fn compaction_failure(&self) -> Option<String> {
         self.compaction_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

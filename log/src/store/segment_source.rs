@@ -47,7 +47,7 @@ pub(super) fn begin_segment(
     Ok(storage.open_segment(&name)?)
 }
 
-/// Creates a file of zeros. If there is no room, removes the incomplete file.
+/// Creates a file of zeros, and returns its name. If there is no room, removes the incomplete file.
 pub(super) fn make(storage: &dyn Storage, file: FileName, len: u64) -> Result<String, BeginError> {
     let name = file.to_string();
     storage.make_zeroed(&name, len).map_err(|error| {

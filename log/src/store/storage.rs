@@ -11,7 +11,7 @@ pub trait Storage: std::fmt::Debug + Send + Sync {
     /// file, such as a directory.
     ///
     /// # Errors
-    /// If the directory cannot be read, or a name is not valid text (`InvalidData`).
+    /// If the directory cannot be read.
     fn list(&self) -> io::Result<Vec<(String, Option<u64>)>>;
 
     /// Returns all bytes of a file as they are on the disk, not from a cache.
@@ -88,7 +88,8 @@ pub trait SegmentFile: Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// Whether this error means that the disk, or a quota on it, is full.
+/// Returns whether this error means that there is no room: the disk or a quota on it is full, or the limit for the
+/// length of files is reached.
 pub fn is_no_space(error: &io::Error) -> bool {
     matches!(
         error.kind(),

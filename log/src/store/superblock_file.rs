@@ -10,7 +10,8 @@ use super::storage::{SegmentFile, Storage};
 pub(super) struct SuperblockFile {
     file: Box<dyn SegmentFile>,
     current: Superblock,
-    /// Copy that is written first, because its loss does no harm.
+    /// Copy that an update writes first. It is the damaged or older one, if the file had one when it was opened. If a
+    /// crash interrupts the write, the other copy is intact.
     first: Copy,
 }
 

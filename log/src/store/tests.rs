@@ -285,11 +285,11 @@ fn a_lost_last_frame_of_a_clean_stop_is_refused_as_damage() {
 
 const FLOOR: Record<'static> = Record::BeginAbove { fence: Fence::new(7) };
 
-/// Starts a server on this directory, which records one floor.
 fn now() -> Time {
     Time::from_millis(2)
 }
 
+/// Starts the writer of a server on the log in this directory. The server records one floor.
 fn started(path: &Path) -> LogWriter {
     let (log, ..) = Log::open::<Image>(disk(path), &options()).unwrap();
     let started = Started { boot_id: [1; 16], now_ms: 2, unix_ms: 3 };
@@ -375,7 +375,7 @@ fn compaction_keeps_every_record_and_frees_the_segments() {
         assert_eq!((log.sealed_segments(), log.compaction_plan()), (0, None));
         let files = Directory::list(&*storage).unwrap();
         assert_eq!(files.segments().count(), 1);
-        // The previous snapshot stays for one round.
+        // The previous snapshot stays until the next compaction.
         assert_eq!(
             files.snapshots().collect::<Vec<_>>(),
             [round - 1, round].split_at(usize::from(round == 1)).1
@@ -602,7 +602,8 @@ fn a_read_only_directory_is_refused_with_the_failed_file() {
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o555)).unwrap();
     let refusal = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // Root may write anywhere, so this thread takes the user id of "nobody". For other users the call changes nothing.
+            // Root may write anywhere, so this thread takes the user id of "nobody". For other users the call changes
+            // nothing.
             nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65534));
             refusal(directory.path())
         });

@@ -41,9 +41,9 @@ pub trait LogHost: Send + 'static {
 pub struct LogThreadConfig<W> {
     /// Writer that appends to the log.
     pub writer: LogWriter,
-    /// Receiver of the orders to the node's port.
+    /// Receiver of the orders that are sent to the port.
     pub orders: Receiver<LogOrder<W>>,
-    /// Directory of the log, for the thread that makes room.
+    /// Directory of the log, for the keeper thread.
     pub storage: Arc<dyn Storage>,
     /// Length of a new segment in bytes.
     pub segment_len: u64,
@@ -59,8 +59,7 @@ pub struct LogThread<W> {
 }
 
 impl<W: Send + 'static> LogThread<W> {
-    /// Starts the thread. `fail` is called once if the disk failed, after all deferred effects have received their
-    /// result.
+    /// Starts the thread. `fail` is called once if the log failed, after all waiting effects were delivered.
     ///
     /// # Errors
     /// If a thread cannot be created.

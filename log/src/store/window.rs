@@ -23,7 +23,7 @@ pub(super) struct Window {
     /// Length of the file in bytes.
     pub(super) len: u64,
     memory: Vec<u8>,
-    /// Offset at which aligned memory begins.
+    /// Offset in `memory` of its first aligned byte, at which the window begins.
     memory_start: usize,
     /// Offset of the first byte of the file that is in memory, and the number of bytes.
     loaded: (u64, usize),
@@ -47,7 +47,7 @@ impl Window {
         Ok(Self { path: path.to_owned(), file, is_direct, len, memory, memory_start, loaded: (0, 0) })
     }
 
-    /// Returns `len` bytes from this offset on, or fewer if the file ends before.
+    /// Returns `len` bytes from this offset on, or fewer if the file ends before. `len` is at most [`FRAME_LIMIT`].
     ///
     /// # Errors
     /// If they cannot be read.

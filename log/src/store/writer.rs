@@ -10,13 +10,14 @@ use std::{io, iter};
 
 /// Length of the field before a record that contains its length, in bytes.
 const RECORD_LENGTH_LEN: usize = 4;
-/// Distance by which the floor in the superblock is raised above the fences of a batch.
+/// Distance by which the floor in the superblock is raised above the fences of a batch, so that few batches write the
+/// superblock.
 const FLOOR_STEP: u64 = 1 << 20;
 
 /// Appends the batches of workers, one group after the other.
 ///
-/// Batches that arrive while a group is synced form the next group. The lease of a claim that was reserved in a group
-/// begins when the sync of the group has ended. The next frame contains this instant, so a restart knows it.
+/// Batches that arrive while a group is synced form the next group. The lease of a claim that waits for its record in a
+/// group begins when the sync of the group has ended. The next frame contains this instant, so a restart knows it.
 #[derive(Debug)]
 pub struct LogWriter {
     log: Log,
@@ -30,7 +31,7 @@ pub struct LogWriter {
     has_unsynced_records: bool,
     /// Whether the last frame still needs a successor that confirms it as durable.
     is_unconfirmed: bool,
-    /// Number of the last record of each shard.
+    /// Number of the last record of each shard; a shard without records is absent.
     numbers: BTreeMap<u16, u64>,
 }
 
@@ -55,7 +56,7 @@ impl LogWriter {
             is_unconfirmed: false,
             numbers: BTreeMap::new(),
         };
-        // Each record has a batch of its own, because a server that starts must not begin inside a group.
+        // Each record has a batch of its own, so that they form no group: a start record drops the group that it is in.
         let batch = |record| {
             let mut batch = LogBatch::<()>::default();
             batch.add(record);
@@ -86,7 +87,7 @@ impl LogWriter {
         self.started
     }
 
-    /// Whether frames found no room.
+    /// Returns whether frames wait to be appended, because they found no room.
     pub fn waits_for_room(&self) -> bool {
         !self.frames.is_empty()
     }
@@ -119,8 +120,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Appends all frames. Returns whether a segment was begun. An earlier failed call of this function may have
-    /// begun segments too.
+    /// Appends all frames that `take` made. Returns whether a segment was begun. An earlier failed call of this
+    /// function may have begun segments too.
     ///
     /// # Errors
     /// [`AppendError::NoSpace`]: all frames are kept, and the call can be repeated. Otherwise the disk
@@ -151,13 +152,13 @@ impl LogWriter {
     /// Adds a frame without records if the last frame still needs a successor that confirms it as durable. Recovery
     /// can then distinguish damage to the last frame from a torn end.
     pub fn add_confirmation(&mut self) {
-        // After a failure the frames that found no room are still there, and the last of them confirms as much.
+        // If frames that found no room are still there, the last of them confirms as much.
         if self.is_unconfirmed && self.frames.is_empty() {
             self.frames.push_back(Payload::default());
         }
     }
 
-    /// Whether the last frame has a successor, or needs none.
+    /// Returns whether the last frame has a successor, or needs none.
     pub fn is_confirmed(&self) -> bool {
         !self.is_unconfirmed
     }

@@ -10,19 +10,19 @@ use crate::message::opcode;
 
 /// Flags of `GRANTED`.
 pub mod granted_flag {
-    /// The requested lease was above the server's maximum; `remaining_ms` follows from the shorter lease.
+    /// The requested lease was above the server's maximum and was shortened.
     pub const CLAMPED: u16 = 1 << 0;
-    /// The claim had to wait: for other claims, or until the server had entered all segments of a very large set.
+    /// The claim had to wait for other claims, or until the server had added a very large set of paths to its tree.
     pub const WAITED: u16 = 1 << 1;
-    /// The request id named a claim that was already held.
+    /// The request id named a claim that was already held. Its lease was not renewed.
     pub const REPEATED: u16 = 1 << 2;
-    /// The lease is the session's.
+    /// The hold lasts as long as the session.
     pub const SESSION_LEASE: u16 = 1 << 3;
     /// All flags of `GRANTED`.
     pub const ALL: u16 = CLAMPED | WAITED | REPEATED | SESSION_LEASE;
 }
 
-/// Opcode of the response to `ACQUIRE`.
+/// Opcode of the response to `ACQUIRE`, `ACQUIRE_SET` and `ACQUIRE_PERMITS`.
 pub const GRANTED: u8 = opcode::ACQUIRE | opcode::ANSWER;
 /// Offset of `key_length` in the frame, in bytes. The key follows it.
 pub const KEY_OFFSET: usize = HEADER_LEN + 8;
@@ -77,24 +77,27 @@ impl<'a> Acquire<'a> {
     }
 }
 
-/// Grant of a claim: the response to an acquire, immediately or after a wait.
+/// Grant of one hold: the response to `ACQUIRE`, `ACQUIRE_SET` and `ACQUIRE_PERMITS`, immediately or after a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Granted {
     /// Id of the hold, needed to release and renew it. Any client that knows it may release the hold.
     pub id: LockId,
-    /// Fencing token. It rises by one with each grant of the key; the holder presents it with its writes.
+    /// Fencing token, higher than those of all earlier grants of the key, pool or tree namespace. The scope decides
+    /// which failures of the server this survives. The holder sends it along when it writes to another system, which
+    /// must refuse lower ones.
     pub fence: u64,
     /// Remaining lease at `stamp_ms`, in milliseconds.
     pub remaining_ms: u32,
-    /// Server's boot-time clock when the server decided this, in milliseconds.
+    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
     pub stamp_ms: u64,
     /// Whether the requested lease was above the server's maximum and was shortened.
     pub clamped: bool,
-    /// Whether the claim had to wait: for other claims, or until the server had entered all segments of a very large set.
+    /// Whether the claim had to wait for other claims, or until the server had added a very large set of paths to its
+    /// tree.
     pub waited: bool,
-    /// Whether the request id named a claim that was already held.
+    /// Whether the request id named a claim that was already held. Its lease was not renewed.
     pub repeated: bool,
-    /// Whether the lease is the session's.
+    /// Whether the hold lasts as long as the session.
     pub session_lease: bool,
 }
 

@@ -86,18 +86,18 @@ impl<'a> Item<'a> for KeyItem<'a> {
     }
 }
 
-/// Grant of all keys. Each hold is released and renewed separately.
+/// Grant of all keys of an `ACQUIRE_KEYS`. Each hold is released and renewed separately.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct GrantedKeys<'a> {
-    /// Server's boot-time clock when the server decided this, in milliseconds.
+    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
     pub stamp_ms: u64,
     /// Whether the requested lease was above the server's maximum and was shortened.
     pub clamped: bool,
     /// Whether the claim had to wait.
     pub waited: bool,
-    /// Whether the request id named a claim whose keys were already held.
+    /// Whether the request id named a claim whose keys were already held. Their leases were not renewed.
     pub repeated: bool,
-    /// Whether the leases are the session's.
+    /// Whether the holds last as long as the session.
     pub session_lease: bool,
     /// The holds, one for each distinct key, sorted by key.
     pub keys: Vec<GrantedKey<'a>>,
@@ -108,7 +108,7 @@ pub struct GrantedKeys<'a> {
 pub struct GrantedKey<'a> {
     /// Id of the hold, needed to release and renew it.
     pub id: LockId,
-    /// Fencing token, which rises by one with each grant of the key.
+    /// Fencing token, higher than those of all earlier grants of the key.
     pub fence: u64,
     /// Remaining lease at `stamp_ms`, in milliseconds.
     pub remaining_ms: u32,

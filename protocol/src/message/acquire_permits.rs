@@ -8,7 +8,7 @@ use crate::message::acquire_terms::{AcquireOptions, AcquireTerms, flag, with_ter
 use crate::message::opcode;
 use crate::message::pool::PoolOrder;
 
-/// Flag: accept any capacity of the pool.
+/// Flag: accept an existing pool with any capacity and any order.
 pub const ANY_CAPACITY: u16 = 1 << 15;
 /// All flags: those of `ACQUIRE` without `SHARED` and `PRIORITY`, plus `ANY_CAPACITY`.
 pub const FLAGS: u16 = flag::ALL & !(flag::SHARED | flag::PRIORITY) | ANY_CAPACITY;
@@ -18,18 +18,20 @@ pub const NAME_OFFSET: usize = HEADER_LEN + 33;
 /// Requests one hold on permits of a pool. The response is `GRANTED`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquirePermits<'a> {
-    /// Expected capacity of the pool, at least 1. It may be 0 only with `any_capacity`, which skips the comparison.
+    /// Expected capacity of the pool, and the capacity of a new pool; at least 1. With `any_capacity` it is not
+    /// compared, and 0 means that only an existing pool is accepted.
     pub capacity: u64,
-    /// Number of permits to take, at least 1.
+    /// Number of permits to take, at least 1 and at most the capacity.
     pub permits: u64,
-    /// Order in which the waiters are served.
+    /// Expected order in which the pool serves its waiters, and the order of a new pool. With `any_capacity` it is not
+    /// compared.
     pub order: PoolOrder,
-    /// Timestamp that orders the waiters of a pool with timestamp order, in microseconds since 1970. 0 is the server's
-    /// current time.
+    /// Position of the claim among the waiters of a pool with timestamp order, in microseconds since 1970. 0 is the
+    /// server's current time.
     pub timestamp_us: u64,
     /// Name of the pool, 1 to 1024 bytes long.
     pub name: &'a [u8],
-    /// Whether any capacity of the pool is acceptable.
+    /// Whether an existing pool with any capacity and any order is acceptable.
     pub any_capacity: bool,
     /// Terms of the acquire.
     pub terms: AcquireTerms<'a>,

@@ -17,7 +17,7 @@ pub const FLAGS: u16 = flag::ALL & !(flag::SHARED | flag::PRIORITY);
 /// `GRANTED`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquireSet<'a> {
-    /// 1 to `ITEM_COUNT_MAX` paths. Paths may overlap or repeat.
+    /// 1 to `ITEM_COUNT_MAX` paths. Paths may overlap or repeat: paths of one set do not conflict with each other.
     pub items: Items<'a, PathItem<'a>>,
     /// Terms of the acquire.
     pub terms: AcquireTerms<'a>,

@@ -1,4 +1,4 @@
-//! Terms that all requests for locks have in common: lease, wait and optional fields.
+//! Terms that all acquires have in common: lease, wait and optional fields.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -54,24 +54,26 @@ pub struct AcquireTerms<'a> {
 /// The optional fields of an acquire. An absent field takes no bytes on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquireOptions<'a> {
-    /// Delay between the loss of the connection and the release of the hold, in milliseconds. If absent, the hold lasts
-    /// until its lease expires.
+    /// Delay between the loss of the connection and the release of the hold, in milliseconds. A session that resumes
+    /// the lane before keeps the hold. If the field is absent, the hold lasts until its lease expires.
     pub release_after_ms: Option<u32>,
-    /// Priority in the queue. Waiters with a larger value are served earlier; absent means 0.
+    /// Priority in the queue; absent means 0. The claim queues as if it had arrived 10 s earlier for each unit, but at
+    /// most 60 s.
     pub priority: Option<u32>,
     /// Durability of the fence counter: 0 and 1 ephemeral, 2 local, 3 quorum.
     pub scope: Option<u8>,
-    /// Id of the logical acquire. A repeated acquire with the same id finds the same claim.
+    /// Id of the logical acquire. A repeated acquire with the same id, owner and key finds the claim of the first one
+    /// instead of making another.
     pub request_id: Option<&'a [u8]>,
     /// Owner of the claim, if it is not the owner of the connection.
     pub owner: Option<&'a [u8]>,
-    /// Data that the server shows to clients that inspect the claim.
+    /// Data that the server shows to clients in lists of claims.
     pub metadata: Option<&'a [u8]>,
     /// Span of the caller, for traces of the server. It does not affect the claim.
     pub traceparent: Option<&'a TraceParentBytes>,
 }
 
-/// Adds to a frame the method that changes its terms.
+/// Adds to an acquire message the method `with_terms`, which changes its terms.
 macro_rules! with_terms {
     ($frame:ident) => {
         impl<'a> $frame<'a> {

@@ -18,14 +18,15 @@ pub const ANY_TYPE: u16 = 1 << 0;
 /// Offset of the length of the key in `LOOK_UP`, in bytes. The key follows it.
 pub const KEY_OFFSET: usize = HEADER_LEN;
 
-/// One registration.
+/// One registration. `id`, `owner` and `value` are zero and empty if the client has no right to see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Entry<'a> {
-    /// Id of the registration. It changes only with the owner.
+    /// Id of the registration. It stays the same while the owner renews the registration.
     pub id: LockId,
-    /// Fence of the registration, which rises by one with each new owner.
+    /// Fence of the registration, higher than those of all earlier registrations of the key. It stays the same while
+    /// the owner renews the registration.
     pub fence: u64,
-    /// Time since the registration or its last heartbeat, in milliseconds.
+    /// Time since the last `REGISTER` or `HEARTBEAT` of the owner, in milliseconds.
     pub age_ms: u64,
     /// Remaining lease, in milliseconds. It is negative if the lease has expired and no other owner has taken the key
     /// yet.

@@ -8,10 +8,10 @@ use crate::limits::OWNER_LEN_MAX;
 use crate::message::opcode;
 use crate::readable::Readable;
 
-/// Maximum length of the name of a field, and of a message, in bytes.
+/// Maximum length of `field`, and of `message`, in bytes. Longer texts are cut when encoded.
 const TEXT_LEN_MAX: usize = 1024;
 
-/// A refusal. `busy`, `timeout` and `not_owner` describe the conflicting claim; all other codes have a text.
+/// Refusal of a request. `busy`, `timeout` and `not_owner` describe the conflicting claim; all other codes have a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorAnswer<'a> {
     /// Reason of the refusal.
@@ -31,7 +31,7 @@ pub enum ErrorDetail<'a> {
         ///
         /// - `throttled`: nanoseconds until a retry can succeed.
         /// - `capacity_mismatch`: capacity of the pool.
-        /// - `cancelled`, for an acquire: its [`CancelReason`].
+        /// - `cancelled`, for an acquire or a request with the flag `OWN`: its [`CancelReason`].
         /// - All others: the exceeded limit, or the milliseconds to wait before a retry.
         value: u64,
         /// Name of the field or the limit; may be empty.
@@ -46,7 +46,7 @@ pub enum ErrorDetail<'a> {
 pub enum CancelReason {
     /// A client cancelled or released the claim.
     Asked,
-    /// A newer acquire with the same request id replaced this one.
+    /// A newer acquire with the same request id took over the claim.
     Superseded,
     /// The connection of the acquire was lost.
     ConnectionLost,
@@ -80,20 +80,22 @@ impl CancelReason {
     }
 }
 
-/// The claim in front of a claim that was not granted.
+/// The claim that stands in the way of the request. If there is none any more, all fields except `waiter_count` are
+/// zero or empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Contention<'a> {
-    /// Whether `owner` holds the key. If not, the key has no conflicting holder, and `owner` is the waiter in front.
+    /// Whether the claim in front is a hold. If not, the key has no conflicting holder, and the claim in front waits.
     pub held: bool,
     /// Whether the claim in front is shared.
     pub shared: bool,
     /// Time since the claim in front was granted or began to wait, in milliseconds.
     pub age_ms: u64,
-    /// Remaining lease or wait of the claim in front, in milliseconds.
+    /// Remaining lease or wait of the claim in front, in milliseconds; `u32::MAX` if it has no end.
     pub remaining_ms: u32,
     /// Number of claims that wait for the key.
     pub waiter_count: u32,
-    /// Owner of the claim in front; empty if its client gave no owner.
+    /// Owner of the claim in front; empty if its client gave no owner, or if the client of the request has no right to
+    /// see it.
     pub owner: &'a [u8],
 }
 

@@ -12,11 +12,13 @@ use crate::message::opcode;
 pub enum Event<'a> {
     /// The acquire with the number of this frame is waiting. The server sends this only if the acquire requested it.
     Queued {
-        /// Id of the claim. It stays the same after the grant.
+        /// Id of the claim. The hold keeps it, except that the holds of an `ACQUIRE_KEYS` get ids of their own.
         id: LockId,
-        /// Number of waiters in front of the claim when it began to wait.
+        /// Number of waiters in front of the claim when it began to wait. In a queue with priorities at most 1024 are
+        /// counted.
         position: u32,
-        /// Position in the order of arrival in the shard. Waiters of equal priority are served in this order.
+        /// Position in the order of arrival in the shard. Waiters of one key with equal priority are served in this
+        /// order.
         ticket: u64,
     },
     /// The lease of a hold expired.
@@ -33,18 +35,19 @@ pub enum Event<'a> {
         /// Message from the operator; empty if no operator revoked the hold.
         message: &'a [u8],
     },
-    /// The session ended, together with its claims.
+    /// The session ended, with all its waiters and all holds on its lease. Its other holds last until their leases
+    /// expire.
     SessionExpired,
-    /// Another connection that knew the id changed the end of the lease.
+    /// Another connection that knew the id of a hold changed the end of its lease. The new end may be earlier.
     LeaseMoved {
         /// Id of the hold.
         id: LockId,
         /// Remaining lease at `stamp_ms`, in milliseconds.
         remaining_ms: u32,
-        /// Server's boot-time clock when the server decided this, in milliseconds.
+        /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
         stamp_ms: u64,
     },
-    /// The watched key is held. The frame has the number of the watch.
+    /// The watched key was granted. The frame has the number of the watch.
     KeyHeld {
         /// Fence of the new hold.
         fence: u64,
@@ -58,10 +61,12 @@ pub enum Event<'a> {
         /// Newest fence of the key.
         fence: u64,
     },
-    /// The server dropped events of the watch with this number, because the connection did not read.
+    /// The server dropped events of a watch, because the client did not read them. The frame has the number of the
+    /// watch, which continues.
     Overrun,
-    /// An acquire with the same request id took over the hold that the acquire with this number was granted. This
-    /// connection gets no more events for that number. The server sends this only if `HELLO` requested it.
+    /// An acquire with the same request id took over the hold that the acquire with the number of this frame was
+    /// granted. This connection gets no more events for that number. The server sends this only if `HELLO` requested
+    /// it.
     TakenUp {
         /// Id of the hold.
         id: LockId,
@@ -76,7 +81,7 @@ pub enum Event<'a> {
 pub enum RevokeReason {
     /// Another connection that knew the id released the hold.
     ReleasedElsewhere,
-    /// The connection of the hold was lost and did not resume in time.
+    /// The connection of the hold was lost and did not resume within `release_after_ms` of the acquire.
     ConnectionLost,
     /// An operator released the hold.
     Forced,

@@ -12,7 +12,8 @@ pub const EXTENDED: u8 = opcode::EXTEND | opcode::ANSWER;
 /// Flag of `EXTENDED`: the requested lease was above the server's maximum and was shortened.
 pub const CLAMPED: u16 = 1 << 0;
 
-/// Sets the end of the lease to the current time plus `lease_ms`. The new end may be earlier than the old one.
+/// Sets the end of the lease to the current time plus `lease_ms`. The new end may be earlier than the old one. For a
+/// claim that waits for permits of a pool, sets the length of the lease that begins with the grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Extend<'a> {
     /// Id from the grant.
@@ -21,7 +22,7 @@ pub struct Extend<'a> {
     pub lease_ms: u32,
     /// Key that the claim must belong to. `None` skips this check.
     pub key: Option<&'a [u8]>,
-    /// Whether the claim must belong to this lane, as in [`Release`](crate::Release).
+    /// Whether the claim must belong to the lane of this connection, as in [`Release`](crate::Release).
     pub own: bool,
 }
 
@@ -57,7 +58,7 @@ impl<'a> Extend<'a> {
 pub struct Extended {
     /// Remaining lease at `stamp_ms`, in milliseconds.
     pub remaining_ms: u32,
-    /// Server's boot-time clock when the server decided this, in milliseconds.
+    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
     pub stamp_ms: u64,
     /// Whether the requested lease was above the server's maximum and was shortened.
     pub clamped: bool,

@@ -12,12 +12,13 @@ pub const FORCE_RELEASED: u8 = opcode::FORCE_RELEASE | opcode::ANSWER;
 /// Flag of `FORCE_RELEASED`: the claim was still waiting.
 pub const WAS_WAITING: u16 = 1 << 0;
 
-/// Ends the claim with this id and sends the reason to its holder.
+/// Ends the claim with this id. A holder is sent the reason; the acquire of a waiting claim is answered with
+/// `cancelled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ForceRelease<'a> {
     /// Id of the claim, from a list, an inspection or a grant.
     pub id: LockId,
-    /// Reason for the holder and for the server's log; at most 256 bytes, may be empty.
+    /// Reason for the holder and for the server's audit log; at most 256 bytes, may be empty.
     pub reason: &'a [u8],
 }
 
@@ -49,7 +50,7 @@ impl<'a> ForceRelease<'a> {
 pub struct ForceReleased<'a> {
     /// Fence of the claim; 0 if it was waiting.
     pub fence: u64,
-    /// Key of the claim; the first path of a set.
+    /// Key of the claim, name of its pool, or first path of its set.
     pub key: &'a [u8],
     /// Owner of the claim.
     pub owner: &'a [u8],

@@ -18,7 +18,7 @@ pub const CHANGED: u16 = 1 << 0;
 /// Stops or resumes new grants of keys with a prefix. Existing holds stay and can be renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Freeze<'a> {
-    /// First bytes of the keys, or the path key of an ancestor in a tree namespace. The empty prefix matches all keys.
+    /// First bytes of the keys. The empty prefix matches all keys. A tree namespace accepts only the empty prefix.
     pub prefix: &'a [u8],
     /// Whether to end an earlier freeze of exactly this prefix.
     pub thaw: bool,
@@ -53,7 +53,7 @@ impl<'a> Freeze<'a> {
     }
 }
 
-/// Response to a freeze. The change is in effect in every shard.
+/// Response to a freeze or thaw. The change is in effect in every shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Frozen {
     /// Whether the request changed the state of the prefix.

@@ -18,12 +18,13 @@ pub const ATTEMPT: u16 = 1 << 0;
 pub const NOTIFY_TAKEN_UP: u16 = 1 << 1;
 /// Flag of `HELLO`: adds `capabilities`. Servers of version 1 refuse this flag.
 pub const CAPABILITIES: u16 = 1 << 2;
-/// Flag of `WELCOME`: the session already existed.
+/// Flag of `WELCOME`: the connection took over a lane of an existing session.
 pub const RESUMED: u16 = 1 << 0;
 /// Flag of `WELCOME`: adds `capabilities`. The server sends them only if `HELLO` had them.
 pub const WELCOME_CAPABILITIES: u16 = 1 << 1;
 
-/// The rules of a namespace. Its first use fixes them.
+/// Kind of a namespace: what it contains, and which requests it serves. The first `HELLO` that names a namespace fixes
+/// its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[expect(missing_docs, reason = "described in docs/reference/wire.md")]
 pub enum NamespaceKind {
@@ -68,8 +69,9 @@ pub enum SessionRequest {
         /// Lease of the session after its last frame, in milliseconds; 0 is the server's default.
         lease_ms: u32,
     },
-    /// Replaces a lost connection of a session. The server closes the old connection if it is still open, and discards
-    /// its unread input. It repeats the first response to a repeated request number.
+    /// Takes over the lane of a lost connection of a session. The server closes the old connection if it is still open,
+    /// and discards its unread input. If a request has a number that was already answered on this lane, the server
+    /// sends the first response again.
     Resume {
         /// Session id from the welcome.
         id: SessionId,
@@ -98,12 +100,12 @@ pub struct Hello<'a> {
     pub worker: u16,
     /// Name of the namespace, 1 to 256 bytes long.
     pub namespace: &'a [u8],
-    /// Owner of the connection's claims, shown in `busy` responses; may be empty.
+    /// Owner of the connection's claims, which `busy` responses show to other clients; may be empty.
     pub owner: &'a [u8],
     /// Credentials for authentication; may be empty.
     pub credentials: &'a [u8],
-    /// Number of this attempt to take a lane; it rises with each attempt. The server refuses to resume if the same or a
-    /// later attempt already took the lane: the client has abandoned this attempt.
+    /// Number of this attempt to resume a lane; the client raises it with each attempt. The server refuses an attempt
+    /// if it has already accepted the same or a later one, because the client has then abandoned this one.
     pub attempt: Option<u32>,
     /// Whether the server sends `TAKEN_UP` if a repeated request id takes over a hold of this connection.
     pub notify_taken_up: bool,
@@ -198,8 +200,8 @@ impl<'a> Hello<'a> {
 
 /// Response to a hello: the connection is open.
 ///
-/// Three numbers describe the slot map of one server: slot `s` is in shard `s % shard_count`, and the home worker of
-/// shard `h` is `h % worker_count`.
+/// `shard_count` and `worker_count` describe the slot map of the server: slot `s` is in shard `s % shard_count`, and
+/// the home worker of shard `h` is `h % worker_count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Welcome {
     /// Version that both peers use from now on.
@@ -218,7 +220,7 @@ pub struct Welcome {
     pub lane: u16,
     /// Lease of the session after its last frame, in milliseconds; 0 without a session.
     pub session_lease_ms: u32,
-    /// Server's boot-time clock when the server decided this, in milliseconds.
+    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
     pub stamp_ms: u64,
     /// Number that differs for each start of a server.
     pub server_id: u64,
@@ -228,11 +230,11 @@ pub struct Welcome {
     pub lease_min_ms: u32,
     /// Longest lease, in milliseconds. The server shortens longer requests.
     pub lease_max_ms: u32,
-    /// Maximum number of unanswered requests of the connection.
+    /// Maximum number of unanswered requests of the connection, without acquires that wait in a queue.
     pub in_flight_max: u32,
     /// Maximum length of a frame in bytes.
     pub frame_len_max: u32,
-    /// Whether the session already existed.
+    /// Whether the connection took over a lane of an existing session.
     pub resumed: bool,
     /// Capabilities that the server offers. `None` from servers of version 1, and if `HELLO` had none.
     pub capabilities: Option<Capabilities>,

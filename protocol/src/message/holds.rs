@@ -1,11 +1,12 @@
-//! The holds of one connection, page by page. The response is `LISTED`.
+//! The holds of one lane, page by page. The response is `LISTED`.
 
 use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;
 use crate::frame::{Frame, put_frame};
 use crate::message::opcode;
 
-/// Requests one page of the connection's holds. After a resumed session these include the holds of the lost connection.
+/// Requests one page of the holds of this connection's lane. On a resumed lane these include the holds of the lost
+/// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Holds {
     /// Position of the page: 0 for the first page, then `next` of the previous page.

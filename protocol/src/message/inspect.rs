@@ -38,7 +38,7 @@ impl<'a> Inspect<'a> {
     }
 }
 
-/// One hold on the key.
+/// One hold on the key. `id` and `owner` are zero and empty if the client has no right to see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Holder<'a> {
     /// Id of the hold.
@@ -55,10 +55,12 @@ pub struct Holder<'a> {
     pub owner: &'a [u8],
 }
 
-/// The state of one key. All fields are zero for a key that was never held.
+/// State of one key, or of all sets of paths that overlap one path. For a key that the server does not know, `fence`
+/// and `stamp_ms` are still set. All other fields are then zero or empty.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Inspected<'a> {
-    /// Newest fence of the key.
+    /// Newest fence of the key; every later grant has a higher one. For a key that the server does not know it is the
+    /// newest fence of the counters that were merged.
     pub fence: u64,
     /// Server's boot-time clock when this state was read, in milliseconds.
     pub stamp_ms: u64,
@@ -72,14 +74,14 @@ pub struct Inspected<'a> {
     pub waiters: Vec<Waiter<'a>>,
 }
 
-/// One claim that waits for the key.
+/// One claim that waits for the key. `id` and `owner` are zero and empty if the client has no right to see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Waiter<'a> {
     /// Id of the claim.
     pub id: LockId,
     /// Whether the claim would share the key with other readers.
     pub shared: bool,
-    /// Position in the order of arrival in the shard.
+    /// Position in the order of arrival in the shard. Waiters of equal priority are served in this order.
     pub ticket: u64,
     /// Time since the claim began to wait, in milliseconds.
     pub age_ms: u64,

@@ -1,4 +1,5 @@
-//! Keeping a session alive, with all its claims. Without a session the message is a ping.
+//! Keeping a session alive, with its waiters and the holds on its lease. Without a session the message only requests a
+//! response.
 
 use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;
@@ -34,7 +35,7 @@ impl KeepAlive {
 pub struct KeptAlive {
     /// Remaining session lease at `stamp_ms`, in milliseconds; 0 without a session.
     pub remaining_ms: u32,
-    /// Server's boot-time clock when the server decided this, in milliseconds.
+    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
     pub stamp_ms: u64,
 }
 

@@ -18,12 +18,12 @@ pub const WAITING: u16 = 1 << 0;
 pub struct List<'a> {
     /// Position of the page: 0 for the first page, then `next` of the previous page.
     pub cursor: u64,
-    /// Maximum number of locks in the page; 0 is as many as fit.
+    /// Maximum number of locks or claims in the page; 0 is as many as fit.
     pub count_max: u16,
-    /// Lists only keys that begin with these bytes; in a tree namespace, only paths below this path key.
+    /// Lists only keys that begin with these bytes; in a tree namespace, only the path with this path key and the paths
+    /// below it.
     pub prefix: &'a [u8],
-    /// Whether to list waiting claims. Their `held_ms` is the time since the claim began to wait, and their
-    /// `remaining_ms` is the remaining wait.
+    /// Whether to list waiting claims instead of held locks.
     pub waiting: bool,
 }
 
@@ -56,22 +56,23 @@ impl<'a> List<'a> {
     }
 }
 
-/// One held lock, or one waiting claim.
+/// One held lock, or one waiting claim. If the client has no right to see them, `id`, `owner`, `request_id` and
+/// `metadata` are zero and empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ListedLock<'a> {
-    /// Id of the hold.
+    /// Id of the hold or of the waiting claim.
     pub id: LockId,
     /// Whether the lock is shared with other readers.
     pub shared: bool,
-    /// Fence of the grant.
+    /// Fence of the grant; 0 for a waiting claim.
     pub fence: u64,
-    /// Time since the grant, in milliseconds.
+    /// Time since the grant, or since the claim began to wait, in milliseconds.
     pub held_ms: u64,
-    /// Remaining lease, in milliseconds.
+    /// Remaining lease, or remaining wait, in milliseconds; `u32::MAX` if it has no end.
     pub remaining_ms: u32,
     /// Priority that the acquire requested.
     pub priority: u32,
-    /// Key of the lock.
+    /// Key of the lock, name of its pool, or first path of its set.
     pub key: &'a [u8],
     /// Owner of the claim.
     pub owner: &'a [u8],
@@ -81,8 +82,8 @@ pub struct ListedLock<'a> {
     pub metadata: &'a [u8],
 }
 
-/// One page of locks. A page may be empty although other pages follow. A lock that is held from the first page to the
-/// last is in exactly one page. The order is the server's own.
+/// One page of locks, or of waiting claims. A page may be empty although other pages follow. A lock that is held from
+/// the first page to the last is in exactly one page. The order is unspecified.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Listed<'a> {
     /// Cursor of the next page; 0 after the last page.

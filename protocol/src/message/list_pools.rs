@@ -13,7 +13,7 @@ pub const POOLS_LISTED: u8 = opcode::LIST_POOLS | opcode::ANSWER;
 /// Requests one page of the pools of the namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ListPools<'a> {
-    /// 0 for the first page, then `next` of the previous page.
+    /// Position of the page: 0 for the first page, then `next` of the previous page.
     pub cursor: u64,
     /// Maximum number of pools in the page; 0 is as many as fit.
     pub count_max: u16,
@@ -53,7 +53,7 @@ impl<'a> ListPools<'a> {
 pub struct ListedPool<'a> {
     /// Number of permits of the pool.
     pub capacity: u64,
-    /// Number of permits that are held. It is above the capacity after the capacity was lowered.
+    /// Number of permits that are held. It may exceed the capacity after the capacity was lowered.
     pub held: u64,
     /// Newest fence of the pool.
     pub fence: u64,
@@ -69,8 +69,8 @@ pub struct ListedPool<'a> {
     pub name: &'a [u8],
 }
 
-/// One page of pools. A page may be empty although other pages follow. A pool that exists from the first page to the last is in
-/// exactly one page. The order is the server's own.
+/// One page of pools. A page may be empty although other pages follow. A pool that exists from the first page to the
+/// last is in exactly one page. The order is unspecified.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct PoolsListed<'a> {
     /// Cursor of the next page; 0 after the last page.

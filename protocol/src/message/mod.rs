@@ -147,7 +147,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Parses all other requests. Not inlined, to keep the code small where frequent requests are decoded.
+    /// Parses the requests that `decode` does not parse itself. Not inlined, to keep the code small where frequent
+    /// requests are decoded.
     #[inline(never)]
     fn decode_rare(frame: Frame<'a>) -> Result<Self, DecodeError> {
         match frame.opcode() {
@@ -285,7 +286,8 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Parses all other messages. Not inlined, to keep the code small where frequent messages are decoded.
+    /// Parses the messages that `decode` does not parse itself. Not inlined, to keep the code small where frequent
+    /// messages are decoded.
     #[inline(never)]
     fn decode_rare(frame: Frame<'a>) -> Result<Self, DecodeError> {
         match frame.opcode() {
@@ -366,23 +368,23 @@ impl<'a> Response<'a> {
     }
 }
 
-/// The place that must serve a request, found without decoding the request.
+/// Part of the server that must serve a request, found without decoding the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route<'a> {
-    /// The shard of this key.
+    /// The shard of this key, or of this name of a pool or bucket.
     Key(&'a [u8]),
-    /// The shard of the claim with this id. The place in the id names the shard, unless an earlier process of the
-    /// server issued the id.
+    /// The shard of the claim with this id. `place` in the id names the shard, unless an earlier process of the server
+    /// issued the id.
     Claim(LockId),
-    /// The shard that this cursor of a list refers to.
+    /// The shard that has the page of a list with this cursor.
     Cursor(u64),
-    /// The shard of the whole namespace.
+    /// The shard of the whole namespace, which must be a tree namespace.
     Namespace,
-    /// The shards of the request's several keys.
+    /// The shards of the several keys or buckets in the request.
     MultiKey,
-    /// All shards.
+    /// All shards: each must have seen the request before it is answered.
     Broadcast,
-    /// The connection itself.
+    /// No shard: the worker of the connection serves the request alone.
     Connection,
     /// None: the frame is too short or its opcode is unknown. Decoding it returns the error.
     Malformed,
@@ -400,7 +402,8 @@ pub fn route(frame: Frame<'_>) -> Route<'_> {
     route.unwrap_or(Route::Malformed)
 }
 
-/// Returns the route of less frequent requests. A separate function keeps the code of `route` small.
+/// Returns the route of a less frequent request, or `None` if the frame is malformed. A separate function keeps the
+/// code of `route` small.
 fn route_rare(frame: Frame<'_>) -> Option<Route<'_>> {
     match frame.opcode() {
         opcode::STATUS | opcode::FORCE_RELEASE => id_at(frame, crate::frame::HEADER_LEN).map(Route::Claim),

@@ -41,7 +41,7 @@ impl Namespaces {
     }
 }
 
-/// One namespace with its counters since the start of the server.
+/// One namespace with its counters. `timeouts`, `expired` and `revoked` count from the start of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ListedNamespace<'a> {
     /// Name of the namespace.
@@ -52,11 +52,11 @@ pub struct ListedNamespace<'a> {
     pub held: u64,
     /// Number of claims that are waiting.
     pub waiting: u64,
-    /// Number of waits that ended before the grant.
+    /// Number of waits that reached the limit of their acquire before the grant.
     pub timeouts: u64,
     /// Number of holds that ended because their lease expired.
     pub expired: u64,
-    /// Number of holds that were revoked.
+    /// Number of holds that operators ended with `FORCE_RELEASE`.
     pub revoked: u64,
 }
 

@@ -70,14 +70,15 @@ impl<'a> DescribePool<'a> {
     }
 }
 
-/// The state of one pool. All fields are zero for a pool that was never used.
+/// State of one pool. If the pool does not exist, `fence` and `stamp_ms` are still set. All other fields are then zero,
+/// false or empty.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct PoolDescribed<'a> {
     /// Number of permits of the pool; 0 if the pool does not exist.
     pub capacity: u64,
-    /// Number of permits that are held. It is above the capacity after the capacity was lowered.
+    /// Number of permits that are held. It may exceed the capacity after the capacity was lowered.
     pub held: u64,
-    /// Newest fence of the pool.
+    /// Newest fence of the pool; every later grant has a higher one.
     pub fence: u64,
     /// Server's boot-time clock when this state was read, in milliseconds.
     pub stamp_ms: u64,
@@ -91,11 +92,11 @@ pub struct PoolDescribed<'a> {
     pub waiter_count: u32,
     /// The first holders, at most `DESCRIBE_LISTED_MAX`.
     pub holders: Vec<PermitHolder<'a>>,
-    /// The first waiters, at most `DESCRIBE_LISTED_MAX`.
+    /// The first waiters in the order in which they are served, at most `DESCRIBE_LISTED_MAX`.
     pub waiters: Vec<PermitWaiter<'a>>,
 }
 
-/// One hold on permits of a pool.
+/// One hold on permits of a pool. `id` and `owner` are zero and empty if the client has no right to see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PermitHolder<'a> {
     /// Id of the hold.
@@ -112,14 +113,15 @@ pub struct PermitHolder<'a> {
     pub owner: &'a [u8],
 }
 
-/// One claim that waits for permits of a pool.
+/// One claim that waits for permits of a pool. `id` and `owner` are zero and empty if the client has no right to see
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PermitWaiter<'a> {
     /// Id of the claim.
     pub id: LockId,
     /// Number of permits of the claim.
     pub permits: u64,
-    /// Position in the order of arrival.
+    /// Position in the order of arrival in the shard.
     pub ticket: u64,
     /// Time since the claim began to wait, in milliseconds.
     pub age_ms: u64,
@@ -232,12 +234,13 @@ impl<'a> PermitWaiter<'a> {
     }
 }
 
-/// Sets the capacity of a pool and the order of its waiters. Current holders keep their permits.
+/// Sets the capacity of a pool and the order of its waiters, or removes an unused pool. Current holders keep their
+/// permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SetCapacity<'a> {
-    /// New capacity, at least 1.
+    /// New capacity. 0 removes the pool, which must have no holders and no waiters.
     pub capacity: u64,
-    /// Order in which the waiters are served.
+    /// Order in which the waiters are served; no effect if the capacity is 0.
     pub order: PoolOrder,
     /// Name of the pool, 1 to 1024 bytes long.
     pub name: &'a [u8],
@@ -277,7 +280,7 @@ impl<'a> SetCapacity<'a> {
     }
 }
 
-/// Response to `SET_CAPACITY`: the pool has the requested capacity.
+/// Response to `SET_CAPACITY`: the pool has the requested capacity, or was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct CapacitySet {
     /// Previous capacity; 0 if the pool did not exist.

@@ -14,30 +14,30 @@ pub const REGISTERED: u8 = opcode::REGISTER | opcode::ANSWER;
 pub const UNREGISTERED: u8 = opcode::UNREGISTER | opcode::ANSWER;
 /// Flag of `REGISTER` and `HEARTBEAT`: the lease is its end in milliseconds since 1970, not a length.
 pub const ABSOLUTE: u16 = 1 << 0;
-/// Flag of `REGISTER`: the registration need not survive a restart of the server.
+/// Flag of `REGISTER`: the registration need not survive a crash of the server.
 pub const EPHEMERAL: u16 = 1 << 1;
 /// Flag of `REGISTER`: adds `traceparent`.
 pub const TRACEPARENT: u16 = 1 << 2;
 const REGISTER_FLAGS: u16 = ABSOLUTE | EPHEMERAL | TRACEPARENT;
 /// Flag of `REGISTERED`: the owner already had this registration.
 pub const RENEWED: u16 = 1 << 0;
-/// Flag of `UNREGISTERED`: the registration belonged to another owner and had expired.
+/// Flag of `UNREGISTERED`: the registration belonged to another owner, and its lease and grace period had expired.
 pub const WAS_EXPIRED: u16 = 1 << 0;
 /// Offset of the length of the key in `REGISTER` and `HEARTBEAT`, in bytes. The key follows it.
 pub const KEY_OFFSET: usize = HEADER_LEN + 8;
 /// Offset of the length of the key in `UNREGISTER`, in bytes. The key follows it.
 pub const UNREGISTER_KEY_OFFSET: usize = HEADER_LEN;
 
-/// Registers a key for `owner`, unless it has another owner. The same owner renews its lease and replaces value and
-/// type.
+/// Registers a key for `owner`, unless it has another owner. If `owner` already has the registration, renews its lease
+/// and replaces value and type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Register<'a> {
     /// Lease in milliseconds: its length from now, or its end since 1970 if `absolute` is set.
     pub lease_ms: i64,
     /// Whether `lease_ms` is the end of the lease.
     pub absolute: bool,
-    /// Whether the registration need not survive a restart of a server with a log. `HEARTBEAT` lacks this field and
-    /// does not change the setting.
+    /// Whether the registration need not survive a crash of a server with a log. `HEARTBEAT` lacks this field and does
+    /// not change the setting.
     pub ephemeral: bool,
     /// Key, at most 1024 bytes long. Only namespaces of kind registry accept an empty key.
     pub key: &'a [u8],
@@ -124,13 +124,15 @@ impl<'a> Heartbeat<'a> {
 /// Response to a registration or heartbeat: the caller owns the registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Registered {
-    /// Id of the registration. It changes only with the owner.
+    /// Id of the registration. It stays the same while the owner renews the registration.
     pub id: LockId,
-    /// Fence of the registration, which rises by one with each new owner.
+    /// Fence of the registration, higher than those of all earlier registrations of the key. It stays the same while
+    /// the owner renews the registration.
     pub fence: u64,
-    /// Remaining lease at `stamp_ms`, in milliseconds. It is negative if the requested lease has already expired.
+    /// Remaining lease at `stamp_ms`, in milliseconds. It is negative if the requested end has already passed, which
+    /// only a lazy namespace accepts.
     pub remaining_ms: i64,
-    /// Server's boot-time clock when the server decided this, in milliseconds.
+    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
     pub stamp_ms: u64,
     /// Whether the owner already had this registration.
     pub renewed: bool,

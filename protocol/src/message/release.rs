@@ -11,20 +11,20 @@ use crate::message::opcode;
 pub const RELEASED: u8 = opcode::RELEASE | opcode::ANSWER;
 /// Flag of `RELEASE`, `EXTEND` and `STATUS`: adds `key`, the key that the claim must belong to.
 pub const KEY_FLAG: u16 = 1 << 0;
-/// Flag of `RELEASE` and `EXTEND`: act only on a claim of this lane.
+/// Flag of `RELEASE` and `EXTEND`: act only on a claim of the lane of this connection.
 pub const OWN: u16 = 1 << 1;
 /// Flag of `RELEASED`: the claim was still waiting.
 pub const WAS_WAITING: u16 = 1 << 0;
 
-/// Ends the claim with this id.
+/// Ends the hold or the waiting claim with this id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Release<'a> {
-    /// Id from the grant.
+    /// Id from the grant or from `QUEUED`.
     pub id: LockId,
     /// Key that the claim must belong to. `None` skips this check.
     pub key: Option<&'a [u8]>,
-    /// Whether the claim must belong to this lane. If another lane took over the claim, the server refuses the release
-    /// with `cancelled`. Only servers with the capability `OWN_CLAIM` accept this flag.
+    /// Whether the claim must belong to the lane of this connection. If it belongs to another lane, the server refuses
+    /// the release with `cancelled`. Only servers with the capability `OWN_CLAIM` accept this flag.
     pub own: bool,
 }
 

@@ -9,10 +9,10 @@ use crate::message::opcode;
 /// Opcode of the response to `REMOVE_NAMESPACE`.
 pub const NAMESPACE_REMOVED: u8 = opcode::REMOVE_NAMESPACE | opcode::ANSWER;
 
-/// Removes a namespace that is empty, unused and not built in.
+/// Removes a namespace. It must be empty, no connection or session may use it, and no front end may need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RemoveNamespace<'a> {
-    /// Name of the namespace, at least one byte long.
+    /// Name of the namespace, 1 to 256 bytes long.
     pub name: &'a [u8],
 }
 

@@ -51,7 +51,7 @@ pub struct ServerStatusAnswer<'a> {
     pub version: &'a [u8],
     /// Listeners with their addresses, separated by spaces: `binary=127.0.0.1:7420 grpc=127.0.0.1:7421`.
     pub addresses: &'a [u8],
-    /// All reasons why the server is not ready; empty if it is ready.
+    /// Reasons why the server is degraded or not ready, at most `SERVER_REASONS_MAX`; empty if it is ready.
     pub reasons: Vec<ServerReason<'a>>,
 }
 

@@ -14,7 +14,7 @@ pub const STATUS_ANSWER: u8 = opcode::STATUS | opcode::ANSWER;
 pub mod flag {
     /// The lock is shared with other readers.
     pub const SHARED: u16 = 1 << 0;
-    /// The lease is the session's.
+    /// The hold lasts as long as the session.
     pub const SESSION_LEASE: u16 = 1 << 1;
 }
 
@@ -66,23 +66,23 @@ pub struct StatusAnswer<'a> {
     pub state: LockState,
     /// Whether the lock is shared with other readers.
     pub shared: bool,
-    /// Whether the lease is the session's.
+    /// Whether the hold lasts as long as the session.
     pub session_lease: bool,
     /// Fence of the grant; 0 while the claim waits.
     pub fence: u64,
-    /// Remaining lease of a hold, or remaining wait of a waiter, at `stamp_ms` in milliseconds. `u32::MAX` is a wait
-    /// without a limit.
+    /// Remaining lease of a hold, or remaining wait of a waiter, at `stamp_ms` in milliseconds. `u32::MAX` means
+    /// without end.
     pub remaining_ms: u32,
     /// Time since the claim was granted or began to wait, in milliseconds.
     pub age_ms: u64,
-    /// Server's boot-time clock when the server decided this, in milliseconds.
+    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
     pub stamp_ms: u64,
     /// Priority that the acquire requested.
     pub priority: u32,
     /// Time from the acquire to the grant, in milliseconds. 0 while the claim waits, and if the server was restarted
     /// after the grant.
     pub waited_ms: u64,
-    /// Key of the claim; the first path of a set.
+    /// Key of the claim, name of its pool, or first path of its set.
     pub key: &'a [u8],
 }
 

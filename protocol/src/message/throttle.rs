@@ -25,7 +25,7 @@ pub struct Bucket<'a> {
     pub rate: u32,
     /// Number of tokens in a full bucket, at least 1.
     pub burst: u32,
-    /// Number of tokens to take; 0 reads the state of the bucket.
+    /// Number of tokens to take or refund; 0 only reads the state of the bucket.
     pub cost: u32,
     /// Length of the period in nanoseconds, at least 1.
     pub period_ns: u64,
@@ -33,7 +33,7 @@ pub struct Bucket<'a> {
     pub name: &'a [u8],
 }
 
-/// Takes tokens from one bucket.
+/// Takes tokens from one bucket, or refunds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Throttle<'a> {
     /// Bucket with its rule and the requested tokens.
@@ -42,7 +42,7 @@ pub struct Throttle<'a> {
     pub refund: bool,
 }
 
-/// Takes tokens from several buckets: from all of them, or from none.
+/// Takes tokens from several buckets: from all of them, or from none. Or refunds tokens to all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ThrottleAll<'a> {
     /// Buckets with their rules, 1 to `BUCKET_COUNT_MAX`.

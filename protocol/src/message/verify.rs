@@ -10,7 +10,7 @@ use crate::message::opcode;
 pub const VERIFIED: u8 = opcode::VERIFY | opcode::ANSWER;
 /// Flags of `VERIFIED`.
 pub mod flag {
-    /// The key has no later grant.
+    /// The key has no later grant. In a tree namespace also set for the fence of a held set that overlaps the path.
     pub const NEWEST: u16 = 1 << 0;
     /// The grant is the newest and is still held.
     pub const HELD: u16 = 1 << 1;
@@ -53,11 +53,13 @@ impl<'a> Verify<'a> {
 /// Response to a check of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Verified {
-    /// Whether the key has no later grant.
+    /// Whether the key has no later grant. In a tree namespace also true for the fence of a held set that overlaps the
+    /// path.
     pub newest: bool,
     /// Whether the grant is the newest and is still held.
     pub held: bool,
-    /// Newest fence of the key.
+    /// Newest fence of the key; every later grant has a higher one. For a key that the server does not know it is the
+    /// newest fence of the counters that were merged.
     pub newest_fence: u64,
     /// Server's boot-time clock when this state was read, in milliseconds.
     pub stamp_ms: u64,

@@ -1,4 +1,4 @@
-//! Watches, which send events when a key becomes held or free.
+//! Watches, which send events when a key is granted or becomes free.
 
 use crate::cursor::{Cursor, put_string};
 use crate::decode_error::DecodeError;
@@ -17,11 +17,11 @@ pub const KEY_OFFSET: usize = HEADER_LEN;
 /// Offset of the length of the key in `UNWATCH`, in bytes. The key follows it.
 pub const UNWATCH_KEY_OFFSET: usize = HEADER_LEN + 4;
 
-/// Requests an event whenever the key becomes held or free, until `UNWATCH` or the end of the connection. The events
-/// carry the number of this request.
+/// Requests an event whenever the key is granted or becomes free, until `UNWATCH` or the end of the connection. The
+/// events carry the number of this request. Pools and tree namespaces have no watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Watch<'a> {
-    /// Key, or path key in a tree namespace.
+    /// Key to watch, in a flat namespace or of a registration.
     pub key: &'a [u8],
 }
 
