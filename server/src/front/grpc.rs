@@ -230,7 +230,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
 /// OPTIONS response that allows it, and no response does. If `text/plain` were accepted, any web page could call a
 /// server that uses TLS.
 fn is_grpc(headers: &HeaderMap) -> bool {
-    // Compare linearly: a call has few headers, and hashing the name takes longer.
+    // Compare the names one by one: a call has few headers, and a hash lookup takes longer.
     let mut types = headers.iter().filter(|(name, _)| *name == CONTENT_TYPE);
     types.next().is_some_and(|(_, value)| value.as_bytes().starts_with(b"application/grpc"))
 }

@@ -1,8 +1,8 @@
 //! Responses that a client has not taken yet.
 //!
-//! A call produces its response before its client makes room for it. Each connection therefore counts the bytes of the
-//! responses that its client has not taken, and rejects calls above a limit. This bounds the memory that a client
-//! without reads can occupy.
+//! A call produces its response even if its client does not read. Each connection therefore counts the bytes of the
+//! responses that its client has not taken, and rejects calls above a limit. This bounds the memory that such a client
+//! can occupy.
 
 use super::rejection::reject;
 use crate::limits::{GRPC_PIECE_LEN, GRPC_SHORT_LEN, GRPC_UNTAKEN_LEN_MAX};
@@ -71,8 +71,8 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Creates the body of a single-message response and encodes the message now. For a longer message the encoder is
-    /// dropped, because it may keep far more memory than the message has bytes.
+    /// Creates the body of a single-message response and encodes the message now. If the message is longer than
+    /// [`GRPC_SHORT_LEN`], its encoder is dropped, because it may keep far more memory than the message has bytes.
     pub(super) fn whole(body: Body, unread: Arc<UnreadResponses>, context: &mut Context<'_>) -> Self {
         let mut answer = Self::stream(body);
         while let Poll::Ready(frame) = Pin::new(&mut answer.body).poll_frame(context) {

@@ -1,4 +1,4 @@
-//! Worker lanes of one gRPC connection.
+//! Worker lanes of one caller on a gRPC connection.
 
 use super::status;
 use crate::driver::{Inlet, Reply};
@@ -12,8 +12,8 @@ use waymaker_access::Identity;
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::{NamespaceKind, Request, Response};
 
-/// Lanes by namespace, shared by the services of one connection. A lane is opened at its first use and stays open as
-/// long as the connection.
+/// Lanes by namespace, which the services share for one caller on a connection. A lane is opened at its first use and
+/// stays open as long as the connection, unless the worker closes it.
 #[derive(Clone, Debug)]
 pub(super) struct Connection(Arc<Lanes>);
 
@@ -22,7 +22,7 @@ type Spaces = BTreeMap<Box<[u8]>, (NamespaceKind, Arc<Space>)>;
 
 #[derive(Debug)]
 struct Lanes {
-    /// Caller of this connection; its address is recorded as the owner of operator actions.
+    /// Caller of all requests on these lanes. Its address is recorded as the owner of operator actions.
     caller: FrontCaller,
     spaces: Mutex<Spaces>,
     own_count: AtomicUsize,
