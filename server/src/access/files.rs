@@ -40,8 +40,9 @@ pub struct AccessOptions {
         value_parser = PathBufValueParser::new().map(path_or_none)
     )]
     pub access: OrNone<PathBuf>,
-    /// TOML file with the access keys of DynamoDB clients, a `[[key]]` table for each. With it every request to --dynamodb-listen
-    /// must be signed with one of the keys, and has its identity. The server reads the file again after SIGHUP
+    /// TOML file with the access keys of DynamoDB clients, a `[[key]]` table for each. With it every request to
+    /// --dynamodb-listen must be signed with one of the keys, and has its identity. The server reads the file again
+    /// after SIGHUP
     #[arg(
         long,
         env = "WAYMAKER_DYNAMODB_KEYS",

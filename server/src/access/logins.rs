@@ -16,8 +16,9 @@ use waymaker_protocol::ErrorCode;
 /// `LoginLimits::default()` sets no limit, unlike the default of the option.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct LoginLimits {
-    /// Failed logins of one source address within a second after which the server refuses its credentials for a while, or
-    /// `none`. The pause is 1 s at first, and doubles up to 60 s until no login of the address has failed for 10 minutes
+    /// Failed logins of one source address within a second after which the server refuses its credentials for a while,
+    /// or `none`. The pause is 1 s at first, and doubles up to 60 s until no login of the address has failed for 10
+    /// minutes
     #[arg(
         long = "failed-logins-per-second",
         env = "WAYMAKER_FAILED_LOGINS_PER_SECOND",

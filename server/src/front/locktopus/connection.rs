@@ -156,8 +156,8 @@ impl Connection {
         }
     }
 
-    /// Polls for the next event. Worker events go before client messages, so that a message never acts on a lock whose
-    /// fate is known.
+    /// Polls for the next event. Worker events go before client messages, so that a message never acts on an outdated
+    /// state of the lock.
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<ConnectionEvent> {
         if let Some(release) = &mut self.release
             && Pin::new(release).poll(context).is_ready()

@@ -14,7 +14,7 @@ use waymaker_protocol::{AcquireKeys, Items, KeyItem, NamespaceKind, TraceParent}
 
 const KIND: NamespaceKind = NamespaceKind::Flat;
 
-/// The service of one connection.
+/// The service for one caller on a connection.
 #[derive(Debug)]
 pub(super) struct Locks(pub(super) Connection);
 

@@ -17,7 +17,7 @@ use waymaker_protocol::{Freeze, Frozen, Inspected, Listed, NamespaceKind, Remove
 /// Name of the namespace that an empty name stands for.
 const DEFAULT: &str = "default";
 
-/// The service of one connection.
+/// The service for one caller on a connection.
 #[derive(Debug)]
 pub(super) struct Operators(pub(super) Connection);
 

@@ -17,7 +17,7 @@ const KIND: NamespaceKind = NamespaceKind::Lazy;
 /// Time after the end of its lease until a lock is forgotten, in milliseconds.
 const FORGET_MS: i64 = waymaker_engine::limits::LAZY_FORGET_MS;
 
-/// The service of one connection.
+/// The service for one caller on a connection.
 #[derive(Debug)]
 pub(super) struct OwnedLocks(pub(super) Connection);
 

@@ -26,8 +26,9 @@ pub(super) async fn acquire(
     }
     match &request.keys[..] {
         [] => Err(Outcome::no_keys()),
-        // A single-key claim costs half as much as a multi-key claim. A request id must stay a multi-key claim: it
-        // identifies the whole batch, so a single-key claim would not find it.
+        // A single-key claim costs half as much as a multi-key claim. But an acquire with a request id must stay a
+        // multi-key claim: the id belongs to the whole set of keys, and a single-key claim would not find an earlier
+        // claim with this id.
         [key] if parameters.options.request_id.is_none() => {
             Ok(vec![acquire_one(service, key, parameters).await?])
         }
@@ -66,7 +67,7 @@ async fn acquire_multi_key(
     parameters: Parameters<'_>,
 ) -> Result<Vec<Lease>, Outcome> {
     let Parameters { wait_ms, lease_ms, options } = parameters;
-    // The smallest key is the home of a multi-key claim, so a cancellation must name it.
+    // A CANCEL of a multi-key acquire must name its smallest key.
     let first = request.keys.iter().map(|key| key.key.as_bytes()).min().unwrap_or_default();
     let items = request.keys.iter().map(|key| KeyItem { shared: !key.write_lock, key: key.key.as_bytes() });
     let mut buffer = Vec::new();
