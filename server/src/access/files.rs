@@ -1,4 +1,5 @@
-//! The files of a policy: the access file and the token files.
+//! The files of a policy: the access file, the token files, the file of access keys, and the key set for JSON web
+//! tokens.
 
 use super::{AccessControl, Policy};
 use crate::option_values::{OrNone, heading, path_or_none};

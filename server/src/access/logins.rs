@@ -82,7 +82,7 @@ impl Logins {
         }
     }
 
-    /// Admits a login.
+    /// Admits a login, unless the address of the client is paused.
     ///
     /// # Errors
     /// Returns the remaining pause of the address, in milliseconds.

@@ -10,7 +10,7 @@ use waymaker_access::{
 use waymaker_engine::{Access, Holder, Quotas, Rights};
 use waymaker_protocol::NamespaceKind;
 
-/// Reasons why a client is refused.
+/// Reasons why a client is not identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoginRefusal {
     /// The client has no credentials.

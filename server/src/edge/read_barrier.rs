@@ -46,11 +46,11 @@ pub struct ReadBarrier {
 #[derive(Debug)]
 pub struct Place(u32);
 
-/// Debt of a connection with a place. By default it owes no bytes.
+/// Debt of a connection with a place, to the present sweep or to the worker that sent it on. By default it is empty.
 #[derive(Clone, Copy, Debug, Default)]
 struct Debt {
     owed: Option<Owed>,
-    /// The move to this worker, until the debt is paid.
+    /// Move that brought the connection to this worker; `None` once the debt is paid.
     moved: Option<MoveTicket>,
 }
 

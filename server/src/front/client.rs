@@ -53,7 +53,7 @@ impl FrontClient {
         self.port
     }
 
-    /// Identifies the signer of a request.
+    /// Identifies the caller of a request by its signature.
     ///
     /// # Errors
     /// Fails if the request must be signed and has no valid signature, if it needs an identity and has none, or if the

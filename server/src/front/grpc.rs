@@ -96,7 +96,7 @@ pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
     Ok(services.prepare())
 }
 
-/// Serves one connection until it closes.
+/// Serves one gRPC connection until it closes.
 pub(super) async fn serve(fronts: &FrontConfig, local: &Local, socket: FrontSocket, client: FrontClient) {
     let services = Services::new(fronts, client);
     let streams = Streams::default();
@@ -138,7 +138,7 @@ pub(super) async fn serve(fronts: &FrontConfig, local: &Local, socket: FrontSock
     }
 }
 
-/// Services of one connection.
+/// Services of one gRPC connection.
 #[derive(Clone)]
 struct Services {
     callers: Arc<Callers>,

@@ -119,7 +119,7 @@ impl Connection {
         self.client.identify(bearer(headers))
     }
 
-    /// Identifies the signer of a request.
+    /// Identifies the caller of a request by its signature.
     pub(super) fn identify_signed(&self, request: &SignedRequest<'_>) -> Result<FrontCaller, NotSigned> {
         self.client.identify_signed(request)
     }

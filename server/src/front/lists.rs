@@ -30,7 +30,7 @@ use tonic::Status;
 /// Length in bytes from which a piece of a list gets no further item.
 const FRAME_LEN: usize = GRPC_FRAME_LEN_MAX as usize;
 
-/// All lists of a server that are being made or sent.
+/// All lists without pages that a server is making or sending.
 #[derive(Debug)]
 pub(super) struct Lists {
     /// Total length of all pages that clients have not taken completely, in bytes.
@@ -62,7 +62,7 @@ struct Parts {
     fields: Vec<u8>,
     /// Encoded pages that the client has not taken completely.
     runs: BinaryHeap<Reverse<Run>>,
-    /// Length of the whole message.
+    /// Length of the message with all pages so far.
     message_len: usize,
     is_dropped: bool,
 }

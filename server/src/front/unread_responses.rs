@@ -57,16 +57,16 @@ impl Drop for Counted {
     }
 }
 
-/// Body of a response.
+/// Body of a gRPC response. If the response is a single message, its bytes count as unread until the client takes them.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// Rest of the message, if the message was encoded in advance.
     message: Bytes,
-    /// Set together with `message`. The whole message counts until its last piece is taken.
+    /// Counts the whole `message` as unread until its last piece is taken.
     counted: Option<Counted>,
-    /// Next frame after the message.
+    /// Frame that follows `message`, if it was already taken from `body`.
     end: Option<Box<Result<Frame<Bytes>, Status>>>,
-    /// Remaining frames.
+    /// Source of the remaining frames.
     body: Body,
 }
 

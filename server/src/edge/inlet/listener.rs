@@ -1,4 +1,4 @@
-//! The requests of a front end, as the front end keeps them.
+//! Handles by which front ends get the answers and events of their requests.
 
 use super::{InletState, Reply, SentRequest};
 use crate::clock::Moment;

@@ -1,4 +1,4 @@
-//! Meaning of a condition for a lock.
+//! Meaning of a DynamoDB condition for a lock.
 //!
 //! A condition is evaluated for every possible kind of row. Conditions that are true for the same kinds have the same
 //! meaning, regardless of their wording.

@@ -49,7 +49,7 @@ async fn acquire_one(
         terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease: false, notify_queued: false, options },
     };
     let asked = service.streams.get()?.ask_for_holds(name, |number, out| acquire.encode(number, out));
-    // The request has just set the worker's time, which is therefore the start of the claim.
+    // The request that was just sent has set the worker's time, so that time is the start of the claim.
     let begun_ms = Local::with(Local::worker_now).as_millis();
     let reply = asked.await?;
     match reply.response() {
@@ -77,7 +77,7 @@ async fn acquire_multi_key(
         terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease: false, notify_queued: false, options },
     };
     let asked = service.streams.get()?.ask_for_holds(first, |number, out| acquire.encode(number, out));
-    // The request has just set the worker's time, which is therefore the start of the claim.
+    // The request that was just sent has set the worker's time, so that time is the start of the claim.
     let begun_ms = Local::with(Local::worker_now).as_millis();
     let reply = asked.await?;
     let response = reply.response();

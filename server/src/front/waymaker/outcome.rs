@@ -1,4 +1,4 @@
-//! Results of requests in the terms of the contract.
+//! Results of requests in the terms of the contract `waymaker.WaymakerService`.
 
 use tonic::Status;
 use waymaker_protocol::{CancelReason, Contention, ErrorAnswer, ErrorCode, ErrorDetail, Response};
