@@ -1,4 +1,4 @@
-//! The accounts of all identities that have quotas.
+//! Accounts: counts of the connections, sessions, namespaces and claims of each identity that has quotas.
 
 use super::Policy;
 use super::shared_values::SharedValues;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_access::Identity;
 use waymaker_engine::{Account, Accounts, Holder};
 
-/// All accounts in use.
+/// All accounts of the server that are in use.
 ///
 /// An account exists while it counts a connection, a session, a namespace or a claim. The clients of one identity share
 /// an account, even if they use different credentials. Clients whose tokens name other groups have another account,

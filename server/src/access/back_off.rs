@@ -36,9 +36,9 @@ struct AddressFailures {
     failed_at: Time,
     /// Time of the first failure of the series.
     series_begun: Time,
-    /// Number of failures of the series; 0 after a pause.
+    /// Number of failures of the series. It is 0 from the start of a pause until the first failure after the pause.
     series_len: u32,
-    /// End of the latest pause.
+    /// End of the latest pause; [`Time::ZERO`] before the first.
     pause_end: Time,
     /// Length of the next pause, in milliseconds.
     next_pause_ms: u64,
@@ -55,7 +55,7 @@ impl BackOff {
         self.tracked.get(&network).map_or(0, |tracked| tracked.pause_end.ms_since(now))
     }
 
-    /// Notes a failed login. Returns the length of the pause that it starts, in milliseconds.
+    /// Notes a failed login. Returns the length of the pause that it starts, in milliseconds; `None` if it starts none.
     pub(super) fn note_failure(&mut self, network: Network, now: Time) -> Option<u64> {
         self.forget_quiet(now);
         let known = self.tracked.remove(&network);
@@ -102,7 +102,8 @@ impl AddressFailures {
         now.ms_since(self.failed_at) >= LOGIN_QUIET_MS
     }
 
-    /// Returns the length of the pause that this failure starts, in milliseconds.
+    /// Counts a failure of this address. Returns the length of the pause that it starts, in milliseconds; `None` if it
+    /// starts none.
     fn note_failure(&mut self, failure_count_max: u32, now: Time) -> Option<u64> {
         // Workers read the clock before they get the lock, so times may arrive out of order.
         self.failed_at = self.failed_at.max(now);

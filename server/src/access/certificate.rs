@@ -3,8 +3,8 @@
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Returns the names in a certificate: its alternative names in their order, then its common names. TLS has already
-/// verified the certificate. A certificate that cannot be parsed has no names.
+/// Returns the names in a certificate: its DNS names, URIs and e-mail addresses in their order, then its common names.
+/// TLS has already verified the certificate. A certificate that cannot be parsed has no names.
 pub(crate) fn names_of(der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Vec::new() };
     let mut names = Vec::new();

@@ -7,9 +7,9 @@ use std::net::IpAddr;
 pub struct Evidence {
     /// Address of the client; `None` for a Unix socket.
     pub address: Option<IpAddr>,
-    /// Names in the client's certificate, most specific first.
+    /// Names in the client's certificate, alternative names before common names. Empty without a certificate.
     pub certificate_names: Vec<String>,
-    /// User id of the peer process of a Unix socket.
+    /// User id of the peer process of a Unix socket; `None` for TCP.
     pub uid: Option<u32>,
     /// Whether the listener refuses clients without an identity.
     pub needs_identity: bool,

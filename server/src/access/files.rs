@@ -1,4 +1,5 @@
-//! The files of a policy: the access file and the token files.
+//! The files of a policy: the access file, the token files, the file of access keys, and the key set for JSON web
+//! tokens.
 
 use super::{AccessControl, Policy};
 use crate::option_values::{OrNone, heading, path_or_none};
@@ -40,8 +41,9 @@ pub struct AccessOptions {
         value_parser = PathBufValueParser::new().map(path_or_none)
     )]
     pub access: OrNone<PathBuf>,
-    /// TOML file with the access keys of DynamoDB clients, a `[[key]]` table for each. With it every request to --dynamodb-listen
-    /// must be signed with one of the keys, and has its identity. The server reads the file again after SIGHUP
+    /// TOML file with the access keys of DynamoDB clients, a `[[key]]` table for each. With it every request to
+    /// --dynamodb-listen must be signed with one of the keys, and has its identity. The server reads the file again
+    /// after SIGHUP
     #[arg(
         long,
         env = "WAYMAKER_DYNAMODB_KEYS",

@@ -12,11 +12,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use waymaker_engine::Time;
 use waymaker_protocol::ErrorCode;
 
-/// Limit of failed logins per source address; none by default. A login is an attempt to identify with credentials.
+/// Limit of failed logins per source address. A login is an attempt to identify with credentials.
+/// `LoginLimits::default()` sets no limit, unlike the default of the option.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct LoginLimits {
-    /// Failed logins of one source address within a second after which the server refuses its credentials for a while, or
-    /// `none`. The pause is 1 s at first, and doubles up to 60 s until no login of the address has failed for 10 minutes
+    /// Failed logins of one source address within a second after which the server refuses its credentials for a while,
+    /// or `none`. The pause is 1 s at first, and doubles up to 60 s until no login of the address has failed for 10
+    /// minutes
     #[arg(
         long = "failed-logins-per-second",
         env = "WAYMAKER_FAILED_LOGINS_PER_SECOND",
@@ -62,7 +64,8 @@ pub(super) struct Logins {
     include_loopback: bool,
     /// Pauses of addresses; `None` without a limit.
     back_off: Option<Mutex<BackOff>>,
-    /// End of the last pause, in milliseconds. After this time a login needs no lock.
+    /// Time at which the last pause of all addresses ends, in milliseconds. From then on a login takes no lock unless
+    /// it fails.
     pauses_end_ms: AtomicU64,
     failed_count: AtomicU64,
     refused_count: AtomicU64,
@@ -79,7 +82,7 @@ impl Logins {
         }
     }
 
-    /// Admits a login.
+    /// Admits a login, unless the address of the client is paused.
     ///
     /// # Errors
     /// Returns the remaining pause of the address, in milliseconds.
@@ -97,7 +100,7 @@ impl Logins {
         }
     }
 
-    /// Notes a failed login. Returns the pause that it starts.
+    /// Notes a failed login. Returns the pause that it starts, if any.
     pub(super) fn note_failure(&self, evidence: &Evidence, now: Time) -> Option<Pause> {
         self.failed_count.fetch_add(1, Ordering::Relaxed);
         let (mut back_off, network) = self.of(evidence)?;
@@ -147,7 +150,7 @@ mod tests {
         let logins = Logins::new(LoginLimits { failed_per_second: Maximum::new(2), include_loopback: false });
         assert_eq!(logins.note_failure(&from("192.0.2.1"), ms(1_000)), None);
         let locked = logins.back_off.as_ref().unwrap().lock().unwrap();
-        // With the lock held, this call would block for ever.
+        // If this call took the lock, it would block for ever.
         assert_eq!(logins.admit(&from("192.0.2.1"), ms(1_000)), Ok(()));
         assert_eq!(logins.admit(&from("192.0.2.2"), ms(1_000)), Ok(()));
         drop(locked);

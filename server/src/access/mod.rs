@@ -36,7 +36,7 @@ pub(crate) fn no_right_in(identity: &str, right: Rights, namespace: &[u8]) -> St
     format!("no rule gives {identity} the right `{}` in the namespace {namespace}", right.name())
 }
 
-/// The current policy of a server. It is used when a client is identified, not for each request.
+/// The current policy of a server, the failed logins, and the accounts of identities with quotas. All workers share it.
 #[derive(Debug, Default)]
 pub struct AccessControl {
     policy: RwLock<Arc<Policy>>,
@@ -93,9 +93,9 @@ impl AccessControl {
     /// Identifies a client of any protocol. `None` means that the client has no identity and may do everything.
     ///
     /// # Errors
-    /// Returns an error if the client needs credentials and has none, if they are not valid, or if its address is paused
-    /// after failed logins. A client without credentials has not failed, and pauses do not apply
-    /// to it.
+    /// Returns an error if the client needs credentials and has none, if they are not valid, or if its address is
+    /// paused after failed logins. A client without credentials may be refused, but that is no failed login, and pauses
+    /// do not apply to it.
     pub(crate) fn identify(
         &self,
         evidence: &Evidence,
@@ -118,7 +118,8 @@ impl AccessControl {
     /// client is identified like a client without credentials.
     ///
     /// # Errors
-    /// Returns the same errors as [`AccessControl::identify`].
+    /// Returns an error if the server has access keys and the signature is missing or not valid, or if the address is
+    /// paused and the signature is wrong. Without access keys, returns the errors of [`AccessControl::identify`].
     pub(crate) fn identify_signed(
         &self,
         evidence: &Evidence,
@@ -133,7 +134,7 @@ impl AccessControl {
         // Accept a valid signature even during a pause. Otherwise another client at the same address could prevent
         // heartbeats.
         let identity = keys.verify(request, now_unix_s).map_err(|refusal| {
-            // All other refusals are of clients that know the secret, or that sent no signature.
+            // All other refusals are of clients that know the secret, or that sent no complete signature.
             let is_guess = matches!(refusal, SignatureRefusal::UnknownKey | SignatureRefusal::Wrong);
             if !is_guess {
                 return NotSigned::Refused { refusal, pause: None };
@@ -213,7 +214,7 @@ mod tests {
     use crate::maximum::Maximum;
     use waymaker_access::{AccessKeys, Proof, Rules, TokenTable};
 
-    /// Returns access control with one certificate and without tokens, which pauses an address after its first failed
+    /// Returns access control that knows one certificate and no token. It pauses an address after its first failed
     /// login.
     fn access() -> AccessControl {
         let rules = "[certificates]\n\"known.example\" = \"known\"\n\

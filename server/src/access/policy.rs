@@ -10,7 +10,7 @@ use waymaker_access::{
 use waymaker_engine::{Access, Holder, Quotas, Rights};
 use waymaker_protocol::NamespaceKind;
 
-/// Reasons why a client is refused.
+/// Reasons why a client is not identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoginRefusal {
     /// The client has no credentials.
@@ -32,7 +32,8 @@ pub enum LoginRefusal {
 /// than finding shared ones.
 const SHARED_RULE_COUNT_MIN: usize = 16;
 
-/// The contents of the access file and the token files at one time.
+/// Contents of the access file and the files of credentials at one time: tokens, keys for JSON web tokens, and access
+/// keys.
 #[derive(Debug, Default)]
 pub struct Policy {
     pub(super) rules: Rules,
@@ -49,7 +50,8 @@ impl Policy {
         Self { rules, ..Self::default() }
     }
 
-    /// Returns whether the server identifies no client, so that every client may do everything.
+    /// Returns whether there are no rules, no tokens and no identity for clients without credentials. Clients of the
+    /// Unix socket then have no identity either, and may do everything.
     fn is_open(&self) -> bool {
         self.rules.is_empty() && !self.has_credentials() && self.rules.anonymous().is_none()
     }
@@ -97,7 +99,7 @@ impl Policy {
         !credentials.is_empty() && self.has_credentials() || !evidence.certificate_names.is_empty()
     }
 
-    /// Returns whether any client can identify with credentials.
+    /// Returns whether the server checks credentials that a client sends: tokens or JSON web tokens.
     pub fn has_credentials(&self) -> bool {
         self.tokens.is_some() || self.jwt.is_some()
     }
@@ -120,7 +122,7 @@ impl Policy {
         }
     }
 
-    /// Returns the file with the public keys of JSON web tokens.
+    /// Returns the path of the file with the public keys of JSON web tokens, if the access file names one.
     pub fn jwks(&self) -> Option<&Path> {
         self.rules.jwt().map(|jwt| &*jwt.jwks)
     }

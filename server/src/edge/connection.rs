@@ -6,18 +6,18 @@ use crate::clock::Moment;
 use crate::mail::ConnectionKey;
 use crate::worker::{Client, MovedConnection, Next, Spent, Worker};
 
-/// The socket of a connection and the thread of its worker.
+/// Interface of a connection to its driver: the socket, the clock, and the work of the thread.
 pub trait ConnectionIo {
     /// Reads bytes that have arrived, and then the clock.
     fn read(&mut self) -> Read<'_>;
-    /// Writes as many bytes as the socket accepts. If some are left, the connection has another turn once the socket
+    /// Writes as many bytes as the socket accepts. If the socket accepts none, the connection has another turn once it
     /// accepts more.
     fn write(&mut self, bytes: &[u8]) -> Write;
     /// Reads the clock.
     fn now(&self) -> Moment;
     /// Notes that the worker knows the connection by another key from now on.
     fn rebind(&mut self, old: ConnectionKey, new: ConnectionKey);
-    /// Does the work that the worker requires after it was fed.
+    /// Does the work that the worker requires after it has served bytes, such as waking other workers.
     fn follow_up(&mut self, worker: &mut Worker);
 }
 
@@ -48,12 +48,13 @@ pub enum Write {
 /// A connection of one worker.
 ///
 /// It reads and feeds the worker, in turns. A flusher writes the answers after the turns of all connections. The
-/// connection itself writes only if the flusher could not. The connection does not read while too many bytes of
-/// answers are unwritten.
+/// connection itself writes only answers that the flusher has left, answers that leave no room for more, and the last
+/// answers to a client that stopped sending. It does not read while too many bytes of answers are unwritten.
 #[derive(Debug)]
 pub struct Connection {
     key: ConnectionKey,
-    /// Place in the barrier, while the connection has more to read than one turn allows.
+    /// Place in the barrier, while the connection may have unread bytes: its last turn ended early, or it came from
+    /// another worker.
     place: Option<Place>,
 }
 
@@ -62,9 +63,9 @@ pub struct Connection {
 pub enum End {
     /// The client left, or the connection failed.
     Lost,
-    /// The server closes the connection, and the last answer was written.
+    /// The server closes the connection: it has written the last answer, or the client left too many answers unread.
     Close,
-    /// The connection continues at this worker.
+    /// The connection continues at the worker with this number.
     Move(u16),
 }
 
@@ -73,7 +74,7 @@ pub enum End {
 pub enum TurnEnd {
     /// All bytes that arrived are served, or the client does not read its answers.
     CaughtUp,
-    /// The time of the turn is used up.
+    /// The time or the number of reads of the turn is used up, and the connection may have more requests.
     GaveWay,
     /// The connection has ended at this worker.
     Over(End),
@@ -86,9 +87,9 @@ pub struct Newcomer<'a> {
     pub peer: &'a [u8],
     /// State of a connection that comes from another worker.
     pub moved: Option<MovedConnection>,
-    /// Identity of the client. A connection that moves has its own in `moved`.
+    /// Identity of the client. For a connection that comes from another worker, the one in `moved` is used instead.
     pub client: Client,
-    /// Whether the connection has one of the places for operators.
+    /// Whether the connection has one of the places that a full server reserves for operators.
     pub is_reserved: bool,
 }
 
@@ -199,7 +200,8 @@ impl Connection {
         }
     }
 
-    /// Reports the end of a turn to the barrier. A connection that has ended calls [`Connection::finish`] after this.
+    /// Reports the end of a turn to the barrier. A connection that has ended keeps its place until
+    /// [`Connection::finish`].
     pub fn end_turn<W: Stopwatch>(
         &mut self,
         worker: &mut Worker,
@@ -218,7 +220,8 @@ impl Connection {
         settle(worker, barrier);
     }
 
-    /// Writes output that the flusher could not write. Returns the end of the connection if it has ended.
+    /// Writes all output that the socket accepts, without the flusher. Returns the end of the connection if it has
+    /// ended.
     fn write_on(&self, worker: &mut Worker, io: &mut impl ConnectionIo) -> Option<End> {
         loop {
             let Some(output) = worker.output(self.key) else { return Some(End::Close) };
@@ -268,7 +271,8 @@ pub fn flush(worker: &mut Worker, key: ConnectionKey, mut write: impl FnMut(&[u8
     is_paused || worker.output(key).is_none()
 }
 
-/// Reports connections that have served the bytes of their move to the workers that sent them.
+/// Reports each connection that came from another worker, once it has served the bytes that were unread when it
+/// arrived. The other worker gets the report.
 pub fn settle(worker: &mut Worker, barrier: &mut ReadBarrier) {
     while let Some(ticket) = barrier.poll_settled() {
         worker.handle_settled(ticket);
@@ -347,13 +351,15 @@ mod tests {
     }
 
     impl Rig {
-        /// Lets the first worker read all its bytes. Returns the time that it has published.
+        /// Reports that the first worker has read all its sockets empty after `at`. Returns the instant that the worker
+        /// then publishes.
         fn drain_first(&mut self, at: Time) -> Time {
             self.workers[0].handle_drained(at, at);
             self.node.drained_by(0)
         }
 
-        /// Lets the first worker read its mail. Returns the time that it has published.
+        /// Lets the first worker handle its mail. Returns the instant that it has published: all bytes that arrived
+        /// before are served.
         fn drained_after_mail(&mut self, now: Time) -> Time {
             self.workers[0].handle_mail(now);
             self.node.drained_by(0)
@@ -420,7 +426,7 @@ mod tests {
         assert_eq!(rig.drained_after_mail(later), later);
     }
 
-    /// Opens a connection of a worker that has sent this number of KEEP_ALIVE requests.
+    /// Opens a connection whose client has sent a HELLO and this number of KEEP_ALIVE requests.
     fn asked(worker: &mut Worker, count: u32) -> ConnectionKey {
         let key = worker.handle_open(b"peer", BEGIN);
         worker.handle_bytes(key, &hello_and_requests(count), BEGIN);

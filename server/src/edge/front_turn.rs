@@ -1,8 +1,8 @@
 //! The turn of one connection of a front end.
 //!
-//! Such a connection runs in one task: the library that reads its socket, and the requests that it began. So the
-//! length of one poll of that task is all that the connection costs others. When the poll ends, all bytes that were
-//! read have reached the worker, or the connection has given way.
+//! Such a connection is one task, which runs the library that reads the socket and the requests that the library began.
+//! So other connections wait for one poll of that task at a time. When the poll ends, either all bytes that were read
+//! have reached the worker, or the connection has a place in the [`ReadBarrier`].
 
 use super::read_barrier::{Place, ReadBarrier, Served, TurnReport};
 use super::turn::{MachineStopwatch, Stopwatch};
@@ -14,21 +14,23 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct FrontTurn<W = MachineStopwatch> {
     stopwatch: W,
-    /// Whether the time was used up when it was last measured.
+    /// Whether the time of the turn was used up when it was last measured.
     was_spent: bool,
-    /// Number of bytes that were read from the socket.
+    /// Number of bytes that this turn has read from the socket.
     read_len: usize,
-    /// Whether the connection may have more to read.
+    /// Whether the next turn must read: the socket may have more bytes, or the library has yet to learn that the client
+    /// closed the connection.
     reads_later: bool,
     /// Whether requests that were read are left for the next turn.
     serves_later: bool,
-    /// Whether requests that were read are served after other connections have read.
+    /// Whether the requests that this turn read are served in the next round of tasks, after other connections have
+    /// read.
     lets_others_read: bool,
     /// Number of the turn, which increases with each turn.
     number: u64,
-    /// Requests that are served in parts, and continue in the next turn.
+    /// Tasks of requests that are served in parts. They are woken when the next turn begins.
     parted: Vec<Waker>,
-    /// Place in the barrier, while the connection has more to do than one turn allows.
+    /// Place in the barrier, while the last turn has left something to read or to serve.
     place: Option<Place>,
 }
 
@@ -37,7 +39,7 @@ pub struct FrontTurn<W = MachineStopwatch> {
 pub struct Others {
     /// Whether the worker has other connections.
     pub are_there: bool,
-    /// Whether other connections have given way.
+    /// Whether other connections have given way and wait for their next turn.
     pub have_given_way: bool,
 }
 
@@ -53,7 +55,7 @@ pub enum FrontTurnEnd {
 }
 
 impl<W: Stopwatch> FrontTurn<W> {
-    /// Begins a turn.
+    /// Begins a turn, and wakes the requests that continue in it.
     pub fn begin(&mut self) {
         self.stopwatch.restart();
         (self.was_spent, self.read_len) = (false, 0);
@@ -62,19 +64,20 @@ impl<W: Stopwatch> FrontTurn<W> {
         self.parted.drain(..).for_each(Waker::wake);
     }
 
-    /// Whether the time of the turn is used up. Measures it.
+    /// Whether the time of the turn is used up. Reads the clock, unless the time was used up before.
     pub fn is_spent(&mut self) -> bool {
         self.was_spent =
             self.was_spent || self.stopwatch.elapsed_if_started() >= Duration::from_micros(TURN_US);
         self.was_spent
     }
 
-    /// Whether the time was used up when it was last measured.
+    /// Whether [`Self::is_spent`] has found the time of this turn used up. Does not read the clock.
     pub fn was_spent(&self) -> bool {
         self.was_spent
     }
 
-    /// Returns the number of bytes that may be read now. If it is 0, the rest must wait for the next turn.
+    /// Returns the maximum number of bytes that the connection may read now. It is 0 if the socket has bytes that must
+    /// wait for the next turn. `unread_len` returns the number of unread bytes in the socket.
     pub fn may_read(&mut self, barrier: &mut ReadBarrier, unread_len: impl Fn() -> u64) -> usize {
         if self.read_len == 0 {
             barrier.begin_reading(self.place.as_ref(), &unread_len);
@@ -82,8 +85,8 @@ impl<W: Stopwatch> FrontTurn<W> {
         let rest_len = FRONT_TURN_LEN.saturating_sub(self.read_len);
         let len = if self.is_spent() { 0 } else { rest_len.min(FRONT_READ_LEN_MAX) };
         if len == 0 && unread_len() == 0 {
-            // A connection without more to read need not give way. Its read only makes the runtime report the next
-            // bytes.
+            // The socket is empty, so the connection need not give way. It must try to read nevertheless, because only
+            // then the runtime reports the next bytes.
             return FRONT_READ_LEN_MAX;
         }
         self.reads_later |= len == 0;
@@ -95,8 +98,8 @@ impl<W: Stopwatch> FrontTurn<W> {
         self.read_len += len;
     }
 
-    /// Notes that the client has closed the connection. Returns true if the library may learn that only in the next
-    /// turn. The library drops requests when the connection ends, and requests that this turn read have not run yet.
+    /// Notes that the client has closed the connection. Returns true if the library must not learn that before the next
+    /// turn: it drops requests when the connection ends, and the requests that this turn read have not run yet.
     pub fn end_later(&mut self) -> bool {
         let has_read = self.read_len > 0;
         self.reads_later |= has_read;
@@ -136,7 +139,8 @@ impl<W: Stopwatch> FrontTurn<W> {
         }
     }
 
-    /// Ends a turn after which the connection stays open.
+    /// Ends a turn after which the connection stays open. If something is left to read or to serve, the connection
+    /// keeps or gets a place in the barrier. Otherwise it frees its place.
     pub fn end(&mut self, barrier: &mut ReadBarrier) -> FrontTurnEnd {
         let is_left = self.reads_later || self.serves_later || !self.parted.is_empty();
         if !is_left && !self.lets_others_read {
@@ -148,7 +152,7 @@ impl<W: Stopwatch> FrontTurn<W> {
         if is_left { FrontTurnEnd::GaveWay } else { FrontTurnEnd::NextRound }
     }
 
-    /// Frees the place of a connection that has ended or has caught up, so that no sweep waits for it.
+    /// Frees the place in the barrier of a connection that has ended or has caught up, so that no sweep waits for it.
     pub fn leave(&mut self, barrier: &mut ReadBarrier) {
         barrier.catch_up(&mut self.place);
     }

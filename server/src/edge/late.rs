@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Connections that gave way. In each round of tasks one of them continues. So all of them together delay other
-/// connections by one turn at most.
+/// Queue of connections that gave way: their turn is over, and they have more to do. One of them continues in each
+/// round of tasks. So all of them together delay the other connections by at most one turn in each round.
 #[derive(Debug)]
 pub struct LateQueue<T>(VecDeque<T>);
 

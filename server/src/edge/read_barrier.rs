@@ -5,18 +5,18 @@
 //! before that *gives way*, and has a place here until it has caught up. A connection without a place has read all
 //! its bytes, or cannot continue because its client does not read its answers.
 //!
-//! A sweep first asks the operating system which sockets have bytes, and each of these connections runs once. From
-//! then on a connection with a place owes the bytes that are unread at that time. The sweep does not wait for later
-//! bytes. It also stops waiting for a connection that has used too much of the worker's time. Renewals behind
-//! expensive requests then come too late. They belong to the client that sent those requests, while all other clients
-//! wait for the sweep.
+//! A sweep first asks the operating system which sockets have bytes, and each of these connections runs once. From then
+//! on a connection with a place owes the bytes that are unread when it next reads. The sweep does not wait for later
+//! bytes. It also stops waiting for a connection that has used too much of the worker's time. Renewals behind expensive
+//! requests then come too late. They belong to the client that sent those requests, while all other clients wait for
+//! the sweep.
 //!
 //! A connection of a front end also gives way between reading requests and serving them, so that other connections
 //! read meanwhile.
 //!
 //! A connection that gave way runs again in a later round of tasks, so each sweep ends.
 //!
-//! A connection that another worker sent on owes that worker the bytes that are unread at its arrival: see
+//! A connection that another worker sent on owes that worker the bytes that are unread at its first turn here: see
 //! [`MoveTicket`].
 
 use crate::worker::MoveTicket;
@@ -28,34 +28,38 @@ use waymaker_engine::Time;
 pub struct ReadBarrier {
     places: Vec<Debt>,
     free: Vec<u32>,
-    /// Number of connections that owe bytes.
+    /// Number of places whose connections owe bytes.
     owing_count: u32,
     sweep: Option<Sweep>,
-    /// Whether connections were taken over since the last sweep began.
+    /// Whether the worker has taken new connections since the last sweep began. The operating system may not know their
+    /// sockets yet.
     has_newcomers: bool,
     /// Maximum number of sockets in one answer of the operating system.
     events_per_poll: usize,
-    /// Moves whose connections have paid their debts.
+    /// Moves to this worker whose connections have paid their debts. The workers that sent them are not informed yet.
     settled: Vec<MoveTicket>,
 }
 
-/// The place of a connection that gave way. It must be given back by [`ReadBarrier::catch_up`].
+/// Place in the barrier of a connection that may have unread bytes: its turn ended early, or another worker sent it on.
+/// The connection must return the place to [`ReadBarrier::catch_up`]. If it drops the place, later sweeps never
+/// complete.
 #[derive(Debug)]
 pub struct Place(u32);
 
-/// Debt of a connection with a place. By default it owes no bytes.
+/// Debt of a connection with a place, to the present sweep or to the worker that sent it on. By default it is empty.
 #[derive(Clone, Copy, Debug, Default)]
 struct Debt {
     owed: Option<Owed>,
-    /// The move to this worker, until the debt is paid.
+    /// Move that brought the connection to this worker; `None` once the debt is paid.
     moved: Option<MoveTicket>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Owed {
-    /// Bytes that were unread when the debt began; `None` until the connection reads again.
+    /// Bytes of the debt that are still unread. `None` until the connection reads for the first time after the debt
+    /// began; all bytes that are unread then belong to the debt.
     unread_len: Option<u64>,
-    /// Time that the connection has used since then.
+    /// Time that the turns of the connection took since the debt began.
     spent: Duration,
 }
 
@@ -69,7 +73,7 @@ struct Sweep {
 
 #[derive(Clone, Copy, Debug)]
 enum SweepStep {
-    /// Let connections that were just taken over register with the operating system.
+    /// Let connections that the worker has just taken register with the operating system.
     TakeOver,
     /// Ask the operating system which sockets have bytes.
     Ask,
@@ -84,7 +88,8 @@ enum SweepStep {
 pub enum SweepNext {
     /// Ask the operating system once, then run every connection that is ready. Then ask the barrier again.
     Round,
-    /// The sweep is complete: all bytes that arrived before this instant were served.
+    /// The sweep is complete: all bytes that arrived before this instant were served, except those of connections that
+    /// took too much time.
     Complete(Time),
 }
 
@@ -95,9 +100,9 @@ pub struct TurnReport {
     pub read_len: u64,
     /// Requests that are served at the end of the turn.
     pub served: Served,
-    /// Length of the turn.
+    /// Length of the turn; 0 if it was not measured.
     pub spent: Duration,
-    /// Total length of turns for which one sweep waits at most.
+    /// Maximum total length of the turns of one connection for which a sweep waits.
     pub spent_max: Duration,
 }
 
@@ -120,14 +125,15 @@ impl ReadBarrier {
         Self { places, free, owing_count: 0, sweep: None, has_newcomers: false, events_per_poll, settled }
     }
 
-    /// Gives a place to a connection that another worker sent on. It owes that worker the bytes that are unread now.
+    /// Gives a place to a connection that another worker sent on. It owes that worker the bytes that are unread when it
+    /// first reads here.
     pub fn arrive(&mut self, ticket: MoveTicket) -> Place {
         self.owing_count += 1;
         self.enter(Debt { owed: Some(Owed::default()), moved: Some(ticket) })
     }
 
     /// Notes that a connection is about to read for the first time in its turn. `unread_len` returns the number of
-    /// bytes in its socket, and is called only if the connection owes bytes.
+    /// bytes in its socket, and is called only in the first turn after the connection began to owe bytes.
     pub fn begin_reading(&mut self, place: Option<&Place>, unread_len: impl FnOnce() -> u64) {
         let Some(Place(place)) = place else { return };
         if let Some(Owed { unread_len: owed @ None, .. }) = &mut self.places[*place as usize].owed {
@@ -135,7 +141,8 @@ impl ReadBarrier {
         }
     }
 
-    /// Notes that the turn of a connection is over although it may have more to read.
+    /// Notes that the turn of a connection is over although it may have more to read or to serve. Gives it a place if
+    /// it has none.
     pub fn give_way(&mut self, place: &mut Option<Place>, turn: TurnReport) {
         let Some(Place(place)) = place else {
             *place = Some(self.enter(Debt::default()));
@@ -171,14 +178,15 @@ impl ReadBarrier {
         self.settled.pop()
     }
 
-    /// Notes that a connection was taken over. The operating system does not know its socket before its first turn.
+    /// Notes that the worker has taken a new connection. The operating system does not know its socket before its first
+    /// turn.
     pub fn note_newcomer(&mut self) {
         self.has_newcomers = true;
     }
 
-    /// Begins a sweep at this instant. The worker has taken over all connections that were handed to it.
+    /// Begins a sweep at this instant. Before, the worker must have taken all connections that were handed to it.
     pub fn begin_sweep(&mut self, at: Time) {
-        // Connections that were taken over earlier may not have had a turn yet either.
+        // Connections that the worker took since the last sweep began may not have had a turn yet.
         let step = if std::mem::take(&mut self.has_newcomers) { SweepStep::TakeOver } else { SweepStep::Ask };
         self.sweep = Some(Sweep { at, step });
     }
@@ -219,7 +227,7 @@ impl ReadBarrier {
         self.owing_count > 0
     }
 
-    /// Makes every connection with a place owe the bytes that are unread now.
+    /// Makes every connection with a place owe the bytes that are unread when it next reads.
     pub(crate) fn begin_debts(&mut self) {
         self.places.iter_mut().for_each(|debt| debt.owed = Some(Owed::default()));
         for free in &self.free {

@@ -13,7 +13,7 @@ pub trait FrontWork {
     fn is_library_woken(&self) -> bool;
     /// Lets the library read and write. Ready when the connection has ended.
     fn poll_library(&mut self) -> Poll<Self::End>;
-    /// Whether there are requests that never ran.
+    /// Whether there are requests that the library has begun and that never ran.
     fn has_begun(&self) -> bool;
     /// Whether the requests that this turn read are served in the next round of tasks.
     fn let_others_read(&mut self) -> bool;
@@ -42,10 +42,10 @@ impl StreamTurns {
     /// connection has ended.
     ///
     /// The library runs only if it was woken: by the socket, a timer, or a request that has bytes to send. It neither
-    /// reads nor writes before all requests have run. So a client cannot begin more requests than it lets finish. It
-    /// also gets the results of all simultaneous events in their order. Requests that the library has begun may have
-    /// to wait until other connections have read. Only after [`GRPC_TURNS_UNREAD_MAX`] turns that were too short for
-    /// all requests, the library goes first.
+    /// reads nor writes before all requests have run. So a client cannot begin more requests than it lets finish. The
+    /// client also gets the results of all simultaneous events in their order. Requests that the library has begun may
+    /// have to wait until other connections have read. Only after [`GRPC_TURNS_UNREAD_MAX`] consecutive turns that were
+    /// too short for all requests, the library goes first.
     pub fn poll<W: FrontWork>(&mut self, work: &mut W) -> Poll<W::End> {
         if self.part_count == GRPC_TURNS_UNREAD_MAX {
             self.part_count = 0;

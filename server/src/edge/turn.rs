@@ -5,7 +5,8 @@ use crate::limits::{READ_LEN_MAX, SWEEP_TURNS_US, TURN_US};
 use crate::worker::Budget;
 use std::time::{Duration, Instant};
 
-/// Maximum number of reads in one turn. The runtime would refuse further reads as if the socket were empty.
+/// Maximum number of reads in one turn. A task may read and write 128 times in one poll. After that the runtime reports
+/// every socket as empty.
 const READS_PER_TURN: u32 = 64;
 
 /// Measures how long a turn takes.
@@ -16,7 +17,7 @@ pub trait Stopwatch {
     fn elapsed(&mut self) -> Duration;
     /// Starts the stopwatch again from 0.
     fn restart(&mut self);
-    /// Returns the time since the start of the stopwatch; 0 if it is not running.
+    /// Returns the time since the start of the stopwatch; 0 if it is not running. Does not start it.
     fn elapsed_if_started(&mut self) -> Duration;
 }
 
@@ -44,7 +45,8 @@ impl Stopwatch for MachineStopwatch {
     }
 }
 
-/// Time and bytes that a connection has used in its turn. The clock is not read for a connection with few requests.
+/// Time and bytes that a connection has used in its turn. The clock is read only if the requests of the connection take
+/// more than one read or one batch.
 #[derive(Debug, Default)]
 pub struct Turn<W = MachineStopwatch> {
     stopwatch: W,
@@ -73,7 +75,8 @@ impl<W: Stopwatch> Turn<W> {
         self.read_count < READS_PER_TURN && !self.is_spent()
     }
 
-    /// Ends the turn and returns its report.
+    /// Returns the report of the turn for `ReadBarrier::give_way`. `is_served` tells whether all requests that were
+    /// read are served.
     pub(crate) fn report(&mut self, is_served: bool) -> TurnReport {
         TurnReport {
             read_len: self.read_len,
@@ -122,8 +125,9 @@ impl Turn {
 mod tests {
     use super::*;
 
-    /// Number of reads and writes of a task in one poll that the runtime allows. After that it reports all sockets as
-    /// empty and full. A connection would take that for the end of the bytes from its client.
+    /// Number of reads and writes of a task in one poll that the runtime allows. After that it reports that sockets
+    /// have no bytes to read and no room for output. A connection would then believe that it has read all bytes of its
+    /// client.
     const RUNTIME_OPERATIONS_PER_POLL: u32 = 128;
 
     #[test]

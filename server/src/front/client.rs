@@ -15,7 +15,7 @@ use waymaker_protocol::{ErrorCode, NamespaceKind};
 /// Maximum length in characters of a login failure's reason in the audit log; the reason may quote the request.
 const REASON_CHARS_MAX: usize = 512;
 
-/// Client of a connection, as the connection shows it.
+/// Client of a front-end connection: its port, its address, and the facts that its socket and TLS show.
 #[derive(Clone, Debug)]
 pub(crate) struct FrontClient {
     /// Port to which the client is connected.
@@ -38,7 +38,8 @@ impl FrontClient {
     /// Identifies the caller of a request by these credentials.
     ///
     /// # Errors
-    /// Fails if the request needs an identity and has no valid one.
+    /// Fails if the credentials are not valid, if they are missing and the server needs them, or if the address is
+    /// paused after failed logins.
     pub(super) fn identify(&self, credentials: &[u8]) -> Result<FrontCaller, NotIdentified> {
         let identified = Local::with(|local| {
             let node = &local.node;
@@ -52,10 +53,11 @@ impl FrontClient {
         self.port
     }
 
-    /// Identifies the signer of a request.
+    /// Identifies the caller of a request by its signature.
     ///
     /// # Errors
-    /// Fails if the request must be signed and is not, or if it needs an identity and has no valid one.
+    /// Fails if the request must be signed and has no valid signature, if it needs an identity and has none, or if the
+    /// address is paused after failed logins.
     pub(super) fn identify_signed(&self, request: &SignedRequest<'_>) -> Result<FrontCaller, NotSigned> {
         let identified = Local::with(|local| {
             let node = &local.node;
@@ -128,7 +130,7 @@ impl FrontCaller {
     }
 
     fn check(&self, namespace: &[u8], right: Rights, rights: fn(&Access) -> Rights) -> Result<(), String> {
-        // Rules do not depend on the kind of a namespace, so any kind works here.
+        // The kind of a namespace matters only when keys are compared with prefixes, so any kind works here.
         match self.access(namespace, NamespaceKind::Flat) {
             Some(access) if !rights(&access).contains(right) => {
                 let message = no_right_in(access.identity(), right, namespace);
@@ -196,7 +198,8 @@ impl FrontCaller {
     }
 }
 
-/// Returns the token in the `authorization` header; empty without the header.
+/// Returns the token in the `authorization` header, or the whole value if its scheme is not Bearer. Empty without the
+/// header.
 pub(super) fn bearer(headers: &HeaderMap) -> &[u8] {
     let value = headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes).unwrap_or_default();
     let (scheme, token) = value.split_at(value.len().min(b"bearer ".len()));

@@ -81,7 +81,7 @@ impl Callers {
     /// Returns the services for the caller with these headers.
     ///
     /// # Errors
-    /// Fails if the call needs an identity and has no valid one.
+    /// Fails if the caller cannot be identified, or if the connection has too many identities or exceeds a quota.
     pub(super) fn contracts(&self, headers: &HeaderMap) -> Result<Arc<Contracts>, Status> {
         let credentials = bearer(headers);
         let version = Local::with(|local| local.node.access.version());

@@ -96,7 +96,7 @@ pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
     Ok(services.prepare())
 }
 
-/// Serves one connection until it closes.
+/// Serves one gRPC connection until it closes.
 pub(super) async fn serve(fronts: &FrontConfig, local: &Local, socket: FrontSocket, client: FrontClient) {
     let services = Services::new(fronts, client);
     let streams = Streams::default();
@@ -138,7 +138,7 @@ pub(super) async fn serve(fronts: &FrontConfig, local: &Local, socket: FrontSock
     }
 }
 
-/// Services of one connection.
+/// Services of one gRPC connection.
 #[derive(Clone)]
 struct Services {
     callers: Arc<Callers>,
@@ -230,7 +230,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
 /// OPTIONS response that allows it, and no response does. If `text/plain` were accepted, any web page could call a
 /// server that uses TLS.
 fn is_grpc(headers: &HeaderMap) -> bool {
-    // Compare linearly: a call has few headers, and hashing the name takes longer.
+    // Compare the names one by one: a call has few headers, and a hash lookup takes longer.
     let mut types = headers.iter().filter(|(name, _)| *name == CONTENT_TYPE);
     types.next().is_some_and(|(_, value)| value.as_bytes().starts_with(b"application/grpc"))
 }

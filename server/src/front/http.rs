@@ -119,7 +119,7 @@ impl Connection {
         self.client.identify(bearer(headers))
     }
 
-    /// Identifies the signer of a request.
+    /// Identifies the caller of a request by its signature.
     pub(super) fn identify_signed(&self, request: &SignedRequest<'_>) -> Result<FrontCaller, NotSigned> {
         self.client.identify_signed(request)
     }
@@ -127,7 +127,8 @@ impl Connection {
     /// Identifies the caller of a request by its headers or by the token in its URL.
     ///
     /// # Errors
-    /// Returns the HTTP response if the request needs an identity and has no valid one.
+    /// Returns the HTTP response that refuses the request: its credentials are missing or not valid, or its address is
+    /// paused.
     pub(super) fn identify(
         &self,
         headers: &HeaderMap,

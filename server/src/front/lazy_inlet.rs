@@ -20,8 +20,8 @@ impl LazyInlet {
         Self { kind, namespace, caller, opened: Mutex::new(None) }
     }
 
-    /// Returns the open inlet. Reopens it if the worker has closed it, for example because the identity was temporarily
-    /// invalid.
+    /// Returns the inlet, and opens it in the first call. Reopens it if the worker has closed it, for example because
+    /// the identity was temporarily invalid.
     ///
     /// # Errors
     /// Returns the refusal of the worker.

@@ -27,13 +27,13 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tonic::Status;
 
-/// Length of a piece of a list without its last item.
+/// Length in bytes from which a piece of a list gets no further item.
 const FRAME_LEN: usize = GRPC_FRAME_LEN_MAX as usize;
 
-/// All lists of a server that are being made or sent.
+/// All lists without pages that a server is making or sending.
 #[derive(Debug)]
 pub(super) struct Lists {
-    /// Total length of all pages in bytes.
+    /// Total length of all pages that clients have not taken completely, in bytes.
     len: AtomicUsize,
     /// Maximum of `len`.
     len_max: usize,
@@ -62,7 +62,7 @@ struct Parts {
     fields: Vec<u8>,
     /// Encoded pages that the client has not taken completely.
     runs: BinaryHeap<Reverse<Run>>,
-    /// Length of the whole message.
+    /// Length of the message with all pages so far.
     message_len: usize,
     is_dropped: bool,
 }
@@ -112,7 +112,7 @@ fn field(bytes: &[u8]) -> Option<(u8, &[u8])> {
     Some((tag >> 3, rest.get(..len as usize)?))
 }
 
-/// Returns the length of a field with this value.
+/// Returns the encoded length of a text or message field with this value. The number of the field must be below 16.
 fn encoded_len(value: &[u8]) -> usize {
     1 + encoded_len_varint(value.len() as u64) + value.len()
 }
@@ -167,7 +167,8 @@ impl Lists {
         self.len.fetch_sub(len, Relaxed);
     }
 
-    /// Drops the oldest lists until there is room. Only lists that are older than the retention time are dropped.
+    /// Reserves `len` bytes and returns true, or returns false if there is no room. To make room, drops the oldest
+    /// lists, but none that began within the last [`LIST_KEPT_MS`].
     fn make_room(&self, len: usize, now: Instant) -> bool {
         loop {
             if self.take_room(len) {
@@ -213,7 +214,7 @@ impl List {
             );
             return Err(reject("bytes of a list", message));
         }
-        // A short list is always served: it helps the operator to find the cause of the memory use.
+        // The first page is always accepted: a short list helps the operator to find the cause of the memory use.
         if let Some(limit) = full_memory.filter(|_| !is_first) {
             return Err(reject("bytes of memory", memory::refusal(limit)));
         }

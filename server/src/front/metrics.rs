@@ -119,7 +119,7 @@ pub(super) fn rejected(node: &Node) -> BTreeMap<String, u64> {
     rejected
 }
 
-/// One scrape of all metrics except the Locket calls, which have a registry.
+/// One scrape of all metrics except the Locket calls, which have a registry of their own.
 #[derive(Debug)]
 struct Scrape {
     node: Arc<Node>,

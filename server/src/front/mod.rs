@@ -78,7 +78,7 @@ pub struct FrontOptions {
     pub browsers: BrowserConfig,
     /// Options of Locket's contract.
     pub locket: LocketConfig,
-    /// Time for which a Locktopus lock is kept after its connection is lost.
+    /// Time for which a Locktopus lock is kept after its connection is lost, unless the client has chosen another time.
     pub locktopus_abandon_timeout: Duration,
     /// Whether the TCP listeners are encrypted.
     pub is_encrypted: bool,
@@ -88,7 +88,7 @@ pub struct FrontOptions {
     pub locktopus_listen: Option<String>,
     /// Listen address of the DynamoDB protocol, if there is one.
     pub dynamodb_listen: Option<String>,
-    /// Maximum length of all lists that are made or sent, in bytes.
+    /// Maximum total length of all lists without pages that the server makes or sends, in bytes.
     pub lists_len_max: usize,
 }
 
@@ -100,7 +100,7 @@ pub struct FrontConfig {
     closing: Arc<Closing>,
     lists: Arc<Lists>,
     health: Health,
-    /// Services without locks: health and reflection.
+    /// gRPC services that need no identity: health and reflection.
     side_services: Routes,
     /// Routes of the HTTP port.
     http: Router,
@@ -146,7 +146,7 @@ impl FrontConfig {
         FRONTS.with(|own| act(own.get().expect("front ends run on the threads of workers")))
     }
 
-    /// Returns the same configuration for another server, without any tables.
+    /// Returns the same configuration for another server, without the DynamoDB tables of this one.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn of_another_server(&self) -> Self {
         Self { dynamodb_tables: Arc::default(), ..self.clone() }
@@ -224,7 +224,7 @@ async fn serve(fronts: Arc<FrontConfig>, local: Rc<Local>, intake: Intake) {
     }
 }
 
-/// Serves a connection beyond the connection limit of the HTTP port, for a short time.
+/// Serves a connection of the HTTP port beyond the connection limit, for at most [`RESERVED_CONNECTION_MS`].
 async fn serve_reserved(
     fronts: &FrontConfig,
     local: &Local,

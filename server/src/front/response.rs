@@ -14,9 +14,9 @@ use tonic::body::Body;
 use tonic::codegen::BoxFuture;
 use tonic::{Code, Status};
 
-/// Waits for the response of a service and adapts it. The response ends with its connection and counts until the client
-/// takes it. A call that was not served is reset, so that gRPC clients retry it automatically. Errors of the library
-/// get the codes and messages that clients expect.
+/// Waits for the response of a service and adapts it. The response ends when its connection must close, and its bytes
+/// count as unread until the client takes them. A call that was not served is reset, so that gRPC clients retry it
+/// automatically. Errors of the library get the codes and messages that clients expect.
 pub(super) struct Response {
     answer: BoxFuture<http::Response<Body>, Infallible>,
     path: PathAndQuery,

@@ -36,6 +36,6 @@ static ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
 /// Returns whether the messages of a request may be compressed.
 pub(super) fn is_compressed(headers: &HeaderMap) -> bool {
-    // Compare linearly: a call has few headers, and hashing the name takes longer.
+    // Compare the names one by one: a call has few headers, and a hash lookup takes longer.
     headers.iter().any(|(name, encoding)| name == ENCODING && encoding != "identity")
 }

@@ -10,7 +10,7 @@ use tokio::task::unconstrained;
 use tokio::time::{Sleep, sleep};
 
 /// Socket that a protocol library reads and writes. It reads no more than the turn of its connection allows. It fails
-/// if the client sends nothing at first, or if it does not take its responses.
+/// if the client does not send the first bytes of its protocol in time, or takes no bytes of a response for too long.
 #[derive(Debug)]
 pub(crate) struct FrontSocket {
     socket: Socket,

@@ -103,7 +103,7 @@ impl Streams {
         loop {
             let polled = self.0.poll_count.get();
             let has_ended = matches!(running.poll_next_unpin(context), Poll::Ready(Some(())));
-            // Each request checks the time before it runs.
+            // Each request measures the time before it runs, so the last result is recent enough.
             if Local::with(|local| local.front_turn.borrow().was_spent()) {
                 if self.has_begun() {
                     serve_later();
@@ -182,7 +182,7 @@ fn serve_later() {
     Local::with(|local| local.front_turn.borrow_mut().serve_later());
 }
 
-/// Returns whether a request may continue in this turn. If not, its task is woken in the next turn.
+/// Returns whether a request may continue in this turn. If not, the request runs again in the next turn.
 pub(super) fn may_run(context: &Context<'_>) -> bool {
     if is_spent() {
         serve_later();

@@ -41,7 +41,7 @@ struct Counts {
     bytes: AtomicUsize,
 }
 
-/// Incomplete body.
+/// The part of an incomplete body that has arrived, with the deadline for the rest.
 #[derive(Debug)]
 struct Part {
     bytes: Vec<u8>,

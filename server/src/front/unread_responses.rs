@@ -1,8 +1,8 @@
 //! Responses that a client has not taken yet.
 //!
-//! A call produces its response before its client makes room for it. Each connection therefore counts the bytes of the
-//! responses that its client has not taken, and rejects calls above a limit. This bounds the memory that a client
-//! without reads can occupy.
+//! A call produces its response even if its client does not read. Each connection therefore counts the bytes of the
+//! responses that its client has not taken, and rejects calls above a limit. This bounds the memory that such a client
+//! can occupy.
 
 use super::rejection::reject;
 use crate::limits::{GRPC_PIECE_LEN, GRPC_SHORT_LEN, GRPC_UNTAKEN_LEN_MAX};
@@ -57,22 +57,22 @@ impl Drop for Counted {
     }
 }
 
-/// Body of a response.
+/// Body of a gRPC response. If the response is a single message, its bytes count as unread until the client takes them.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// Rest of the message, if the message was encoded in advance.
     message: Bytes,
-    /// Set together with `message`. The whole message counts until its last piece is taken.
+    /// Counts the whole `message` as unread until its last piece is taken.
     counted: Option<Counted>,
-    /// Next frame after the message.
+    /// Frame that follows `message`, if it was already taken from `body`.
     end: Option<Box<Result<Frame<Bytes>, Status>>>,
-    /// Remaining frames.
+    /// Source of the remaining frames.
     body: Body,
 }
 
 impl Answer {
-    /// Creates the body of a single-message response and encodes the message now. For a longer message the encoder is
-    /// dropped, because it may keep far more memory than the message has bytes.
+    /// Creates the body of a single-message response and encodes the message now. If the message is longer than
+    /// [`GRPC_SHORT_LEN`], its encoder is dropped, because it may keep far more memory than the message has bytes.
     pub(super) fn whole(body: Body, unread: Arc<UnreadResponses>, context: &mut Context<'_>) -> Self {
         let mut answer = Self::stream(body);
         while let Poll::Ready(frame) = Pin::new(&mut answer.body).poll_frame(context) {

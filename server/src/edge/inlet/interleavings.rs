@@ -22,7 +22,7 @@ use waymaker_protocol::{
 
 const WORKER_COUNT: usize = 2;
 const INLET_COUNT: usize = 3;
-/// Inlet without followed requests.
+/// Index of the inlet that has no followed requests.
 const QUESTIONS: usize = 0;
 const KEYS: [&[u8]; 2] = [b"left", b"right"];
 const REQUEST_IDS: [&[u8]; 2] = [b"first", b"second"];
@@ -39,7 +39,7 @@ struct Listener {
 
 #[derive(Debug)]
 enum Kind {
-    /// Waits for the one answer to a request with this opcode.
+    /// Waits for the one answer to a request with this opcode. The opcode is 0 once the answer was read.
     Asked {
         opcode: u8,
     },
@@ -352,8 +352,8 @@ impl World {
         }
     }
 
-    /// Delivers everything. Then each listener that believes in a lock must hold it, and each listener that waits
-    /// must be in the queue.
+    /// Delivers everything. Then each listener that believes that it holds a lock must hold it, and each listener that
+    /// waits must be in the queue.
     fn settle(&mut self) {
         while !self.kept_turns.is_empty() {
             self.give_back();

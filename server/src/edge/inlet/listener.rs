@@ -1,25 +1,27 @@
-//! The requests of a front end, as the front end keeps them.
+//! Handles by which front ends get the answers and events of their requests.
 
 use super::{InletState, Reply, SentRequest};
 use crate::clock::Moment;
 use crate::worker::Worker;
 use std::task::{Context, Poll};
 
-/// A request that may still get answers or events. A front end that stops listening must call [`Listener::leave`].
+/// A request that may still get answers or events. A front end that stops listening must call [`Listener::leave`];
+/// otherwise the inlet keeps the request, and its wait goes on.
 #[derive(Debug)]
 pub struct Listener {
     /// Number of the request; `None` if the lane is closed, or if no more replies can come.
     number: Option<u32>,
-    /// Key for a CANCEL of the request, if the request is to be undone when its listener leaves. Empty if it is too
-    /// late to cancel.
+    /// Key that a CANCEL of the request must name. `None` if the request is to stay when its listener leaves, or once
+    /// the listener has read the answer to a followed request. If the answer came at once, the key is empty: no CANCEL
+    /// will be sent then, but a grant in an unread answer is still released.
     cancel_key: Option<Box<[u8]>>,
 }
 
 impl Listener {
-    /// Listens to a request; `None` if the lane is closed. With a key, the request is undone when the listener
-    /// leaves.
+    /// Listens to a request that was sent; `sent` is `None` if the lane is closed. For `cancel_key` see
+    /// [`InletState::leave`].
     pub fn new(sent: Option<SentRequest>, cancel_key: Option<&[u8]>) -> Self {
-        // Most requests are answered already.
+        // Most requests are answered already, and then no CANCEL needs the key.
         let is_answered = sent.is_none_or(|sent| sent.is_answered);
         let cancel_key = cancel_key.map(|key| if is_answered { Box::default() } else { key.into() });
         Self { number: sent.map(|sent| sent.number), cancel_key }

@@ -1,4 +1,5 @@
-//! The requests of a front end at a worker, and the delivery of their answers and events to listeners.
+//! An inlet: a lane without a socket, through which a front end sends requests to the worker of its thread. This module
+//! keeps the requests, and delivers answers and events to their listeners.
 
 #[cfg(test)]
 mod interleavings;
@@ -24,7 +25,8 @@ use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::message::{acquire, acquire_keys, opcode, watch};
 use waymaker_protocol::{ErrorCode, Event, Frame, Hello, LockId, Response, next_frame};
 
-/// Opens a lane and sends HELLO on it. Returns the lane and the answer, which is empty or one frame.
+/// Opens a lane and sends HELLO on it. Returns the lane and the answer: one frame, or nothing if the HELLO selects
+/// another worker.
 pub(crate) fn greet(
     worker: &mut Worker,
     hello: &Hello<'_>,
@@ -44,8 +46,8 @@ pub(crate) fn greet(
 /// The requests of an inlet, by their numbers.
 ///
 /// A number is reused once its request was answered and has no listener, but the hold that the request was granted
-/// keeps the number. So a number alone identifies the request of an *answer*, because each request is answered once.
-/// An *event* reaches a request only if it names a hold that this very request was granted.
+/// keeps the number. So a number alone identifies the request of an *answer*, because each request is answered once. An
+/// *event* of a hold reaches a request only if this very request was granted the hold.
 #[derive(Debug)]
 pub struct InletState {
     key: ConnectionKey,
@@ -54,15 +56,17 @@ pub struct InletState {
     free: Vec<u32>,
     /// Number of the request that listens to the events of each hold.
     followers: BTreeMap<LockId, u32>,
-    /// Cancellations and releases that were refused because too many requests were in flight.
+    /// Cancellations and releases that were refused because too many requests were in flight. They are sent again when
+    /// answers have made room.
     put_off: Vec<PutOff>,
-    /// Number of slots that are releases.
+    /// Number of slots that are [`Slot::Releases`]: releases without an answer.
     release_count: usize,
-    /// Holds of abandoned requests, with the numbers of these requests. Empty except while frames are processed.
+    /// Holds that abandoned requests were granted, with the numbers of these requests. They are released after all
+    /// frames of the output. Empty except while frames are processed.
     unknown: Vec<(u32, LockId)>,
     /// Buffer for output of the worker. Empty except while frames are processed.
     taken: Vec<u8>,
-    /// State of an ended request, for the next request.
+    /// Reply queue of an ended request, which the next followed request reuses to save allocations.
     spare: Option<Box<ReplyQueue>>,
     is_closed: bool,
     /// ERROR that ended the lane because the client lacks an identity or a right.
@@ -80,7 +84,7 @@ pub struct SentRequest {
 #[derive(Debug)]
 enum Slot {
     Free,
-    /// Waits for its answer.
+    /// A request with one answer, until its listener takes the answer or leaves.
     Asked {
         waker: Option<Waker>,
         answer: Option<Box<[u8]>>,
@@ -92,17 +96,17 @@ enum Slot {
     Cancels {
         acquire_number: u32,
     },
-    /// Releases this hold of an abandoned request.
+    /// Releases this hold, which was granted to a request whose listener has left.
     Releases(LockId),
     Followed(Box<ReplyQueue>),
 }
 
-/// A request that is sent again once the lane has room.
+/// A request that the worker refused because too many were in flight, and that is sent again later.
 #[derive(Debug)]
 enum PutOff {
     /// The cancellation of an abandoned acquire.
     Cancel(u32),
-    /// The release of a hold of an abandoned request.
+    /// The release of a hold that was granted to a request whose listener has left.
     Release(LockId),
 }
 
@@ -113,7 +117,7 @@ struct Abandoned {
     /// Whether to release a hold that the request is granted.
     undo: bool,
     is_answered: bool,
-    /// Key of the cancellation that was not served yet.
+    /// Key of the cancellation. `None` if nothing is cancelled, or once the cancellation was served.
     cancel_key: Option<Box<[u8]>>,
 }
 
@@ -174,7 +178,7 @@ impl InletState {
         self.begin(Slot::Asked { waker: None, answer: None, is_taken_up: false })
     }
 
-    /// Returns a number for a request that is followed.
+    /// Returns a number for a followed request: its listener gets the answer and the events before and after it.
     pub fn begin_followed(&mut self) -> u32 {
         let following = self.spare.take().unwrap_or_default();
         self.begin(Slot::Followed(following))
@@ -225,7 +229,8 @@ impl InletState {
         SentRequest { number, is_answered: self.is_answered(number) }
     }
 
-    /// Processes the output of the worker.
+    /// Delivers the output that the worker has for this lane, until there is none. Closes the inlet if the worker has
+    /// ended the lane.
     pub fn take_output(&mut self, worker: &mut Worker) {
         loop {
             let Some(output) = worker.output(self.key) else { return self.close() };
@@ -272,8 +277,8 @@ impl InletState {
         }
         // An event may have removed an entry of `put_off`, because a newer request took over its hold.
         let refused_count = self.put_off.len().saturating_sub(put_off_before);
-        // Each other answer made room for one request. Without any such answer, the worker would refuse the request
-        // again and again.
+        // Each answer that is not such a refusal made room for one request. Without that condition the worker would
+        // refuse the same requests again and again.
         let room = answer_count - refused_count;
         for put_off in self.put_off.drain(..room.min(self.put_off.len())).collect::<Vec<_>>() {
             match put_off {
@@ -337,15 +342,15 @@ impl InletState {
         }
     }
 
-    /// Ends the events of a hold for this request. Another request of this lane that took the hold over keeps its
-    /// events.
+    /// Stops the delivery of the events of a hold to the request with this number. If another request of this lane has
+    /// taken the hold over, it still gets them.
     fn forget(&mut self, id: LockId, number: u32) {
         if self.followers.get(&id) == Some(&number) {
             self.followers.remove(&id);
         }
     }
 
-    /// Processes an event of a hold, of a waiting claim, or of a watched key.
+    /// Processes an event of a hold, of a waiting claim, or of a watched key, or the ERROR that ends the lane.
     fn hear_event(&mut self, frame: Frame<'_>) {
         let event = match Response::decode(frame) {
             Ok(Response::Event(event)) => event,
@@ -377,12 +382,13 @@ impl InletState {
             Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {
                 self.tell_if(frame, |following| following.is_watch);
             }
-            // No inlet announces the capability for PING, so none is pinged.
+            // No inlet has a session or announces the capability for PING.
             Event::SessionExpired | Event::Ping => {}
         }
     }
 
-    /// Passes an event of a hold to the listener of this number, if the hold is its own. Returns whether it is.
+    /// Passes an event of a hold to the listener of the request with this number, if that request was granted the hold.
+    /// Returns whether it was. `is_over`: the hold no longer belongs to the request.
     fn tell_of_hold(&mut self, number: u32, id: LockId, frame: Frame<'_>, is_over: bool) -> bool {
         let Some(Slot::Followed(following)) = self.slots.get_mut((number as usize).wrapping_sub(1)) else {
             return false;
@@ -395,7 +401,8 @@ impl InletState {
         true
     }
 
-    /// Passes a frame to the listener whose number it has, if `fits` accepts the listener.
+    /// Passes a frame to the listener of the followed request whose number the frame has, if `fits` accepts the
+    /// request.
     fn tell_if(&mut self, frame: Frame<'_>, fits: impl FnOnce(&ReplyQueue) -> bool) {
         let place = (frame.number() as usize).wrapping_sub(1);
         if let Some(Slot::Followed(following)) = self.slots.get_mut(place)
@@ -405,8 +412,8 @@ impl InletState {
         }
     }
 
-    /// Notes that a newer request has taken over the hold of this request. The newer one may be from this lane, so
-    /// the older one must not release the hold.
+    /// Notes that a newer request has taken over the hold of the request with this number. The newer request may be
+    /// from this lane, so the older one must no longer release the hold.
     fn keep(&mut self, number: u32, id: LockId) {
         self.unknown.retain(|unknown| *unknown != (number, id));
         self.put_off.retain(|put_off| !matches!(put_off, PutOff::Release(other) if *other == id));
@@ -466,8 +473,8 @@ fn is_overloaded(frame: Frame<'_>) -> bool {
     matches!(Response::decode(frame), Ok(Response::Error(error)) if error.code == ErrorCode::Overloaded)
 }
 
-/// Returns the holds that an answer grants for the first time. An earlier request has received a repeated grant
-/// already.
+/// Returns the holds that an answer grants for the first time. A repeated grant has none: an earlier request was
+/// granted its holds.
 fn granted_ids(frame: Frame<'_>) -> Vec<LockId> {
     match (frame.opcode(), Response::decode(frame)) {
         (acquire::GRANTED, Ok(Response::Granted(granted))) if !granted.repeated => vec![granted.id],

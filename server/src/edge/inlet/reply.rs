@@ -7,7 +7,8 @@ use waymaker_protocol::{CancelReason, ErrorAnswer, ErrorCode, ErrorDetail, Respo
 /// Offset of the opcode in a frame.
 pub(super) const OPCODE_OFFSET: usize = 8;
 
-/// Whether frames with this opcode answer a request. All others are events.
+/// Whether frames with this opcode answer a request. All others are events. An ERROR answers a request only if its
+/// number is not 0.
 pub(super) fn is_answer(frame_opcode: u8) -> bool {
     frame_opcode < opcode::QUEUED || frame_opcode == opcode::ERROR
 }

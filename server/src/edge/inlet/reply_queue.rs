@@ -9,7 +9,7 @@ use waymaker_protocol::id::ID_LEN;
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Event, Frame, LockId};
 
-/// Maximum capacity of buffers that are kept for another request.
+/// Maximum capacity of the buffers of an ended request that are kept for the next request, in elements.
 const SPARE_LEN_MAX: usize = 8;
 
 /// Replies to a followed request that its listener has not taken.
@@ -17,7 +17,7 @@ const SPARE_LEN_MAX: usize = 8;
 pub(super) struct ReplyQueue {
     replies: VecDeque<Box<[u8]>>,
     pub(super) waker: Option<Waker>,
-    /// Holds that the request was granted and that have not ended.
+    /// Holds that the request was granted, except those that have ended or that a newer request has taken over.
     pub(super) ids: Vec<LockId>,
     pub(super) is_answered: bool,
     /// Whether the request is a watch that has begun.
@@ -58,8 +58,8 @@ impl ReplyQueue {
         }
     }
 
-    /// Replaces an untaken event of the same lease, because only the newest one counts. Returns false if there is
-    /// none.
+    /// If this is a LEASE_MOVED event, replaces an earlier one of the same hold that the listener has not taken,
+    /// because only the newest counts. Returns whether it did.
     fn replaces(&mut self, frame: Frame<'_>) -> bool {
         if frame.opcode() != opcode::LEASE_MOVED {
             return false;
@@ -73,7 +73,8 @@ impl ReplyQueue {
         older.map(|older| *older = frame.bytes().into()).is_some()
     }
 
-    /// Replaces further events of a watch whose listener does not take them by one `OVERRUN`. Returns whether it did.
+    /// Drops an event of a watch if the maximum number of replies already waits for the listener. One `OVERRUN` stands
+    /// for all events that are dropped in a row. Returns whether the event was dropped.
     fn overruns(&mut self, frame: Frame<'_>) -> bool {
         let of_watch = matches!(frame.opcode(), opcode::KEY_HELD | opcode::KEY_FREED | opcode::OVERRUN);
         if !of_watch || self.replies.len() < FRONT_WATCH_BACKLOG_MAX {

@@ -69,7 +69,7 @@ impl Rig {
         self.inlet.take_output(&mut self.worker);
     }
 
-    /// Takes the turn of the shard of the key. The worker gets it back with the mail.
+    /// Takes the turn of the shard of the key. The worker gets the turn back when the returned mail is posted to it.
     fn hold_turn(&self) -> Mail {
         let shard = self.node.shard_of_key(KEY);
         let turn = self.node.shards[usize::from(shard)].enter().expect("the turn is free");

@@ -1,4 +1,5 @@
-//! Requests whose listener has left: their waits are cancelled, and holds that no client knows are released.
+//! Requests whose listener has left. Their waits are cancelled. Holds in the unread answer to a request with one answer
+//! are released, because no client knows them.
 
 use super::reply::given_back;
 use super::{Abandoned, InletState, PutOff, Slot, granted_ids, is_overloaded};
@@ -8,7 +9,8 @@ use waymaker_protocol::message::{acquire, acquire_keys};
 use waymaker_protocol::{Cancel, Frame, LockId, Release, Response, next_frame};
 
 impl InletState {
-    /// Ends the listening to a request. With a key, a wait is cancelled, and a hold that no client knows is released.
+    /// Removes the listener of a request. With `cancel_key`, a wait is cancelled, and the holds in the unread answer to
+    /// a request with one answer are released. Without a key, or if the request is followed, granted holds stay.
     pub fn leave(&mut self, worker: &mut Worker, number: u32, cancel_key: Option<&[u8]>, now: Moment) {
         if self.is_closed {
             return;
@@ -40,7 +42,8 @@ impl InletState {
         self.take_output(worker);
     }
 
-    /// Sends a CANCEL for the wait of an abandoned acquire.
+    /// Sends a CANCEL for the wait of an abandoned acquire, if there is a key for it. If the acquire was answered
+    /// meanwhile, frees its number instead.
     pub(super) fn cancel(&mut self, worker: &mut Worker, acquire_number: u32, now: Moment) {
         let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
         if abandoned.is_answered {
@@ -54,7 +57,7 @@ impl InletState {
         worker.handle_bytes(self.key, &frame, now);
     }
 
-    /// Releases holds that no client knows.
+    /// Sends a RELEASE for each of these holds, which no client knows.
     pub(super) fn release_all(&mut self, worker: &mut Worker, ids: impl IntoIterator<Item = LockId>) {
         for id in ids {
             let number = self.begin(Slot::Releases(id));
@@ -75,7 +78,8 @@ impl InletState {
         }
     }
 
-    /// Processes the answer to a cancellation: it was served, or refused because too many requests are in flight.
+    /// Processes the answer to a cancellation. If the worker refused it because too many requests are in flight, it is
+    /// sent again later. Otherwise it was served.
     pub(super) fn hear_cancelled(&mut self, acquire_number: u32, frame: Frame<'_>) {
         let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
         if is_overloaded(frame) && !abandoned.is_answered {
@@ -86,8 +90,9 @@ impl InletState {
         }
     }
 
-    /// Refuses a request that took over a hold of an earlier one whose release is on its way. The release was sent
-    /// later, so the worker serves it after the grant.
+    /// Processes an answer while a RELEASE has no answer yet. If the answer grants a hold of an earlier request that is
+    /// being released, the listener gets a refusal instead: the RELEASE was sent later, so the worker serves it after
+    /// the grant.
     #[cold]
     pub(super) fn hear_answer_during_releases(&mut self, frame: Frame<'_>) {
         let refusal = self.releases_any_of(frame).then(|| given_back(frame.number()));

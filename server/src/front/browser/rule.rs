@@ -12,7 +12,7 @@ static FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 /// Paths that serve every request: health checks may use any name of the server, and they reveal only its readiness.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Rule of one listener.
+/// Rule by which one listener admits HTTP requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     config: BrowserConfig,

@@ -91,14 +91,14 @@ struct FreezeBody {
     namespace: String,
     #[serde(default)]
     prefix: String,
-    /// Hexadecimal form of a prefix that is not valid text.
+    /// Hexadecimal form of a prefix that is not valid text. If it is set, `prefix` is ignored.
     prefix_hex: Option<String>,
     #[serde(default)]
     thaw: bool,
     reason: String,
 }
 
-/// Freezes or thaws a prefix of keys. New grants of frozen keys are refused.
+/// Freezes or thaws a prefix of keys. Frozen keys get no new grants.
 pub(super) async fn freeze(operator: Operator, headers: HeaderMap, body: Body) -> Result<Answer> {
     #[derive(Serialize)]
     struct Frozen {
@@ -142,7 +142,7 @@ pub(super) async fn resize(operator: Operator, headers: HeaderMap, body: Body) -
     let body: ResizeBody = read(&headers, body).await?;
     let reason = check_reason(&body.reason)?;
     if body.capacity == 0 {
-        // The engine would remove a pool with capacity 0.
+        // With capacity 0 the engine would remove the pool if it has no claims.
         return Err(Problem::bad_input("capacity", "must be at least 1"));
     }
     let space = operator.space(&body.namespace, Rights::RESIZE)?;

@@ -54,13 +54,13 @@ pub(super) struct Live {
     metrics: Arc<Metrics>,
     /// Latest state. Locked while a state is collected.
     newest: Arc<tokio::sync::Mutex<Option<LatestState>>>,
-    /// One permit for each further client.
+    /// One permit for each further client that may receive events.
     places: Arc<Semaphore>,
     /// Number of clients so far.
     viewer_count: AtomicU32,
 }
 
-/// Latest collected state.
+/// Latest collected state of the server, with the time of its collection.
 #[derive(Debug)]
 struct LatestState {
     at: Instant,
@@ -288,7 +288,7 @@ pub(super) async fn show(State(live): State<Arc<Live>>, operator: Operator) -> R
     Ok((headers, Body::new(Events::new(Viewer { live, operator, _place: place }))).into_response())
 }
 
-/// One client of the events.
+/// One client that receives the events.
 #[derive(Debug)]
 struct Viewer {
     live: Arc<Live>,
@@ -361,7 +361,7 @@ impl Viewer {
     }
 }
 
-/// Events as the body of a response.
+/// Server-sent events as the body of a response.
 struct Events {
     viewer: Arc<Viewer>,
     /// Time at which the next event is due.

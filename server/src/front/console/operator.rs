@@ -11,7 +11,7 @@ use serde::Serialize;
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::{NamespaceKind, Request, Response};
 
-/// Client that makes a request.
+/// Client of a console request.
 #[derive(Debug)]
 pub(super) struct Operator {
     pub(super) caller: FrontCaller,

@@ -1,4 +1,4 @@
-//! URL parameters.
+//! URL parameters of console requests.
 
 use super::problem::Problem;
 use crate::front::conversion::cut;

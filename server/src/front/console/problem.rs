@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::borrow::Cow;
 use waymaker_protocol::{DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Response as Answer};
 
-/// Reason why a request failed.
+/// Reason why a console request failed.
 #[derive(Debug, Serialize)]
 pub(super) struct Problem {
     #[serde(skip)]

@@ -402,7 +402,7 @@ fn pool_state(pool: &PoolDescribed<'_>, state: Key) -> Key {
     }
 }
 
-/// Returns whether new grants of this key are refused.
+/// Returns whether this key gets no new grants.
 fn is_frozen(namespace: u16, key: &[u8]) -> bool {
     Local::with(|local| {
         let freezes = local.node.freezes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Responses with the headers that SDKs expect.
+//! DynamoDB responses with the headers that SDKs expect.
 
 use super::problem::Problem;
 use axum::response::{IntoResponse, Response};

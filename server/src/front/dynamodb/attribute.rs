@@ -1,4 +1,4 @@
-//! Attribute values in their JSON form: `{"S": "text"}`.
+//! DynamoDB attribute values in their JSON form: `{"S": "text"}`.
 
 use base64ct::{Base64, Encoding as _};
 use serde_json::{Map, Value};

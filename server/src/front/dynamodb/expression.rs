@@ -1,26 +1,26 @@
 //! Condition expressions of DynamoDB as a tree.
 //!
 //! ```text
-//! any      = all { OR all }
-//! all      = one { AND one }
-//! one      = NOT one | ( any ) | attribute_exists ( name ) | attribute_not_exists ( name ) | operand comparator operand
-//! operand  = name | :value
-//! name     = word | #placeholder
+//! any     = all { OR all }
+//! all     = one { AND one }
+//! one     = NOT one | ( any ) | attribute_exists ( name ) | attribute_not_exists ( name ) | operand comparator operand
+//! operand = name | :value
+//! name    = word | #placeholder
 //! ```
 
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// Maximum length of an expression in bytes.
+/// Maximum length of a condition expression in bytes.
 const LEN_MAX: usize = 4096;
-/// Maximum nesting depth of parentheses and `NOT`.
+/// Maximum nesting depth of parentheses and `NOT` in an expression.
 const DEPTH_MAX: usize = 32;
-/// Maximum number of comparisons and functions.
+/// Maximum number of comparisons and functions in an expression.
 const TERM_COUNT_MAX: usize = 300;
 /// Maximum number of characters that a message quotes from the expression.
 const QUOTED_MAX: usize = 20;
 
-/// Parsed expression with resolved placeholders.
+/// Parsed condition expression, with names and values in place of its placeholders.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Condition<'a> {
     Any(Vec<Self>),
@@ -72,7 +72,7 @@ pub(super) struct Placeholders<'a> {
     pub(super) values: &'a Map<String, Value>,
 }
 
-/// Parses an expression.
+/// Parses a condition expression.
 ///
 /// # Errors
 /// Returns an error message for the client.

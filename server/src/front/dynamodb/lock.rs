@@ -26,7 +26,7 @@ async fn open(caller: &FrontCaller, table: &str, right: Rights) -> Result<Space,
     Ok(space)
 }
 
-/// Serves PutItem.
+/// Serves PutItem, which acquires or renews a lock.
 pub(super) async fn put(
     caller: &FrontCaller,
     put: &Put,
@@ -52,7 +52,7 @@ pub(super) async fn put(
     Ok(NO_ANSWER.to_owned())
 }
 
-/// Serves DeleteItem.
+/// Serves DeleteItem, which releases a lock.
 pub(super) async fn delete(caller: &FrontCaller, delete: &Delete) -> Result<String, Problem> {
     let space = open(caller, &delete.table, Rights::ACQUIRE).await?;
     let unregister = Unregister { key: delete.key.as_bytes(), owner: delete.owner.as_bytes() };
@@ -66,7 +66,7 @@ pub(super) async fn delete(caller: &FrontCaller, delete: &Delete) -> Result<Stri
     }
 }
 
-/// Serves GetItem.
+/// Serves GetItem, which reads the row of a lock.
 pub(super) async fn get(caller: &FrontCaller, get: &Get) -> Result<String, Problem> {
     let space = open(caller, &get.table, Rights::INSPECT).await?;
     let read = |response: Response<'_>| match response {

@@ -1,4 +1,4 @@
-//! Meaning of a condition for a lock.
+//! Meaning of a DynamoDB condition for a lock.
 //!
 //! A condition is evaluated for every possible kind of row. Conditions that are true for the same kinds have the same
 //! meaning, regardless of their wording.
@@ -10,9 +10,10 @@ use super::instant;
 /// Purpose of a conditional write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// The write succeeds if the lock is free, the owner holds it, or the lease of another owner has expired.
+    /// The write succeeds if there is no row, if the row belongs to the owner, or if the lease of another owner has
+    /// expired.
     Take,
-    /// The write succeeds if the owner holds the lock.
+    /// The write succeeds if the row belongs to the owner, even if its lease has expired.
     Keep,
 }
 
@@ -68,9 +69,9 @@ pub(super) fn meaning<'a>(condition: &Condition<'a>, key: &str) -> Result<(Meani
 
 struct Reader<'a, 'k> {
     key: &'k str,
-    /// Owner that all comparisons name.
+    /// Owner that all comparisons so far name.
     owner: Option<&'a str>,
-    /// Time that all comparisons name.
+    /// Time that all comparisons so far name, as it is written.
     instant: Option<&'a str>,
 }
 
@@ -132,8 +133,8 @@ impl<'a> Reader<'a, '_> {
         Err("the condition names two owners".to_owned())
     }
 
-    /// Checks a time in a comparison. The server uses its own clock and ignores the value, but different or invalid
-    /// times are a client error.
+    /// Checks the time that a comparison names. The server compares leases with its own clock and ignores the value.
+    /// But an invalid time is a client error, and so are two differently written times in one condition.
     fn is_instant(&mut self, instant: &'a str) -> Result<(), String> {
         match self.instant {
             Some(known) if known == instant => Ok(()),

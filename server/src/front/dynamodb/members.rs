@@ -1,4 +1,4 @@
-//! Members of a request body.
+//! Members of the JSON body of a DynamoDB request.
 
 use super::attribute::{self, Item};
 use super::problem::{Kind, Problem};
@@ -25,7 +25,7 @@ impl Members {
         self.0.remove(name).filter(|value| !value.is_null())
     }
 
-    /// Takes a text.
+    /// Takes a member that must be a text; `None` if it is missing.
     pub(super) fn text(&mut self, name: &str) -> Result<Option<String>, Problem> {
         match self.take(name) {
             None => Ok(None),
@@ -34,7 +34,7 @@ impl Members {
         }
     }
 
-    /// Takes an object; empty if it is missing.
+    /// Takes a member that must be an object; empty if it is missing.
     pub(super) fn object(&mut self, name: &str) -> Result<Map<String, Value>, Problem> {
         match self.take(name) {
             None => Ok(Map::new()),
@@ -43,7 +43,7 @@ impl Members {
         }
     }
 
-    /// Takes a list; empty if it is missing.
+    /// Takes a member that must be a list; empty if it is missing.
     pub(super) fn list(&mut self, name: &str) -> Result<Vec<Value>, Problem> {
         match self.take(name) {
             None => Ok(Vec::new()),
@@ -52,7 +52,7 @@ impl Members {
         }
     }
 
-    /// Takes a whole number.
+    /// Takes a member that must be a whole number; `None` if it is missing.
     pub(super) fn number(&mut self, name: &str) -> Result<Option<i64>, Problem> {
         match self.take(name) {
             None => Ok(None),
@@ -80,7 +80,7 @@ impl Members {
         self.0.remove(name);
     }
 
-    /// Takes the attributes of a row. Also returns the row as JSON.
+    /// Takes a member that must be a row. Returns its attributes, and the row as JSON.
     pub(super) fn item(&mut self, name: &str) -> Result<(Item, String), Problem> {
         if !self.0.contains_key(name) {
             return Err(missing(name));
@@ -102,7 +102,7 @@ impl Members {
         Ok((item, row))
     }
 
-    /// Takes the name of the table.
+    /// Takes the name of the table, which must be present and valid.
     pub(super) fn table_name(&mut self) -> Result<String, Problem> {
         let name = self.text("TableName")?.ok_or_else(|| missing("TableName"))?;
         if is_table_name(&name) {

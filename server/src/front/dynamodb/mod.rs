@@ -78,7 +78,7 @@ async fn respond(connection: &Connection, request: HttpRequest) -> Result<String
     perform(&caller, request, trace_context::of_headers(&parts.headers)).await
 }
 
-/// Reads a request body. A row of the maximum length fits even if an SDK escapes every character.
+/// Reads a request body. A row of the maximum length fits even if an SDK escapes every character outside ASCII.
 async fn read(body: Body) -> Result<Bytes, Problem> {
     short_body::read(body).await.map_err(|problem| match problem {
         NoBody::TooLong => Problem::new(

@@ -8,7 +8,7 @@ use http::StatusCode;
 use serde_json::json;
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail, Response as Answer};
 
-/// Reason why a request failed.
+/// Reason why a DynamoDB request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     kind: Kind,

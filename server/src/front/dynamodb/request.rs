@@ -1,4 +1,4 @@
-//! Requests, decoded from their target and body.
+//! DynamoDB requests, decoded from the header `X-Amz-Target` and the body.
 
 use super::members::Members;
 use super::problem::{Kind, Problem};
@@ -8,7 +8,7 @@ use super::write::{Delete, Get, Put};
 /// Interface version that precedes the operation name.
 const VERSION: &[u8] = b"DynamoDB_20120810.";
 
-/// Request of a client.
+/// Request of a DynamoDB client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Put(Put),

@@ -1,4 +1,4 @@
-//! Conversion between table rows and registrations.
+//! Conversion between rows of DynamoDB tables and registrations.
 //!
 //! A row that was written over this protocol is stored unchanged. For a registration of another protocol, the server
 //! builds a row from its owner and times.

@@ -110,7 +110,7 @@ pub(super) fn pin_namespace(table: &str) {
     FrontConfig::with(|fronts| fronts.dynamodb_tables.lock().pin_namespace(table, find));
 }
 
-/// Rejects a client that lacks one of these rights for some key of a table. The table need not exist.
+/// Rejects a client unless it has all of these rights for every key of a table. The table need not exist.
 fn check_everywhere(caller: &FrontCaller, table: &str, rights: &[Rights]) -> Result<(), Problem> {
     let check = |right: &Rights| caller.check_right_everywhere(namespace(table).as_bytes(), *right);
     rights.iter().try_for_each(check).map_err(Problem::denied)

@@ -1,7 +1,7 @@
 //! Tables of a server and their creation and deletion. [`Tables`] decides without I/O.
 //!
-//! Only one request at a time can create or delete a table. Writes do not find a table from the start of its deletion
-//! until it is created again.
+//! Only one request at a time can create or delete a table. From the start of its deletion, writes do not find a table
+//! until it is created again or the deletion has failed.
 
 use super::members::is_table_name;
 use super::problem::{Kind, Problem};

@@ -5,7 +5,7 @@ use crate::front::refused_stream::refused_stream;
 use tonic::{Code, Status};
 use waymaker_protocol::{ErrorCode, Response};
 
-/// Reason why a request failed.
+/// Reason why a Locket request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// Another owner has the key.

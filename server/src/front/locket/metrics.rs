@@ -84,8 +84,8 @@ pub(super) struct CallMetrics {
 }
 
 impl CallMetrics {
-    /// Counts the start of a request. Dropping the returned call before its end and its deadline counts as a
-    /// cancellation.
+    /// Counts the start of a request. If the returned call is dropped before [`Call::end`] and before its deadline, it
+    /// counts as cancelled.
     pub(super) fn begin<T>(&self, request: &Request<T>) -> Call<'_> {
         self.started.inc();
         self.in_flight.inc();
@@ -98,7 +98,7 @@ impl CallMetrics {
 pub(super) struct Call<'a> {
     metrics: &'a CallMetrics,
     begun: Instant,
-    /// Deadline of the client, from the start of the call.
+    /// Time limit that the client has set, from the start of the call.
     limit: Option<Duration>,
     is_over: bool,
 }

@@ -67,7 +67,7 @@ pub struct LocketConfig {
     pub durable: bool,
 }
 
-/// The service of one connection.
+/// The service for one caller on a connection.
 #[derive(Debug)]
 pub(super) struct Locket {
     config: LocketConfig,

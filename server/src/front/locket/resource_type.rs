@@ -1,4 +1,4 @@
-//! Resource types: lock, presence or unknown.
+//! Types of Locket resources: lock, presence or unknown.
 
 use super::fault::Fault;
 use crate::namespaces::{LOCKET_LOCK, LOCKET_PRESENCE};

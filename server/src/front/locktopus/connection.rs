@@ -47,12 +47,12 @@ const CLOSE_GOING_AWAY: u16 = 1001;
 /// Maximum length of the reason in a close frame, in bytes. The code takes two more.
 const CLOSE_REASON_LEN_MAX: usize = 123;
 
-/// Everything that a connection needs except its socket.
+/// Everything that a Locktopus connection needs except its socket.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) inlet: Inlet,
     pub(super) namespace: Arc<Namespace>,
-    /// How long the lock is kept after the connection is lost.
+    /// Time for which a lock is kept after the connection is lost, in milliseconds.
     pub(super) abandon_timeout_ms: u32,
     /// The trace context of the upgrade request, for all locks of the connection.
     pub(super) traceparent: Option<TraceParent>,
@@ -156,8 +156,8 @@ impl Connection {
         }
     }
 
-    /// Polls for the next event. Worker events go before client messages, so that a message never acts on a lock whose
-    /// fate is known.
+    /// Polls for the next event. Worker events go before client messages, so that a message never acts on an outdated
+    /// state of the lock.
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<ConnectionEvent> {
         if let Some(release) = &mut self.release
             && Pin::new(release).poll(context).is_ready()

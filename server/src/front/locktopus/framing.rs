@@ -20,7 +20,7 @@ pub(super) struct FrameTracker {
     payload_left: u64,
     /// Whether another frame must follow to end the message.
     goes_on: bool,
-    /// Whether a message has begun whose last frame has not begun.
+    /// Whether at least one frame of a message is complete, but not its last one.
     is_fragmented: bool,
     begun_count: u64,
     /// Whether the current frame completes its message or is a control frame.
@@ -30,7 +30,7 @@ pub(super) struct FrameTracker {
 }
 
 impl FrameTracker {
-    /// Returns the number of the message that has begun and is not complete.
+    /// Returns the number of the message that has begun and is not complete, if there is one.
     pub(super) fn partial(&self) -> Option<u64> {
         let is_partial = !self.header.is_empty() || self.payload_left > 0 || self.is_fragmented;
         is_partial.then_some(self.begun_count)
@@ -97,7 +97,8 @@ pub(super) struct FramedSocket<S> {
 }
 
 impl<S> FramedSocket<S> {
-    /// Wraps a socket. `read` holds the bytes that were already read from it.
+    /// Wraps a socket. `read` holds the bytes that were already read from it: they are tracked, but reads do not return
+    /// them again.
     pub(super) fn new(socket: S, read: &[u8]) -> Self {
         let mut framing = FrameTracker::default();
         framing.note(read);

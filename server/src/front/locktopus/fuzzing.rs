@@ -3,7 +3,7 @@
 use super::framing::FrameTracker;
 use super::message::Message;
 
-/// Decodes a client message. Returns whether the server would send a worker request for it.
+/// Decodes a client message. Returns whether it has a known action; its resources may still be invalid.
 pub fn decode_message(bytes: &[u8]) -> bool {
     let Ok(message) = Message::decode(bytes) else { return false };
     let is_action = message.action().is_ok();

@@ -1,4 +1,4 @@
-//! WebSocket handshake.
+//! WebSocket handshake of Locktopus connections.
 
 use super::connection;
 use super::parameters::Parameters;

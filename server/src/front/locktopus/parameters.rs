@@ -1,4 +1,4 @@
-//! URL parameters.
+//! URL parameters of Locktopus requests.
 
 use http::Uri;
 

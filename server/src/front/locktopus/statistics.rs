@@ -1,4 +1,4 @@
-//! Statistics of a namespace as JSON.
+//! Statistics of a Locktopus namespace as JSON.
 
 use super::handshake::open_inlet;
 use super::parameters::Parameters;
@@ -16,7 +16,7 @@ use waymaker_access::Identity;
 use waymaker_engine::Rights;
 use waymaker_protocol::{NamespaceKind, Request as Question, Response as Answer, TreeStatistics};
 
-/// Statistics with the member names of the original.
+/// Statistics with the member names of the original server.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Statistics {

@@ -1,4 +1,4 @@
-//! Text page that lists the paths and namespaces, for people.
+//! Text page for people that lists the URL paths and the namespaces.
 
 use super::{Locktopus, tree_namespace};
 use crate::driver::Local;
@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use waymaker_engine::Rights;
 
-/// Answers with the available paths and the namespaces.
+/// Answers with the URL paths and the namespaces that the client may list.
 pub(super) async fn show(
     State(locktopus): State<Arc<Locktopus>>,
     Extension(connection): Extension<Connection>,

@@ -62,7 +62,7 @@ pub(super) fn wire_terms<'a>(
 }
 
 impl AcquireParameters<'_> {
-    /// Acquires at once or fails. If the caller drops the future, nothing stays held.
+    /// Acquires at once or fails. If the caller drops the future before it is ready, granted holds are released.
     pub(super) async fn attempt(
         self,
         connection: &Connection,

@@ -15,7 +15,8 @@ pub(super) fn id(text: &str) -> Result<LockId, Status> {
     text.parse().map_err(|_| status::bad_input("id", 0, "must be the 32 hexadecimal digits of a lock id"))
 }
 
-/// Returns the start and the end of a period, in Unix milliseconds. An end of 0 means no end.
+/// Returns the start and the end of a lease or wait, in Unix milliseconds. At the server time `stamp_ms` it has lasted
+/// `age_ms` and lasts `remaining_ms` more. An end of 0 means no end.
 pub(super) fn times(stamp_ms: u64, age_ms: u64, remaining_ms: u32) -> (i64, i64) {
     let now = unix_ms(stamp_ms);
     let since = now.saturating_sub_unsigned(age_ms);

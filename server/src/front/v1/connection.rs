@@ -1,4 +1,4 @@
-//! Worker lanes of one gRPC connection.
+//! Worker lanes of one caller on a gRPC connection.
 
 use super::status;
 use crate::driver::{Inlet, Reply};
@@ -12,8 +12,8 @@ use waymaker_access::Identity;
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::{NamespaceKind, Request, Response};
 
-/// Lanes by namespace, shared by the services of one connection. A lane is opened at its first use and stays open as
-/// long as the connection.
+/// Lanes by namespace, which the services share for one caller on a connection. A lane is opened at its first use and
+/// stays open as long as the connection, unless the worker closes it.
 #[derive(Clone, Debug)]
 pub(super) struct Connection(Arc<Lanes>);
 
@@ -22,13 +22,13 @@ type Spaces = BTreeMap<Box<[u8]>, (NamespaceKind, Arc<Space>)>;
 
 #[derive(Debug)]
 struct Lanes {
-    /// Caller of this connection; its address is recorded as the owner of operator actions.
+    /// Caller of all requests on these lanes. Its address is recorded as the owner of operator actions.
     caller: FrontCaller,
     spaces: Mutex<Spaces>,
     own_count: AtomicUsize,
 }
 
-/// Lanes of a connection in one namespace.
+/// Lanes of a caller in one namespace.
 ///
 /// Claims are made on one lane, and all other requests on the other. Events about a hold, even those caused by requests
 /// of the same client, therefore reach the claim's lane and the stream that follows it.
@@ -71,13 +71,13 @@ fn default_namespace(kind: NamespaceKind) -> &'static str {
 }
 
 impl Connection {
-    /// Creates a connection without lanes.
+    /// Returns the lanes of a caller; none is open yet.
     pub(super) fn new(caller: FrontCaller) -> Self {
         let (spaces, own_count) = (Mutex::default(), AtomicUsize::new(0));
         Self(Arc::new(Lanes { caller, spaces, own_count }))
     }
 
-    /// Returns the identity of the caller, if it is known.
+    /// Returns the identity of the caller; `None` if the server requires none.
     pub(super) fn identity(&self) -> Option<&Arc<Identity>> {
         self.0.caller.identity.as_ref()
     }
@@ -87,7 +87,7 @@ impl Connection {
         self.0.caller.access(namespace.as_bytes(), kind)
     }
 
-    /// Rejects a client that has this right for no key of a namespace. The namespace need not exist.
+    /// Rejects a client unless it has this right for at least one key of a namespace. The namespace need not exist.
     pub(super) fn check_right(&self, namespace: &str, right: Rights) -> Result<(), Status> {
         let checked = self.0.caller.check_right(namespace.as_bytes(), right);
         checked.map_err(|message| status::unauthorized(right.name(), &message))

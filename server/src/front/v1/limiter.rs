@@ -8,7 +8,7 @@ use waymaker_proto::v1::limiter_service_server::LimiterService;
 use waymaker_protocol as wire;
 use waymaker_protocol::{Bucket, Items, NamespaceKind, Throttle, ThrottleAll};
 
-/// The service of one connection.
+/// The service for one caller on a connection.
 #[derive(Debug)]
 pub(super) struct Limiters(pub(super) Connection);
 

@@ -14,7 +14,7 @@ use waymaker_protocol::{AcquireKeys, Items, KeyItem, NamespaceKind, TraceParent}
 
 const KIND: NamespaceKind = NamespaceKind::Flat;
 
-/// The service of one connection.
+/// The service for one caller on a connection.
 #[derive(Debug)]
 pub(super) struct Locks(pub(super) Connection);
 
@@ -56,7 +56,7 @@ fn form<'a>(
     }
     let items = request.keys.iter().map(|key| KeyItem { shared: key.shared, key: key.key.as_bytes() });
     let items = Items::new(items, buffer).map_err(|error| status::of_decode(&error))?;
-    // The smallest key is the home of a multi-key claim, so a cancellation must name it.
+    // A CANCEL of a multi-key acquire must name its smallest key.
     acquiring.cancel_key = items.iter().map(|item| item.key).min().unwrap_or_default();
     Ok((Form::MultiKeyClaim(AcquireKeys { items, terms }), acquiring))
 }

@@ -35,7 +35,7 @@ use waymaker_proto::v1::registry_service_server::{self, RegistryServiceServer};
 use waymaker_proto::v1::semaphore_service_server::{self, SemaphoreServiceServer};
 use waymaker_proto::v1::tree_service_server::{self, TreeServiceServer};
 
-/// The services of one connection.
+/// The services for one caller on a connection.
 #[derive(Clone, Debug)]
 pub(super) struct V1 {
     locks: LockServiceServer<lock::Locks>,

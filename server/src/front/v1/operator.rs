@@ -17,7 +17,7 @@ use waymaker_protocol::{Freeze, Frozen, Inspected, Listed, NamespaceKind, Remove
 /// Name of the namespace that an empty name stands for.
 const DEFAULT: &str = "default";
 
-/// The service of one connection.
+/// The service for one caller on a connection.
 #[derive(Debug)]
 pub(super) struct Operators(pub(super) Connection);
 
@@ -157,7 +157,8 @@ impl Operators {
 }
 
 impl Operators {
-    /// Returns another namespace in which the client can send requests about the namespace of this name.
+    /// Returns a namespace through which the client can send requests about the namespace of this name: the default
+    /// one, or another one if the client has no right in the default one.
     async fn other_namespace(&self, name: &str) -> (NamespaceKind, String) {
         let access = self.0.access(DEFAULT, NamespaceKind::Flat);
         let is_other = |other: &[u8]| other != name.as_bytes();

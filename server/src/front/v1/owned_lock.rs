@@ -17,12 +17,12 @@ const KIND: NamespaceKind = NamespaceKind::Lazy;
 /// Time after the end of its lease until a lock is forgotten, in milliseconds.
 const FORGET_MS: i64 = waymaker_engine::limits::LAZY_FORGET_MS;
 
-/// The service of one connection.
+/// The service for one caller on a connection.
 #[derive(Debug)]
 pub(super) struct OwnedLocks(pub(super) Connection);
 
-/// Returns the namespace of a table. It equals the name that our own clients use for the lazy registrations of
-/// `clever/TABLE`.
+/// Returns the namespace of a table; empty for the default table. It equals the name that our own clients use for the
+/// lazy registrations of `clever/TABLE`.
 fn namespace(table: &str) -> String {
     if table.is_empty() { String::new() } else { format!("lazy/clever/{table}") }
 }
@@ -69,7 +69,8 @@ fn granted(register: &wire::Register<'_>, response: &wire::Response<'_>) -> Resu
     })
 }
 
-/// Returns the remaining lease of the current holder.
+/// Returns the remaining lease of the current holder, in milliseconds; the largest number if the error does not contain
+/// it.
 fn remaining_ms(error: &ErrorAnswer<'_>) -> u32 {
     match error.detail {
         ErrorDetail::Contention(contention) => contention.remaining_ms,

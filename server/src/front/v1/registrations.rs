@@ -1,4 +1,4 @@
-//! Registrations in the form of the contract.
+//! Registrations in the form of `waymaker.v1`.
 
 use super::claims::{cursor, next_cursor, page_size};
 use super::connection::Connection;

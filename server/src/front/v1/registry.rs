@@ -16,7 +16,7 @@ use waymaker_protocol::{NamespaceKind, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Registry;
 
-/// The service of one connection.
+/// The service for one caller on a connection.
 #[derive(Debug)]
 pub(super) struct Registries(pub(super) Connection);
 

@@ -65,7 +65,7 @@ pub(super) fn unavailable(error: &ErrorAnswer<'_>) -> Status {
     }
 }
 
-/// Converts the reply that an opening lane received instead of its acknowledgement.
+/// Converts the ERROR with which the worker refused to open a lane or ended it.
 pub(super) fn of_reply(reply: &Reply) -> Status {
     match reply.response() {
         Response::Error(error) => of(&error),

@@ -1,4 +1,4 @@
-//! Watches of one key.
+//! Streams of `waymaker.v1` that watch one key.
 
 use super::connection::{Connection, OwnLane};
 use super::status;
@@ -21,7 +21,7 @@ pub(super) struct WatchStream {
 }
 
 impl WatchStream {
-    /// Starts the watch.
+    /// Starts a watch of the key that the request names.
     pub(super) fn begin(
         connection: &Connection,
         kind: NamespaceKind,

@@ -1,4 +1,4 @@
-//! Leases in the form of the contract.
+//! Leases in the form of the contract `waymaker.WaymakerService`.
 
 use super::outcome::Outcome;
 use crate::driver::Inlet;

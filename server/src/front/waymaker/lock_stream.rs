@@ -43,9 +43,9 @@ pub(in crate::front) struct LockStream {
     /// Status request whose answer the next event needs.
     looking_up: Option<Box<LookUp>>,
     held: Option<Box<HeldLock>>,
-    /// Last item of the stream.
+    /// The only item of a stream whose request failed at once.
     last: Option<Result<LockEvent, Status>>,
-    /// Maximum wait, as this request states it.
+    /// Maximum wait that this request states, in milliseconds.
     wait_ms: u32,
     /// Whether an earlier attempt with the same request id may exist.
     may_repeat: bool,
@@ -106,7 +106,8 @@ impl LockStream {
         stream
     }
 
-    /// Converts a worker event. Returns `None` if it has no event in the contract or needs a status request first.
+    /// Converts a worker event. Returns `None` if the contract has no event for it, or if its event needs the answer to
+    /// a status request first.
     fn hear(&mut self, reply: &Reply) -> Option<Result<LockEvent, Status>> {
         match reply.response() {
             Response::Event(Event::Queued { id, .. }) => {

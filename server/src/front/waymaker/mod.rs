@@ -37,7 +37,7 @@ use waymaker_protocol::{LockId, NamespaceKind};
 /// Namespace of all locks of this contract.
 const NAMESPACE: &[u8] = b"waymaker";
 
-/// The service of one connection.
+/// The service for one caller on a connection.
 #[derive(Debug)]
 pub(super) struct Waymaker {
     /// Lane of all claims of the connection.

@@ -26,8 +26,9 @@ pub(super) async fn acquire(
     }
     match &request.keys[..] {
         [] => Err(Outcome::no_keys()),
-        // A single-key claim costs half as much as a multi-key claim. A request id must stay a multi-key claim: it
-        // identifies the whole batch, so a single-key claim would not find it.
+        // A single-key claim costs half as much as a multi-key claim. But an acquire with a request id must stay a
+        // multi-key claim: the id belongs to the whole set of keys, and a single-key claim would not find an earlier
+        // claim with this id.
         [key] if parameters.options.request_id.is_none() => {
             Ok(vec![acquire_one(service, key, parameters).await?])
         }
@@ -48,7 +49,7 @@ async fn acquire_one(
         terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease: false, notify_queued: false, options },
     };
     let asked = service.streams.get()?.ask_for_holds(name, |number, out| acquire.encode(number, out));
-    // The request has just set the worker's time, which is therefore the start of the claim.
+    // The request that was just sent has set the worker's time, so that time is the start of the claim.
     let begun_ms = Local::with(Local::worker_now).as_millis();
     let reply = asked.await?;
     match reply.response() {
@@ -66,7 +67,7 @@ async fn acquire_multi_key(
     parameters: Parameters<'_>,
 ) -> Result<Vec<Lease>, Outcome> {
     let Parameters { wait_ms, lease_ms, options } = parameters;
-    // The smallest key is the home of a multi-key claim, so a cancellation must name it.
+    // A CANCEL of a multi-key acquire must name its smallest key.
     let first = request.keys.iter().map(|key| key.key.as_bytes()).min().unwrap_or_default();
     let items = request.keys.iter().map(|key| KeyItem { shared: !key.write_lock, key: key.key.as_bytes() });
     let mut buffer = Vec::new();
@@ -76,7 +77,7 @@ async fn acquire_multi_key(
         terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease: false, notify_queued: false, options },
     };
     let asked = service.streams.get()?.ask_for_holds(first, |number, out| acquire.encode(number, out));
-    // The request has just set the worker's time, which is therefore the start of the claim.
+    // The request that was just sent has set the worker's time, so that time is the start of the claim.
     let begun_ms = Local::with(Local::worker_now).as_millis();
     let reply = asked.await?;
     let response = reply.response();

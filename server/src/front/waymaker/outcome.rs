@@ -1,4 +1,4 @@
-//! Results of requests in the terms of the contract.
+//! Results of requests in the terms of the contract `waymaker.WaymakerService`.
 
 use tonic::Status;
 use waymaker_protocol::{CancelReason, Contention, ErrorAnswer, ErrorCode, ErrorDetail, Response};
@@ -18,7 +18,7 @@ enum Code {
     InvalidScope,
     BadInput,
     Cancelled,
-    /// Another stream took over the attempt. Only streams can get this outcome.
+    /// Another call with the same request id took over the waiting claim.
     Superseded,
     Shutdown,
     NotFound,
@@ -105,7 +105,7 @@ impl Outcome {
         Self { code: own, detail }
     }
 
-    /// Returns whether another stream took over the attempt.
+    /// Returns whether another call with the same request id took over the waiting claim.
     pub(super) fn is_superseded(&self) -> bool {
         self.code == Code::Superseded
     }
@@ -115,8 +115,8 @@ impl Outcome {
         format!("{}: {}", self.code.event_name(), self.detail)
     }
 
-    /// Converts the outcome to a status, for list responses, which have no `result_code`. Other codes cannot occur
-    /// there.
+    /// Converts the outcome to a status, for list responses, which have no `result_code`. A list cannot fail with the
+    /// other codes, so they become INTERNAL.
     pub(super) fn into_status(self) -> Status {
         match self.code {
             Code::Shutdown => Status::unavailable(self.detail),

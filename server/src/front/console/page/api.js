@@ -47,7 +47,7 @@ async function request(path, options = {}) {
   }
   if (response.ok) return response;
   const failure = await errorOf(response);
-  // An answer to an older token must not ask again.
+  // The answer to a request with an earlier token must not ask for a token again.
   if (failure.status === 401 && credential === token.get()) events.dispatchEvent(new Event("unauthenticated"));
   throw failure;
 }
@@ -103,9 +103,10 @@ function next(target, name, signal) {
 }
 
 /**
- * Calls `load` again and again until the signal aborts, and not while the tab is hidden. The pause is `intervalMs`, but at least five
- * times as long as `load` took, so that a slow server is asked less often. `failed(error)` is called for each error, and with null after
- * the next success. Returns a function that calls `load` at once.
+ * Calls `load` again and again until the signal aborts, and not while the tab is hidden. The pause is `intervalMs`, but
+ * at least five times as long as `load` took, so that a slow server is asked less often. After errors the pause doubles
+ * up to 15 seconds, or is as long as the server asks; after a 401 it ends with the event `token`. `failed(error)` is
+ * called for each error, and with null after the next success. Returns a function that ends the pause.
  */
 export function poll(load, intervalMs, signal, failed) {
   let wake = new AbortController();
@@ -167,7 +168,7 @@ export class Live {
     this.#run();
   }
 
-  /** Connects at once. */
+  /** Ends the present connection or pause, and connects at once. */
   reconnect() {
     this.#attempt = 0;
     this.#stop.abort();
@@ -204,7 +205,10 @@ export class Live {
     }
   }
 
-  /** Waits longer after each failed attempt: half a second at first, 15 seconds at most. */
+  /**
+   * Waits before the next attempt: about half a second at first and twice as long after each failure, up to about 15
+   * seconds, or as long as the server asks. If the server denies access, waits a minute.
+   */
   async #pause(error) {
     const denied = error.status === 401 || error.status === 403;
     const backoff = Math.min(15000, 500 * 2 ** this.#attempt) * (0.75 + Math.random() / 2);

@@ -56,8 +56,9 @@ export class ChartGroup {
 }
 
 /**
- * One chart. `options`: `name`, `title`, `explanation`, `format(value)`, `series`: a list of `{name, label, value(point)}`, and the scale:
- * `linear` from 0, `share` from 0 to 1, or `log` for durations in nanoseconds.
+ * One chart. `options`: `name`, `title`, `explanation`, `format(value)`, `formatTick(value)`, `series`: a list of
+ * `{name, label, value(point)}`, and `scale`: `linear` from 0, `share` from 0 to 1, or `log` for durations in
+ * nanoseconds.
  */
 export class Chart {
   #points = [];
@@ -177,7 +178,7 @@ export class Chart {
     });
   }
 
-  /** Shows the values of this moment; null is the newest one. */
+  /** Shows the values of the moment this long ago; null means the newest values. */
   pick(agoMs) {
     if (this.#points.length === 0) return;
     const now = this.#points.at(-1).time;

@@ -113,7 +113,7 @@ function confirmAction(action) {
   });
 }
 
-/** Ends a hold, or takes a waiter out of its queue. */
+/** Opens the dialog that ends a hold or takes a waiter out of its queue. */
 export function forceRelease({ namespace, key, claim, waiting, frozen, noun, done }) {
   const after = frozen ? "The key stays free while its prefix is frozen." : "The next waiter is granted at once.";
   confirmAction({
@@ -142,7 +142,7 @@ export function forceRelease({ namespace, key, claim, waiting, frozen, noun, don
   });
 }
 
-/** Freezes a prefix, which the operator can change. In a tree the prefix is the whole namespace. */
+/** Opens the dialog that freezes a prefix. The operator can change the prefix; a tree can only be frozen as a whole. */
 export function freeze({ namespace, kind, prefix, prefixHex, done }) {
   const tree = kind === "tree";
   const input = h("input", {
@@ -188,7 +188,7 @@ export function freeze({ namespace, kind, prefix, prefixHex, done }) {
   });
 }
 
-/** Thaws one frozen prefix. */
+/** Opens the dialog that thaws one frozen prefix. */
 export function thaw({ namespace, prefix, prefixHex, done }) {
   confirmAction({
     test: "thaw-dialog",
@@ -208,7 +208,7 @@ export function thaw({ namespace, prefix, prefixHex, done }) {
   });
 }
 
-/** Sets the capacity of a pool. */
+/** Opens the dialog that sets the capacity of a pool. */
 export function resize({ namespace, key, keyHex, pool, done }) {
   const input = h("input", {
     id: "dialog-capacity",

@@ -99,10 +99,10 @@ export function namespaceLink(isText, href, className, text) {
 /**
  * A table whose rows stay in the document while their values change.
  *
- * A column has `name`, `label`, `render(cell, item)` and optionally: `numeric`; `once`, if the cell never changes; `value(item)`, which
- * makes the column sortable. `options`: `caption` (for screen readers), `test`, `id(item, index)`, `attributes(item)` for the row,
- * `href(item)`, `empty` (text without rows), `sort` (`{name, descending}`), `steady`: keep the order while the pointer or the focus is
- * in the table.
+ * A column has `name`, `label`, `render(cell, item)` and optionally: `numeric`; `once`, if the cell never changes;
+ * `value(item)`, which makes the column sortable. `options`: `caption` (for screen readers), `test`, `class`,
+ * `id(item, index)`, `attributes(item)` for the row, `href`: a click on a row follows the link in it, `empty` (text
+ * without rows), `sort` (`{name, descending}`), `steady`: keep the order while the pointer or the focus is in the table.
  */
 export class Table {
   constructor(columns, options) {

@@ -7,7 +7,7 @@ const QUANTILE_WINDOW_MS = 10000;
 export const GAP_MS = 3500;
 
 export class History {
-  /** Points for the charts, oldest first: `{time, grants, wait, hold, handover, sync, quorum, busy}`. */
+  /** Points for the charts, oldest first: `{time, grants, wait, handover, sync, quorum, busy}`. */
   points = [];
   #events = [];
 
@@ -37,7 +37,7 @@ export class History {
     return this.#events.at(-1) ?? null;
   }
 
-  /** The newest event that is at least this old, or the oldest one. */
+  /** The newest event that is at least this much older than the latest one, or the oldest event. */
   #before(ms) {
     const limit = this.latest.server.uptime_ms - ms;
     for (let index = this.#events.length - 1; index > 0; index -= 1) {
@@ -46,7 +46,7 @@ export class History {
     return this.#events[0];
   }
 
-  /** The increase per second of a counter over the last seconds; null while there is only one event. */
+  /** The increase per second of a counter over the last 5 seconds; null while there is only one event. */
   rate(group, name) {
     const base = this.#before(RATE_WINDOW_MS);
     const seconds = (this.latest.server.uptime_ms - base.server.uptime_ms) / 1000;
@@ -54,7 +54,7 @@ export class History {
     return ((this.latest[group][name] ?? 0) - (base[group][name] ?? 0)) / seconds;
   }
 
-  /** The increase of a counter since the oldest event, and the time between the two. */
+  /** The increase of a counter since the oldest event. `coveredMs` is the time since then. */
   increase(group, name) {
     const base = this.#events[0];
     return (this.latest[group][name] ?? 0) - (base[group][name] ?? 0);
@@ -64,7 +64,7 @@ export class History {
     return this.latest.server.uptime_ms - this.#events[0].server.uptime_ms;
   }
 
-  /** Quantiles of a histogram over the last seconds; null if it has no new samples. */
+  /** Quantiles of a histogram over the last `windowMs`; null if it has no new samples. */
   quantiles(histogram, windowMs = QUANTILE_WINDOW_MS) {
     const end = histogram(this.latest);
     const start = histogram(this.#before(windowMs));
@@ -93,7 +93,7 @@ function mean(values) {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
-/** A counter or the uptime fell, so the server started again. */
+/** Whether the server has restarted between two events: a counter or the uptime fell. */
 function restarted(last, event) {
   if (event.server.uptime_ms < last.server.uptime_ms) return true;
   const fell = (group) => Object.entries(last[group]).some(([name, value]) => (event[group][name] ?? 0) < value);

@@ -9,7 +9,7 @@ import { count, counted, duration, fragment, hexOf, keyFragment, nounOf } from "
 const REFRESH_MS = 1500;
 /** Keys with more characters are shown in a smaller font. */
 const LONG = 80;
-/** Dots in the drawing of the queue. */
+/** Maximum number of dots for waiters, and of dots for holders. */
 const MOST_DOTS = 24;
 
 export function key({ parameters, signal }) {

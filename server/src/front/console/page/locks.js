@@ -7,7 +7,7 @@ import { keyColumn, loadNamespaces, modeColumn, ownerColumn, problemLine, waiter
 import { count, counted, duration, fragment } from "./format.js";
 
 const PAGE_ROWS = 100;
-/** Pages without a row that are read in a row before the operator is asked. */
+/** Maximum number of pages without a row that are read before the operator must choose to search on. */
 const MOST_EMPTY_PAGES = 40;
 
 export function namespace({ parameters, signal }) {

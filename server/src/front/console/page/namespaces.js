@@ -39,7 +39,7 @@ export function problemLine() {
   return { element, show };
 }
 
-/** Most rows of the list of namespaces; a filter finds the others. */
+/** Maximum number of rows in the list of namespaces. The operator finds the others by the filter. */
 const MOST_ROWS = 200;
 
 export function namespaces({ signal }) {
@@ -130,7 +130,7 @@ export function namespaces({ signal }) {
   return { title: "Namespaces", element };
 }
 
-/** Namespaces that are asked for their waiters at a time. */
+/** Maximum number of namespaces whose waiters are read for the list. */
 const MOST_ASKED = 6;
 
 /** The cells of a waiter that the list of all waiters and the list of one namespace share. */
