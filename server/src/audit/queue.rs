@@ -32,7 +32,7 @@ struct Allowance {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct QueuedWork {
     pub(super) lines: Vec<String>,
-    /// Number of lines that were dropped before `lines`, if it is time to report them; 0 otherwise.
+    /// Number of dropped lines that were not reported yet, if it is time to report them; 0 otherwise.
     pub(super) dropped_count: u64,
     pub(super) wants_reopen: bool,
     pub(super) is_stopping: bool,
@@ -76,7 +76,8 @@ impl Queue {
         self.unreported_count += 1;
     }
 
-    /// Counts lines that could not be written, including the dropped lines that one of them reported.
+    /// Counts lines that could not be written. One of them reported `reported_count` dropped lines, which must be
+    /// reported again.
     pub(super) fn note_lost(&mut self, line_count: u64, reported_count: u64) {
         self.dropped_count += line_count;
         self.unreported_count += line_count + reported_count;

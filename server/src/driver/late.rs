@@ -1,4 +1,4 @@
-//! Wakes connections that gave way when their next turn comes.
+//! Queue of the connections that gave way. A task wakes one after the other for its next turn.
 
 use crate::edge::late::LateQueue;
 use std::cell::{Cell, RefCell};
@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-/// Tasks of the connections that gave way.
+/// Tasks of the connections that gave way: their turn ended before they had read and served everything.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
     queue: RefCell<LateQueue<(Waker, Rc<Cell<bool>>)>>,
@@ -38,7 +38,8 @@ impl Late {
         self.queue.borrow().is_empty()
     }
 
-    /// Lets one connection continue per round, except while `has_work` reports that leases are due. Never returns.
+    /// Lets one connection continue in each round of the runtime's tasks, but none while `has_work` returns that leases
+    /// are due. Never returns.
     pub(super) async fn run(&self, has_work: impl Fn() -> bool) {
         loop {
             self.any.notified().await;

@@ -76,7 +76,8 @@ impl FromStr for MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Returns the limit in bytes, if there is one.
+    /// Returns the limit in bytes. `None` means no limit: it was set so, or the system does not report the memory of the
+    /// machine.
     pub fn bytes(self) -> Option<u64> {
         match self {
             Self::None => None,
@@ -134,7 +135,8 @@ impl MemoryUse {
         used()
     }
 
-    /// Sets the measured memory use in bytes. Returns `Some` if the server has become full, or is no longer full.
+    /// Sets the measured memory use in bytes. Returns whether the server is full now if this has changed, and `None`
+    /// otherwise.
     pub fn note(&self, used: u64) -> Option<bool> {
         self.used.store(used, Ordering::Relaxed);
         let was_full = self.is_full();

@@ -24,7 +24,7 @@ pub(crate) struct RestoredSession {
     pub(crate) lease_ms: u32,
     /// Identity of its client, if the log contains it.
     pub(crate) identity: Option<Arc<str>>,
-    /// Lanes by their numbers. `None` for a lane that is known only by its number.
+    /// Lanes by their numbers. `None` for a lane whose namespace the log does not contain.
     pub(crate) lanes: BTreeMap<u16, Option<RestoredLane>>,
 }
 

@@ -18,7 +18,8 @@ pub(crate) struct AcquireSpan {
     pub(crate) key: Box<[u8]>,
     /// Time at which the worker had read the request.
     pub(crate) begun: Nanos,
-    /// Time at which the claim entered a queue, if it waited longer than one step of the worker.
+    /// Time at which the claim entered a queue. `None` if the worker answered the acquire in the same step in which it
+    /// read it.
     pub(crate) queued: Option<Nanos>,
     /// Time of the response.
     pub(crate) ended: Nanos,

@@ -232,8 +232,8 @@ fn an_encrypted_connection_stops_reading_when_its_turn_time_is_over() {
     });
 }
 
-/// Drops a connection that does not take its answers, after running `before_flush` and before the flusher runs.
-/// Returns how often the task of the connection was woken.
+/// Lets the worker give up a connection that does not take its answers. Then runs `before_flush` with the slot of its
+/// lane, and the flusher. Returns how often the task of the connection was woken.
 fn wakes_of_stalled(before_flush: impl FnOnce(&Local, LaneSlot)) -> u32 {
     in_runtime(async {
         let local = test_local();
