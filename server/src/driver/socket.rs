@@ -22,7 +22,8 @@ impl StdSocket {
     /// Writes as much as the socket accepts now. It never waits, because accepted sockets are non-blocking.
     ///
     /// # Errors
-    /// Returns `WouldBlock` if the socket accepts nothing, or if it has TLS. Returns other errors if the connection ended.
+    /// Returns `WouldBlock` if the socket accepts nothing, or if it has TLS. Returns other errors if the connection has
+    /// ended.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(socket) => (&*socket).write(bytes),

@@ -76,8 +76,8 @@ impl FromStr for MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Returns the limit in bytes. `None` means no limit: it was set so, or the system does not report the memory of the
-    /// machine.
+    /// Returns the limit in bytes. `None` means no limit: it was set so, or the system does not report the memory of
+    /// the machine.
     pub fn bytes(self) -> Option<u64> {
         match self {
             Self::None => None,

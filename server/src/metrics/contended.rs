@@ -1,4 +1,4 @@
-//! The keys that claims waited for most often in the last seconds, as published by workers.
+//! The keys that claims waited for most often in the last minutes, as published by workers.
 
 use crate::namespaces::Namespaces;
 use std::sync::{Mutex, PoisonError};

@@ -330,8 +330,8 @@ impl Node {
         self.grants_from.ms_since(self.clock.now())
     }
 
-    /// Returns the number of claims that a draining server waits for, at the last count of each shard. With a log these are
-    /// only waiting claims, because holds survive a restart.
+    /// Returns the number of claims that a draining server waits for, at the last count of each shard. With a log these
+    /// are only waiting claims, because holds survive a restart.
     pub fn claim_count(&self) -> u64 {
         self.claim_counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
