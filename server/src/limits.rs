@@ -183,9 +183,11 @@ pub const GRPC_PIECE_LEN: usize = 1 << 10;
 pub const GRPC_SHORT_LEN: usize = 256;
 /// Maximum number of open calls of health and reflection on one gRPC connection.
 pub const GRPC_SIDE_CALLS_MAX: usize = 16;
-/// Maximum number of streams that a client has reset and that the server has not processed yet.
+/// Maximum number of streams of a connection that the client has reset and that the server has not processed yet. At
+/// this number, the HTTP/2 library closes the connection.
 pub const GRPC_PENDING_RESETS_MAX: usize = 20;
-/// Maximum number of streams that the server has reset because of errors of the client.
+/// Maximum number of streams of a connection that the server has reset because of errors of the client. Beyond it, the
+/// HTTP/2 library closes the connection.
 pub const GRPC_LOCAL_RESETS_MAX: usize = 128;
 /// Interval of pings on a gRPC connection, and timeout of their answer, in milliseconds.
 pub const GRPC_PING_MS: u64 = 10_000;

@@ -10,8 +10,8 @@ const READINGS_MAX: usize = 5;
 
 /// Converts instants of the server's clock into milliseconds since 1970.
 ///
-/// The offset between the two clocks is kept, so that an instant is always displayed as the same time. It changes only
-/// if the machine's time of day was set or has drifted.
+/// The offset between the two clocks is kept, so that an instant is always displayed as the same time. The offset
+/// changes only if the machine's time of day was set or has drifted.
 #[derive(Debug)]
 pub struct UnixTime {
     offset_ms: AtomicI64,

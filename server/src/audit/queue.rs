@@ -10,7 +10,7 @@ pub(super) struct Queue {
     /// Length of `lines` in bytes.
     len: usize,
     allowances: [Allowance; Act::COUNT],
-    /// Total number of dropped lines.
+    /// Number of lines that were dropped or could not be written since the start.
     dropped_count: u64,
     /// Number of dropped lines that no line has reported yet.
     unreported_count: u64,
@@ -28,7 +28,7 @@ struct Allowance {
     count: u32,
 }
 
-/// Work for the thread.
+/// Work for the thread that writes the audit log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct QueuedWork {
     pub(super) lines: Vec<String>,
@@ -83,7 +83,7 @@ impl Queue {
         self.unreported_count += line_count + reported_count;
     }
 
-    /// Returns the number of lines dropped since the start.
+    /// Returns the number of lines that were dropped or could not be written since the start.
     pub(super) fn dropped_count(&self) -> u64 {
         self.dropped_count
     }

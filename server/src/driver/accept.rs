@@ -207,7 +207,8 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Creates the acceptor with this index. It keeps some of the process's file descriptors free.
+    /// Creates the acceptor with this index. Its maximum of connections leaves `SPARE_DESCRIPTORS` file descriptors of
+    /// the process free.
     pub fn new(index: usize, listener: Listener, needs_identity: bool, limits: &LimitOptions) -> Self {
         Self {
             index,

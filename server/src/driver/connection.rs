@@ -170,7 +170,8 @@ impl Connection {
         self.inner.run(worker, turn, &mut Io { local, socket, scratch, context })
     }
 
-    /// Ends a turn. A connection that gave way waits for its next turn.
+    /// Ends a turn. If the time of the turn was used up before the connection had read everything, queues the
+    /// connection for its next turn.
     fn end_turn(
         &mut self,
         local: &Local,

@@ -59,7 +59,8 @@ impl Turns {
         context: &mut Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        // A connection that gave way must not run before its turn, even if its socket or a timer wakes it.
+        // A connection that is queued in `Local::late` must not run before its next turn, even if its socket or a timer
+        // wakes it.
         if self.queued.is_queued() {
             return Poll::Pending;
         }

@@ -14,7 +14,8 @@ pub(crate) struct Late {
     any: Notify,
 }
 
-/// Whether a connection has given way and is queued. Until its turn comes, it does nothing, even if it is woken.
+/// Whether a connection is queued because it gave way. A queued connection does nothing until its next turn, even if
+/// its task is woken.
 #[derive(Debug, Default)]
 pub(crate) struct Queued(Rc<Cell<bool>>);
 

@@ -168,7 +168,8 @@ async fn housekeep(local: Rc<Local>) {
         let mut worker = local.worker.borrow_mut();
         worker.housekeep(local.now());
         if worker.next_deadline() <= local.now().passed {
-            // The timers of the runtime stop while the machine is suspended, but leases do not, so wake the sweeper.
+            // The timers of the runtime stop while the machine is suspended, but leases do not, so wake the sweeper,
+            // which expires leases.
             local.sweeper.notify_one();
         }
         local.follow_up(&mut worker);

@@ -181,7 +181,7 @@ impl Drop for LeftCost {
 pub struct RequestBatch {
     /// Lane that sent the requests.
     pub lane: LaneAddress,
-    /// Owner of the lane.
+    /// Default owner of the claims of the lane.
     pub owner: Arc<[u8]>,
     /// Rights of the client; `None` allows everything.
     pub access: Option<Arc<Access>>,
@@ -195,9 +195,9 @@ pub struct RequestBatch {
     pub session_end: Time,
     /// Time at which the frames were read.
     pub at: Reading,
-    /// Cost of serving the frames.
+    /// Cost of serving the frames, in the unit of `BATCH_COST_MAX`.
     pub cost: usize,
-    /// Cost of serving the frames, counted for the lane until they are served.
+    /// The same cost, which counts for the lane until the frames are served.
     pub counted: LeftCost,
     /// The frames, one after the other.
     pub frames: Vec<u8>,

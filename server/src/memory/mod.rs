@@ -157,7 +157,8 @@ pub fn refusal(limit: u64) -> String {
     format!("the server has reached its memory limit of {limit} bytes (--memory-limit)")
 }
 
-/// Measures the memory of this process in its own thread until the process ends. Without a limit it does nothing.
+/// Measures the memory of this process in its own thread, until the process ends or the system does not report the
+/// memory. Without a limit it does nothing.
 ///
 /// # Errors
 /// Returns an error if the thread cannot be started.

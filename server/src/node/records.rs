@@ -57,7 +57,7 @@ impl Node {
         });
     }
 
-    /// Records a change that belongs to no single shard.
+    /// Writes a record that belongs to no single shard. Does nothing without a log.
     pub(crate) fn record(&self, record: &Record<'_>) {
         if let Some(log) = &self.log {
             let mut batch = LogBatch::default();

@@ -13,7 +13,7 @@ pub struct Restored {
     pub claims: BTreeMap<ClaimId, u16>,
     /// Sessions for each worker, which takes its own when it is created.
     pub(crate) sessions: Vec<Mutex<Vec<RestoredSession>>>,
-    /// Time at which the remaining leases in the kept answers are correct.
+    /// Time for which the remaining leases in `RestoredLane::answers` were computed.
     pub(crate) stamp: Time,
 }
 

@@ -167,7 +167,7 @@ fn a_tls_read_ends_after_a_few_key_updates() {
     });
 }
 
-/// A sweep must wait for decrypted bytes, too.
+/// Before leases expire, decrypted bytes must be read too.
 #[test]
 fn decrypted_bytes_count_as_unread() {
     in_runtime(async {
@@ -180,7 +180,7 @@ fn decrypted_bytes_count_as_unread() {
     });
 }
 
-/// A sweep must wait for the whole record if the TLS state holds its beginning.
+/// If the TLS state holds the beginning of a record, the whole record must be read before leases expire.
 #[test]
 fn a_partial_tls_record_counts_as_unread() {
     in_runtime(async {

@@ -37,7 +37,8 @@ pub(crate) struct Inlet {
 /// Error of a closed lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClosedLane {
-    /// The worker's ERROR if the client lost its identity or a right; `None` if the server is stopping.
+    /// The worker's ERROR if the client lost its identity or a right. `None` if the lane closed for another reason,
+    /// such as the stop of the server.
     pub(crate) denial: Option<Reply>,
 }
 
