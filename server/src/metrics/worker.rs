@@ -33,7 +33,7 @@ pub(crate) struct WorkerMetrics {
     /// Deadline of the oldest overdue lease that waits for sockets to be read, in milliseconds; `NEVER` if there is
     /// none.
     oldest_due_ms: Cell,
-    /// Number of the thread in the system; 0 before it runs.
+    /// Id of the worker's thread in the operating system; 0 before the thread runs.
     pub(crate) thread_id: Cell,
     /// Share of the last measurement interval in which the thread ran, as the bits of a float. Written by the measuring
     /// thread.

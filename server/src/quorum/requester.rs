@@ -55,7 +55,8 @@ pub struct Requester {
     answered_at: Time,
     /// Maximum number of steps in one transaction. It shrinks when etcd refuses a transaction as too large.
     step_count_max: usize,
-    /// Time of the next probe; `None` while the cluster is available or a probe is running.
+    /// Time of the next probe: the start, and later only while the cluster is unavailable. `None` while no probe is
+    /// needed or a probe is running.
     look_at: Option<Time>,
     is_looking: bool,
     /// Whether the first probe has not finished yet. The first probe opens the connection, so that no question has to
