@@ -41,12 +41,12 @@ impl From<Time> for Moment {
 pub trait Clock: std::fmt::Debug + Send + Sync {
     /// Returns the milliseconds since boot, including suspended time, rounded up: the start of a lease or wait.
     fn now(&self) -> Time;
-    /// Returns the same reading rounded in both directions.
+    /// Returns one reading of the clock, rounded in both directions.
     #[inline]
     fn moment(&self) -> Moment {
         self.now().into()
     }
-    /// Returns the nanoseconds since boot, for rates.
+    /// Returns the nanoseconds since boot, for rates and measured durations.
     fn nanos(&self) -> u64;
     /// Returns the microseconds since 1970, for instants in requests and for display.
     fn unix_micros(&self) -> i64;

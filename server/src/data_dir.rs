@@ -32,7 +32,7 @@ pub enum DataDirError {
     InUse {
         /// Path of the directory.
         path: PathBuf,
-        /// Text in the lock file of the other server.
+        /// Text in the lock file of the other server, or the reason why there is none.
         owner: String,
     },
 }

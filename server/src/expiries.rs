@@ -40,7 +40,7 @@ impl Expiries {
         *types.entry(Box::from(type_name)).or_default() += 1;
     }
 
-    /// Removes the counts of a removed namespace: after a restart another namespace may have its number.
+    /// Removes the counts of a removed namespace, so that they do not accumulate.
     pub(crate) fn forget(&self, namespace: u16) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&namespace);
     }

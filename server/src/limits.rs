@@ -5,8 +5,9 @@ use waymaker_protocol::limits as wire;
 
 /// Unsent output at which the server stops reading from a connection, in bytes.
 pub const OUTPUT_LEN_PAUSE: usize = 256 << 10;
-/// Unsent output at which the server refuses requests with long responses, in bytes. Reading has paused long before, so
-/// such output comes only from requests that other workers served meanwhile.
+/// Unsent output at which the server refuses requests with long responses, in bytes. Reading pauses at half of it, so
+/// the further output comes from requests that were read before, such as those that other workers serve, and from
+/// events.
 pub const OUTPUT_LEN_REFUSE: usize = 2 * OUTPUT_LEN_PAUSE;
 /// Unsent output at which the server closes a connection, in bytes: events continue although the client does not read.
 /// The longest response always fits.
@@ -32,19 +33,20 @@ pub const LISTS_LEN_SET_MIN: u32 = 1 << 20;
 pub const LISTS_LEN_SET_MAX: u32 = 1 << 30;
 /// Maximum of the configured number of waiting acquires of one connection. The engine links no more claims to one lane.
 pub const WAITING_SET_MAX: u32 = 100_000;
-/// Default maximum of acquires of one connection that wait in queues. `IN_FLIGHT_MAX` of the protocol bounds other
-/// requests.
+/// Default of `--limits-waiters-per-connection`: maximum number of acquires of one connection that wait in queues.
+/// `IN_FLIGHT_MAX` of the protocol bounds other requests.
 pub const WAITING_MAX: u32 = 10_000;
-/// Maximum of unanswered requests of one connection that all shards serve, such as `FREEZE`. While a worker has the
-/// turn of a shard, other workers queue such requests there, in front of later requests of other clients.
+/// Maximum number of unanswered requests of one connection that all shards serve, such as `FREEZE`. While a worker has
+/// the turn of a shard, other workers queue such requests there, in front of later requests of other clients.
 pub const EVERYWHERE_IN_FLIGHT_MAX: u32 = 16;
-/// Maximum of namespaces that one page of `NAMESPACES` skips because the client may not list them. Each is compared
-/// with the client's rules.
+/// Maximum number of namespaces that one page of `NAMESPACES` skips because the client may not list them. Each is
+/// compared with the client's rules.
 pub(crate) const HIDDEN_NAMESPACES_PER_PAGE_MAX: usize = 256;
-/// Cost from which a request counts as long.
+/// Cost from which a request counts as long, in the unit of [`BATCH_COST_MAX`].
 pub const LONG_COST_MIN: usize = BATCH_COST_MAX / 4;
-/// Maximum cost of one connection's requests that wait for the turn of a shard. Above it, the server refuses long
-/// requests. A shard serves waiting requests before it expires leases, so they delay its leases.
+/// Maximum cost of one connection's requests that wait for the turn of a shard. From then on, the server refuses
+/// further requests of [`LONG_COST_MIN`] or more, except releases and renewals. A shard serves waiting requests before
+/// it expires leases, so they delay its leases.
 pub const LEFT_COST_MAX: u32 = 8 << 10;
 /// Maximum cost of the batches that one worker serves for others before it passes the turn to the next worker. The
 /// last batch may exceed it.
@@ -68,38 +70,41 @@ pub const CONFIG_FILE_LEN_MAX: u64 = 1 << 20;
 /// Time that a worker expires leases and does other deferred work before it serves connections, in microseconds. It is
 /// longer than the turn of a connection, so that a client cannot start leases faster than they expire.
 pub const WORK_US: u64 = 500;
-/// Time that a sweep waits for a connection with much input, in microseconds of its worker. It suffices for many times
-/// the requests in flight. After that, leases expire although the connection has unread input.
+/// Time of its worker that a connection with much input may use while the expiry of leases waits for its renewals, in
+/// microseconds. It suffices for many times the requests in flight. After that, leases expire although the connection
+/// has unread input.
 pub const SWEEP_TURNS_US: u64 = 5_000;
-/// Time that a sweep waits for a front-end connection with much input, in microseconds of its worker. Such a connection
-/// may renew hundreds of leases, each with its own request.
+/// Like [`SWEEP_TURNS_US`], but for a connection of a front end. Such a connection may renew hundreds of leases, each
+/// with its own request.
 pub const FRONT_SWEEP_TURNS_US: u64 = 10_000;
-/// Timeout of a TLS handshake, in milliseconds.
+/// Default of `--limits-tls-handshake`: timeout of a TLS handshake, in milliseconds.
 pub const TLS_HANDSHAKE_MS: u64 = 5_000;
-/// Timeout of the `HELLO` of a new connection, in milliseconds.
+/// Default of `--limits-hello`: timeout of the `HELLO` of a new connection, in milliseconds.
 pub const HELLO_MS: u64 = 5_000;
-/// Time from the first byte of a frame until it must be complete, in milliseconds.
+/// Default of `--limits-frame`: time from the first byte of a frame until the frame must be complete, in milliseconds.
 pub const FRAME_MS: u64 = 10_000;
-/// Time after which a connection that accepts no output is closed, in milliseconds.
+/// Default of `--limits-write`: time after which the server closes a connection that accepts no output, in
+/// milliseconds.
 pub const WRITE_MS: u64 = 10_000;
-/// Silence of a connection after which the server sends `PING`, and the interval of further `PING`s, in milliseconds.
-/// Only clients with the capability get them.
+/// Default of `--limits-ping`: silence of a connection after which the server sends `PING`, and the interval of further
+/// `PING`s, in milliseconds. Only clients with the capability get them.
 pub const PING_MS: u64 = 15_000;
 /// Number of consecutive unanswered `PING`s after which the server closes a connection.
 pub const PINGS_MISSED_MAX: u8 = 3;
-/// Interval of the checks of connections for the timeouts above, in milliseconds.
+/// Interval at which a worker checks its connections for the timeouts above and publishes metrics, in milliseconds.
 pub const HOUSEKEEPING_MS: u64 = 500;
 /// Length of the kernel's send buffer of one connection, in bytes. By default it grows to megabytes if the client never
 /// reads.
 pub const SEND_BUFFER_LEN: usize = 256 << 10;
-/// Lease of a session that requests 0, in milliseconds.
+/// Default of `--limits-session-lease-default`: lease of a session that requests 0, in milliseconds.
 pub const SESSION_LEASE_DEFAULT_MS: u32 = 10_000;
 /// Shortest lease of a session, in milliseconds.
 pub const SESSION_LEASE_MIN_MS: u32 = 100;
-/// Longest lease of a session, in milliseconds. The server shortens longer requests.
+/// Default and upper bound of `--limits-session-lease-max`: longest lease of a session, in milliseconds. The server
+/// grants it to clients that request a longer one.
 pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
-/// Longest life of a session without connections, holds and waiters, in milliseconds. Without this limit such sessions
-/// could exclude others for the longest lease.
+/// Default of `--limits-session-idle`: longest life of a session without connections, holds and waiters, in
+/// milliseconds. Without this limit such sessions could use up the maximum number of sessions for the longest lease.
 pub const SESSION_VACANT_MS: u64 = 60_000;
 /// Number of lanes of ended sessions that a worker closes in shards before it does other work. A lane counts once for
 /// each shard that knows it.
@@ -107,22 +112,24 @@ pub const LANE_ENDS_PER_TICK: usize = 256;
 /// Number of lanes of vacant sessions that a worker checks before it does other work. Each shard checks all lanes of a
 /// session.
 pub const VACANT_LANES_PER_TICK: usize = 256;
-/// Maximum of namespaces that one gRPC connection uses through `waymaker.v1`. Each takes two lanes.
+/// Maximum number of namespaces that one gRPC connection uses through `waymaker.v1`. Each takes two lanes.
 pub const GRPC_NAMESPACES_MAX: usize = 64;
-/// Maximum of connections whose identity a worker verifies again in one step.
+/// Maximum number of connections whose identity a worker verifies again in one step.
 pub(crate) const REAUTHORIZED_PER_STEP_MAX: u32 = 32;
-/// Maximum of rule prefixes and quotas that a worker compares in one step of verifying identities again. The last
-/// connection may exceed it.
+/// Maximum number of rule prefixes and quotas that a worker compares in one step of verifying identities again. The
+/// last connection may exceed it.
 pub(crate) const COMPARED_PER_STEP_MAX: usize = 1024;
-/// Maximum of identities that make calls on one gRPC connection.
+/// Maximum number of identities that make calls on one gRPC connection.
 pub(crate) const GRPC_IDENTITIES_MAX: usize = 64;
-/// Maximum of streams of one gRPC connection with their own lane: watches, and acquires that end with their stream.
+/// Maximum number of streams of one gRPC connection with their own lane: watches, and acquires that end with their
+/// stream.
 pub const GRPC_OWN_LANES_MAX: usize = 1024;
-/// Bytes that a gRPC connection must have sent within [`HELLO_MS`]: the HTTP/2 preface and the head of its first frame.
+/// Number of bytes that a gRPC connection must have sent within the timeout of `HELLO`: the HTTP/2 preface and the head
+/// of its first frame.
 pub const GRPC_GREETING_LEN: usize = 33;
-/// Bytes that an HTTP connection must have sent within [`HELLO_MS`]: the shortest request line.
+/// Number of bytes that an HTTP connection must have sent within the timeout of `HELLO`: the shortest request line.
 pub const HTTP_GREETING_LEN: usize = 16;
-/// Maximum of watch events that a front end buffers for a client that does not read them.
+/// Maximum number of watch events that a front end buffers for a client that does not read them.
 pub const FRONT_WATCH_BACKLOG_MAX: usize = 256;
 /// Maximum length of one read from a front-end connection, in bytes. The server measures time after each read, which
 /// may have dozens of requests.
@@ -135,8 +142,8 @@ pub const FRONT_TURN_LEN: usize = 4 << 10;
 /// Number of consecutive turns in which a gRPC connection may skip reading and writing because its requests take all
 /// the time.
 pub const GRPC_TURNS_UNREAD_MAX: u32 = 16;
-/// Maximum of open streams of one gRPC connection. A held lock can be a stream, so holds must not use up the streams
-/// for their release.
+/// Default and upper bound of `--limits-grpc-streams`: maximum number of open streams of one gRPC connection. A held
+/// lock can be a stream, so holds must not use up the streams for their release.
 pub const GRPC_STREAM_COUNT_MAX: u32 = 100_000;
 /// Flow-control window of one gRPC stream, in bytes.
 pub const GRPC_STREAM_WINDOW_LEN: u32 = 64 << 10;
@@ -151,32 +158,36 @@ pub const GRPC_MESSAGE_LEN_MAX: usize = 2 << 20;
 /// Maximum length of one list of a contract without pages (`ListAcquiredLocks`, `FetchAll`), in bytes. A million locks
 /// with short names fit.
 pub const LIST_LEN_MAX: usize = 128 << 20;
-/// Maximum length of all lists without pages that the server builds or that clients have not read, in bytes.
+/// Default of `--limits-lists-memory`: maximum length of all lists without pages that the server builds or that clients
+/// have not read, in bytes.
 pub const LISTS_LEN_MAX: usize = 2 * LIST_LEN_MAX;
 /// Time that a list without pages is kept for its client although another list needs the memory, in milliseconds.
 pub const LIST_KEPT_MS: u64 = 30_000;
 /// Number of locks in one step of building a list without pages, so that the connection can still read in its turn.
 pub const LIST_PAGE_COUNT: u16 = 256;
-/// Maximum of incomplete requests of one gRPC connection.
+/// Maximum number of incomplete requests of one gRPC connection.
 pub const GRPC_AWAITED_MAX: usize = 1024;
 /// Maximum length of all incomplete requests of one gRPC connection, in bytes.
 pub const GRPC_AWAITED_LEN_MAX: usize = 8 << 20;
-/// Maximum of list pages of one gRPC connection that its client has not read. Further list calls wait.
+/// Maximum number of list pages of one gRPC connection that its client has not read. Further list calls wait.
 pub const GRPC_PAGES_MAX: usize = 16;
-/// Maximum of list calls of one gRPC connection that wait for earlier pages. The server refuses further calls.
+/// Maximum number of list calls of one gRPC connection that wait for earlier pages. The server refuses further calls.
 pub const GRPC_LONG_WAITING_MAX: usize = 1024;
-/// Length of unread responses of one gRPC connection above which calls are refused, in bytes.
+/// Length of unread responses of one gRPC connection from which calls are refused, in bytes.
 pub const GRPC_UNTAKEN_LEN_MAX: usize = 8 << 20;
-/// Length of one piece of an unread gRPC response, in bytes. The HTTP/2 library takes a whole piece as soon as the client reads
-/// anything.
+/// Length of one piece of an unread gRPC response, in bytes. The HTTP/2 library takes a whole piece as soon as the
+/// client reads anything.
 pub const GRPC_PIECE_LEN: usize = 1 << 10;
-/// Length of a message whose encoder keeps little memory, in bytes.
+/// Length up to which an unread gRPC message is kept as encoded, in bytes. Longer messages are copied, because their
+/// encoder may keep far more memory.
 pub const GRPC_SHORT_LEN: usize = 256;
-/// Maximum of open calls of health and reflection on one gRPC connection.
+/// Maximum number of open calls of health and reflection on one gRPC connection.
 pub const GRPC_SIDE_CALLS_MAX: usize = 16;
-/// Maximum of streams that a client has reset and that the server has not processed yet.
+/// Maximum number of streams of a connection that the client has reset and that the server has not processed yet. At
+/// this number, the HTTP/2 library closes the connection.
 pub const GRPC_PENDING_RESETS_MAX: usize = 20;
-/// Maximum of streams that the server has reset because of errors of the client.
+/// Maximum number of streams of a connection that the server has reset because of errors of the client. Beyond it, the
+/// HTTP/2 library closes the connection.
 pub const GRPC_LOCAL_RESETS_MAX: usize = 128;
 /// Interval of pings on a gRPC connection, and timeout of their answer, in milliseconds.
 pub const GRPC_PING_MS: u64 = 10_000;
@@ -192,11 +203,11 @@ pub const HTTP_PIECE_LEN: usize = 16 << 10;
 /// Number of HTTP/1 requests that a connection starts in one turn. After 16 the library itself ends the turn, but its
 /// task then runs again before other connections are read.
 pub const HTTP_REQUESTS_PER_TURN: u32 = 8;
-/// Maximum of tables that DynamoDB clients create.
+/// Maximum number of tables that DynamoDB clients create.
 pub const DYNAMODB_TABLES_MAX: usize = 1_000;
-/// Length of the buffer of a WebSocket while it gets no longer messages, in bytes.
+/// Length of the read buffer of a WebSocket until it gets a longer message, in bytes.
 pub const WEBSOCKET_BUFFER_LEN: usize = 1 << 10;
-/// Maximum length of buffered pongs of a WebSocket whose client does not read, in bytes. There is room for one more.
+/// Maximum length of the output, such as pongs, that is buffered for a WebSocket whose client does not read, in bytes.
 pub const WEBSOCKET_OUTPUT_LEN_MAX: usize = 64 << 10;
 /// Interval of pings on a WebSocket, in milliseconds.
 pub const WEBSOCKET_PING_MS: u64 = 15_000;
@@ -206,31 +217,34 @@ pub const WEBSOCKET_PINGS_MISSED_MAX: u32 = 2;
 pub const WEBSOCKET_LINGER_MS: u64 = 1_000;
 /// Input that the server reads and discards while a WebSocket closes, in bytes, so that the close frame arrives.
 pub const WEBSOCKET_LINGER_LEN_MAX: u64 = 1 << 20;
-/// Maximum of sessions of one server, with an equal share for each worker. Sessions survive their connections, so no
-/// other limit bounds them.
+/// Default and upper bound of `--limits-sessions`: maximum number of sessions of one server, with an equal share for
+/// each worker. Sessions survive their connections, so no other limit bounds them.
 pub const SESSION_COUNT_MAX: usize = 1 << 17;
 /// Maximum length of long responses, such as grants of many keys, that a lane keeps for repeated requests, in bytes.
 pub const WINDOW_LEN_MAX: usize = 4 << 20;
 /// Maximum length of long responses that all lanes of a session keep, in bytes.
 pub const SESSION_ANSWERS_LEN_MAX: usize = 16 << 20;
-/// Maximum of connections of one session.
+/// Maximum number of connections of one session.
 pub const LANES_PER_SESSION_MAX: usize = 64;
 /// Maximum difference between the server's clock and the timestamp that orders a client's claim, in microseconds.
 pub const TIMESTAMP_SKEW_MAX_US: u64 = 3_600_000_000;
 /// Number of rows of acquire counters in one worker, above which it drops unused rows. Each namespace has a row for
 /// each front end.
 pub(crate) const ACQUIRE_ROW_COUNT_MAX: usize = 2 * NAMESPACE_COUNT_MAX;
-/// Maximum of namespaces of one server, without the built-in ones.
+/// Default and upper bound of `--limits-namespaces`: maximum number of namespaces of one server, without the built-in
+/// and the declared ones.
 pub const NAMESPACE_COUNT_MAX: usize = 4096;
-/// Maximum of namespaces that a configuration declares.
+/// Maximum number of namespaces that a configuration declares.
 pub const DECLARED_NAMESPACE_COUNT_MAX: usize = 1024;
-/// Idle time after which the server checks whether a namespace is empty and can be removed, in milliseconds.
+/// Default of `--limits-namespace-idle`: idle time after which the server checks whether a namespace is empty and can
+/// be removed, in milliseconds.
 pub const NAMESPACE_IDLE_MS: u64 = 60_000;
 /// Interval of the check for idle namespaces, in milliseconds.
 pub const NAMESPACE_LOOK_MS: u64 = 5_000;
-/// Maximum of namespaces that one check removes: all of them, so that each shard scans its keys once.
+/// Maximum number of namespaces that one check removes: all of them, so that each shard scans its keys once.
 pub const NAMESPACE_REMOVALS_MAX: usize = NAMESPACE_COUNT_MAX;
-/// Maximum of removals by operators that wait while the shards check other namespaces.
+/// Maximum number of requests of operators to remove a namespace that wait while the shards check other namespaces.
+/// Further requests are refused.
 pub const NAMESPACE_REMOVALS_WANTED_MAX: usize = 1024;
 /// Time that workers get to report a failed log to their clients before the process ends, in milliseconds.
 pub const LOG_LAST_WORDS_MS: u64 = 300;
@@ -245,26 +259,26 @@ pub const QUORUM_RETRY_MS: u64 = 25;
 pub const QUORUM_PROBE_MS: u64 = 250;
 /// Maximum interval of probes of a cluster that rejects the user, in milliseconds.
 pub const QUORUM_PROBE_MAX_MS: u64 = 30_000;
-/// Maximum of transactions in flight to the cluster.
+/// Maximum number of transactions in flight to the cluster.
 pub const QUORUM_TRANSACTION_COUNT_MAX: usize = 4;
-/// Maximum of workers of one server. Their numbers stay below `ANY_WORKER`.
+/// Maximum number of workers of one server. Their numbers stay below `ANY_WORKER`.
 pub const WORKER_COUNT_MAX: usize = 1024;
 /// Number of file descriptors that are kept for logs and for operators.
 pub const SPARE_DESCRIPTORS: u64 = 128;
 /// Number of connections that the HTTP port may have beyond the limit of connections, out of [`SPARE_DESCRIPTORS`]. The
 /// Unix socket may have as many more. A full server can therefore still report health and metrics and admit operators.
 pub const RESERVED_CONNECTION_COUNT_MAX: usize = 16;
-/// Longest life of a connection of the HTTP port beyond the limit of connections, in milliseconds. It gets one response,
-/// and then another client can have its place.
+/// Longest life of a connection of the HTTP port beyond the limit of connections, in milliseconds. It gets one
+/// response, and then another client can have its place.
 pub const RESERVED_CONNECTION_MS: u64 = 5_000;
 /// Time for the head of the request of a connection beyond the limit of connections, in milliseconds.
 pub const RESERVED_HEAD_MS: u64 = 1_000;
-/// Number of connections that a full server refuses before it pauses for [`REFUSALS_REST_MS`]. The pause keeps a client
-/// that reconnects continuously from occupying the server.
+/// Number of connections that one listener of a full server refuses before it pauses for [`REFUSALS_REST_MS`]. The
+/// pause keeps a client that reconnects continuously from occupying the server.
 pub const REFUSALS_PER_REST: u32 = 32;
-/// Pause of a full server after [`REFUSALS_PER_REST`] refused connections, in milliseconds.
+/// Pause of a listener of a full server after [`REFUSALS_PER_REST`] refused connections, in milliseconds.
 pub const REFUSALS_REST_MS: u64 = 10;
-/// Maximum of source addresses that the limits per address track.
+/// Maximum number of source addresses that the limits per address track. Further addresses have no limits of their own.
 pub const TRACKED_ADDRESS_COUNT_MAX: usize = 1 << 16;
 /// Time within which failed logins of a source address count together, in milliseconds.
 pub const LOGIN_SERIES_MS: u64 = 1_000;
@@ -274,7 +288,7 @@ pub const LOGIN_PAUSE_MIN_MS: u64 = 1_000;
 pub const LOGIN_PAUSE_MAX_MS: u64 = 60_000;
 /// Time without a failed login after which the server forgets a source address, in milliseconds.
 pub const LOGIN_QUIET_MS: u64 = 600_000;
-/// Maximum of source addresses with failed logins that the server tracks.
+/// Maximum number of source addresses with failed logins that the server tracks.
 pub const FAILING_ADDRESS_COUNT_MAX: usize = 1 << 16;
 /// Interval of the check for changed files, such as certificates, in milliseconds. A change takes effect after two
 /// checks.
@@ -282,28 +296,29 @@ pub const RELOAD_LOOK_MS: u64 = 2_000;
 /// Longest interval of notices to the supervisor, in milliseconds. A watchdog below four times this interval shortens
 /// it.
 pub const SUPERVISOR_LOOK_MS: u64 = 1_000;
-/// Maximum of notices that wait for the thread that sends them to the supervisor.
+/// Maximum number of notices queued for the thread that sends them to the supervisor. Further notices are dropped.
 pub const SUPERVISOR_NOTICES_MAX: usize = 16;
 /// Longest interval of the check whether grants have resumed, in milliseconds.
 pub const RECOVERY_LOOK_MS: u64 = 1_000;
-/// Maximum of audit lines that wait for the thread that writes them.
+/// Maximum number of audit lines queued for the thread that writes them. Further lines are dropped and counted.
 pub const AUDIT_LINE_COUNT_MAX: usize = 4096;
-/// Maximum length of the audit lines that wait for the thread that writes them, in bytes.
+/// Maximum length of the audit lines queued for the thread that writes them, in bytes. Further lines are dropped and
+/// counted.
 pub const AUDIT_QUEUE_LEN_MAX: usize = 4 << 20;
-/// Maximum of lines of one act per second. The server drops and counts further lines.
+/// Maximum number of lines of one act per second. The server drops and counts further lines.
 pub const AUDIT_LINES_PER_S_MAX: u32 = 1000;
 /// Interval of lines that report dropped lines, in milliseconds.
 pub const AUDIT_REPORT_MS: u64 = 1000;
 /// Time that a stopping server waits for the audit log, in milliseconds.
 pub const AUDIT_STOP_MS: u64 = 2000;
-/// Maximum of characters of a key in a span.
+/// Maximum number of characters of a key in a span.
 pub const SPAN_KEY_CHARS_MAX: usize = 128;
-/// Maximum of open spans of a worker, each below 2 KiB. Further acquires get no span. One closed connection may end all
-/// of them.
+/// Maximum number of open spans of a worker, each below 2 KiB. Further acquires get no span. One closed connection may
+/// end all of them.
 pub const SPAN_OPEN_COUNT_MAX: usize = 1024;
-/// Maximum of ended spans that wait for export.
+/// Maximum number of ended spans that wait for export. Further spans are dropped and counted.
 pub const SPAN_QUEUE_COUNT_MAX: usize = 8192;
-/// Maximum of spans in one request to the collector.
+/// Maximum number of spans in one request to the collector.
 pub const SPAN_BATCH_COUNT_MAX: usize = 512;
 /// Interval at which the exporter checks the queue of spans, in milliseconds.
 pub const SPAN_PAUSE_MS: u64 = 200;
@@ -313,11 +328,11 @@ pub const SPAN_EXPORT_MS: u64 = 5_000;
 pub const SPAN_RETRY_MIN_MS: u64 = 1_000;
 /// Longest pause between attempts to reach a failing collector, in milliseconds.
 pub const SPAN_RETRY_MAX_MS: u64 = 30_000;
-/// Maximum of characters of a collector's error text in the log.
+/// Maximum number of characters of a collector's error text in the log.
 pub const SPAN_PROBLEM_CHARS_MAX: usize = 200;
 /// Time that a stopping server tries to export the last spans, in milliseconds.
 pub const SPAN_STOP_MS: u64 = 2_000;
-/// Maximum of events from one poll of the operating system.
+/// Maximum number of ready sockets that the operating system reports in one poll.
 pub const EVENTS_PER_POLL: usize = 4096;
 
 const _: () = {

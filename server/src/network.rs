@@ -20,7 +20,8 @@ impl Network {
         }
     }
 
-    /// Returns the network of an address with limits. Loopback addresses have limits only if `include_loopback` is set.
+    /// Returns the network of an address, or `None` if the address has no limits. Loopback addresses have limits only
+    /// if `include_loopback` is set.
     pub(crate) fn with_limits(address: IpAddr, include_loopback: bool) -> Option<Self> {
         (include_loopback || !address.to_canonical().is_loopback()).then(|| Self::of(address))
     }

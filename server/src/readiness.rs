@@ -1,7 +1,7 @@
 //! Readiness of the server, with all reasons against it.
 //!
 //! Some reasons prevent service, so that clients should wait or use another server. Others only degrade it: the server
-//! refuses some new claims, but holders still need it to renew and release. A load balancer must keep a degraded server
+//! may refuse new claims, but holders still need it to renew and release. A load balancer must keep a degraded server
 //! in service.
 
 use crate::log::LogPort;
@@ -117,7 +117,7 @@ impl fmt::Display for Reason {
 pub enum ReadyStatus {
     /// The server serves all requests.
     Ready,
-    /// The server refuses the claims that a reason names, and serves all other requests.
+    /// The server refuses what the reasons name, such as claims of one scope, and serves all other requests.
     Degraded,
     /// The server refuses all new claims.
     NotReady,
@@ -155,7 +155,7 @@ impl Readiness {
         preventing.map(|reason| reason.remaining_ms).max_by_key(|ms| ms.unwrap_or(u64::MAX)).flatten()
     }
 
-    /// Returns whether the server is ready or degraded, so that it grants at least some new claims.
+    /// Returns whether the server is ready or degraded, so that clients should stay with it.
     pub fn is_ready(&self) -> bool {
         self.status != ReadyStatus::NotReady
     }

@@ -95,7 +95,7 @@ struct WatchedObject {
 /// The relation between the contents in use and the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// The files may have changed between the start of the server and the first check.
+    /// The files may have changed between the read at the start of the server and the first check.
     Unconfirmed,
     /// The files have changed.
     Changed,
@@ -141,7 +141,8 @@ impl WatchedObject {
         self.subject.files().iter().map(|path| Stamp::of(path)).collect()
     }
 
-    /// Reads the files if they changed before the previous check and not since, or if they could not be used.
+    /// Reads the files if they are the same as at the previous check, but the contents in use may differ: after a
+    /// change, after a failed read, and at the first check.
     fn look(&mut self, audit: &Audit) {
         let stamps = self.current_stamps();
         if stamps != self.stamps {

@@ -406,7 +406,8 @@ async fn note_recovery(node: Arc<Node>, fronts: Arc<FrontConfig>) {
     }
 }
 
-/// Prints the only line on standard output, for which the program that started the server may wait.
+/// Prints the line `ready`, for which the program that started the server may wait. It is the first line on standard
+/// output, and the only one unless the audit log goes there.
 fn announce(addresses: &str) {
     let mut out = std::io::stdout().lock();
     // Ignore errors: the reader may have closed standard output.

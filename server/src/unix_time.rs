@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Maximum difference between the displayed and the current time of day, in milliseconds. Above it the offset changes.
 const TOLERANCE_MS: u64 = 100;
-/// Maximum of pairs of readings, until both clocks are read close enough together.
+/// Maximum number of pairs of readings, until both clocks are read close enough together.
 const READINGS_MAX: usize = 5;
 
 /// Converts instants of the server's clock into milliseconds since 1970.
 ///
-/// The offset between the two clocks is kept, so that an instant is always displayed as the same time. It changes only
-/// if the machine's time of day was set or has drifted.
+/// The offset between the two clocks is kept, so that an instant is always displayed as the same time. The offset
+/// changes only if the machine's time of day was set or has drifted.
 #[derive(Debug)]
 pub struct UnixTime {
     offset_ms: AtomicI64,
@@ -64,7 +64,7 @@ mod tests {
     use std::sync::atomic::{AtomicI64, AtomicU64};
     use waymaker_engine::Time;
 
-    /// A machine that was started at its first second, as far as it knows.
+    /// A machine whose clock always shows 5 s since boot. `boot_unix_ms` is the time of day at boot.
     #[derive(Debug)]
     struct Machine {
         boot_unix_ms: AtomicI64,

@@ -42,7 +42,7 @@ pub enum Act {
     Reload,
     /// The server stopped.
     Stop,
-    /// Lines were dropped.
+    /// Lines of the audit log were dropped.
     Dropped,
 }
 
@@ -115,7 +115,7 @@ pub struct Caller {
     pub owner: Option<Arc<[u8]>>,
 }
 
-/// The value of a member that only some acts have.
+/// The value of a member of the JSON object that only some acts have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// A number.
@@ -163,7 +163,8 @@ impl AuditEvent {
         Self { outcome: Outcome::Refused { code, message }, ..Self::new(act, caller) }
     }
 
-    /// Returns the event of a reload of files. After an error the server continues with the previous contents.
+    /// Returns the event of a reload of files. `subject` is a plural noun for their contents, such as `certificates`.
+    /// `error` is the reason why the files cannot be used; the server then continues with the previous contents.
     pub fn reload(subject: &str, error: Option<&impl Display>) -> Self {
         let details = vec![("subject", Detail::Text(subject.to_owned()))];
         let event = match error {
@@ -179,13 +180,14 @@ impl AuditEvent {
         Self { details, ..Self::new(Act::Dropped, Caller::default()) }
     }
 
-    /// Returns the event as a JSON object without a line break.
+    /// Returns the event as a JSON object without a line break. `at_ms` is the time of the event in milliseconds since
+    /// 1970.
     pub fn json(&self, at_ms: u64) -> String {
         // Cannot fail: the map has only strings as keys.
         serde_json::to_string(&Line { event: self, at_ms }).unwrap_or_default()
     }
 
-    /// Returns the members that every event has and that may be bytes.
+    /// Returns the members that every event has and whose values may not be text.
     fn parts(&self) -> [(&'static str, Option<&[u8]>); 4] {
         [
             ("owner", self.caller.owner.as_deref()),

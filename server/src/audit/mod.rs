@@ -1,5 +1,5 @@
-//! The audit log: one line for each act of an operator, each refused credential or right, and each change of the
-//! configuration.
+//! The audit log: one line for each act of an operator or on the claim of another identity, each refused credential or
+//! right, and each change of the configuration. [`Act`] lists all kinds of lines.
 //!
 //! A worker describes an act as an [`AuditEvent`] and passes it to [`Audit`], which never blocks. The `queue` holds a
 //! bounded number of encoded lines for one thread, and counts the lines that do not fit. The thread writes the lines to
@@ -34,7 +34,7 @@ pub struct Audit(Option<Arc<Shared>>);
 struct Shared {
     encoding: Encoding,
     queue: Mutex<Queue>,
-    /// Wakes the thread when the queue gets a line.
+    /// Wakes the thread when there is work for it: a line, a request to reopen the file, or the stop.
     is_filled: Condvar,
     write_failure_count: AtomicU64,
 }
@@ -58,8 +58,8 @@ impl Audit {
         })))
     }
 
-    /// Passes an event to the thread. If the queue is full, or the act has too many events, the event is dropped and
-    /// counted.
+    /// Passes an event to the thread. If the queue is full, or the act has too many events in this second, the event is
+    /// dropped and counted.
     pub fn record(&self, event: &AuditEvent) {
         let Some(shared) = &self.0 else { return };
         let now_ms = now_ms();

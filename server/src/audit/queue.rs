@@ -10,7 +10,7 @@ pub(super) struct Queue {
     /// Length of `lines` in bytes.
     len: usize,
     allowances: [Allowance; Act::COUNT],
-    /// Total number of dropped lines.
+    /// Number of lines that were dropped or could not be written since the start.
     dropped_count: u64,
     /// Number of dropped lines that no line has reported yet.
     unreported_count: u64,
@@ -28,11 +28,11 @@ struct Allowance {
     count: u32,
 }
 
-/// Work for the thread.
+/// Work for the thread that writes the audit log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct QueuedWork {
     pub(super) lines: Vec<String>,
-    /// Number of lines that were dropped before `lines`, if it is time to report them; 0 otherwise.
+    /// Number of dropped lines that were not reported yet, if it is time to report them; 0 otherwise.
     pub(super) dropped_count: u64,
     pub(super) wants_reopen: bool,
     pub(super) is_stopping: bool,
@@ -76,13 +76,14 @@ impl Queue {
         self.unreported_count += 1;
     }
 
-    /// Counts lines that could not be written, including the dropped lines that one of them reported.
+    /// Counts lines that could not be written. One of them reported `reported_count` dropped lines, which must be
+    /// reported again.
     pub(super) fn note_lost(&mut self, line_count: u64, reported_count: u64) {
         self.dropped_count += line_count;
         self.unreported_count += line_count + reported_count;
     }
 
-    /// Returns the number of lines dropped since the start.
+    /// Returns the number of lines that were dropped or could not be written since the start.
     pub(super) fn dropped_count(&self) -> u64 {
         self.dropped_count
     }

@@ -14,7 +14,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// The running thread. When this value is dropped, the thread writes all lines and ends.
+/// The running thread. When this value is dropped, the thread writes all lines and ends. The drop waits for at most
+/// [`AUDIT_STOP_MS`].
 #[derive(Debug)]
 pub struct AuditThread {
     shared: Arc<Shared>,
@@ -48,7 +49,8 @@ enum Sink {
 }
 
 impl AuditThread {
-    /// Starts the thread for this target, and returns the sending end. Without a target there is no thread.
+    /// Starts the thread for this target, and returns the sending end. For [`AuditTarget::None`] there is no thread,
+    /// and all events are discarded.
     ///
     /// # Errors
     /// Returns an error if the file cannot be opened or the thread cannot be started.

@@ -13,7 +13,7 @@ const FILE_MODE: u32 = 0o600;
 pub(super) struct AuditFile {
     path: PathBuf,
     file: File,
-    /// Whether the last write ended within a line.
+    /// Whether the last write failed, so that the file may end within a line.
     is_torn: bool,
 }
 

@@ -8,18 +8,19 @@ use crate::quorum::counters::FinishedQuestion;
 use waymaker_engine::{Fence, QuorumMember, QuorumQuestion, ReservedEnd, Time};
 use waymaker_log::Record;
 
-/// The receivers of a result.
+/// The way by which a result of the cluster reaches the workers.
 #[derive(Debug)]
 pub enum Delivery {
     /// Mail for workers.
     Workers(Vec<(u16, Mail)>),
-    /// Records for the log. The grants begin after the log has synced them.
+    /// Records for the log. The grants begin after the log has synced the records.
     Log(LogBatch),
 }
 
 impl Delivery {
-    /// Prepares the delivery of a finished question. With a log, a grant begins after the log has durably recorded that
-    /// the cluster counted it. A restart drops grants without that record.
+    /// Prepares the delivery of a finished question: of fences that the cluster counted for grants, or of the failure
+    /// to count them. With a log, a grant begins after the log has durably recorded that the cluster counted it. A
+    /// restart drops grants without that record.
     pub fn new(settled: FinishedQuestion, has_log: bool, now: Time) -> Self {
         let FinishedQuestion { mut question, fences } = settled;
         let Some(fences) = fences else {

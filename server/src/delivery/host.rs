@@ -13,7 +13,7 @@ use waymaker_log::Record;
 use waymaker_log::store::committer::Outcome;
 use waymaker_log::store::thread::LogHost;
 
-/// A node, and a function that wakes a sleeping worker that has new mail.
+/// A node, and a function that wakes a sleeping worker, given by its index, when it has new mail.
 pub(crate) struct Host<W> {
     node: Arc<Node>,
     wake: W,

@@ -12,7 +12,7 @@ use crate::node::Node;
 use waymaker_engine::{Answer, Refusal, Reserved, ReservedEnd, WhenDurable};
 use waymaker_log::store::committer::Outcome;
 
-/// Returns the end of the reservations whose records have this outcome.
+/// Returns how the reserved claims end whose records have this outcome in the log.
 pub fn end_of(outcome: Outcome) -> ReservedEnd {
     match outcome {
         Outcome::Durable(since) => ReservedEnd::Begins(since),
@@ -20,7 +20,8 @@ pub fn end_of(outcome: Outcome) -> ReservedEnd {
     }
 }
 
-/// Returns the mail for workers about deferred effects with this end, in order.
+/// Returns the mail that delivers deferred effects to their workers, in the order of the effects. If `end` is not a
+/// begin, responses become refusals of an unknown outcome, and events are dropped.
 pub fn mails(deferred: impl Iterator<Item = DeferredEffect>, end: ReservedEnd) -> Vec<(u16, Mail)> {
     let is_durable = matches!(end, ReservedEnd::Begins(_));
     let mut mails: Vec<(u16, Mail)> = Vec::new();

@@ -68,7 +68,7 @@ fn bound(address: &str) -> io::Result<socket2::Socket> {
 /// Accepted connection.
 struct AcceptedConnection {
     socket: StdSocket,
-    /// Address of the client, for people.
+    /// Name of the client for people: its address, or the user and process at a Unix socket.
     peer: String,
     evidence: Evidence,
 }
@@ -111,7 +111,7 @@ impl Listener {
         Ok(Self::Unix(listener, SocketFile(path.to_owned())))
     }
 
-    /// Returns the actual address, for the readiness line.
+    /// Returns the name of the protocol and the actual address as in the line `ready`, such as `binary=127.0.0.1:7420`.
     ///
     /// # Errors
     /// Fails if the system does not report the address.
@@ -202,12 +202,13 @@ pub struct Acceptor {
     needs_identity: bool,
     connection_count_max: usize,
     last_log: Option<Instant>,
-    /// Number of connections that were refused since the last pause.
+    /// Number of connections that were refused because the server was full, since the last pause of `REFUSALS_REST_MS`.
     refused_count: u32,
 }
 
 impl Acceptor {
-    /// Creates the acceptor with this index. It keeps some of the process's file descriptors free.
+    /// Creates the acceptor with this index. Its maximum of connections leaves `SPARE_DESCRIPTORS` file descriptors of
+    /// the process free.
     pub fn new(index: usize, listener: Listener, needs_identity: bool, limits: &LimitOptions) -> Self {
         Self {
             index,
@@ -219,7 +220,8 @@ impl Acceptor {
         }
     }
 
-    /// Accepts connections until it is dropped. It never ends by itself; if the system is exhausted, it pauses.
+    /// Accepts connections until it is dropped. It never ends by itself. It pauses if the system has no resources for
+    /// another connection, or if it has refused many connections because the server is full.
     pub async fn run(mut self, node: &Node, workers: &Workers) {
         loop {
             let accepted = tokio::select! {
@@ -239,7 +241,8 @@ impl Acceptor {
         }
     }
 
-    /// Accepts all connections that are waiting now, and notifies the workers that asked for it.
+    /// Accepts all connections that are waiting now, and notifies the workers that asked for it. Stops accepting early
+    /// if the system has no resources for another connection.
     async fn catch_up(&mut self, node: &Node, workers: &Workers) {
         let askers = workers.acceptors[self.index].take_askers();
         let at = BootClock.moment().passed;
@@ -270,7 +273,8 @@ impl Acceptor {
         .await
     }
 
-    /// Hands an accepted connection to the worker with the fewest connections. Fails if the system is exhausted.
+    /// Refuses an accepted connection because of a limit, or hands it to the worker with the fewest connections. Fails
+    /// if the system has no resources for it.
     fn hand_over(
         &mut self,
         accepted: io::Result<AcceptedConnection>,

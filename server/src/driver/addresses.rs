@@ -3,10 +3,10 @@
 //! [`Addresses`] decides without I/O and without a clock. An [`Admission`] is the place of one connection in the counts
 //! of its address. It moves with the connection between workers and frees the place when it is dropped.
 //!
-//! Memory is bounded: at most [`TRACKED_ADDRESS_COUNT_MAX`] addresses are tracked. An address is forgotten when it has
-//! no connection and its bucket is full. While the table is full, other addresses are admitted without limits of their
-//! own. A client that can fill the table can evade any limit per address, so refusing other addresses would only lock
-//! out other clients.
+//! Memory is bounded: at most [`TRACKED_ADDRESS_COUNT_MAX`] addresses are tracked. An address is forgotten once it has
+//! no connection and the token bucket of its new connections is full. While the table is full, other addresses are
+//! admitted without limits of their own. A client that can fill the table can evade any limit per address, so refusing
+//! other addresses would only lock out other clients.
 
 use crate::limits::TRACKED_ADDRESS_COUNT_MAX;
 use crate::maximum::Maximum;
@@ -20,13 +20,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_engine::Time;
 
-/// Number of tracked addresses that are checked for each new one. More than one, so that the table can shrink.
+/// Number of tracked addresses that are checked before a new one is added. The idle ones among them are forgotten. It
+/// is above 1, so that the table can shrink.
 const LOOKS_PER_ADDRESS: usize = 4;
 /// Parts of a token: a rate of N per second refills N parts per millisecond.
 const PARTS_PER_TOKEN: u64 = 1_000;
 
-/// Limits of each source address; none by default. An IPv6 address counts as its /64 network, because a single machine
-/// may use all addresses of it.
+/// Limits of each source address. The value of `default()` has no limits, unlike the default values of the options
+/// below. An IPv6 address counts as its /64 network, because a single machine may use all addresses of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = heading::LIMITS)]
 pub struct AddressLimits {
@@ -96,7 +97,8 @@ struct Counts {
     handshakes: AtomicU32,
 }
 
-/// Place of one connection in the counts of its address; freed when it is dropped. Empty if the address has no limits.
+/// Place of one connection in the counts of its address and in the metrics; freed when it is dropped. It has no place
+/// in the counts of its address if the address has no limits or is not tracked.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
     /// Counts the connection in the metrics.

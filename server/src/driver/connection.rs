@@ -32,7 +32,7 @@ struct Connection {
     inner: connection::Connection,
     queued: Queued,
     registered: bool,
-    /// Permit from the reserve, held until the connection ends.
+    /// Place in the reserve of a full server, if the connection needed it. Held until the connection ends.
     reserved: Option<Reserved>,
     /// Place in the counts of its source address, held until the connection ends.
     admission: Admission,
@@ -101,8 +101,8 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
             return local.note_ended();
         }
     };
-    // A moved connection has completed its handshake. The worker that moved it waits for it, so a slow client must not
-    // hold it up here.
+    // A moved connection has completed its handshake. The worker that sent the connection expires no leases until this
+    // worker has served it, so a slow client must not delay that here.
     if moved.is_none()
         && let Err(error) = socket.handshake(local.node.set.tls_handshake.into()).await
     {
@@ -170,7 +170,8 @@ impl Connection {
         self.inner.run(worker, turn, &mut Io { local, socket, scratch, context })
     }
 
-    /// Ends a turn. A connection that gave way waits for its next turn.
+    /// Ends a turn. If the time of the turn was used up before the connection had read everything, queues the
+    /// connection for its next turn.
     fn end_turn(
         &mut self,
         local: &Local,

@@ -1,4 +1,5 @@
-//! Runs front-end connections in turns.
+//! Runs front-end connections in turns. A turn is one poll of the task of a connection, with limits of its time and its
+//! bytes.
 
 use super::Local;
 use super::late::Queued;
@@ -7,8 +8,8 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-/// Gives way to other tasks between the parts of a long request, until the next turn of its connection. Only a
-/// connection that runs in turns may await this.
+/// Gives way to other tasks between the parts of a long request, until the next turn of its connection. Only futures
+/// that are polled by [`in_turns`] may await this.
 pub(crate) async fn next_turn() {
     let mut begun = None;
     poll_fn(|context| {
@@ -58,7 +59,8 @@ impl Turns {
         context: &mut Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        // A connection that gave way must not run before its turn, even if its socket or a timer wakes it.
+        // A connection that is queued in `Local::late` must not run before its next turn, even if its socket or a timer
+        // wakes it.
         if self.queued.is_queued() {
             return Poll::Pending;
         }

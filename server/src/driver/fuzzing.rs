@@ -23,9 +23,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
-/// Time for the server to serve a piece. The paused clock of the runtime advances only when no task can run.
+/// Duration of one step in the time of the runtime. This time advances only when no task can run.
 const STEP: Duration = Duration::from_millis(1);
-/// Number of steps in which the server serves one piece.
+/// Number of steps that the client waits after it has sent a piece, so that the server serves the piece alone.
 const STEPS_PER_PIECE: u32 = 2;
 /// Maximum time until the server closes the connection after its client did. It exceeds every time limit of the front
 /// ends.

@@ -1,4 +1,4 @@
-//! Wakes connections that gave way when their next turn comes.
+//! Queue of the connections that gave way. A task wakes one after the other for its next turn.
 
 use crate::edge::late::LateQueue;
 use std::cell::{Cell, RefCell};
@@ -7,14 +7,15 @@ use std::task::{Context, Waker};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-/// Tasks of the connections that gave way.
+/// Tasks of the connections that gave way: their turn ended before they had read and served everything.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
     queue: RefCell<LateQueue<(Waker, Rc<Cell<bool>>)>>,
     any: Notify,
 }
 
-/// Whether a connection has given way and is queued. Until its turn comes, it does nothing, even if it is woken.
+/// Whether a connection is queued because it gave way. A queued connection does nothing until its next turn, even if
+/// its task is woken.
 #[derive(Debug, Default)]
 pub(crate) struct Queued(Rc<Cell<bool>>);
 
@@ -38,7 +39,8 @@ impl Late {
         self.queue.borrow().is_empty()
     }
 
-    /// Lets one connection continue per round, except while `has_work` reports that leases are due. Never returns.
+    /// Lets one connection continue in each round of the runtime's tasks, but none while `has_work` returns that leases
+    /// are due. Never returns.
     pub(super) async fn run(&self, has_work: impl Fn() -> bool) {
         loop {
             self.any.notified().await;

@@ -24,8 +24,8 @@ thread_local! {
     static LOCAL: OnceCell<Rc<Local>> = const { OnceCell::new() };
 }
 
-/// The worker and the state through which its tasks communicate. Everything here belongs to one thread, and no borrow
-/// crosses an await.
+/// A worker, and the state through which the tasks of its thread communicate. Only this thread uses it, and no task
+/// keeps a borrow across an await.
 pub(crate) struct Local {
     pub(crate) node: Arc<Node>,
     pub(super) worker: RefCell<Worker>,
@@ -35,32 +35,35 @@ pub(crate) struct Local {
     /// New connections that were handed to this worker.
     pub(super) intake: RefCell<mpsc::UnboundedReceiver<Intake>>,
     clock: BootClock,
-    /// Receivers of output for the flusher, by the slot of their lane.
+    /// Connections and inlets that get the worker's output from the flusher, by the slot of their lane.
     connections: RefCell<Vec<Option<Registered>>>,
     /// Buffer for encoding requests on their way from an inlet to the worker.
     frame: RefCell<Vec<u8>>,
     /// Number of front-end connections. They have no lane until their first worker request.
     front_count: Cell<usize>,
-    /// Whether the server has asked every connection to end.
+    /// Whether front ends must end their connections, because the server stops.
     finishing: watch::Sender<bool>,
     /// Waker of the flusher, the task that writes; `flush_is_due` is set while it is woken but has not run.
     flusher: RefCell<Option<Waker>>,
     flush_is_due: Cell<bool>,
-    /// Read buffer of all connections; a connection copies out the bytes that it keeps.
+    /// Read buffer that all connections of the thread share. A connection copies out the bytes that it keeps after its
+    /// read.
     pub(crate) scratch: RefCell<Box<[u8]>>,
-    /// Tracks connections that gave way with unread bytes, which sweeps must wait for.
+    /// Tracks the connections whose turn ended before they had read and served everything. Before leases expire, these
+    /// connections get some time to catch up.
     barrier: RefCell<ReadBarrier>,
     pub(crate) late: Late,
     /// Turn of the front-end connection that currently runs.
     pub(crate) front_turn: RefCell<FrontTurn>,
-    /// Wakes the sweeper, which sleeps until `sweeper_sleeps_until`.
+    /// Wakes the sweeper, the task that expires leases.
     pub(super) sweeper: Notify,
     pub(super) sweeper_sleeps_until: Cell<Time>,
-    /// Incremented with each read; the spinner watches it.
+    /// Number of reads so far. The spinner, the task of `--busy-poll`, lets the thread sleep once this number stays the
+    /// same.
     pub(super) activity: Cell<u64>,
     pub(super) spinner: Notify,
     pub(super) spinner_sleeps: Cell<bool>,
-    /// Notified when a connection ends, for tasks that wait for the last one.
+    /// Notified when a connection ends. A stopping worker waits for the end of its last connection.
     pub(super) connection_ended: Notify,
 }
 
@@ -121,8 +124,8 @@ impl Local {
         LOCAL.with(|own| own.set(Rc::clone(local)).expect("a thread runs one worker"));
     }
 
-    /// Runs a function with the state of the current thread. Front ends keep no reference to it between two polls, so
-    /// their types can be `Send`, as the libraries around them require.
+    /// Runs a function with the state of the current thread. The requests of front ends get the state here instead of
+    /// keeping a reference to it, so their types can be `Send`, as the libraries around them require.
     #[inline]
     pub(crate) fn with<T>(act: impl FnOnce(&Self) -> T) -> T {
         LOCAL.with(|own| act(own.get().expect("front ends run on the threads of workers")))
@@ -133,7 +136,8 @@ impl Local {
         self.clock.moment()
     }
 
-    /// Returns the time at which the worker was last fed. Directly after a request, this is the time of the request.
+    /// Returns the time of the last input that the worker got: bytes, or a tick of its timer. Directly after a request,
+    /// this is the time of the request.
     pub(crate) fn worker_now(&self) -> Time {
         self.worker.borrow().moment().now
     }
@@ -149,7 +153,7 @@ impl Local {
         Others { are_there: connection_count > 1, have_given_way: !self.late.is_empty() }
     }
 
-    /// Returns the barrier that decides when leases may expire.
+    /// Returns the barrier that decides when this worker has read its sockets. Leases expire only after that.
     #[inline]
     pub(crate) fn barrier(&self) -> RefMut<'_, ReadBarrier> {
         self.barrier.borrow_mut()
@@ -165,7 +169,7 @@ impl Local {
         self.note_ended();
     }
 
-    /// Records that a socket of this worker was closed.
+    /// Records that a connection of this worker has ended or has moved to another worker.
     pub(super) fn note_ended(&self) {
         self.handles[usize::from(self.index)].connection_count.fetch_sub(1, Ordering::Relaxed);
         self.connection_ended.notify_one();
@@ -191,8 +195,8 @@ impl Local {
         }
     }
 
-    /// Does the work that arises after the worker was fed: handles mail, and wakes the flusher, other workers and the
-    /// sweeper.
+    /// Does the work that follows each input of the worker. Handles its mail, passes on audit events and spans, asks
+    /// the acceptors to accept, and wakes the flusher, other workers and the sweeper.
     #[inline]
     pub(super) fn follow_up(&self, worker: &mut Worker) {
         worker.handle_mail(worker.moment());
@@ -220,10 +224,10 @@ impl Local {
         }
     }
 
-    /// Writes the output of all connections. The first connection with output wakes the flusher, which then runs after
-    /// every other connection that was ready at that time. Answers therefore leave close together, and a client with
-    /// many connections is woken once for all of them instead of once for each. Waking a sleeping client costs the
-    /// sender more than the answer itself.
+    /// Writes the output of all connections, as the task called the flusher. The first connection with output wakes the
+    /// flusher, which then runs after every other connection that was ready at that time. Answers therefore leave close
+    /// together, and a client with many connections is woken once for all of them instead of once for each. Waking a
+    /// sleeping client costs the sender more than the answer itself.
     pub(super) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<()> {
         if self.flusher.borrow().is_none() {
             *self.flusher.borrow_mut() = Some(context.waker().clone());
@@ -247,8 +251,8 @@ impl Local {
             }
         }
         if is_fed {
-            // An inlet releases holds of callers that have left. This may send mail to other workers or leave mail to
-            // handle.
+            // An inlet releases holds that were granted to callers that have left. This may send mail to other workers
+            // or leave mail to handle.
             self.follow_up(&mut worker);
         }
         Poll::Pending
@@ -305,7 +309,8 @@ impl Local {
         Some(sent)
     }
 
-    /// Records that a moving connection ended on its way, so that no sweep waits for it.
+    /// Reports to the worker that sent this connection that the connection ended on its way. That worker then no longer
+    /// waits for it before it expires leases.
     pub(super) fn settle(&self, moved: &MovedConnection) {
         let mut worker = self.worker.borrow_mut();
         worker.handle_settled(moved.ticket);
@@ -323,7 +328,8 @@ impl Local {
         self.follow_up(&mut self.worker.borrow_mut());
     }
 
-    /// Runs a function with an inlet and the worker. Returns `None` if the inlet is closed.
+    /// Runs a function with the inlet of this key and the worker. Returns `None` if the inlet was closed with
+    /// [`Local::close_inlet`].
     pub(super) fn with_inlet<T>(
         &self,
         key: ConnectionKey,
@@ -337,8 +343,8 @@ impl Local {
         }
     }
 
-    /// Registers the receiver of output for the lane in this slot. A connection that lost the lane is woken to notice
-    /// it.
+    /// Registers the receiver of output for the lane in this slot. If another connection had the slot, wakes its task,
+    /// which then notices that its lane is gone.
     fn put(&self, slot: LaneSlot, registered: Registered) {
         let mut connections = self.connections.borrow_mut();
         let slot = slot.index();
@@ -382,7 +388,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Writes as much output as the socket accepts.
+    /// Writes as much output as the socket accepts. Wakes the task of the connection if the rest needs it.
     fn flush(&self, worker: &mut Worker) {
         let mut socket = self.socket.borrow_mut();
         let needs_turn = flush(worker, self.key, |output| match socket.try_write(output) {

@@ -56,13 +56,16 @@ pub struct Intake {
     pub port: Port,
     /// The socket.
     pub socket: socket::StdSocket,
-    /// Address of the client. It is the owner of the client's holds until the client names another.
+    /// Name of the client: its address, or the user and process at a Unix socket. It is the owner of the client's holds
+    /// until the client names another owner.
     pub peer: String,
-    /// Facts about the client.
+    /// Facts that identify the client. They are empty for a moved connection, because its identity is in `moved`.
     pub evidence: Evidence,
-    /// State of a moved connection, including data that the other worker had read.
+    /// State of a connection that another worker sent, including requests that the other worker read and did not serve.
+    /// `None` for a new connection.
     pub moved: Option<MovedConnection>,
-    /// Permit from the reserve, if the server was at its connection limit.
+    /// Place in a reserve, if the server was full when it accepted the connection. It is freed when this value is
+    /// dropped.
     pub(crate) reserved: Option<Reserved>,
     /// Place of the connection in the counts of its source address.
     pub(crate) admission: Admission,
@@ -96,7 +99,8 @@ impl WorkerHandle {
 /// Handles of all workers of a server.
 pub type WorkerHandles = Arc<[WorkerHandle]>;
 
-/// Handle through which workers ask an acceptor to accept all waiting connections.
+/// Handle through which workers ask an acceptor to accept all waiting connections. The acceptor then sends
+/// [`Mail::Drained`] to each worker that asked.
 #[derive(Debug, Default)]
 pub struct AcceptorHandle {
     askers: Mutex<Vec<u16>>,
@@ -120,9 +124,10 @@ pub type AcceptorHandles = Arc<[AcceptorHandle]>;
 /// Configuration of the workers' threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DriverConfig {
-    /// Whether to pin worker n to the n-th core that this process may use.
+    /// Whether to pin worker n to the n-th core that this process may use. Further workers begin with the first core
+    /// again.
     pub pin: bool,
-    /// How long a worker without work polls for more before it sleeps.
+    /// How long a worker without work polls for more before it sleeps; 0 for not at all.
     pub busy_poll: Duration,
     /// Limits of each source address.
     pub address_limits: AddressLimits,
@@ -135,9 +140,9 @@ pub struct Workers {
     pub handles: WorkerHandles,
     /// Handles of the acceptors.
     pub acceptors: AcceptorHandles,
-    /// Permits for connections beyond the limit.
+    /// Numbers of connections that were accepted although the server was full.
     reserves: Reserves,
-    /// Connections of each source address.
+    /// Numbers of connections of each source address, with their limits.
     addresses: Mutex<Addresses>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -182,7 +187,8 @@ impl Workers {
                 let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
                 node.metrics.workers[index].thread_id.set(thread_id.unsigned_abs().into());
                 let local = run_worker(node, index as u16, handles, acceptors, intake, config, handler);
-                // Before the barrier, another worker may still pass a shard turn to this one; after it, none can.
+                // Until all workers have reached this barrier, another worker may still pass a shard turn to this one
+                // by mail. So handle mail once more after it.
                 all_finished.wait();
                 local.take_last_mail();
             })?);
@@ -204,14 +210,15 @@ impl Workers {
         self.handles[usize::from(worker)].mail.notify_one();
     }
 
-    /// Returns the number of connections that count towards the limit, which excludes those in a reserve.
+    /// Returns the number of connections that count towards the connection limit. Connections with a place in a reserve
+    /// do not count.
     pub fn connection_count(&self) -> usize {
         let count: usize =
             self.handles.iter().map(|handle| handle.connection_count.load(Ordering::Relaxed)).sum();
         count.saturating_sub(self.reserves.count())
     }
 
-    /// Waits for the workers to end after `Mail::Finish`.
+    /// Waits for the threads of all workers. They end only after each worker has got `Mail::Finish`.
     pub fn join(self) {
         for thread in self.threads {
             if thread.join().is_err() {
@@ -266,7 +273,7 @@ mod tests {
     use crate::mail::Batch;
     use crate::worker::test_node::test_node_with_log;
 
-    /// A clean stop records the state of all shards, so no worker may keep a shard turn.
+    /// A clean stop records the state of all shards, so no worker that has ended may still have the turn of a shard.
     #[test]
     fn a_worker_that_ends_first_leaves_no_shard_turn_taken() {
         let (node, orders) = test_node_with_log(2, BootClock.moment().now);

@@ -18,7 +18,7 @@ impl PartialRecord {
         self.len
     }
 
-    /// Records received bytes.
+    /// Counts bytes that were received.
     pub(super) fn note(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let (part, rest) = bytes.split_at(self.missing_len().min(bytes.len()));

@@ -60,7 +60,8 @@ impl Refusal {
         }
     }
 
-    /// Reports the refusal on an unencrypted connection of the binary protocol. A full socket is ignored.
+    /// Sends the refusal to the client, without waiting. Only for unencrypted connections of the binary protocol. A
+    /// failed or partial write is ignored.
     pub(super) fn tell(self, socket: &StdSocket) {
         let (field, value, message) = self.describe();
         let detail = ErrorDetail::Text { value, field: field.as_bytes(), message: message.as_bytes() };

@@ -22,12 +22,13 @@ impl StdSocket {
     /// Writes as much as the socket accepts now. It never waits, because accepted sockets are non-blocking.
     ///
     /// # Errors
-    /// Returns `WouldBlock` if the socket accepts nothing, and other errors if the connection ended.
+    /// Returns `WouldBlock` if the socket accepts nothing, or if it has TLS. Returns other errors if the connection has
+    /// ended.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(socket) => (&*socket).write(bytes),
             Self::Unix(socket) => (&*socket).write(bytes),
-            // Data can be sent only after the handshake.
+            // A server writes here only to refuse a new connection, whose TLS handshake has not begun.
             Self::Tls(..) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
@@ -66,7 +67,8 @@ impl Socket {
         }
     }
 
-    /// Returns the names in the certificate of the client, which are known after the handshake.
+    /// Returns the names in the certificate of the client, which are known after the handshake. Empty without TLS or
+    /// without a certificate.
     pub(crate) fn certificate_names(&self) -> Vec<String> {
         match self {
             Self::Tcp(_) | Self::Unix(_) => Vec::new(),

@@ -16,7 +16,8 @@ use waymaker_engine::Time;
 /// Time limit for connections to write their last answers when the server ends, in milliseconds.
 const FINISH_MS: u64 = 1_000;
 
-/// Runs a worker until it must finish.
+/// Runs a worker until it has got `Mail::Finish` and its connections have ended. Waits for the connections for at most
+/// `FINISH_MS`.
 pub(super) async fn run(local: Rc<Local>, handler: Arc<impl ConnectionHandler>, busy_poll: Duration) {
     spawn_local({
         let local = Rc::clone(&local);
@@ -62,7 +63,7 @@ fn begin(local: &Rc<Local>, handler: &Arc<impl ConnectionHandler>, intake: Intak
     };
 }
 
-/// Handles mail whenever another thread signals it, until the worker must finish.
+/// Handles mail whenever another thread signals it. Returns when the worker has got `Mail::Finish`.
 async fn take_mail(local: &Local) {
     loop {
         local.handles[usize::from(local.index)].mail.notified().await;
@@ -75,7 +76,8 @@ async fn take_mail(local: &Local) {
     }
 }
 
-/// Expires leases and waits that are due. Before that, it reads all sockets empty if required.
+/// Expires leases and waits that are due, and continues other deferred work. If due leases may expire only after this
+/// worker has read its sockets, reads them first. Never returns.
 async fn sweep(local: Rc<Local>, handler: Arc<impl ConnectionHandler>) {
     loop {
         let until = local.worker.borrow().next_deadline();
@@ -140,7 +142,7 @@ async fn read_all(local: &Rc<Local>, handler: &Arc<impl ConnectionHandler>) -> T
             SweepNext::Complete(at) => return at,
             SweepNext::Round => yield_now().await,
         }
-        // Do the work that an earlier sweep allowed in the meantime.
+        // Meanwhile expire the leases that an earlier read of all sockets already allows to expire.
         if has_work(local) {
             work(local);
         }
@@ -166,15 +168,16 @@ async fn housekeep(local: Rc<Local>) {
         let mut worker = local.worker.borrow_mut();
         worker.housekeep(local.now());
         if worker.next_deadline() <= local.now().passed {
-            // The timers of the runtime stop while the machine is suspended, but leases do not, so wake the sweeper.
+            // The timers of the runtime stop while the machine is suspended, but leases do not, so wake the sweeper,
+            // which expires leases.
             local.sweeper.notify_one();
         }
         local.follow_up(&mut worker);
     }
 }
 
-/// Keeps the worker awake until nothing was read for a while. Otherwise the sender of the next request would pay tens
-/// of microseconds to wake it.
+/// Keeps the thread awake until nothing was read for `busy_poll`, then lets it sleep until the next read. Never
+/// returns. Without this task the sender of the next request would pay tens of microseconds to wake it.
 async fn spin(local: Rc<Local>, busy_poll: Duration) {
     let mut seen = local.activity.get();
     let mut quiet_since = Instant::now();

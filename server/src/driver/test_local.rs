@@ -67,10 +67,11 @@ pub(crate) fn enter_crowded() -> Rc<Local> {
     local
 }
 
-/// Runs other tasks until the next connection that gave way may continue.
+/// Lets the first connection in the queue of `Local::late` continue, as the runtime does after it has run other tasks.
 pub(crate) fn continue_one(local: &Local) {
     let (mut run, mut context) = (pin!(local.late.run(|| false)), Context::from_waker(Waker::noop()));
-    // The first poll takes the connection from the queue; the second lets it continue in the next round.
+    // The first poll finds that the queue has a connection, and yields. The second poll takes the connection from the
+    // queue and wakes it.
     for _ in 0..2 {
         assert!(run.as_mut().poll(&mut context).is_pending());
     }

@@ -9,9 +9,10 @@ use std::sync::atomic::AtomicUsize;
 pub struct LaneClosing {
     pub(crate) worker: u16,
     pub(crate) key: ConnectionKey,
-    /// Number of shards that have not closed the lane, plus the number of lanes for which this one waits. One more
-    /// until the message has gone to all shards.
+    /// Number of shards that have not closed the lane, plus the number of lanes for which this one waits. It is one
+    /// higher until all shards have been asked to close the lane.
     pub(crate) left: AtomicUsize,
-    /// Lane that waits for this one, because its `FAREWELL` confirms that the whole session has ended.
+    /// Lane that waits for this one. Its `FAREWELL` confirms the end of the whole session, so it is sent after all
+    /// lanes are closed.
     pub(crate) awaited_by: Option<Arc<LaneClosing>>,
 }

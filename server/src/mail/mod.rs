@@ -34,7 +34,8 @@ pub struct ConnectionKey {
 pub enum Mail {
     /// Responses and events for lanes of the receiver.
     Letters(Vec<Letter>),
-    /// Serve the work that is queued for this shard, then give its turn back. The previous worker has served its share.
+    /// Serve the work that is queued for this shard, then end its turn. The worker that had the turn passes it on,
+    /// because it has served as much work of other workers as it may at once.
     Turn {
         /// Number of the shard.
         shard: u16,
@@ -48,30 +49,33 @@ pub enum Mail {
         /// Time of the deadlines; only reads that start after it count.
         due: Time,
     },
-    /// A worker that was asked to drain has drained.
+    /// A worker that was asked with [`Mail::Drain`] has read its sockets, or an acceptor has accepted all waiting
+    /// connections. The receiver checks whether leases may expire now.
     Drained,
-    /// A connection that moved to another worker with this number has served its unread input.
+    /// The receiver moved a connection to another worker, and gave this number to the move. The connection has now
+    /// served the bytes that were unread when it arrived, or has ended.
     Settled(u64),
     /// The server is stopping.
     Stop,
-    /// A turn that this worker needs together with others was given back.
+    /// The turn of this shard is free. The receiver asked for this notice with [`Batch::Knock`], because it needs the
+    /// turns of several shards at once.
     Knocked {
         /// Number of the shard.
         shard: u16,
     },
-    /// Retry the work that needs several turns.
+    /// Retry the requests that need the turns of several shards at once.
     Untried,
-    /// Continue to end multi-key claims.
+    /// Continue to end multi-key claims in their shards.
     Withdraw,
     /// Continue to verify the identities of connections again.
     Reauthorize,
-    /// Count the remaining claims.
+    /// Count the remaining claims in the shards of this worker, because the server is draining.
     Count,
     /// No shard has a claim of this session, which belongs to this worker and has no connection.
     Vacant(Arc<Vacancy>),
     /// Every shard has closed the lane of this connection.
     Closed(ConnectionKey),
-    /// Results of reservations in a shard.
+    /// Results of reservations in a shard: of claims that were granted subject to the log or the cluster.
     Reserved {
         /// Number of the shard.
         shard: u16,
@@ -124,7 +128,7 @@ pub enum Batch {
     Lane(LaneAddress, LaneChange, Reading),
     /// The server is stopping.
     Stop,
-    /// Count the claims.
+    /// Count the claims for a draining server.
     Count,
     /// Publish the state of the shard for metrics.
     Publish,
@@ -137,7 +141,8 @@ pub enum Batch {
     },
     /// A waiting multi-key claim ended at this time.
     Withdraw(Arc<MultiKeyClaim>, Reading),
-    /// Notify this worker when the turn is given back; it needs the turn together with others.
+    /// Send [`Mail::Knocked`] to this worker when the turn is free. The worker needs the turns of several shards at
+    /// once.
     Knock(u16),
     /// Report whether the shard has a claim of this session.
     Vacancy(Arc<Vacancy>),
@@ -147,7 +152,8 @@ pub enum Batch {
     Broadcast(Arc<Broadcast>, Reading, CountedClaims),
 }
 
-/// Cost of the queued requests of one lane at shards.
+/// Cost of one batch of requests that waits at a shard. While this value exists, the total of the batch's lane includes
+/// the cost.
 #[derive(Debug)]
 pub struct LeftCost {
     of_lane: Arc<AtomicU32>,
@@ -175,7 +181,7 @@ impl Drop for LeftCost {
 pub struct RequestBatch {
     /// Lane that sent the requests.
     pub lane: LaneAddress,
-    /// Owner of the lane.
+    /// Default owner of the claims of the lane.
     pub owner: Arc<[u8]>,
     /// Rights of the client; `None` allows everything.
     pub access: Option<Arc<Access>>,
@@ -185,13 +191,13 @@ pub struct RequestBatch {
     pub kind: NamespaceKind,
     /// Session of the lane, if it has one.
     pub session: Option<SessionTag>,
-    /// Earliest end of the session.
+    /// Time until which the session lives at least; for display only.
     pub session_end: Time,
     /// Time at which the frames were read.
     pub at: Reading,
-    /// Cost of serving the frames.
+    /// Cost of serving the frames, in the unit of `BATCH_COST_MAX`.
     pub cost: usize,
-    /// Cost of serving the frames, counted for the lane until they are served.
+    /// The same cost, which counts for the lane until the frames are served.
     pub counted: LeftCost,
     /// The frames, one after the other.
     pub frames: Vec<u8>,

@@ -13,8 +13,8 @@ pub struct Vacancy {
     /// Time at which the session lost its last connection.
     pub(crate) left_at: Time,
     pub(crate) lanes: Vec<LaneAddress>,
-    /// Number of shards that have not confirmed yet that they have no claim. It stays above 0 if one of them has a
-    /// claim.
+    /// Number of shards with a lane of the session that have not confirmed yet that they have no claim of it. It stays
+    /// above 0 if one of them has a claim.
     pub(crate) left: AtomicUsize,
 }
 

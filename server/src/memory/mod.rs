@@ -76,7 +76,8 @@ impl FromStr for MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Returns the limit in bytes, if there is one.
+    /// Returns the limit in bytes. `None` means no limit: it was set so, or the system does not report the memory of
+    /// the machine.
     pub fn bytes(self) -> Option<u64> {
         match self {
             Self::None => None,
@@ -134,7 +135,8 @@ impl MemoryUse {
         used()
     }
 
-    /// Sets the measured memory use in bytes. Returns `Some` if the server has become full, or is no longer full.
+    /// Sets the measured memory use in bytes. Returns whether the server is full now if this has changed, and `None`
+    /// otherwise.
     pub fn note(&self, used: u64) -> Option<bool> {
         self.used.store(used, Ordering::Relaxed);
         let was_full = self.is_full();
@@ -155,7 +157,8 @@ pub fn refusal(limit: u64) -> String {
     format!("the server has reached its memory limit of {limit} bytes (--memory-limit)")
 }
 
-/// Measures the memory of this process in its own thread until the process ends. Without a limit it does nothing.
+/// Measures the memory of this process in its own thread, until the process ends or the system does not report the
+/// memory. Without a limit it does nothing.
 ///
 /// # Errors
 /// Returns an error if the thread cannot be started.

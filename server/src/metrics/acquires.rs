@@ -11,7 +11,7 @@ use waymaker_protocol::NamespaceKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquireResult {
     Granted,
-    /// The acquire allowed no wait, and another client has the key.
+    /// The acquire allowed no wait, and other claims prevented the grant.
     Busy,
     Timeout,
     Cancelled,
@@ -116,7 +116,8 @@ pub(crate) struct NewAcquires {
 }
 
 impl AcquireTable {
-    /// Returns the row of a new connection. A full table first drops the rows that no connection uses.
+    /// Returns the row of a new connection. A full table first drops the rows that no connection uses. If all are in
+    /// use, the table grows.
     pub(crate) fn row(&self, key: AcquireKey) -> Arc<AcquireCounts> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Rows { rows, dropped } = &mut *table;

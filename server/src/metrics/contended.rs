@@ -1,4 +1,4 @@
-//! The keys with the most waiting claims, as published by workers.
+//! The keys that claims waited for most often in the last minutes, as published by workers.
 
 use crate::namespaces::Namespaces;
 use std::sync::{Mutex, PoisonError};
@@ -29,8 +29,8 @@ impl Contended {
             let number = key.namespace;
             let (found, namespace, kind) = namespaces.by_number(u64::from(number)).next()?;
             let waits_per_s = key.waits as f64 / seconds;
-            // The number of waiters is unknown in a tree, because a shard without claims of the tree uses a path as
-            // a key.
+            // Leave out the number of waiters in a tree. A shard without claims of the tree looks up the path as if it
+            // were a key, and finds no waiters.
             let waiter_count = key.waiter_count.filter(|_| kind != NamespaceKind::Tree);
             let key = ContendedKey { waiter_count, ..key };
             (found == number).then(|| Self { namespace: namespace.into(), kind, waits_per_s, key })

@@ -1,7 +1,7 @@
 //! Counts and durations of a running server, which `front/metrics` exports to Prometheus.
 //!
-//! Each thread counts in its own cells, and a scrape adds them up. Counting therefore needs no atomic addition, and no
-//! thread waits.
+//! Each thread counts requests in its own cells, and a scrape adds them up. This needs no atomic addition, and no
+//! thread waits. Only rare events, such as connections and rejections, use atomic additions or a lock.
 
 mod acquires;
 mod cell;

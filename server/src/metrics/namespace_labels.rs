@@ -37,8 +37,8 @@ impl NamespaceLabels {
     /// A namespace without a label gets one if there are fewer than [`LABELLED_MAX`] labels, or if another label has
     /// been idle for [`LABEL_IDLE_MS`].
     ///
-    /// A label counts from the moment it is given, and its counts are dropped when it is taken away. No series
-    /// therefore ever decreases.
+    /// A label counts from the moment it is given, and its counts are dropped when it is taken away. A series therefore
+    /// never decreases while it exists.
     pub(crate) fn note(&mut self, new: NewAcquires, now: Time) {
         self.choose(&new.rows, now);
         for (key, counts) in new.rows {

@@ -1,4 +1,5 @@
-//! The metrics of one worker. Only its own thread writes them, so they need no locks and no atomic additions.
+//! The metrics of one worker. Only its own thread writes them, except `busy_ratio`. So they need no atomic additions,
+//! and locks only for the tables of acquires and rejections.
 
 use super::acquires::{AcquireKey, AcquireTable};
 use super::cell::Cell;
@@ -10,7 +11,7 @@ use waymaker_protocol::NamespaceKind;
 
 pub(crate) use super::acquires::AcquireCounts;
 
-/// Front end of a connection that did not arrive at a port.
+/// Name of the front end, in metrics, of a connection that did not arrive at a port.
 pub(crate) const NO_FRONT_END: &str = "internal";
 
 /// The metrics of one worker, aligned so that threads write to different cache lines.
@@ -32,7 +33,7 @@ pub(crate) struct WorkerMetrics {
     /// Deadline of the oldest overdue lease that waits for sockets to be read, in milliseconds; `NEVER` if there is
     /// none.
     oldest_due_ms: Cell,
-    /// Number of the thread in the system; 0 before it runs.
+    /// Id of the worker's thread in the operating system; 0 before the thread runs.
     pub(crate) thread_id: Cell,
     /// Share of the last measurement interval in which the thread ran, as the bits of a float. Written by the measuring
     /// thread.

@@ -2,7 +2,7 @@
 
 use waymaker_protocol::NamespaceKind;
 
-/// Namespace of all Locket resources. It equals the name that our own clients use for the registry `locket`.
+/// Namespace of all Locket resources. Clients of this project that open the registry `locket` use the same name.
 pub(crate) const LOCKET_NAMESPACE: &[u8] = b"registry/locket";
 /// Type name of Locket's locks.
 pub(crate) const LOCKET_LOCK: &str = "lock";
@@ -28,7 +28,7 @@ pub(super) const BUILT_IN: [(&[u8], NamespaceKind); 9] = [
 /// Prefix of the names of Locktopus namespaces, which are trees.
 const LOCKTOPUS: &[u8] = b"tree/locktopus/";
 
-/// Returns the kind of a name that belongs to a front end, which is fixed before its first use.
+/// Returns the kind of a name that belongs to a front end; `None` for other names.
 pub fn built_in_kind(name: &[u8]) -> Option<NamespaceKind> {
     if name.starts_with(LOCKTOPUS) {
         return Some(NamespaceKind::Tree);

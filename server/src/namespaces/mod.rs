@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use waymaker_engine::{Accounts, QuotaReached, Resource};
 use waymaker_protocol::NamespaceKind;
 
-/// Maximum of namespaces that one `HELLO` removes to make room.
+/// Maximum number of namespaces that one `HELLO` removes to make room.
 const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 
 /// All namespaces of a server, by name.
@@ -29,7 +29,7 @@ const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 /// The first accepted `HELLO` for a name creates the namespace with its kind. The server removes a namespace when no
 /// lane uses it and it is empty:
 ///
-/// - If no shard knows its number, it is removed at once, and another namespace may get the number.
+/// - If no shard knows its number, it is removed without asking the shards, and another namespace may get the number.
 /// - If the configuration declares it, it stays.
 /// - Otherwise a `Removal` makes every shard check that it is empty and forget its idle keys. The namespace is removed
 ///   unless a connection opened it since it was found unused. Its number is not used again before the next start,
@@ -37,7 +37,7 @@ const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 #[derive(Debug, Default)]
 pub struct Namespaces {
     by_name: BTreeMap<Box<[u8]>, Namespace>,
-    /// Name of each number, so that a page of a list takes time for its own length only.
+    /// Name of each number, so that the time for a page of a list depends only on the length of the page.
     names: BTreeMap<u16, Box<[u8]>>,
     /// Numbers that were used and that no shard knows.
     spare_numbers: BTreeSet<u16>,
@@ -46,11 +46,11 @@ pub struct Namespaces {
     /// Removal in progress.
     removal: Option<Removal>,
     removal_count: u64,
-    /// Namespaces that operators want to remove, for the next removal.
+    /// Requests of operators to remove namespaces, for the next removal.
     requests: Vec<RemovalRequest>,
     /// Number of declared namespaces that are not built in.
     declared_count: usize,
-    /// Number of openings of all namespaces.
+    /// Number of openings of all namespaces so far. Each opening gets the next number.
     opening_count: u64,
     limits: NamespaceLimits,
 }
@@ -58,7 +58,7 @@ pub struct Namespaces {
 /// Limits of the namespaces of a server.
 #[derive(Clone, Copy, Debug)]
 struct NamespaceLimits {
-    /// Maximum of namespaces without the built-in and the declared ones.
+    /// Maximum number of namespaces without the built-in and the declared ones.
     count_max: usize,
     /// Idle time after which an empty namespace is removed, in milliseconds.
     idle_ms: u64,
@@ -98,14 +98,15 @@ pub enum NamespaceRefusal {
 }
 
 impl Namespaces {
-    /// Sets the maximum of namespaces without the built-in and declared ones, and the idle time before removal in
-    /// milliseconds.
+    /// Sets the maximum number of namespaces without the built-in and declared ones, and the idle time before removal
+    /// in milliseconds.
     pub(crate) fn limit(&mut self, count_max: usize, idle_ms: u64) {
         self.limits = NamespaceLimits { count_max, idle_ms };
     }
 
-    /// Opens the namespace, and creates it if it is new. The client's accounts count a namespace that it creates. The
-    /// caller must call [`Namespaces::settle`] when it knows whether the client is accepted.
+    /// Opens the namespace, and creates it if it is new. The client's accounts count a namespace that it creates. Calls
+    /// `tell` for each namespace that was removed to make room. The caller must call [`Namespaces::settle`] when it
+    /// knows whether the client is accepted.
     ///
     /// # Errors
     /// Returns a [`NamespaceRefusal`] if the kind is wrong or a limit is reached.
@@ -169,8 +170,8 @@ impl Namespaces {
         Ok(number)
     }
 
-    /// Completes the opening of a namespace. Records a new namespace in the log, or removes it if the client was
-    /// refused.
+    /// Completes the opening of a namespace. Passes a new namespace to `tell`, which records it in the log. If the
+    /// client was refused, removes the new namespace instead, unless another lane uses it.
     pub fn settle(&mut self, name: &[u8], is_refused: bool, mut tell: impl FnMut(NamespaceChange<'_>)) {
         let Some(entry) = self.by_name.get_mut(name) else { return };
         if entry.is_recorded {
@@ -196,7 +197,7 @@ impl Namespaces {
         self.names.get(&number).map(|name| &**name)
     }
 
-    /// Returns a use of a restored namespace.
+    /// Returns a use of the namespace with this number, if it exists.
     pub fn use_of(&self, number: u16) -> Option<NamespaceUse> {
         self.use_named(self.names.get(&number)?)
     }
@@ -214,7 +215,7 @@ impl Namespaces {
         let entry = self.insert(number, renamed.as_deref().unwrap_or(name), kind);
         entry.is_recorded = true;
         entry.namespace.is_known.store(true, Ordering::Relaxed);
-        // The log has forgotten the namespaces with the missing numbers.
+        // The namespaces with the numbers in between were removed before, so no shard knows these numbers.
         for between in self.next_number..u32::from(number) {
             self.spare_numbers.insert(between as u16);
         }
@@ -223,7 +224,7 @@ impl Namespaces {
         renamed
     }
 
-    /// Returns a free name for a namespace whose own name belongs to a front end.
+    /// Returns a free name for a restored namespace whose own name belongs to a front end.
     fn free_name(&self, name: &[u8], kind: NamespaceKind) -> Box<[u8]> {
         let name = [b"restored/", kind.name().as_bytes(), b"/", name].concat();
         let name = &name[..name.len().min(waymaker_protocol::limits::NAMESPACE_LEN_MAX)];
@@ -252,7 +253,8 @@ impl Namespaces {
         self.by_name.len() - built_in_count - self.declared_count
     }
 
-    /// Returns a number for a new namespace. The last few numbers are reserved for built-in namespaces.
+    /// Returns a number for a new namespace, or `None` if all are used. The last few numbers are reserved for built-in
+    /// namespaces.
     fn new_number(&mut self, is_built_in: bool) -> Option<u16> {
         if let Some(number) = self.spare_numbers.pop_first() {
             return Some(number);

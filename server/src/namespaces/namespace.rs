@@ -10,9 +10,11 @@ use waymaker_protocol::NamespaceKind;
 pub(super) struct Namespace {
     pub(super) namespace: Arc<SharedNamespace>,
     pub(super) kind: NamespaceKind,
-    /// Number of the last opening of this namespace.
+    /// Number of the last opening of this namespace, among the openings of all namespaces. If it is unchanged after a
+    /// check, no lane opened the namespace meanwhile.
     pub(super) last_opening: u64,
-    /// Time of the first check without a lane since the last use.
+    /// Time at which the namespace was first found without a lane, or at which the last check of its shards began.
+    /// `None` while it is used.
     pub(super) idle_since: Option<Time>,
     /// Whether the log has the namespace.
     pub(super) is_recorded: bool,
@@ -45,7 +47,7 @@ impl Namespace {
 #[derive(Debug)]
 pub(super) struct SharedNamespace {
     pub(super) number: u16,
-    /// Whether a shard may know the namespace.
+    /// Whether a shard may know the number of the namespace.
     pub(super) is_known: AtomicBool,
     /// Default lease in milliseconds; `None` uses the default of the server.
     pub(super) lease_default_ms: Option<u32>,
@@ -66,7 +68,8 @@ impl NamespaceUse {
         self.0.lease_default_ms
     }
 
-    /// Notes that a shard is about to learn the number of the namespace.
+    /// Notes that a shard is about to learn the number of the namespace. From then on the namespace is removed only
+    /// after all shards have checked that it is empty.
     pub fn note_known(&self) {
         self.0.is_known.store(true, Ordering::Relaxed);
     }

@@ -12,9 +12,9 @@ use waymaker_engine::{Ticket, Time};
 #[derive(Debug)]
 pub(super) struct Removal {
     number: u64,
-    /// Candidates by number, with the name and the last opening before no lane used it.
+    /// Candidates by number, each with its name and the number of its last opening when it was found unused.
     candidates: BTreeMap<u16, (Box<[u8]>, u64)>,
-    /// Operators that wait for the removal.
+    /// Requests of operators that this removal answers.
     requests: Vec<RemovalRequest>,
     shards_left: usize,
 }
@@ -25,7 +25,7 @@ pub(super) struct RemovalRequest {
     /// Ticket of the response.
     ticket: Ticket,
     name: Box<[u8]>,
-    /// Last opening of the namespace at the request. No lane used it then.
+    /// Number of the last opening of the namespace before the request. No lane used it at the request.
     last_opening: u64,
 }
 
@@ -40,7 +40,7 @@ pub enum RemovalRefusal {
     Declared,
     /// Lanes use the namespace; the value is their number.
     Used(u64),
-    /// The namespace is not empty.
+    /// The namespace has claims or a frozen prefix, or a lane opened it during the check.
     NotEmpty,
     /// Too many operators wait for removals already; the value is the maximum.
     TooManyWait(usize),
@@ -66,7 +66,8 @@ pub struct EmptinessCheck {
 
 impl Namespaces {
     /// Updates which namespaces are idle; must be called regularly. Removes namespaces that have been idle for long and
-    /// that no shard knows. For the other idle namespaces it returns a check for every shard.
+    /// that no shard knows. For the other idle namespaces it returns a check for every shard, or `None` if there are
+    /// none or another check is in progress.
     pub fn look(
         &mut self,
         now: Time,
@@ -94,7 +95,7 @@ impl Namespaces {
             }
             is_known
         });
-        // The next call handles the others, which stay idle.
+        // While another check is in progress, these candidates stay idle, and a later call returns their check.
         if candidates.is_empty() || self.removal.is_some() {
             return None;
         }
@@ -146,8 +147,8 @@ impl Namespaces {
         Ok(false)
     }
 
-    /// Starts a check of the namespaces that operators want to remove, unless one is in progress. The end of that one
-    /// must call this again.
+    /// Starts a check of the namespaces that operators want to remove, unless another check is in progress. The caller
+    /// must call this again after the end of that check.
     pub fn begin_requested(&mut self, shard_count: usize) -> Option<EmptinessCheck> {
         if self.removal.is_some() || self.requests.is_empty() {
             return None;

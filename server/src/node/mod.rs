@@ -55,8 +55,9 @@ pub struct NodeConfig {
     pub quorum: Option<QuorumPort>,
 }
 
-/// Returns the number of shards for this many workers: four for each. With four, two workers rarely want the same
-/// shard, and a batch still touches few shards. A single worker gets one shard, which gives it the longest batches.
+/// Returns the number of shards for this many workers: four for each, rounded up to a power of two. With four, two
+/// workers rarely want the same shard, and a batch still touches few shards. A single worker gets one shard, which
+/// gives it the longest batches.
 pub fn shard_count(worker_count: usize) -> usize {
     if worker_count == 1 { 1 } else { (4 * worker_count).next_power_of_two() }
 }
@@ -66,12 +67,13 @@ pub fn shard_count(worker_count: usize) -> usize {
 pub struct HostedShard {
     /// The shard.
     pub shard: Shard,
-    /// Instant of the timer that some worker has armed for this shard. A worker that makes the next deadline earlier
-    /// arms another timer.
+    /// Instant of the timer that some worker has armed for this shard, or `Time::NEVER`. A worker that makes the next
+    /// deadline earlier arms another timer.
     pub armed: Time,
-    /// Workers to notify when the turn is given back.
+    /// Workers that get `Mail::Knocked` when the turn of this shard is free.
     pub knocks: Vec<u16>,
-    /// Batches that were taken but not served, because the turn was passed on.
+    /// Batches that were taken out of the turn cell and not served, because the worker with the turn passed it to
+    /// another worker.
     pub left: VecDeque<Batch>,
 }
 
@@ -118,9 +120,9 @@ pub struct Node {
     pub addresses: String,
     /// Conversion of instants to the time of day.
     pub unix_time: UnixTime,
-    /// Limits that clients learn.
+    /// Limits of the engine, for the whole node. The response to `HELLO` tells clients the leases among them.
     pub limits: Limits,
-    /// Limits that an operator set. `limits` has the limits of the engine.
+    /// Limits that an operator may set. Use `limits` for those of the engine.
     pub set: LimitOptions,
     /// Declared namespaces. Empty until the server sets this field.
     pub declared: Vec<DeclaredNamespace>,
@@ -137,7 +139,8 @@ pub struct Node {
     stopping: AtomicBool,
     /// Time from which grants are allowed; later than the start if the log may have lost holds.
     grants_from: Time,
-    /// Number of claims of each shard that a draining server waits for: all claims, or with a log only waiting ones.
+    /// Number of claims of each shard that a draining server waits for: all claims, or with a log only waiting ones. It
+    /// is very large until the shard is first counted.
     claim_counts: Box<[AtomicU64]>,
 }
 
@@ -246,7 +249,7 @@ impl Node {
         waymaker_protocol::slot::slot_of_key(key) & (self.shards.len() - 1) as u16
     }
 
-    /// Returns the shard of the claim with this id. The id may be invalid, so that no such shard exists.
+    /// Returns the shard of the claim with this id. If the id is invalid, this node may not have the returned shard.
     #[inline]
     pub fn shard_of_claim(&self, id: ClaimId) -> u16 {
         let shard = ClaimId::shard_of(id.place);
@@ -274,7 +277,8 @@ impl Node {
         (0..self.drained.len()).map(|worker| self.drained_by(worker)).min().unwrap_or(Time::ZERO)
     }
 
-    /// Notes that this acceptor had accepted all connections of this instant and handed them to workers.
+    /// Notes that this acceptor has accepted all connections that were waiting at this instant, and has handed them to
+    /// workers.
     pub fn publish_accepted(&self, acceptor: usize, at: Time) {
         // Release: a thread that reads this value also sees the connections handed over before.
         self.accepted[acceptor].store(at.as_millis(), Ordering::Release);
@@ -311,7 +315,7 @@ impl Node {
         }
     }
 
-    /// Returns whether the log had lost records when the server started.
+    /// Returns whether the log may have lost records with holds before the server started.
     pub fn has_losses(&self) -> bool {
         self.grants_from > Time::ZERO
     }
@@ -326,8 +330,8 @@ impl Node {
         self.grants_from.ms_since(self.clock.now())
     }
 
-    /// Returns the number of claims that a draining server waits for, at the last count of each shard. With a log these are
-    /// only waiting claims, because holds survive a restart.
+    /// Returns the number of claims that a draining server waits for, at the last count of each shard. With a log these
+    /// are only waiting claims, because holds survive a restart.
     pub fn claim_count(&self) -> u64 {
         self.claim_counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }

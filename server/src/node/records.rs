@@ -9,7 +9,8 @@ use waymaker_log::Record;
 use waymaker_log::limits::LOG_GROUP_LEN_MAX;
 
 impl Node {
-    /// Records the ephemeral state, which survives only a clean stop. No worker may be running.
+    /// Records the ephemeral state, which survives only a clean stop, and then the stop itself. Does nothing without a
+    /// log. No worker may be running.
     pub fn record_ephemeral(&self) {
         let Some(log) = &self.log else { return };
         for hosted in &self.shards {
@@ -23,8 +24,8 @@ impl Node {
         self.record(&Record::Stopped);
     }
 
-    /// Passes records to `put` that produce the whole state from nothing, including ephemeral holds. The record of
-    /// the server's start precedes them. No worker may be running.
+    /// Passes records to `put` that produce the whole state from nothing, including ephemeral holds. The caller has
+    /// already written the record of the server's start. No worker may be running.
     ///
     /// # Panics
     /// If a worker is still running.
@@ -56,7 +57,7 @@ impl Node {
         });
     }
 
-    /// Records a change that belongs to no single shard.
+    /// Writes a record that belongs to no single shard. Does nothing without a log.
     pub(crate) fn record(&self, record: &Record<'_>) {
         if let Some(log) = &self.log {
             let mut batch = LogBatch::default();
@@ -70,7 +71,8 @@ impl Node {
 /// dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder<'a> {
-    /// Port for records that become too many for one batch.
+    /// Port that gets the records as soon as `batch` has half the length of a group of the log. Without a port, all
+    /// records stay in `batch`.
     pub(crate) log: Option<&'a LogPort>,
     pub(crate) batch: LogBatch,
 }

@@ -13,7 +13,7 @@ pub struct Restored {
     pub claims: BTreeMap<ClaimId, u16>,
     /// Sessions for each worker, which takes its own when it is created.
     pub(crate) sessions: Vec<Mutex<Vec<RestoredSession>>>,
-    /// Time at which the remaining leases in the kept answers are correct.
+    /// Time for which the remaining leases in `RestoredLane::answers` were computed.
     pub(crate) stamp: Time,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct RestoredSession {
     pub(crate) lease_ms: u32,
     /// Identity of its client, if the log contains it.
     pub(crate) identity: Option<Arc<str>>,
-    /// Lanes by their numbers. `None` for a lane that is known only by its number.
+    /// Lanes by their numbers. `None` for a lane whose namespace the log does not contain.
     pub(crate) lanes: BTreeMap<u16, Option<RestoredLane>>,
 }
 

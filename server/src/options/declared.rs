@@ -1,6 +1,6 @@
 //! The namespaces that the configuration file declares, each with a table `[[namespace]]`.
 //!
-//! They have no flags and no variables, so clap does not know them.
+//! Declarations have no flags and no variables, so clap does not know them.
 
 use super::file::{line, read_number};
 use super::nearest::{nearest, suggestion};

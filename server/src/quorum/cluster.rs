@@ -2,7 +2,7 @@
 //!
 //! Any member can serve a request: followers forward it to the leader. The server therefore keeps one connection to the
 //! last working member, with any number of requests in flight. After a failure it moves to the next member. This module
-//! never repeats a request that a member may have received: only the caller knows whether that is safe.
+//! never repeats a request that may have been applied: only the caller knows whether that is safe.
 //!
 //! A connection counts as open after the member has answered a first request on it. A stopped process still accepts TCP
 //! connections. If only the real request discovered this, its outcome would be unknown.
@@ -24,9 +24,9 @@ use waymaker_proto::etcd::etcdserverpb::{
     AuthenticateRequest, RangeRequest, RangeResponse, StatusRequest, TxnRequest, TxnResponse,
 };
 
-/// Reasons why a request has no response. The caller may retry all errors except `Refused` and `Unauthenticated`; the
-/// retry goes to another member. It should pause first: an election takes time, and meanwhile members refuse requests
-/// immediately.
+/// Reasons why a request has no response. The caller may retry after all errors except `Refused` and `Unauthenticated`;
+/// the retry goes to the next member. It should pause first: an election takes time, and meanwhile members refuse
+/// requests immediately.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
     /// The request was certainly not applied and never will be. No member received it, or the member could not process
@@ -126,7 +126,7 @@ impl Cluster {
         })))
     }
 
-    /// Sends a transaction to one member. Does not repeat it if the member may have received it.
+    /// Sends a transaction to one member. Does not repeat it if it may have been applied.
     ///
     /// # Errors
     /// Returns whether the transaction may have been applied, at the latest after `timeout`.
@@ -293,7 +293,7 @@ impl Shared {
     }
 }
 
-/// Checks that the member answers. This variant is for clusters without credentials.
+/// Checks that the member answers. Used instead of `authenticate` if the options have no user.
 async fn greet(channel: Channel) -> Result<Option<Token>, Status> {
     let origin = channel.origin();
     match MaintenanceClient::with_origin(channel, origin).status(addressed(StatusRequest {})).await {
@@ -320,8 +320,8 @@ async fn authenticate(channel: Channel, credentials: &Credentials) -> Result<Opt
     }
 }
 
-/// Returns a request that a member refuses at once if it knows no leader. Otherwise the member would hold the request
-/// until it has a leader or the time is over.
+/// Returns a request that a member refuses at once if it knows no leader. Without the header `hasleader` the member
+/// would hold the request until it has a leader or the time is over.
 fn addressed<Q>(question: Q) -> Request<Q> {
     let mut request = Request::new(question);
     request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));

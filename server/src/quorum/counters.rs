@@ -5,7 +5,8 @@ use super::positions::{Position, Positions};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use waymaker_engine::{CounterName, Fence, QuorumQuestion, Time};
 
-/// Maximum number of counters that are remembered as suspects.
+/// Maximum number of counters that are remembered as suspects, because they may have made etcd refuse a transaction.
+/// Beyond it, one of them is forgotten.
 const SUSPECT_COUNT_MAX: usize = 1024;
 
 /// Identifies one attempt to count, among all attempts of all servers.
@@ -55,7 +56,7 @@ pub struct StoredCounter {
     pub attempt: Attempt,
 }
 
-/// A finished question.
+/// A finished question. The question asked the cluster to count the fences of some grants.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FinishedQuestion {
     /// The question, unchanged.
@@ -99,7 +100,7 @@ struct Line {
     waiting: Vec<(Place, Fence)>,
 }
 
-/// One grant of a question.
+/// One grant of a question: the number of the question, and the index of the grant in its `members`.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     question: u64,
@@ -299,7 +300,7 @@ impl Counters {
         let questions = &self.questions;
         let is_open = |(place, _): &(Place, Fence)| questions.contains_key(&place.question);
         line.waiting.retain(is_open);
-        // All questions of the step are finished, so none needs its result.
+        // Drop a step if all its questions are finished: nothing needs its result.
         line.step.take_if(|(_, counted)| !counted.iter().any(is_open));
         if line.step.is_none() && line.waiting.is_empty() {
             self.lines.remove(name);

@@ -12,8 +12,8 @@ pub(crate) struct Position {
     pub(crate) fence: Fence,
 }
 
-/// The last known values of recently used counters. A forgotten counter costs one more round trip to the cluster and
-/// nothing else.
+/// The last known values of recently used counters. A forgotten counter costs one more round trip to the cluster. Only
+/// if an operator has deleted it from etcd too, its fences begin again at the minimum that the shard passes.
 ///
 /// There are two generations. When the younger one is full, it replaces the older one.
 #[derive(Debug, Default)]

@@ -39,8 +39,8 @@ pub enum Act {
 ///                +------- results, probes, time -------+
 /// ```
 ///
-/// If the cluster answers nothing for too long, it counts as unavailable. The requester then refuses all open questions
-/// until a probe succeeds.
+/// If the cluster answers nothing for too long, it counts as unavailable. The requester then fails all open questions,
+/// and shards refuse new grants of scope quorum, until a probe succeeds or a late response to a transaction arrives.
 #[derive(Debug)]
 pub struct Requester {
     counters: Counters,
@@ -51,11 +51,12 @@ pub struct Requester {
     in_flight: usize,
     /// Earliest time of the next transaction, after a failure.
     retry_at: Option<Time>,
-    /// Time of the last answer from the cluster.
+    /// Time of the last response to a transaction, or of the start.
     answered_at: Time,
     /// Maximum number of steps in one transaction. It shrinks when etcd refuses a transaction as too large.
     step_count_max: usize,
-    /// Time of the next probe; `None` while the cluster is available or a probe is running.
+    /// Time of the next probe: the start, and later only while the cluster is unavailable. `None` while no probe is
+    /// needed or a probe is running.
     look_at: Option<Time>,
     is_looking: bool,
     /// Whether the first probe has not finished yet. The first probe opens the connection, so that no question has to
@@ -239,7 +240,7 @@ impl Requester {
         self.look_at = is_needed.then(|| now.after_ms(self.look_pause_ms));
     }
 
-    /// Returns whether to log a failure now: at most once per `NOTE_MS`.
+    /// Returns whether to log a failure now, and notes the time if so: at most once per `NOTE_MS`.
     fn is_noted(&mut self, now: Time) -> bool {
         let is_noted = self.noted_at.is_none_or(|at| now.ms_since(at) >= NOTE_MS);
         if is_noted {

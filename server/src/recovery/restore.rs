@@ -21,7 +21,7 @@ pub struct RestoredCounts {
     pub counters: usize,
 }
 
-/// Reason for which an image cannot be restored into a node.
+/// Reason for which the image of a log, its replayed contents, cannot be restored into a node.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// A namespace has a kind that this server does not know.
@@ -30,7 +30,7 @@ pub enum RestoreError {
     /// The configuration contradicts the log.
     #[error(transparent)]
     Declaration(#[from] DeclarationError),
-    /// A hold conflicts with another one.
+    /// A shard refuses a hold, because it conflicts with another hold of its key or with the kind of the key.
     #[error("log: the hold with fence {fence} of key \"{key}\" cannot be restored: {refusal:?}")]
     Hold {
         /// Fence of the hold.
@@ -59,7 +59,8 @@ pub(super) fn check_kinds(node: &Node, image: &Image) -> Result<(), RestoreError
 /// Restores the state of an image into a node that has not served any client yet.
 ///
 /// # Errors
-/// If the image contradicts itself.
+/// If a namespace has a kind that this server does not know, the configuration contradicts the image, or a hold
+/// contradicts another one.
 pub fn restore(node: &mut Node, image: &Image, now: Time) -> Result<RestoredCounts, RestoreError> {
     let mut restoration = Restoration::new(node, image, now)?;
     restoration.counters(image);
@@ -106,7 +107,8 @@ struct Restoration<'a> {
     namespaces: BTreeMap<u16, (NamespaceKind, u16)>,
     sessions: BTreeMap<SessionId, Session>,
     claims: BTreeMap<ClaimId, u16>,
-    /// Key sets of multi-key claims as the log has them, by the session, lane and number of each claim.
+    /// Hashes of the key sets of multi-key acquires, from the log. The map key is the session, the lane, and the number
+    /// of the acquire. `drop_partial_answers` compares each hash with the keys whose holds were restored.
     key_sets: BTreeMap<(SessionId, u16, u32), u64>,
     effects: Recorder<'static>,
 }
@@ -210,7 +212,7 @@ impl<'a> Restoration<'a> {
 
     fn holds(&mut self, image: &Image) -> Result<(), RestoreError> {
         let mut holds: Vec<Hold<'_>> = image.holds().collect();
-        // The newest holder of a key must come last.
+        // Sort by fences, because a shard expects the newest holder of a key last.
         holds.sort_unstable_by_key(|hold| (hold.fence, hold.id));
         for hold in holds {
             let key = hold.item.counter_name();
@@ -230,7 +232,8 @@ impl<'a> Restoration<'a> {
         Ok(())
     }
 
-    /// Returns the lane of a hold in its session, if the session was restored.
+    /// Returns the lane of a hold. Returns `None` if the hold has no session, or if the log does not contain its
+    /// namespace.
     fn lane_of(&mut self, hold: &Hold<'_>, shard: u16) -> Option<LaneAddress> {
         let tag = hold.session?;
         let (kind, namespace_shard) = *self.namespaces.get(&hold.namespace)?;

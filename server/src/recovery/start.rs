@@ -43,7 +43,8 @@ impl ReadLog {
     /// directory.
     ///
     /// # Errors
-    /// If the log is damaged, newer than this server, or not a log; the error names the file and the byte.
+    /// If the directory or the boot id of the machine cannot be read. If the log is damaged, newer than this server, or
+    /// not a log; the error then names the file and the byte.
     pub fn open(
         path: &Path,
         segment_len: u64,
@@ -99,8 +100,8 @@ impl ReadLog {
         Ok(Self { log, image, opened, storage, segment_len, started, port, orders, ended, losses })
     }
 
-    /// Returns how long grants are refused because lost records may have contained holds; `None` if no record was
-    /// lost.
+    /// Returns the time for which grants are refused because lost records may have contained holds, in milliseconds;
+    /// `None` if no record was lost.
     pub fn losses_ms(&self) -> Option<u64> {
         self.losses.map(|losses| losses.wait_ms)
     }
@@ -110,13 +111,14 @@ impl ReadLog {
     /// first records are written.
     ///
     /// # Errors
-    /// If the log cannot be written, or contradicts itself.
+    /// If the log cannot be written or contradicts itself, or if the configuration contradicts it.
     pub fn restore(
         self,
         node: &mut Node,
         restored_at: impl FnOnce(&dyn Clock) -> Time,
     ) -> anyhow::Result<RestoredLog> {
-        // The first record discards the ephemeral state of a clean stop, so a start that fails must not write it.
+        // Check first: the first record discards the ephemeral state of a clean stop, so a start that fails must not
+        // write this record.
         check_kinds(node, &self.image)?;
         let losses_ms = self.losses_ms();
         if let Some(wait_ms) = losses_ms {

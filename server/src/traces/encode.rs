@@ -13,7 +13,7 @@ use waymaker_protocol::Readable;
 /// Flags: the location of the parent is known, and the parent is in another process.
 const REMOTE_PARENT: u32 = 0b11 << 8;
 
-/// Readings of both clocks at the same time.
+/// Readings of the server's clock and of the time of day at the same moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Anchor {
     pub(super) nanos: Nanos,

@@ -13,12 +13,13 @@ pub(crate) struct AcquireSpan {
     pub(crate) namespace: Box<[u8]>,
     pub(crate) kind: NamespaceKind,
     pub(crate) front_end: &'static str,
-    /// Start of the key, or of the path with slashes; of the first key if there are several. The thread converts it to
-    /// text.
+    /// First bytes of the key, of the path with slashes between its segments, or of the first of several keys. The
+    /// exporting thread converts them to text.
     pub(crate) key: Box<[u8]>,
     /// Time at which the worker had read the request.
     pub(crate) begun: Nanos,
-    /// Time at which the claim entered a queue, if it waited longer than one step of the worker.
+    /// Time at which the claim entered a queue. `None` if the worker answered the acquire in the same step in which it
+    /// read it.
     pub(crate) queued: Option<Nanos>,
     /// Time of the response.
     pub(crate) ended: Nanos,

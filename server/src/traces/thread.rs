@@ -103,9 +103,9 @@ impl Run {
         self.counts.note_dropped(self.in_flight_count + self.spans.len());
     }
 
-    /// Sends batches until the server stops and no span is left.
+    /// Sends batches until the server stops. Then it sends what is left in the queue, up to the first batch that fails.
     ///
-    /// Between two checks of the queue, the thread sleeps for a fixed time, so no worker has to wake it.
+    /// After a check that found the queue empty, the thread sleeps for a fixed time, so no worker has to wake it.
     async fn run(&mut self) {
         loop {
             // Read the flag before the queue, so that spans queued before the stop are still sent.
@@ -131,7 +131,8 @@ impl Run {
         }
     }
 
-    /// Tries to send a batch once. A rejected batch is dropped, because a retry would need memory for newer spans.
+    /// Sends a batch. A batch that fails is dropped, because keeping it for a retry would need more memory for newer
+    /// spans.
     async fn send(&mut self, batch: Vec<AcquireSpan>) {
         let count = batch.len();
         self.in_flight_count = count;

@@ -167,7 +167,7 @@ fn a_tls_read_ends_after_a_few_key_updates() {
     });
 }
 
-/// A sweep must wait for decrypted bytes, too.
+/// Before leases expire, decrypted bytes must be read too.
 #[test]
 fn decrypted_bytes_count_as_unread() {
     in_runtime(async {
@@ -180,7 +180,7 @@ fn decrypted_bytes_count_as_unread() {
     });
 }
 
-/// A sweep must wait for the whole record if the TLS state holds its beginning.
+/// If the TLS state holds the beginning of a record, the whole record must be read before leases expire.
 #[test]
 fn a_partial_tls_record_counts_as_unread() {
     in_runtime(async {
@@ -232,8 +232,8 @@ fn an_encrypted_connection_stops_reading_when_its_turn_time_is_over() {
     });
 }
 
-/// Drops a connection that does not take its answers, after running `before_flush` and before the flusher runs.
-/// Returns how often the task of the connection was woken.
+/// Lets the worker give up a connection that does not take its answers. Then runs `before_flush` with the slot of its
+/// lane, and the flusher. Returns how often the task of the connection was woken.
 fn wakes_of_stalled(before_flush: impl FnOnce(&Local, LaneSlot)) -> u32 {
     in_runtime(async {
         let local = test_local();

@@ -37,7 +37,8 @@ pub(crate) struct Inlet {
 /// Error of a closed lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClosedLane {
-    /// The worker's ERROR if the client lost its identity or a right; `None` if the server is stopping.
+    /// The worker's ERROR if the client lost its identity or a right. `None` if the lane closed for another reason,
+    /// such as the stop of the server.
     pub(crate) denial: Option<Reply>,
 }
 
@@ -80,7 +81,8 @@ impl Inlet {
     }
 
     /// Sends a request for holds that only the waiting caller can use. If the future is dropped before it returned the
-    /// response, the wait is cancelled and granted holds are released. A CANCEL of the request must name `cancel_key`.
+    /// response, the wait is cancelled and granted holds are released. `cancel_key` is the key that a CANCEL of the
+    /// request names.
     pub(crate) fn ask_for_holds(
         &self,
         cancel_key: &[u8],
@@ -90,8 +92,8 @@ impl Inlet {
     }
 
     /// Sends a request for holds or a watch, and returns all replies to it. Dropping the stream cancels a pending wait
-    /// but keeps holds. A watch lasts as long as its lane, so it should have a lane of its own. A CANCEL of the request
-    /// must name `cancel_key`.
+    /// but keeps holds. A watch lasts as long as its lane, so it should have a lane of its own. `cancel_key` is the key
+    /// that a CANCEL of the request names.
     pub(crate) fn follow(&self, cancel_key: &[u8], encode: impl FnOnce(u32, &mut Vec<u8>)) -> ReplyStream {
         ReplyStream(self.request(InletState::begin_followed, Some(cancel_key), encode))
     }

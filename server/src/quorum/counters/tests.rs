@@ -161,7 +161,7 @@ fn an_expired_grant_may_still_be_counted_but_never_twice() {
     assert!(counters.expire(Time::from_millis(100)));
     assert_eq!(fences(&mut counters), [None]);
     assert!(counters.is_empty());
-    // The late step is applied while its successor is in flight.
+    // The cluster applies the late step while a new question waits for its result.
     ask(&mut counters, &[("k", 2)]);
     cluster.apply(&late);
     counters.lost(&late);
