@@ -64,7 +64,7 @@ pub struct Client {
 ///
 /// # Errors
 ///
-/// As [`ClientBuilder::connect`], and [`Error::Unavailable`] if the system cannot start a thread or a runtime.
+/// As [`ClientBuilder::connect_blocking`].
 pub fn connect(url: &str) -> Result<Client> {
     crate::Client::builder().connect_blocking(url)
 }
@@ -74,7 +74,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`ClientBuilder::connect`].
+    /// As [`ClientBuilder::connect`], and [`Error::Unavailable`] if the system cannot start the thread of the client or
+    /// its runtime.
     pub fn connect_blocking(self, url: &str) -> Result<Client> {
         let (running, ended) = oneshot::channel::<()>();
         let (reply, connected) = oneshot::channel();

@@ -125,8 +125,8 @@ impl ClientBuilder {
     /// [`connect_timeout`](ClientBuilder::connect_timeout).
     ///
     /// The limit applies to a release, an extend, a query such as [`Client::inspect`], each page of a list, an acquire
-    /// with [`try_`](crate::AcquireBuilder::try_), and [`Client::close`]. It also holds if the connection breaks or the
-    /// network falls silent. The call then returns [`Error::Uncertain`](crate::Error::Uncertain), or
+    /// with [`try_`](crate::AcquireBuilder::try_), and [`Client::close`]. The limit also holds if the connection breaks
+    /// or the network falls silent. The call then returns [`Error::Uncertain`](crate::Error::Uncertain), or
     /// [`Error::Unavailable`](crate::Error::Unavailable) if its request was never sent; [`Client::close`] returns
     /// without an error. An acquire with [`wait`](crate::AcquireBuilder::wait) ends soon after its wait instead.
     #[must_use]

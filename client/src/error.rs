@@ -82,8 +82,8 @@ pub enum Error {
         /// Limit that was violated, or another number that explains the code; 0 if there is none.
         value: u64,
     },
-    /// The lock was lost before the call, or before the call could deliver it. Work done under the lock since then was
-    /// unprotected.
+    /// The lock was lost; an acquire returns this if the hold was lost before a guard could be made of it. Work done
+    /// under the lock since the loss was unprotected.
     #[error("the lock was lost: {0}")]
     Lost(LossReason),
     /// The server cannot serve the request now, and has not served it. An unsent release is the only request that the

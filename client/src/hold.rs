@@ -62,11 +62,12 @@ impl LeaseMs {
 
 /// Deadline of a hold that the server ends some time after the connection is lost.
 ///
-/// The server may notice the loss of a connection long before the client does, if the client ever does. The client
-/// only knows that the connection was alive when the server decided a response, so not before the request was sent.
+/// The server may notice the loss of a connection long before the client does, if the client ever does. The client only
+/// knows that the connection was alive when the server decided a response, so at the earliest when the request was
+/// sent. It uses responses with the server's stamp, and the welcome.
 #[derive(Debug)]
 pub(crate) struct ConnectionTie {
-    /// Send time of the last answered request of this connection.
+    /// Send time of the newest request of the connection whose response had the server's stamp, or of the HELLO.
     pub(crate) alive: Arc<SharedInstant>,
     /// How long the hold survives the loss of the connection, less a margin.
     pub(crate) grace: Duration,

@@ -236,7 +236,7 @@ pub struct ReleasedClaim {
     pub fence: u64,
     /// Key of the claim; the first of several paths.
     pub key: Vec<u8>,
-    /// Owner; empty if the client set none, or if this client may not inspect the claim.
+    /// Owner of the claim; may be empty.
     pub owner: Vec<u8>,
     /// Whether the claim was still waiting.
     pub was_waiting: bool,

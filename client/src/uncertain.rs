@@ -36,7 +36,7 @@ pub struct Uncertain {
 pub enum Outcome {
     /// The request took effect.
     Done,
-    /// The server refused the request. Or the request was an acquire that was granted after its caller had gone, and
+    /// The server refused the request. Or the request was an acquire that was granted after its caller got the error;
     /// the client releases its hold.
     NotDone,
     /// The outcome can no longer be determined. For example the session ended, the client was closed, or the server

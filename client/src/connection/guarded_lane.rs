@@ -30,7 +30,7 @@ pub(crate) struct GuardedLane {
     guards: HashMap<u64, Guarded, BuildHasherDefault<NumberHasher>>,
     /// Local deadline of the session's lease, shared with the guards on this lease.
     session_deadline: Arc<SharedInstant>,
-    /// Send time of the last answered request of this connection, shared with the guards that depend on the connection.
+    /// Value of [`Lane::alive`], shared with the guards that depend on the connection.
     alive: Arc<SharedInstant>,
 }
 
@@ -168,8 +168,8 @@ impl GuardedLane {
         self.settle();
     }
 
-    /// Handles the events of the lane in their order. Then publishes the session deadline and the time of the last
-    /// answered request to the guards.
+    /// Handles the events of the lane in their order. Then publishes [`Lane::session_deadline`] and [`Lane::alive`] to
+    /// the guards.
     fn settle(&mut self) {
         while let Some(event) = self.lane.next_event() {
             self.handle_event(event);

@@ -90,7 +90,7 @@ impl Lock {
 
     /// Returns the length of the lease in milliseconds, as the server reported it with the grant or the newest extend.
     ///
-    /// For a lock on the session's lease, it is the length of that lease. `None` for a hold without a lease.
+    /// For a lock on the session's lease, this is the length of that lease. `None` for a hold without a lease.
     /// [`Lock::remaining`] returns the remaining time.
     pub fn lease_ms(&self) -> Option<u32> {
         self.hold.lease_ms.get()

@@ -230,8 +230,8 @@ fn is_wait_for_nobody(job: &AcquireJob, error: &ErrorAnswer<'_>) -> bool {
     error.code == ErrorCode::Timeout && is_nobody && job.reply.has_caller()
 }
 
-/// Converts a refused acquire's error for its caller: `busy` becomes a timeout for an acquire with a wait. If its wait
-/// was over when the lane sent it again, the lane sent it as a try.
+/// Converts the error of a refused acquire for its caller: `busy` becomes a timeout if the acquire had a wait. The lane
+/// sends such an acquire as a try if it repeats it after the end of its wait.
 fn refused(wait: Wait, error: Error) -> Error {
     match (wait, error) {
         (Wait::Until(_), Error::Busy(contention)) => Error::Timeout(contention),

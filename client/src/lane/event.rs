@@ -22,8 +22,8 @@ pub(crate) enum Event {
     LeaseLength { guard: GuardId, lease_ms: u32 },
     /// The guard has lost its hold.
     Lost { guard: GuardId, reason: LossReason, message: Box<str> },
-    /// A new session began. Later guards share a new session deadline and a new time of the last answered request.
-    /// Guards of the old session keep the old ones.
+    /// A new session began. Later guards share a new session deadline and a new [`Lane::alive`](super::Lane::alive).
+    /// Guards of the old session keep the old values.
     SessionBegan,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct GuardedHold {
     pub(crate) until: BootTime,
     /// Whether the hold also ends with the lease of the session.
     pub(crate) is_on_session: bool,
-    /// Time after the send time of the last answered request of the connection at which the hold also ends; `None` if
-    /// it does not depend on the connection.
+    /// Time after [`Lane::alive`](super::Lane::alive) at which the hold also ends; `None` if it does not depend on the
+    /// connection.
     pub(crate) grace: Option<Duration>,
 }

@@ -55,7 +55,8 @@ impl Lane {
             self.note_strangers(&grant);
             return self.ask_again(job);
         }
-        // A hold that the request id has found may have ended meanwhile, and its events may have gone to another lane.
+        // A hold from before the connection, or one that the request id has found, may have ended meanwhile. Its events
+        // may have gone to another lane.
         let decided_before = grant.repeated || carried && grant.stamp_ms <= self.welcome.stamp_ms;
         if decided_before {
             return self.confirm(ConfirmJob::new(grant, job));

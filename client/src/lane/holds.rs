@@ -53,8 +53,8 @@ pub(super) struct Entry {
     /// Request number of the acquire, if another acquire with its request id may take up the hold.
     pub(super) take_up_number: Option<u32>,
     pub(super) lease_end: LeaseEnd,
-    /// Time that the hold survives after the send time of the last answered request: its `release_after` less a margin.
-    /// `None` if it does not depend on the connection.
+    /// Time for which the hold counts as held after [`Holds::alive`]: its `release_after` less a margin. `None` if it
+    /// does not depend on the connection.
     pub(super) grace: Option<Duration>,
     /// Deadline that the hold had at the newest welcome, until the server has answered for the hold on the new
     /// connection; then `NEVER`.
@@ -171,7 +171,7 @@ impl Entry {
         self.cap = BootTime::NEVER;
     }
 
-    /// Does [`Holds::rearm`] for this entry. `alive` is the send time of the last answered request.
+    /// Does [`Holds::rearm`] for this entry. `alive` is [`Holds::alive`].
     fn rearm(&mut self, alive: BootTime, events: &mut VecDeque<Event>, timers: &mut Timers) {
         let bound = self.bound();
         if bound != self.told {
@@ -211,7 +211,7 @@ pub(super) struct Holds {
     graces: BTreeMap<Duration, usize>,
     /// Local deadline of the session's lease.
     pub(super) session_deadline: BootTime,
-    /// Send time of the last answered request of this connection.
+    /// Send time of the newest request of this connection whose response had the server's stamp, or of the HELLO.
     ///
     /// The server may notice the loss of a connection long before the client does. But the connection was alive when
     /// the server decided that response.
@@ -322,8 +322,7 @@ impl Holds {
         }
     }
 
-    /// Returns the deadline that a hold with this grace has by the last answered request of the connection; `NEVER`
-    /// without a grace.
+    /// Returns the deadline that a hold with this grace has by [`Holds::alive`]; `NEVER` without a grace.
     fn tie_end(&self, grace: Option<Duration>) -> BootTime {
         grace.map_or(BootTime::NEVER, |grace| self.alive.after(grace))
     }
@@ -341,8 +340,8 @@ impl Holds {
 
     /// Reports the bound of a hold to its guard if it has moved, and sets the timer of the hold.
     ///
-    /// The deadline of the session has a timer of its own. Each response of the server moves the deadline by `grace`
-    /// without a call of this function. So the timer may fire before that deadline.
+    /// The deadline of the session has a timer of its own. The deadline that follows from `alive` and `grace` moves
+    /// forward without a call of this function. So the timer may fire before that deadline.
     pub(super) fn rearm(&mut self, id: LockId, timers: &mut Timers) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.rearm(self.alive, &mut self.events, timers);

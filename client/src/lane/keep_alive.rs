@@ -86,8 +86,7 @@ impl Lane {
             }
             Renewal::Sent { since, .. } => {
                 self.doubt_if_silent(since);
-                // Check again later: the server may have sent other frames, and may fall silent without answering the
-                // keep-alive.
+                // Check again later: the server may have sent other frames, and may still fall silent.
                 self.set_keep_alive(Renewal::Sent { since: now, doubt });
             }
         }

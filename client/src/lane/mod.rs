@@ -23,7 +23,7 @@
 //!
 //! 1. **No guard outlives its lease.** The deadline of a lease comes from `deadline.rs` alone. It moves forward only
 //!    with a response or an event about that very hold, or with a response about the session for holds on the session's
-//!    lease. A hold with a `release_after` also has a deadline that every response on its connection moves.
+//!    lease. A hold with a `release_after` also has a deadline that each response with a stamp on its connection moves.
 //! 2. **A resumed connection proves nothing about a hold.** During an outage, another client may release a hold, and
 //!    the event that reports the release is lost. So the lane checks every hold after each new `WELCOME`. It checks
 //!    holds on the session's lease together, with a list of the lane's holds. It checks a hold that it renews with an
@@ -266,8 +266,8 @@ impl Lane {
         self.holds.session_deadline
     }
 
-    /// Returns the send time of the last answered request of this connection. The driver must publish it to guards only
-    /// after it has handled all events.
+    /// Returns the send time of the newest request whose response had the server's stamp, or of the HELLO: the
+    /// connection was alive then. The driver must publish this time to guards only after it has handled all events.
     pub(crate) fn alive(&self) -> BootTime {
         self.holds.alive
     }
@@ -468,7 +468,7 @@ impl Lane {
         });
         self.ask_again_for_unconfirmed();
         let watches = self.take_unanswered_watches();
-        // Cap the holds before the session's deadline and `alive` move. Otherwise holds would last longer that the
+        // Cap the holds before the session's deadline and `alive` move. Otherwise these would extend holds that the
         // server has not confirmed.
         self.holds.cap_all(&mut self.timers);
         if resumed {
