@@ -61,7 +61,7 @@ pub struct Cost {
 
 impl Limiter {
     pub(crate) fn new(space: Arc<Space>, name: &[u8], rate: u32, period: Duration, burst: u32) -> Self {
-        // A period above 500 years counts as infinite.
+        // A longer period than `u64::MAX` nanoseconds, about 584 years, is shortened to that.
         let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         Self { space, bucket: Bucket { name: name.into(), rate, burst, period_ns } }
     }

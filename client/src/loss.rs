@@ -20,8 +20,8 @@ pub enum LossReason {
     /// id](crate::AcquireBuilder::request_id) are lost too: another client may have taken them over, and the ended
     /// session would not learn it.
     SessionExpired,
-    /// The client could not renew the lock in time. The server may still consider it held. After the local deadline,
-    /// another client may hold it.
+    /// The local deadline passed, because the lock was not renewed in time. The server may still consider the lock
+    /// held, or another client may hold it by now.
     LocalDeadline,
     /// The client was closed, or its runtime has shut down, so the lease is no longer renewed.
     ClientClosed,

@@ -310,7 +310,7 @@ impl Task {
             match self.lane.request() {
                 Some(request) => break request,
                 None if self.lane.is_finished() => return Err(Error::Closed),
-                // Another connection of this client is opening the session.
+                // Another connection of this client is opening the session; look again after a pause.
                 None => self.wait_until(self.clock.now().after(FIRST_PAUSE)).await,
             }
         };

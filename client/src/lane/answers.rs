@@ -111,7 +111,8 @@ impl Lane {
             (Job::Release { id, mut reply, .. }, Response::Error(error)) => {
                 self.not_given_back(id);
                 if (carried || reply.was_sent()) && error.code == ErrorCode::NotFound {
-                    // The server may have restarted after it had served the first transmission.
+                    // The first transmission of this release may have ended the hold, and the server may have restarted
+                    // since.
                     reply.leave_uncertain(RELEASED_OR_LOST);
                 } else {
                     reply.answer(Err(error.into()));

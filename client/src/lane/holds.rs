@@ -214,7 +214,7 @@ pub(super) struct Holds {
     /// Send time of the newest request of this connection whose response had the server's stamp, or of the HELLO.
     ///
     /// The server may notice the loss of a connection long before the client does. But the connection was alive when
-    /// the server decided that response.
+    /// the server decided the response to that request.
     pub(super) alive: BootTime,
     /// Events for guards, in their order.
     pub(super) events: VecDeque<Event>,

@@ -67,7 +67,7 @@ impl Lane {
             let on_session = self.holds.ids_on_session().into_iter();
             on_session.chain(self.holds.ids_that_may_be_taken_up()).collect()
         } else {
-            // The forgotten holds belong to a lane that no longer exists.
+            // The forgotten holds belong to a lane of the old session, so the new lane never lists them.
             self.reconciliation.forgotten.clear();
             BTreeSet::new()
         };
@@ -128,7 +128,7 @@ impl Lane {
     }
 
     /// Treats the holds of a grant like listed strangers, so that they are released if no acquire gets them. A server
-    /// without the capability OWN_CLAIM would also release a hold that another lane has taken up. For such a server,
+    /// without the capability `OWN_CLAIM` would also release a hold that another lane has taken up. For such a server,
     /// the holds of a grant from before the connection are released only if the list shows them.
     pub(super) fn note_strangers(&mut self, grant: &Grant) {
         if !self.window.offered.contains(Capabilities::OWN_CLAIM) && grant.stamp_ms < self.welcome.stamp_ms {

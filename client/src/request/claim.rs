@@ -62,7 +62,7 @@ pub(crate) enum Wait {
     Try,
     /// Until this instant. An instant, not a length, so that a repeated request does not restart the wait.
     Until(BootTime),
-    /// Until the caller cancels.
+    /// Without limit, until the caller drops its future.
     Forever,
 }
 

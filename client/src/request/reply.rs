@@ -82,7 +82,7 @@ impl<T> Reply<T> {
 
 /// Operations on a reply that do not depend on the type of the answer.
 pub(crate) trait Awaited {
-    /// Fails the request with this error.
+    /// Delivers this error to the caller or the resolver.
     fn fail(&mut self, error: Error);
     /// Reports to the caller that the outcome is unknown, and keeps a resolver for later queries.
     fn leave_uncertain(&mut self, reason: &str);

@@ -78,7 +78,8 @@ impl<G> AcquireBuilder<G> {
     /// [`AcquireBuilder::try_`].
     ///
     /// The server ends the wait. If its response does not arrive within another half second, for example because the
-    /// network fell silent, the client gives up with [`Error::Uncertain`] and withdraws the request.
+    /// network fell silent, the client gives up with [`Error::Uncertain`] and withdraws the request. Without a
+    /// connection, it gives up at the end of the wait, with [`Error::Unavailable`] if the request was never sent.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
@@ -86,7 +87,7 @@ impl<G> AcquireBuilder<G> {
 
     /// Does not wait: the request is granted at once or fails with [`Error::Busy`]. If no response arrives within
     /// [`ClientBuilder::request_timeout`](crate::ClientBuilder::request_timeout), the client gives up with
-    /// [`Error::Uncertain`].
+    /// [`Error::Uncertain`], or with [`Error::Unavailable`] if the request was never sent.
     pub fn try_(self) -> Self {
         self.wait(Duration::ZERO)
     }
@@ -167,8 +168,9 @@ impl<G> AcquireBuilder<G> {
     /// Resuming the connection in time keeps the hold.
     ///
     /// The server may notice the loss before the client does. So the local deadline is never more than `delay` after
-    /// the last sign of life from the server. With a delay below one second, this protection is impossible. Another
-    /// client may get such a lock before this client notices the loss, and only the fence protects.
+    /// the client sent the newest request that the server has answered. With a delay below one second, this protection
+    /// is impossible. Another client may get such a lock before this client notices the loss, and only the fence
+    /// protects.
     pub fn release_after(mut self, delay: Duration) -> Self {
         self.claim.release_after_ms = Some(milliseconds(delay));
         self
