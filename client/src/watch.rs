@@ -51,7 +51,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Returns the key.
+    /// Returns the watched key.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
