@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Fill level of a bucket.
+/// Fill level of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
     /// Number of remaining tokens.

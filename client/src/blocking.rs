@@ -34,8 +34,8 @@ pub trait Block: IntoFuture + Sized {
     ///
     /// # Panics
     ///
-    /// Panics in an asynchronous task of a single-threaded runtime. The thread that must serve the client would wait
-    /// for itself.
+    /// Panics in an asynchronous task of a single-threaded runtime. If that runtime also serves the client, the thread
+    /// would wait for itself.
     fn block(self) -> Self::Output {
         if let Ok(runtime) = Handle::try_current()
             && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
@@ -49,8 +49,9 @@ pub trait Block: IntoFuture + Sized {
 
 impl<F: IntoFuture> Block for F {}
 
-/// A [`Client`](crate::Client) with a thread of its own. Dropping it closes the client: all guarded locks are
-/// released, and remaining guards are lost with [`LossReason::ClientClosed`](crate::LossReason::ClientClosed).
+/// A [`Client`](crate::Client) with a thread of its own. Dropping it closes the client and all clones of it: all
+/// guarded locks are released, and remaining guards are lost with
+/// [`LossReason::ClientClosed`](crate::LossReason::ClientClosed).
 #[derive(Debug)]
 pub struct Client {
     client: crate::Client,
@@ -63,7 +64,7 @@ pub struct Client {
 ///
 /// # Errors
 ///
-/// As [`ClientBuilder::connect`].
+/// As [`ClientBuilder::connect_blocking`].
 pub fn connect(url: &str) -> Result<Client> {
     crate::Client::builder().connect_blocking(url)
 }
@@ -73,7 +74,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`ClientBuilder::connect`].
+    /// As [`ClientBuilder::connect`], and [`Error::Unavailable`] if the system cannot start the thread of the client or
+    /// its runtime.
     pub fn connect_blocking(self, url: &str) -> Result<Client> {
         let (running, ended) = oneshot::channel::<()>();
         let (reply, connected) = oneshot::channel();

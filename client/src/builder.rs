@@ -21,7 +21,8 @@ use crate::url::ServerAddress;
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
 impl Client {
-    /// Connects with the default settings: namespace `default`, no owner, and the server's default session lease.
+    /// Connects to the server at `url` with the default settings: namespace `default`, no owner, and the server's
+    /// default session lease.
     ///
     /// # Errors
     ///
@@ -85,9 +86,9 @@ impl ClientBuilder {
     /// none. An unencrypted connection exposes them to the network.
     ///
     /// If the server refuses the credentials, it would refuse the next attempt too. So
-    /// [`connect`](ClientBuilder::connect) and, after an outage, each call return
-    /// [`Error::Refused`](crate::Error::Refused) with the code `unauthorized` at once. Watches then end, and each lock
-    /// is lost at its local deadline.
+    /// [`connect`](ClientBuilder::connect) and, after an outage, each unsent call return
+    /// [`Error::Refused`](crate::Error::Refused) with the code `unauthorized` as soon as the server refuses. Watches
+    /// then end, and each lock is lost at its local deadline.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -103,15 +104,17 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets for how long the session survives the loss of its connection. Default: the server's, 10 s. It limits how
-    /// long the client can resume a session, and how long locks on the session's lease are kept.
+    /// Sets for how long the session survives the loss of its connection. Default: the server's, 10 s unless
+    /// configured. It limits how long the client can resume a session, and how long locks on the session's lease are
+    /// kept.
     #[must_use]
     pub fn session_lease(mut self, lease: Duration) -> Self {
         self.session_lease = Some(lease);
         self
     }
 
-    /// Sets for how long the client tries to connect, and for how long callers wait during an outage. Default: 5 s.
+    /// Sets the time limit for connecting, and for how long callers wait during an outage. Default: 5 s. Of several
+    /// addresses, each gets an equal part of this time.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -121,10 +124,11 @@ impl ClientBuilder {
     /// Sets for how long a caller waits for the response to one request. Default: the same as
     /// [`connect_timeout`](ClientBuilder::connect_timeout).
     ///
-    /// The limit applies to a release, an extend, a query such as [`Client::inspect`], each page of a list, an
-    /// acquire with [`try_`](crate::AcquireBuilder::try_), and [`Client::close`]. It also holds if the connection breaks or
-    /// the network falls silent. The call then returns [`Error::Uncertain`](crate::Error::Uncertain), or
-    /// [`Error::Unavailable`](crate::Error::Unavailable) if its request was never sent. An acquire with [`wait`](crate::AcquireBuilder::wait) ends soon after its wait instead.
+    /// The limit applies to a release, an extend, a query such as [`Client::inspect`], each page of a list, an acquire
+    /// with [`try_`](crate::AcquireBuilder::try_), and [`Client::close`]. The limit also holds if the connection breaks
+    /// or the network falls silent. The call then returns [`Error::Uncertain`](crate::Error::Uncertain), or
+    /// [`Error::Unavailable`](crate::Error::Unavailable) if its request was never sent; [`Client::close`] returns
+    /// without an error. An acquire with [`wait`](crate::AcquireBuilder::wait) ends soon after its wait instead.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = Some(timeout);
@@ -133,9 +137,9 @@ impl ClientBuilder {
 
     /// Opens a connection to each worker of the server. Off by default.
     ///
-    /// The client sends each request about a key, a pool or a bucket to the worker that owns it. This helps a client
-    /// that keeps a server with several workers busy; it costs a session and a task for each worker. Multi-key
-    /// claims, trees and registries use the first connection.
+    /// The client sends each request about one key, pool or bucket to the worker that owns it. This helps a client that
+    /// keeps a server with several workers busy; it costs a session and a task for each worker. All other requests use
+    /// the session on the first worker, for example multi-key claims, trees, registries, lists and requests by id.
     #[must_use]
     pub fn connection_per_worker(mut self, per_worker: bool) -> Self {
         self.per_worker = per_worker;
@@ -150,16 +154,16 @@ impl ClientBuilder {
         self
     }
 
-    /// Replaces the clock, for tests.
+    /// Replaces the clock that measures leases and timeouts, for tests. Default: [`BootClock`].
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Connects to the server at `url`: `waymaker://HOST:PORT`, `waymaker+tls://HOST:PORT` or
-    /// `waymaker+unix:///PATH`. Must be called in a tokio runtime with I/O enabled, of either flavour; the
-    /// connections live in that runtime.
+    /// Connects to the server at `url`: `waymaker://HOST:PORT`, `waymaker+tls://HOST:PORT` or `waymaker+unix:///PATH`.
+    /// Must be called in a tokio runtime of either flavour; the connections live in that runtime. I/O must be enabled
+    /// in it, and on systems other than Linux also time.
     ///
     /// `url` may list several addresses, separated by commas: addresses of one server, or of servers of which only
     /// one runs at a time. The client tries them in turn and begins with the address that worked last. All its
@@ -171,9 +175,14 @@ impl ClientBuilder {
     /// # Errors
     ///
     /// [`Error::Url`](crate::Error::Url) if the address is malformed, [`Error::Tls`](crate::Error::Tls) if a TLS file
-    /// cannot be used, [`Error::Unavailable`](crate::Error::Unavailable) if no server answers in time,
-    /// [`Error::Refused`](crate::Error::Refused) if the server rejects this client,
-    /// [`Error::Protocol`](crate::Error::Protocol) if the server does not speak the Waymaker protocol.
+    /// cannot be used, [`Error::Unavailable`](crate::Error::Unavailable) if no server answers in time or the server
+    /// accepts no clients now, [`Error::Refused`](crate::Error::Refused) if a setting is outside its limits or the
+    /// server rejects this client, [`Error::Protocol`](crate::Error::Protocol) if the server does not speak the
+    /// Waymaker protocol.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the attempt to connect.
     pub async fn connect(self, url: &str) -> Result<Client> {
         let addresses = ServerAddress::list(url)?;
         check_len("namespace", &self.namespace, 1, NAMESPACE_LEN_MAX)?;

@@ -1,4 +1,4 @@
-//! The handle of a client.
+//! The handle through which programs use a client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,20 +34,34 @@ use crate::watch::Watch;
 ///
 /// Keys belong to the namespace that the client was built with. Trees, semaphores, limiters and registries have
 /// namespaces of their own, named after it: `tree/NAME`, `sem/NAME`, `limit/NAME`, `registry/NAME` and `lazy/NAME`.
-/// Each namespace has its own connection, which opens at first use. All connections belong to the same session.
+/// Each namespace has its own connection. The connection for plain keys opens when the client connects, the others open
+/// at first use. All of them belong to the same session.
 ///
 /// For each connection, one task owns the socket. The tasks run in the runtime in which [`Client::connect`] was
 /// called. A task sends all requests that have collected in one write, and responses may arrive in any order.
 ///
-/// If a connection breaks, its task reconnects, resumes the session and repeats the unanswered requests. Callers
-/// notice only the delay. If the outage lasts longer than [`ClientBuilder::connect_timeout`](crate::ClientBuilder::connect_timeout), calls return
-/// [`Error::Uncertain`], or [`Error::Unavailable`] if the request was never sent. Guards stay valid until their local
-/// deadlines. A waiting acquire loses its queue position when the connection breaks.
+/// If a connection breaks, its task reconnects, resumes the session and repeats the unanswered requests. Callers notice
+/// only the delay. If the outage lasts longer than
+/// [`ClientBuilder::connect_timeout`](crate::ClientBuilder::connect_timeout), calls return [`Error::Uncertain`], or
+/// [`Error::Unavailable`] if the request was never sent. Guards stay valid until their local deadlines. A waiting
+/// acquire loses its queue position when the connection breaks.
 ///
-/// The session ends and the connections close when the last clone, the last handle made from a clone and the last
-/// guard are dropped. [`Client::close`] does the same and waits for the end; call it before the program exits. A
-/// runtime that shuts down, for example at the end of `main`, still sends the releases of dropped guards. It sends
-/// only as many as the socket accepts at once, and does not wait.
+/// The session ends and the connections close when the last clone, the last handle made from a clone and the last guard
+/// are dropped. [`Client::close`] ends the session at once and waits for the end; call it before the program exits. A
+/// runtime that shuts down, for example at the end of `main`, still sends the releases of dropped guards. It sends only
+/// as many as the socket accepts at once, and does not wait.
+///
+/// # Errors
+///
+/// The methods list the errors that are specific to them. Any call may also return [`Error::Refused`] with
+/// `unauthorized`, if the access rules of the server do not allow it, and [`Error::Protocol`], if the response does not
+/// fit the request.
+///
+/// # Cancel safety
+///
+/// Dropping the future of an acquire withdraws the acquire. Other calls, such as [`Client::extend`] or
+/// [`Client::freeze`], are sent when their future is first polled. Dropping the future later does not withdraw them, so
+/// they may still take effect.
 #[derive(Clone)]
 pub struct Client {
     router: Arc<Router>,
@@ -103,6 +117,10 @@ impl Client {
     /// # Errors
     ///
     /// As [`AcquireBuilder::run`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`AcquireBuilder::run`].
     pub async fn with_lock<T>(&self, key: impl AsRef<[u8]>, work: impl AsyncFnOnce(&Lock) -> T) -> Result<T> {
         self.write(key).run(work).await
     }
@@ -123,8 +141,8 @@ impl Client {
         Limiter::new(Arc::clone(self.home(name.as_ref())), name.as_ref(), rate, per, burst)
     }
 
-    /// Takes tokens from 1 to 64 buckets: from all of them or from none. The returned allowance describes the
-    /// tightest bucket.
+    /// Takes tokens from 1 to 64 buckets: from all of them or from none. The returned allowance describes the tightest
+    /// bucket.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -138,16 +156,17 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::take`].
+    /// As [`Limiter::take`], and [`Error::Refused`] for no bucket or more than 64.
     pub async fn take_all(&self, costs: impl IntoIterator<Item = Cost>) -> Result<Allowance> {
         limiter::take_all(self.space(), costs.into_iter().collect(), false).await
     }
 
-    /// Refunds tokens that [`Client::take_all`] took for work that was not done.
+    /// Refunds tokens that [`Client::take_all`] took for work that was not done. No bucket then holds more than its
+    /// burst.
     ///
     /// # Errors
     ///
-    /// As [`Limiter::refund`].
+    /// As [`Limiter::refund`], and [`Error::Refused`] for no bucket or more than 64.
     pub async fn refund_all(&self, costs: impl IntoIterator<Item = Cost>) -> Result<Allowance> {
         limiter::take_all(self.space(), costs.into_iter().collect(), true).await
     }
@@ -157,8 +176,8 @@ impl Client {
         Registry::new(Arc::clone(self.space()), NamespaceKind::Registry)
     }
 
-    /// Returns the registry whose registrations survive their lease: a registration stays until another owner takes its key, some
-    /// time after the lease expired.
+    /// Returns the registry whose registrations survive their lease. Another owner may take the key five seconds after
+    /// the lease expired. If none does, the server removes the registration 48 hours after the lease expired.
     pub fn lazy(&self) -> Registry {
         Registry::new(Arc::clone(self.space()), NamespaceKind::Lazy)
     }
@@ -174,12 +193,16 @@ impl Client {
         ClientSession::new(Arc::clone(self.space()))
     }
 
-    /// Watches a key: reports its current state, then each change. Any number of watches may be open.
+    /// Watches a key: reports its current state, then each change. A key may have several watches.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for a key that is empty or too long, or if the server has too many watches;
-    /// [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
+    /// [`Error::Refused`] for a key that is empty or too long, [`Error::Unavailable`], for example if the server has
+    /// too many watches, [`Error::Uncertain`] and [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the watch.
     pub async fn watch(&self, key: impl AsRef<[u8]>) -> Result<Watch> {
         Watch::begin(Arc::clone(&self.home(key.as_ref()).flat), checked_key(key.as_ref())?).await
     }
@@ -205,7 +228,7 @@ impl Client {
         self.home(key.as_ref()).flat.inspect(checked_key(key.as_ref())?).await
     }
 
-    /// Returns the state of one claim.
+    /// Returns the state of the claim with this id, on a key of the client's namespace.
     ///
     /// # Errors
     ///
@@ -256,12 +279,12 @@ impl Client {
     /// Ends the claim with this id, held or waiting, regardless of its owner. The key must be a key of the claim. The
     /// holder's guard is lost with [`LossReason::Revoked`](crate::LossReason::Revoked).
     ///
-    /// Returns `true` if the claim was still waiting. Its acquire is then refused with `cancelled`.
+    /// Returns `true` if the claim was still waiting. Its acquire then fails with [`Error::Cancelled`].
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with `not_found` if there is no such claim, [`Error::Unavailable`], [`Error::Uncertain`]
-    /// and [`Error::Closed`].
+    /// [`Error::Refused`] for a key that is empty or too long, and with `not_found` if there is no claim with this id
+    /// and key; [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
     pub async fn release(&self, id: LockId, key: impl AsRef<[u8]>) -> Result<bool> {
         let (home, key) = (self.home(key.as_ref()), Some(checked_key(key.as_ref())?));
         home.flat.release(id, key).await
@@ -311,7 +334,8 @@ impl Client {
         self.space().flat.server_status().await
     }
 
-    /// Returns all namespaces of the server, with their counters since the server started.
+    /// Returns the namespaces of the server in which this client may list claims, with their counters since the server
+    /// started.
     ///
     /// # Errors
     ///
@@ -334,7 +358,7 @@ impl Client {
     }
 
     /// Returns the kinds of namespaces that exist on the server under this client's namespace name, regardless of who
-    /// created them.
+    /// created them. Like [`Client::namespaces`], leaves out namespaces in which this client may not list claims.
     ///
     /// # Errors
     ///
@@ -345,7 +369,7 @@ impl Client {
         Ok(own.map(|known| known.kind).collect())
     }
 
-    /// Sets the lease to end `lease` from now, and returns the lease that the server granted.
+    /// Sets the lease of the hold with this id to end `lease` from now, and returns the lease that the server granted.
     ///
     /// The server notifies the holder if it is another client. The holder uses the new end from the moment the
     /// notification arrives. A holder that cannot be reached may assume a longer lease than it has; the fence covers
@@ -353,8 +377,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with `not_found` if there is no such claim, or if the length is below the server's minimum;
-    /// [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
+    /// [`Error::Refused`] with `not_found` if there is no such claim, and with `bad_input` if the length is below the
+    /// server's minimum or the hold has no lease of its own; [`Error::Unavailable`], [`Error::Uncertain`] and
+    /// [`Error::Closed`].
     pub async fn extend(&self, id: LockId, lease: Duration) -> Result<Duration> {
         let lease_ms = lease_milliseconds(lease)?;
         let (reply, answer) = Reply::channel();
@@ -364,13 +389,17 @@ impl Client {
 
     /// Releases all guarded locks, ends the session and closes the connections.
     ///
-    /// Remaining guards are lost with [`LossReason::ClientClosed`](crate::LossReason::ClientClosed), and waiting
-    /// calls return [`Error::Closed`]. Waits for the server for at most
-    /// [`request_timeout`](crate::ClientBuilder::request_timeout).
+    /// Remaining guards are lost with [`LossReason::ClientClosed`](crate::LossReason::ClientClosed), watches end, and
+    /// waiting acquires return [`Error::Closed`]. Forgotten holds with a lease of their own stay until it expires.
+    /// Waits for the server for at most [`request_timeout`](crate::ClientBuilder::request_timeout).
     ///
     /// # Errors
     ///
     /// None at present. If the server is unreachable, unreleased locks end when their leases expire.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future after its first poll does not stop the close.
     pub async fn close(self) -> Result<()> {
         let spaces = self.router.spaces();
         for space in spaces {

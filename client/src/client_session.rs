@@ -13,8 +13,9 @@ use crate::space::Space;
 
 /// Session of a client in its current state, from [`Client::session`](crate::Client::session).
 ///
-/// All connections of the client belong to it, and every frame on any of them renews it. When it ends, all locks on
-/// its lease are lost together. The client opens another session by itself as soon as it needs one.
+/// All connections of the client belong to the session, and every frame that the client sends on any of them renews it.
+/// When it ends, all locks on its lease are lost together. The client opens another session by itself as soon as it
+/// needs one.
 #[derive(Clone, Debug)]
 pub struct ClientSession {
     space: Arc<Space>,
@@ -32,13 +33,13 @@ impl ClientSession {
         self.state.id
     }
 
-    /// Returns how long the session survives after its last frame.
+    /// Returns how long the session survives after the last frame of the client.
     pub fn lease(&self) -> Duration {
         self.state.lease
     }
 
-    /// Returns the time until the session counts as lost if it is not renewed; zero once it is lost. Never longer
-    /// than the server's own limit.
+    /// Returns the time until the session counts as lost if it is not renewed; zero once it is lost. It is never longer
+    /// than the time after which the server would end the session.
     pub fn remaining(&self) -> Duration {
         let now = self.space.session.state();
         match now.loss.reason() {
@@ -68,7 +69,7 @@ impl ClientSession {
         self.state.capabilities
     }
 
-    /// Returns why the session is lost, or `None` while it lives.
+    /// Returns why the session is lost, or `None` while it lives and after the client was closed.
     pub fn loss_reason(&self) -> Option<LossReason> {
         self.state.loss.reason()
     }
@@ -80,7 +81,7 @@ impl ClientSession {
         async move { loss.wait().await }
     }
 
-    /// Returns all holds that the server has for the connections of this client, of every kind, in no particular
+    /// Returns all holds that the server has for the connections of this session, of every kind, in no particular
     /// order.
     ///
     /// # Errors

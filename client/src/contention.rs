@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use waymaker_protocol as wire;
 
-/// State of the key in a refusal, so that the client needs no second request.
+/// The claim in front of a claim that was not granted, and the number of waiters, as the refusal reports them.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Contention {
     /// Whether `owner` holds the key. Otherwise no conflicting claim holds it, and `owner` is the waiter in front.
     pub held: bool,
-    /// Whether that claim is shared.
+    /// Whether the claim in front is shared.
     pub shared: bool,
-    /// Time for which that claim has been held, or has waited.
+    /// Time for which the claim in front has been held, or has waited.
     pub age: Duration,
-    /// Remaining lease or remaining wait of that claim. `None` if it has no end.
+    /// Remaining lease or remaining wait of the claim in front. `None` if it has no end.
     pub remaining: Option<Duration>,
     /// Number of waiters for the key.
     pub waiter_count: u32,
-    /// Owner of that claim, as its client named it; may be empty.
+    /// Owner of the claim in front, as its client named it; may be empty.
     pub owner: Vec<u8>,
 }
 
@@ -35,7 +35,7 @@ impl From<wire::Contention<'_>> for Contention {
     }
 }
 
-/// Converts a duration of the wire, in which the largest number means "without end".
+/// Converts milliseconds of the wire; `None` for the largest number, which means "without end".
 pub(crate) fn finite(ms: u32) -> Option<Duration> {
     (ms != u32::MAX).then(|| Duration::from_millis(u64::from(ms)))
 }

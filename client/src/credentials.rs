@@ -44,7 +44,8 @@ pub enum CredentialsError {
 }
 
 impl Credentials {
-    /// Copies the credentials. An empty value means no credentials. The binary protocol accepts at most 400 bytes.
+    /// Copies the credentials. An empty value means no credentials. The binary protocol accepts at most 400 bytes;
+    /// [`ClientBuilder::connect`](crate::ClientBuilder::connect) refuses longer ones.
     pub fn new(credentials: impl AsRef<[u8]>) -> Self {
         Self(Arc::new(Zeroizing::new(credentials.as_ref().to_vec())))
     }

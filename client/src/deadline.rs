@@ -1,8 +1,8 @@
 //! Local deadline of a lock, computed without any network.
 //!
 //! The server reports how much of the lease remains at its own time `stamp`. The client knows the position of that
-//! stamp on the local clock only to within a round trip. So the client uses a lower bound: the server cannot have
-//! decided before the request was sent.
+//! stamp on the local clock only to within a round trip. So the client assumes the earliest possible time: the server
+//! cannot have decided before the request was sent.
 //!
 //! ```text
 //! local   ---- sent ------------------------------- received ----------------------------->
@@ -13,12 +13,12 @@
 //! deadline = anchor.sent + (stamp - anchor.stamp) + remaining - margin
 //! ```
 //!
-//! A grant that waited cannot be an anchor. Its request was sent long before the decision, and with that send time
-//! the waiting time would be lost from the lease. The grant is placed with the anchor of another round trip instead.
-//! So a response that sat in a socket for half of the lease still yields the same deadline.
+//! A grant that waited cannot be an anchor. Its request was sent long before the decision, and with that send time the
+//! waiting time would be lost from the lease. Its stamp is placed with the anchor of another round trip instead. So a
+//! response that waited in a socket for half of the lease still yields the same deadline.
 //!
-//! The margin covers the remaining errors: stamps are whole milliseconds, two clocks drift, and stopping takes a
-//! moment.
+//! The margin is the time by which the holder stops earlier. It covers the remaining errors: stamps are whole
+//! milliseconds, two clocks drift, and stopping takes a moment.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub struct LeaseReport {
     pub stamp_ms: u64,
     /// Remaining lease at that time.
     pub remaining: Duration,
-    /// Length of the whole lease, from which the margin is computed.
+    /// Length of the whole lease. The margin is computed from it.
     pub lease: Duration,
 }
 
@@ -52,17 +52,18 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns how long before the end of the lease the holder stops.
+/// Returns how long before the end of a lease of this length the holder stops.
 pub fn margin(lease: Duration) -> Duration {
     let lease = nanos(lease);
     Duration::from_nanos(nanos(MARGIN_MAX).min(lease / 10) + lease / 100)
 }
 
-/// Remaining lease of a hold without a lease.
+/// Value of [`LeaseReport::remaining`] for a hold without a lease.
 const WITHOUT_END: Duration = Duration::from_millis(u32::MAX as u64);
 
-/// Returns the local deadline of the lease. `now` is the time at which the response was read. It guards against a
-/// server with invalid stamps: no lease can end later than its remaining time after the response arrived.
+/// Returns the local deadline of the lease; [`BootTime::NEVER`] for a hold without a lease. `now` is the time at which
+/// the response was read. It guards against a server with invalid stamps: no lease can end later than its remaining
+/// time after the response arrived.
 pub fn deadline(anchor: Anchor, report: LeaseReport, now: BootTime) -> BootTime {
     const NANOS_PER_MS: i128 = 1_000_000;
     if report.remaining == WITHOUT_END {

@@ -36,8 +36,8 @@ pub enum Error {
     /// The wait ended before the grant.
     #[error("timeout: {0}")]
     Timeout(Contention),
-    /// The claim ended while it waited: an operator or another client ended it, or a newer acquire with the same
-    /// request id replaced it.
+    /// The claim ended while it waited: an operator or another client ended it, a newer acquire with the same request
+    /// id replaced it, or the server ended it with its connection.
     #[error("cancelled: {}", cancelled(.message))]
     Cancelled {
         /// Why the claim ended.
@@ -45,7 +45,7 @@ pub enum Error {
         /// Message for people; may be empty.
         message: String,
     },
-    /// The claim belongs to another owner.
+    /// The registration belongs to another owner.
     #[error("not_owner: {0}")]
     NotOwner(Contention),
     /// A rate limit refused the request.
@@ -54,7 +54,7 @@ pub enum Error {
         /// Time until another attempt can succeed. `None` if waiting cannot help, because the request needs more
         /// tokens than the bucket can ever hold.
         retry_after: Option<Duration>,
-        /// Fill level of the bucket, or of the tightest of several; `None` if the request named no bucket.
+        /// Fill level of the bucket, or of the tightest of several; `None` if the server did not report it.
         bucket: Option<Allowance>,
     },
     /// An operator has stopped new grants of this key.
@@ -79,16 +79,19 @@ pub enum Error {
         field: String,
         /// Message for people; may be empty.
         message: String,
-        /// Limit that was exceeded; 0 if there is none.
+        /// Limit that was violated, or another number that explains the code; 0 if there is none.
         value: u64,
     },
-    /// The lock was lost before the server could serve the call. Work done under it since then was unprotected.
+    /// The lock was lost; an acquire returns this if the hold was lost before a guard could be made of it. Work done
+    /// under the lock since the loss was unprotected.
     #[error("the lock was lost: {0}")]
     Lost(LossReason),
-    /// The server cannot serve the request now, and nothing was done.
+    /// The server cannot serve the request now, and has not served it. An unsent release is the only request that the
+    /// client may still send later; see [`Lock::release`](crate::Lock::release).
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// No response arrived. The request may have taken effect; [`Uncertain::resolve`] finds out.
+    /// No response arrived in time, or the server failed while it served the request. The request may have taken
+    /// effect; [`Uncertain::resolve`] finds out.
     #[error("disconnected: {0}")]
     Uncertain(Uncertain),
     /// The address of the server is malformed.
@@ -100,33 +103,33 @@ pub enum Error {
     /// The server sent bytes that are not valid in the protocol.
     #[error("the server sent bytes that are not valid in this protocol: {0}")]
     Protocol(#[from] DecodeError),
-    /// The client was closed, or its runtime has shut down.
+    /// The client was closed, or its runtime has shut down. A request that was already sent may have taken effect.
     #[error("the client is closed")]
     Closed,
 }
 
-/// Reason for which the server cannot serve a request now, in [`Error::Unavailable`]. Nothing was done, and a later
-/// attempt may succeed.
+/// Reason for which the server cannot serve a request now, in [`Error::Unavailable`]. A later attempt may succeed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Unavailable {
     /// The server could not be reached.
     #[error("cannot reach {address}: {source}{}", hint_clause(.hint))]
     Unreachable {
-        /// Address that the client tried.
+        /// Address that the client tried, or `the clock` if the system has no timer left for the client.
         address: String,
         /// Advice for this error; may be empty.
         hint: &'static str,
-        /// Error of the operating system.
+        /// Error of the operating system or of TLS, a timeout, or a note that the server speaks another protocol.
         source: Arc<io::Error>,
     },
-    /// The connection was lost and not restored in time, and the request had not been sent.
+    /// There was no connection in time, so the request was not sent.
     #[error("disconnected: {reason}; the request was not sent")]
     Disconnected {
-        /// Cause of the loss of the connection.
+        /// Why there is no connection.
         reason: String,
     },
-    /// The server refused the request: it is stopping, has no space on its disk, cannot reach its cluster, or a limit
-    /// is reached.
+    /// The server refused the request: it is stopping or recovering, has no space on its disk, cannot reach its
+    /// cluster, or a limit is reached. The client itself refuses with `overloaded` if too many of its requests already
+    /// wait for the connection.
     #[error("{}", refusal(*.code, .field, .message))]
     Refused {
         /// Code of the refusal: `shutdown`, `recovering`, `no_space`, `quorum_unavailable` or `overloaded`.
@@ -144,7 +147,7 @@ pub enum Unavailable {
 }
 
 impl Error {
-    /// Returns the code of a refusal; `None` for other errors.
+    /// Returns the code of a refusal, and `unknown` for [`Error::Uncertain`]; `None` for other errors.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Busy(_) => Some(ErrorCode::Busy),
@@ -184,7 +187,7 @@ impl Error {
     pub(crate) fn refused(code: ErrorCode, field: &str, value: u64, message: impl Into<String>) -> Self {
         let (field, message) = (field.to_owned(), message.into());
         match code {
-            // A refusal with a field concerns a HELLO or a repeated request, not a claim.
+            // A refusal with a field concerns a HELLO or a repeated watch, not a claim.
             ErrorCode::Cancelled if field.is_empty() => {
                 Self::Cancelled { reason: CancelReason::from_number(value), message }
             }
@@ -193,14 +196,16 @@ impl Error {
             | ErrorCode::NoSpace
             | ErrorCode::QuorumUnavailable
             | ErrorCode::Overloaded => {
-                // Too many logins from this address failed. The server checks credentials again after this time.
+                // Too many logins from this address failed. The server checks credentials again after `value`
+                // milliseconds.
                 let is_pause = code == ErrorCode::Overloaded && field == "credentials";
                 let limit = (code == ErrorCode::Overloaded && value > 0 && !is_pause).then_some(value);
                 let is_time = code == ErrorCode::Recovering || is_pause;
                 let retry_after = is_time.then(|| Duration::from_millis(value));
                 Unavailable::Refused { code, field, message, limit, retry_after }.into()
             }
-            // The server stopped before the outcome was known, and will not report it.
+            // The storage of the server failed, or the server no longer has the response. So no later response reports
+            // the outcome.
             ErrorCode::Unknown => Self::Uncertain(Uncertain::new(refusal(code, &field, &message)).0),
             _ => Self::Refused { code, field, message, value },
         }
@@ -255,7 +260,7 @@ impl From<ErrorAnswer<'_>> for Error {
     }
 }
 
-/// Converts the time until the next attempt; the largest number means never.
+/// Converts the nanoseconds until the next attempt; `None` for the largest number, which means never.
 pub(crate) fn retry_after(nanos: u64) -> Option<Duration> {
     (nanos != RETRY_NEVER_NS).then(|| Duration::from_nanos(nanos))
 }

@@ -1,8 +1,8 @@
 //! Lanes of a client without their tasks, for the simulator and the benches.
 //!
-//! Public only for `waymaker-simulator` and `waymaker-bench`, and hidden from the documentation. A [`Harness`]
-//! replaces the task in `connection`: its caller is the network and the clock, and must call in the same order as the task.
-//! The rest is the real client: futures, guards and the lane behind them.
+//! Public only for `waymaker-simulator` and `waymaker-bench`, and hidden from the documentation. A [`Harness`] replaces
+//! the task in `connection`. Its caller replaces the network, provides the clock, and must make the calls in the same
+//! order as the task. The rest is the real client: futures, guards and the lane behind them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,13 +48,13 @@ impl Process {
         Self { session: Arc::default(), clock, options, owner: owner.to_vec(), in_flight_max: u32::MAX }
     }
 
-    /// Limits the requests in flight of each lane, if the server allows more.
+    /// Limits the number of requests in flight of each lane, if the server allows more.
     #[must_use]
     pub fn with_in_flight(self, in_flight_max: u32) -> Self {
         Self { in_flight_max, ..self }
     }
 
-    /// Adds one lane to the session.
+    /// Adds one lane to the session of this client.
     ///
     /// # Errors
     /// [`Error::Closed`] if the client was closed.
@@ -86,10 +86,10 @@ impl Process {
     }
 }
 
-/// One lane, with its handles, the channel of their commands, and the codec of its reader. Bytes replace the socket,
-/// and calls replace the task.
+/// One lane, with its handle, the queue of commands from the handle and guards, and the codec of its reader. Byte
+/// buffers replace the socket, and calls of the methods replace the task.
 pub struct Harness {
-    /// Handle of the client; `None` after `desert`.
+    /// The client's own handle; `None` after [`Harness::desert`].
     handle: Option<Arc<Handle>>,
     commands: mpsc::UnboundedReceiver<Command>,
     clock: Arc<dyn Clock>,
@@ -183,10 +183,10 @@ impl Harness {
         async move { handle.ok_or(Error::Closed)?.release(id, key).await }
     }
 
-    /// Closes the lane, as `client.close()` does for each connection.
+    /// Closes the lane, as `client.close()` does for each connection. The future ends when the lane is closed.
     pub fn close(&self) -> impl Future<Output = ()> + use<> {
         let (reply, answer) = Reply::channel();
-        // A lane without handles closes by itself.
+        // After `desert`, the lane closes by itself.
         let _ = self.handle.as_ref().map(|handle| handle.command(Command::Close { reply }));
         async move { drop(answer.await) }
     }
@@ -195,7 +195,7 @@ impl Harness {
         AcquireBuilder::new(self.handle.clone().ok_or(Error::Closed), wanted)
     }
 
-    /// Drops the client's own handle; guards and futures may still have theirs.
+    /// Drops the client's own handle, as if the program dropped the client. Guards and futures may still have theirs.
     pub fn desert(&mut self) {
         self.handle = None;
     }
@@ -205,8 +205,8 @@ impl Harness {
         self.lane.wants_connection(self.clock.now())
     }
 
-    /// Appends the HELLO of a new connection to `out`, under this number. `None` while another lane of the client
-    /// opens the session.
+    /// Appends the HELLO of a new connection to `out`, as a frame with this number. `None` while another lane of the
+    /// client opens the session.
     pub fn greet(&mut self, number: u32, out: &mut Vec<u8>) -> Option<Greeting> {
         let session = self.lane.request()?;
         self.attempts += 1;
@@ -217,7 +217,7 @@ impl Harness {
         Some(Greeting { session, sent, offer })
     }
 
-    /// Passes the response to a HELLO to the lane. Returns whether the connection is open now.
+    /// Passes the response to this HELLO to the lane. Returns whether the server has accepted the connection.
     pub fn greeted(&mut self, greeting: Greeting, answer: Frame<'_>) -> bool {
         match link::welcome(answer, greeting.offer) {
             Ok(welcome) => {
@@ -296,18 +296,19 @@ impl Harness {
         self.lane.next_timeout()
     }
 
-    /// Returns why the connection must be taken for dead, or `None` while it is trusted.
+    /// Returns why the connection counts as dead, so that the caller must close it. `None` while it is trusted.
     pub fn doubt(&self) -> Option<&'static str> {
         self.lane.doubt()
     }
 
-    /// Returns whether every request has its response, or waits for a connection that the lane does not need.
+    /// Returns whether nothing is left to do: no command is queued, and every request has its response or waits for a
+    /// connection that the lane does not ask for.
     pub fn is_at_rest(&self) -> bool {
         self.commands.is_empty()
             && (self.lane.is_idle() || !self.lane.is_connected() && !self.wants_connection())
     }
 
-    /// Returns whether the lane has left the session.
+    /// Returns whether the lane has shut down and left the session.
     pub fn is_finished(&self) -> bool {
         self.lane.is_finished()
     }

@@ -1,4 +1,4 @@
-//! State of a hold that its guard and the connection task share.
+//! State of a hold, shared by its guard and the connection task.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use crate::clock::BootTime;
 use crate::key::Key;
 use crate::loss::Loss;
 
-/// `lease_ms` of a claim or a hold without a lease.
+/// Value of `lease_ms` for a claim or a hold without a lease.
 pub(crate) const WITHOUT_LEASE_MS: u32 = u32::MAX;
 
 /// Identifies one guard of a hold. Older guards of the same hold have other numbers.
@@ -30,12 +30,13 @@ pub(crate) struct Hold {
     pub(crate) shared: bool,
     pub(crate) clamped: bool,
     pub(crate) lease_ms: LeaseMs,
-    /// Deadline by the hold's own lease and by the check after a resumed connection.
+    /// Earlier of two instants: the local deadline of the hold's own lease, and the deadline from before an outage,
+    /// until the server has answered for the hold again. [`BootTime::NEVER`] if neither applies.
     pub(crate) bound: SharedInstant,
     /// Local deadline of the session, if the hold is on the session's lease. One keep-alive moves it for all such
     /// holds.
     pub(crate) session: Option<Arc<SharedInstant>>,
-    /// Present if the hold ends some time after its connection was lost.
+    /// Present if the server ends the hold some time after its connection was lost.
     pub(crate) tie: Option<ConnectionTie>,
     pub(crate) loss: Loss,
 }
@@ -49,6 +50,7 @@ impl LeaseMs {
         Self(AtomicU32::new(ms))
     }
 
+    /// Returns the length; `None` for a hold without a lease.
     pub(crate) fn get(&self) -> Option<u32> {
         Some(self.0.load(Ordering::Relaxed)).filter(|ms| *ms != WITHOUT_LEASE_MS)
     }
@@ -58,13 +60,14 @@ impl LeaseMs {
     }
 }
 
-/// A hold that ends soon after its connection is lost.
+/// Deadline of a hold that the server ends some time after the connection is lost.
 ///
-/// The server may notice the loss of a connection long before the client does, if the client ever does. The client
-/// only knows that the connection was alive when the server decided a response, so not before the request was sent.
+/// The server may notice the loss of a connection long before the client does, if the client ever does. The client only
+/// knows that the connection was alive when the server decided a response, so at the earliest when the request was
+/// sent. It uses responses with the server's stamp, and the welcome.
 #[derive(Debug)]
 pub(crate) struct ConnectionTie {
-    /// Send time of the last answered request of this connection.
+    /// Send time of the newest request of the connection whose response had the server's stamp, or of the HELLO.
     pub(crate) alive: Arc<SharedInstant>,
     /// How long the hold survives the loss of the connection, less a margin.
     pub(crate) grace: Duration,

@@ -5,15 +5,15 @@ use std::sync::Arc;
 /// A key, shared by its users.
 pub(crate) type Key = Arc<[u8]>;
 
-/// The state of a key: held or free.
+/// The state of a key, as a [`Watch`](crate::Watch) reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyState {
     /// The key is held.
     Held {
         /// The newest fence of the key.
         fence: u64,
-        /// Newest holder. `None` if the key was already held when the watch began; [`Client::inspect`] returns the
-        /// holder.
+        /// Newest holder. `None` if the key was already held when the watch began, or began again after an outage;
+        /// [`Client::inspect`] returns the holder.
         ///
         /// [`Client::inspect`]: crate::Client::inspect
         holder: Option<KeyHolder>,
@@ -28,9 +28,9 @@ pub enum KeyState {
 /// Holder of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyHolder {
-    /// Whether the key is shared with other readers.
+    /// Whether the holder shares the key with other readers.
     pub shared: bool,
-    /// Owner; may be empty.
+    /// Owner of the hold; may be empty.
     pub owner: Vec<u8>,
 }
 
@@ -47,7 +47,7 @@ impl KeyState {
         }
     }
 
-    /// Returns whether this is the same state, and includes the holder if `other` does.
+    /// Returns whether `other` adds nothing to this state: it is the same state, or the same without the holder.
     pub(crate) fn tells_as_much_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Held { fence, .. }, Self::Held { fence: newer, holder: None }) => fence == newer,

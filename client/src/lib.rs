@@ -49,9 +49,9 @@
 //! Beyond those limits only a fence protects: a number that rises with each grant. The holder presents the fence
 //! where it writes, and the resource refuses writers with an older fence.
 //!
-//! The simplest way to stop in time is [`Client::with_lock`], or [`AcquireBuilder::run`] for every other kind of
-//! claim. Both renew the lease while the work runs and release the lock when the work ends. If the lock is lost, they
-//! drop the work at its current await:
+//! The simplest way to stop in time is [`Client::with_lock`], or [`AcquireBuilder::run`] for every other kind of claim.
+//! Both renew the lease while the work runs and release the lock when the work ends. If the lock is lost, they drop the
+//! future of the work at its current await:
 //!
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -95,9 +95,9 @@
 //!
 //! # Errors
 //!
-//! [`Error`] is a closed set. The most important distinction is whether the request took effect.
-//! [`Error::Unavailable`] means that the server did nothing. [`Error::Uncertain`] means that the outcome is unknown;
-//! the caller can query it later:
+//! [`Error`] is a closed set. The most important distinction is whether the request took effect. [`Error::Unavailable`]
+//! means that the server has not served the request. [`Error::Uncertain`] means that the outcome is unknown; the caller
+//! can query it later:
 //!
 //! ```
 //! use waymaker_client::{Error, Outcome};
@@ -118,9 +118,9 @@
 //! ```
 //!
 //! The client repairs a broken connection by itself, with pauses that differ from client to client, and resumes the
-//! session. Guards stay valid. Requests are repeated under their numbers, and the server never serves them twice.
-//! Callers notice only the delay, until it exceeds [`ClientBuilder::connect_timeout`]. [`ClientBuilder::connect`]
-//! accepts several addresses of a server.
+//! session. Guards stay valid. Requests are repeated under their numbers. The server does not serve a repeated request
+//! twice, unless the session ended or the server restarted meanwhile. Callers notice only the delay, until it exceeds
+//! [`ClientBuilder::connect_timeout`]. [`ClientBuilder::connect`] accepts several addresses of a server.
 //!
 //! # Many requests
 //!
@@ -137,9 +137,10 @@
 //!
 //! # Tracing
 //!
-//! With a `tracing` subscriber, each claim has a span `acquire` from the request to the response, and a span `hold`
-//! from the grant to the end of the guard. The work of [`Client::with_lock`] runs in the span `hold`. Events report
-//! connections that open or break, and locks that are lost. Without a subscriber, the cost is too small to measure.
+//! With a `tracing` subscriber at level debug, each claim has a span `acquire` from the request to the response, and a
+//! span `hold` from the grant to the end of the guard. The work of [`Client::with_lock`] runs in the span `hold`.
+//! Events report connections that open or break, and locks that are lost. Without a subscriber, the cost is too small
+//! to measure.
 //!
 //! # Architecture
 //!

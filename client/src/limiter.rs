@@ -16,8 +16,8 @@ use crate::space::Space;
 
 /// A bucket of tokens, from [`Client::limiter`](crate::Client::limiter).
 ///
-/// The bucket holds at most `burst` tokens and regains `rate` tokens in each period. The rule is part of each
-/// request. The server does not store it; it only stores how full the bucket is.
+/// The bucket holds at most `burst` tokens and regains `rate` tokens in each period. This rule is part of each request.
+/// The server does not store the rule; it only stores how full the bucket is.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -61,17 +61,22 @@ pub struct Cost {
 
 impl Limiter {
     pub(crate) fn new(space: Arc<Space>, name: &[u8], rate: u32, period: Duration, burst: u32) -> Self {
-        // A period above 500 years counts as infinite.
+        // A longer period than `u64::MAX` nanoseconds, about 584 years, is shortened to that.
         let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         Self { space, bucket: Bucket { name: name.into(), rate, burst, period_ns } }
     }
 
-    /// Takes `cost` tokens, all or none.
+    /// Takes `cost` tokens, all or none, and returns the fill level afterwards.
     ///
     /// # Errors
     ///
     /// [`Error::Throttled`] if there are too few tokens, with the time until the next attempt can succeed.
-    /// [`Error::Refused`] for an invalid rule, [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
+    /// [`Error::Refused`] for an invalid name or rule, [`Error::Unavailable`], [`Error::Uncertain`] and
+    /// [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped after its first poll, the server may still take the tokens.
     pub async fn take(&self, cost: u32) -> Result<Allowance> {
         self.throttle(cost, false).await
     }
@@ -80,7 +85,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::take`], never throttled.
+    /// As [`Limiter::take`], but never [`Error::Throttled`].
     pub async fn peek(&self) -> Result<Allowance> {
         self.throttle(0, false).await
     }
@@ -89,7 +94,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::take`], never throttled.
+    /// As [`Limiter::take`], but never [`Error::Throttled`].
     pub async fn refund(&self, cost: u32) -> Result<Allowance> {
         self.throttle(cost, true).await
     }
@@ -104,7 +109,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::take`]. [`Error::Throttled`] only if waiting cannot help.
+    /// As [`Limiter::take`], but [`Error::Throttled`] only if waiting cannot help, because `cost` exceeds the burst.
     pub async fn wait(&self, cost: u32) -> Result<Allowance> {
         loop {
             let retry_after = match self.take(cost).await {
@@ -140,7 +145,7 @@ impl Limiter {
     }
 }
 
-/// Takes or refunds tokens of several buckets, all or none.
+/// Takes tokens from several buckets, or refunds them: all or none.
 pub(crate) async fn take_all(space: &Space, costs: Vec<Cost>, refund: bool) -> Result<Allowance> {
     let limit = BUCKET_COUNT_MAX as u64;
     let bad = |message: String| Err(Error::refused(ErrorCode::BadInput, "costs", limit, message));

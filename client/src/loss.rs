@@ -16,10 +16,12 @@ pub enum LossReason {
     Expired,
     /// The server revoked the lock.
     Revoked(RevokeReason),
-    /// The session ended, and with it the locks on its lease.
+    /// The session ended, and with it the locks on its lease. Locks with a [request
+    /// id](crate::AcquireBuilder::request_id) are lost too: another client may have taken them over, and the ended
+    /// session would not learn it.
     SessionExpired,
-    /// The client could not renew the lock in time. The server may still consider it held. After the local deadline,
-    /// another client may hold it.
+    /// The local deadline passed, because the lock was not renewed in time. The server may still consider the lock
+    /// held, or another client may hold it by now.
     LocalDeadline,
     /// The client was closed, or its runtime has shut down, so the lease is no longer renewed.
     ClientClosed,
@@ -52,8 +54,8 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// Callback that runs once when a lock is lost. The task that calls or drops it serves all locks of a client, so its
-/// panics must not escape.
+/// Callback that runs once when a lock is lost. The task that calls or drops it serves all locks of a connection, so
+/// panics of the callback must not escape.
 pub(crate) struct LossCallback(Option<Box<dyn FnOnce(LossReason) + Send>>);
 
 impl LossCallback {
@@ -76,6 +78,7 @@ impl Drop for LossCallback {
     }
 }
 
+/// Runs a function, and logs its panic instead of passing it on.
 fn contain(run: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
         tracing::error!("a callback for the loss of a lock panicked");
@@ -89,7 +92,7 @@ fn contain(run: impl FnOnce()) {
 /// Loss of a lock: set once, awaited by any number of tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Loss {
-    /// Boxed, since few locks are lost.
+    /// Reason and message of the loss. Boxed, since few locks are lost.
     told: OnceLock<Box<(LossReason, Box<str>)>>,
     /// Whether the guard released or forgot the hold. This flag is cheaper to set than `told`, and nearly every guard
     /// sets it.
@@ -110,7 +113,8 @@ impl Loss {
         self.told.get().map_or("", |told| &told.1)
     }
 
-    /// Records a loss and returns whether it is the first reason. The same task must call [`Loss::release`].
+    /// Records a loss and returns whether it is the first reason. Only the task that also calls [`Loss::release`] may
+    /// call this; otherwise a lock could be both released and lost.
     pub(crate) fn set(&self, reason: LossReason, message: &str) -> bool {
         let first = self.reason().is_none() && self.told.set(Box::new((reason, message.into()))).is_ok();
         self.changed.notify_waiters();

@@ -13,7 +13,8 @@ use crate::space::Space;
 
 /// An operator's commands for one of a client's namespaces, from [`Client::operator`](crate::Client::operator).
 ///
-/// The keys depend on the kind of the namespace: plain keys, names of pools, keys of registrations, or path keys of a tree.
+/// The keys depend on the kind of the namespace: plain keys, names of pools, keys of registrations, or path keys of a
+/// tree.
 ///
 /// ```
 /// # use waymaker_client::NamespaceKind;
@@ -56,8 +57,8 @@ impl Operator {
         self
     }
 
-    /// Returns all holds whose keys begin with `prefix`, or whose paths lie at or below a path. Like [`Client::list`]
-    /// for keys.
+    /// Returns all holds whose keys begin with `prefix`, as [`Client::list`] does for plain keys. In a tree, `prefix`
+    /// is a path key, and the result has the holds on paths at or below this path.
     ///
     /// # Errors
     ///
@@ -69,8 +70,8 @@ impl Operator {
         self.space.handle(self.kind)?.list(prefix.as_ref().into()).await
     }
 
-    /// Returns all claims that wait for keys that begin with `prefix`, or for a path or paths below it, as
-    /// [`Client::list_waiting`] does for keys.
+    /// Returns all claims that wait for keys that begin with `prefix`, as [`Client::list_waiting`] does for plain keys.
+    /// In a tree, `prefix` is a path key, and the result has the claims that wait for paths at or below this path.
     ///
     /// # Errors
     ///
@@ -87,9 +88,9 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`](crate::Error::Refused) with `not_found` if there is no such claim,
-    /// [`Error::Unavailable`](crate::Error::Unavailable),
-    /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
+    /// [`Error::Refused`](crate::Error::Refused) for a reason that is too long, and with `not_found` if there is no
+    /// such claim; [`Error::Unavailable`](crate::Error::Unavailable), [`Error::Uncertain`](crate::Error::Uncertain) and
+    /// [`Error::Closed`](crate::Error::Closed).
     pub async fn force_release(&self, id: LockId, reason: impl AsRef<[u8]>) -> Result<ReleasedClaim> {
         check_len("reason", reason.as_ref(), 0, REASON_LEN_MAX)?;
         self.space.handle(self.kind)?.force_release(id, reason.as_ref().into()).await
@@ -100,11 +101,11 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`](crate::Error::Refused) if the prefix or the reason is too long, or if too many prefixes are
-    /// frozen. Also with `bad_input` and the field `reason` for a [reason](Operator::reason) if the server is older
-    /// and lacks [`Capabilities::REASON`](crate::Capabilities); nothing is frozen then.
-    /// [`Error::Unavailable`](crate::Error::Unavailable), [`Error::Uncertain`](crate::Error::Uncertain) and
-    /// [`Error::Closed`](crate::Error::Closed).
+    /// [`Error::Refused`](crate::Error::Refused) if the prefix or the reason is too long. Also with `bad_input` and the
+    /// field `reason` if this handle has a [reason](Operator::reason), but the server is older and lacks
+    /// [`Capabilities::REASON`](crate::Capabilities); nothing is frozen then.
+    /// [`Error::Unavailable`](crate::Error::Unavailable), for example if too many prefixes are frozen,
+    /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
     pub async fn freeze(&self, prefix: impl AsRef<[u8]>) -> Result<FreezeOutcome> {
         self.set_frozen(prefix.as_ref(), false).await
     }

@@ -17,11 +17,11 @@ use crate::space::Space;
 /// [`Client::lazy`](crate::Client::lazy).
 ///
 /// A registration does not depend on a connection: it lasts as long as its lease. Its owner renews it by registering
-/// again or by a heartbeat. The server does not check who claims to be the owner. Callers never wait for a key that
-/// has another owner.
+/// again or by a heartbeat. The server does not check who claims to be the owner. Callers never wait for a key that has
+/// another owner.
 ///
-/// In a registry, a registration ends when its lease expires. A lazy registration stays until another owner takes the key, some
-/// time after the lease expired.
+/// In a registry, a registration ends when its lease expires. A lazy registration survives its lease: another owner may
+/// take the key five seconds after the lease expired, and the server removes the registration 48 hours after it.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -44,8 +44,8 @@ pub struct Registry {
     kind: NamespaceKind,
 }
 
-/// A registration, as its owner wants it. By default the owner is the client's owner, and the value and the type are
-/// empty.
+/// Handle for the registration of one key, from [`Registry::registration`]. By default the owner is the client's owner,
+/// and the value and the type are empty.
 #[derive(Clone, Debug)]
 pub struct Registration {
     registry: Registry,
@@ -58,13 +58,14 @@ pub struct Registration {
 /// Confirmation that the registration belongs to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registered {
-    /// Id of the registration, which stays the same until the owner changes.
+    /// Id of the registration, which stays the same until another owner registers the key.
     pub id: LockId,
-    /// Fence of the registration, which rises by one with each new owner.
+    /// Fence of the registration. It rises whenever the key is registered anew, and stays the same when the owner
+    /// renews.
     pub fence: u64,
-    /// Remaining lease; `None` if the lease has expired.
+    /// Remaining lease; `None` if a lazy registration has expired.
     pub remaining: Option<Duration>,
-    /// Time since the lease expired; `None` if it has not expired.
+    /// Time since the lease of a lazy registration expired; `None` if it has not expired.
     pub overdue: Option<Duration>,
     /// Whether the registration already belonged to this owner.
     pub renewed: bool,
@@ -73,15 +74,16 @@ pub struct Registered {
 /// State of one registration, at the time of the server's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistrationStatus {
-    /// Id of the registration, which stays the same until the owner changes.
+    /// Id of the registration, which stays the same until another owner registers the key.
     pub id: LockId,
-    /// Fence of the owner.
+    /// Fence of the registration.
     pub fence: u64,
     /// Time since the last registration or heartbeat.
     pub age: Duration,
-    /// Remaining lease; `None` if it has expired and no other owner has taken the key yet.
+    /// Remaining lease; `None` if a lazy registration has expired and no other owner has taken the key yet.
     pub remaining: Option<Duration>,
-    /// Time since the lease expired; `None` if it has not expired. Other owners may take the key after five seconds.
+    /// Time since the lease expired; `None` if it has not expired. Other owners may take the key five seconds after the
+    /// lease expired.
     pub overdue: Option<Duration>,
     /// Registered key.
     pub key: Vec<u8>,
@@ -93,9 +95,10 @@ pub struct RegistrationStatus {
     pub type_name: Vec<u8>,
 }
 
-/// Length or end of a registration's lease.
+/// Length or end of a registration's lease. It may have expired already.
 #[derive(Clone, Copy)]
 struct RegistrationLease {
+    /// Length in milliseconds, or the end in milliseconds since 1970 if `absolute`.
     ms: i64,
     absolute: bool,
 }
@@ -137,8 +140,8 @@ impl Registry {
             .await
     }
 
-    /// Returns all registrations, in no particular order. Reads them page by page, as [`Client::list`](crate::Client::list)
-    /// does.
+    /// Returns all registrations, in no particular order. The client reads them page by page, as
+    /// [`Client::list`](crate::Client::list) does.
     ///
     /// # Errors
     ///
@@ -151,7 +154,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// As [`Registry::look_up`].
+    /// As [`Registry::look_up`], and [`Error::Refused`](crate::Error::Refused) for a type that is too long.
     pub async fn list_type(&self, type_name: impl AsRef<[u8]>) -> Result<Vec<RegistrationStatus>> {
         check_len("type", type_name.as_ref(), 0, TYPE_LEN_MAX)?;
         self.list_registrations(Some(type_name.as_ref().into())).await
@@ -203,21 +206,20 @@ impl Registration {
         self
     }
 
-    /// Registers this owner for the key, with a lease of this length, unless the key has another owner. The same
-    /// owner renews its lease and overwrites its value and type.
+    /// Registers this owner for the key, with a lease of this length, unless the key has another owner. If the key
+    /// already has this owner, renews the lease and overwrites the value and the type.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`](crate::Error::Busy) or [`Error::NotOwner`](crate::Error::NotOwner), which name the owner, if
-    /// the key has another owner;
-    /// [`Error::Refused`](crate::Error::Refused) for fields beyond their limits,
-    /// [`Error::Unavailable`](crate::Error::Unavailable),
+    /// [`Error::Busy`](crate::Error::Busy), which names the owner, if the key has another owner;
+    /// [`Error::Frozen`](crate::Error::Frozen) if an operator froze the key, [`Error::Refused`](crate::Error::Refused)
+    /// for fields beyond their limits, [`Error::Unavailable`](crate::Error::Unavailable),
     /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
     pub async fn register(&self, lease: Duration) -> Result<Registered> {
         self.send(RegistrationLease::lasting(lease)?, false).await
     }
 
-    /// Registers this owner until `end`, by the wall clock of the server.
+    /// Registers this owner like [`Registration::register`], with a lease until `end`, by the wall clock of the server.
     ///
     /// # Errors
     ///
@@ -226,17 +228,20 @@ impl Registration {
         self.send(RegistrationLease::until(end), false).await
     }
 
-    /// Renews an existing registration, like [`Registration::register`].
+    /// Renews an existing registration of this owner, and overwrites its value and type.
     ///
     /// # Errors
     ///
-    /// As [`Registration::register`], and [`Error::Refused`](crate::Error::Refused) with `not_found` if the key has no
-    /// registration.
+    /// [`Error::NotOwner`](crate::Error::NotOwner), which names the owner, if the key has another owner;
+    /// [`Error::Refused`](crate::Error::Refused) for fields beyond their limits, and with `not_found` if the key has no
+    /// registration; [`Error::Unavailable`](crate::Error::Unavailable), [`Error::Uncertain`](crate::Error::Uncertain)
+    /// and [`Error::Closed`](crate::Error::Closed).
     pub async fn heartbeat(&self, lease: Duration) -> Result<Registered> {
         self.send(RegistrationLease::lasting(lease)?, true).await
     }
 
-    /// Renews an existing registration until `end`, by the wall clock of the server.
+    /// Renews an existing registration like [`Registration::heartbeat`], with a lease until `end`, by the wall clock of
+    /// the server.
     ///
     /// # Errors
     ///
@@ -245,8 +250,8 @@ impl Registration {
         self.send(RegistrationLease::until(end), true).await
     }
 
-    /// Removes the registration. Returns `true` if the registration belonged to another owner whose lease had expired long enough
-    /// ago.
+    /// Removes the registration of this owner. In a lazy registry, also removes a registration of another owner whose
+    /// lease expired more than five seconds ago, and then returns `true`.
     ///
     /// # Errors
     ///
@@ -347,12 +352,12 @@ impl From<wire::Entry<'_>> for RegistrationStatus {
     }
 }
 
-/// Returns the remaining lease, unless it has expired.
+/// Returns the remaining lease of `ms` milliseconds, unless it has expired.
 fn left(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis)
 }
 
-/// Returns the time since the lease expired, if it has expired.
+/// Returns the time since a lease with `ms` remaining milliseconds expired, if it has expired.
 fn overdue(ms: i64) -> Option<Duration> {
     (ms <= 0).then(|| Duration::from_millis(ms.unsigned_abs()))
 }

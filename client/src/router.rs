@@ -1,4 +1,4 @@
-//! The sessions of a client: one space, or one for each worker of the server.
+//! The connections of a client: one space (a session with its connections), or one for each worker of the server.
 //!
 //! A key belongs to a shard, and a shard belongs to one worker of the server. Any worker serves any key, but the
 //! owning worker touches no memory of other workers and wakes no other thread. A session lives on one worker, which
@@ -45,12 +45,12 @@ impl Router {
         Ok(Self { spaces, shard_count: welcome.shard_count.max(1) })
     }
 
-    /// Returns the first space, for requests that no worker owns.
+    /// Returns the first space, for requests that are not about a single key, pool or bucket.
     pub(crate) fn first(&self) -> &Arc<Space> {
         &self.spaces[0]
     }
 
-    /// Returns the space of the worker that owns this key, pool or bucket.
+    /// Returns the space of the worker that owns the key, pool or bucket with this name.
     pub(crate) fn home(&self, name: &[u8]) -> &Arc<Space> {
         match self.spaces.len() {
             1 => self.first(),

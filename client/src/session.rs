@@ -28,15 +28,17 @@ struct State {
     /// Latest of the local deadlines that the connections have computed.
     deadline: BootTime,
     loss: Arc<Loss>,
-    /// Connections that receive the end of the session.
+    /// Callbacks that inform the connections of the end of the session.
     members: Vec<Member>,
+    /// Number of connections that have entered and not left.
     member_count: usize,
+    /// Whether the client was closed, so that no connection may enter any more.
     closed: bool,
     /// Version of the protocol in the newest welcome; 0 before the first.
     version: u16,
     /// Capabilities in the newest welcome.
     capabilities: Option<Capabilities>,
-    /// Address of the server that all connections use, as the number of times that the client moved to another
+    /// Address of the server that all connections use, as the number of times that the client moved to the next
     /// address.
     endpoint: usize,
 }
@@ -83,7 +85,7 @@ impl fmt::Debug for Member {
 }
 
 impl Session {
-    /// Adds a connection, which must later call `leave`.
+    /// Adds a connection, which must later call `leave`. Fails with [`Error::Closed`] if the client was closed.
     pub(crate) fn enter(&self, member: Member) -> Result<()> {
         let mut state = self.lock();
         if state.closed {
@@ -136,7 +138,8 @@ impl Session {
         }
     }
 
-    /// Notes that the server has welcomed a connection to this session.
+    /// Notes that the server has welcomed a connection to this session. `lease` is the time that the session survives
+    /// without a frame.
     pub(crate) fn opened(&self, id: SessionId, lease: Duration) {
         let mut state = self.lock();
         if state.stage != Stage::Open(id) {
@@ -179,7 +182,7 @@ impl Session {
         if state.stage == Stage::Open(id) {
             state.deadline = state.deadline.max(deadline);
             if state.loss.reason().is_some() {
-                // The session was declared lost too early.
+                // The session was declared lost at its local deadline, before this response arrived.
                 state.loss = Arc::default();
             }
         }
@@ -190,7 +193,8 @@ impl Session {
         self.lock().deadline
     }
 
-    /// Declares the session lost if its deadline has passed. Otherwise returns the instant of the next check.
+    /// Declares the session lost if its deadline has passed, and then returns [`BootTime::NEVER`]. Otherwise returns
+    /// the deadline, at which the caller must look again.
     pub(crate) fn look(&self, now: BootTime) -> BootTime {
         let state = self.lock();
         if now < state.deadline {

@@ -9,10 +9,12 @@ use crate::contention::finite;
 
 pub use waymaker_protocol::LockState;
 
-/// State of one key, at the time of the server's response. All fields are zero for a key that was never locked.
+/// State of one key, at the time of the server's response. If nobody holds the key or waits for it, only `fence` may be
+/// set.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct KeyStatus {
-    /// Newest fence of the key.
+    /// Newest fence of the key; the next grant has a larger one. For a key that the server does not remember, this is a
+    /// number that no earlier fence of the key exceeds.
     pub fence: u64,
     /// Number of holders. It is exact even if `holders` is cut short.
     pub holder_count: u32,
@@ -27,24 +29,24 @@ pub struct KeyStatus {
 /// One hold of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Id of the hold.
+    /// Id of the hold; zero if this client may not inspect the hold.
     pub id: LockId,
     /// Whether the hold is shared with other readers.
     pub shared: bool,
     /// Fence of the hold.
     pub fence: u64,
-    /// Time for which the key has been held.
+    /// Time for which the hold has lasted.
     pub held: Duration,
     /// Remaining lease; `None` if it has no end.
     pub remaining: Option<Duration>,
-    /// Owner; may be empty.
+    /// Owner; empty if the client set none, or if this client may not inspect the claim.
     pub owner: Vec<u8>,
 }
 
 /// One claim that waits for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiter {
-    /// Id of the claim, which can end the wait.
+    /// Id of the claim, by which the wait can be ended; zero if this client may not inspect the claim.
     pub id: LockId,
     /// Whether the claim would share the key with other readers.
     pub shared: bool,
@@ -57,7 +59,7 @@ pub struct Waiter {
     pub remaining: Option<Duration>,
     /// Priority of the claim.
     pub priority: u32,
-    /// Owner; may be empty.
+    /// Owner; empty if the client set none, or if this client may not inspect the claim.
     pub owner: Vec<u8>,
 }
 
@@ -95,7 +97,7 @@ impl From<wire::Inspected<'_>> for KeyStatus {
 pub struct ClaimStatus {
     /// State of the claim: waiting or held.
     pub state: LockState,
-    /// Whether the key is shared with other readers.
+    /// Whether the claim shares the key with other readers.
     pub shared: bool,
     /// Whether the claim uses the lease of a session.
     pub session_lease: bool,
@@ -107,7 +109,7 @@ pub struct ClaimStatus {
     pub age: Duration,
     /// Priority of the claim.
     pub priority: u32,
-    /// Key of the claim.
+    /// Key of the claim; the first path of a set of paths.
     pub key: Vec<u8>,
 }
 
@@ -129,7 +131,7 @@ impl From<wire::StatusAnswer<'_>> for ClaimStatus {
 /// One held lock, at the time of the server's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldLock {
-    /// Id of the hold.
+    /// Id of the hold; zero if this client may not inspect the hold.
     pub id: LockId,
     /// Whether the lock is shared with other readers.
     pub shared: bool,
@@ -143,9 +145,9 @@ pub struct HeldLock {
     pub priority: u32,
     /// Key of the lock.
     pub key: Vec<u8>,
-    /// Owner; may be empty.
+    /// Owner; empty if the client set none, or if this client may not inspect the claim.
     pub owner: Vec<u8>,
-    /// Id of the request; may be empty.
+    /// Request id of the acquire; may be empty.
     pub request_id: Vec<u8>,
     /// Metadata of the acquire; may be empty.
     pub metadata: Vec<u8>,
@@ -171,7 +173,8 @@ impl From<&wire::ListedLock<'_>> for HeldLock {
 /// One claim that waits, at the time of the server's response. A claim on several keys is listed once for each key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingClaim {
-    /// Id of the claim. [`Operator::force_release`](crate::Operator::force_release) ends the wait by it.
+    /// Id of the claim, by which [`Operator::force_release`](crate::Operator::force_release) ends the wait; zero if
+    /// this client may not inspect the claim.
     pub id: LockId,
     /// Whether the claim would share the key with other readers.
     pub shared: bool,
@@ -183,9 +186,9 @@ pub struct WaitingClaim {
     pub priority: u32,
     /// Key that the claim waits for: a key, the name of a pool, or the path key of a tree.
     pub key: Vec<u8>,
-    /// Owner; may be empty.
+    /// Owner; empty if the client set none, or if this client may not inspect the claim.
     pub owner: Vec<u8>,
-    /// Id of the request; may be empty.
+    /// Request id of the acquire; may be empty.
     pub request_id: Vec<u8>,
     /// Metadata of the acquire; may be empty.
     pub metadata: Vec<u8>,
@@ -208,12 +211,12 @@ impl From<&wire::ListedLock<'_>> for WaitingClaim {
     }
 }
 
-/// Result of verifying a fence, at the time of the server's response.
+/// Result of [`Client::verify`](crate::Client::verify), at the time of the server's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verification {
     /// Whether the fence belongs to the newest grant of the key.
     pub is_newest: bool,
-    /// Whether that grant is the newest and still held.
+    /// Whether the fence belongs to the newest grant of the key, and that grant is still held.
     pub is_held: bool,
     /// Newest fence of the key.
     pub newest_fence: u64,
@@ -233,7 +236,7 @@ pub struct ReleasedClaim {
     pub fence: u64,
     /// Key of the claim; the first of several paths.
     pub key: Vec<u8>,
-    /// Owner; may be empty.
+    /// Owner of the claim; may be empty.
     pub owner: Vec<u8>,
     /// Whether the claim was still waiting.
     pub was_waiting: bool,
@@ -250,12 +253,12 @@ impl From<wire::ForceReleased<'_>> for ReleasedClaim {
     }
 }
 
-/// The result of a freeze or a thaw.
+/// Result of a freeze or a thaw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreezeOutcome {
     /// Whether the request changed anything.
     pub changed: bool,
-    /// Number of frozen prefixes of the namespace.
+    /// Number of frozen prefixes of the namespace after the request.
     pub frozen_count: u16,
 }
 
@@ -336,18 +339,20 @@ impl From<wire::ServerStatusAnswer<'_>> for ServerStatus {
     }
 }
 
-/// State of one pool, at the time of the server's response. All fields are zero for a pool that was never used.
+/// State of one pool, at the time of the server's response. If the pool does not exist, `fence` may still be set, and
+/// all other fields are zero, false or empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolStatus {
     /// Number of permits of the pool; 0 if there is no such pool.
     pub capacity: u64,
     /// Number of held permits. It exceeds the capacity after the capacity was lowered.
     pub held: u64,
-    /// Newest fence of the pool.
+    /// Newest fence of the pool; the next grant has a larger one.
     pub fence: u64,
     /// Whether waiters are served by the timestamps of their requests. Otherwise they are served in order of arrival.
     pub by_timestamp: bool,
-    /// Whether an operator set the capacity. Otherwise the first client set it.
+    /// Whether [`Semaphore::set_capacity`](crate::Semaphore::set_capacity) set the capacity. Otherwise the first
+    /// acquire set it.
     pub is_set: bool,
     /// Number of holders. It is exact even if `holders` is cut short.
     pub holder_count: u32,
@@ -373,7 +378,8 @@ pub struct PoolSummary {
     pub fence: u64,
     /// Whether waiters are served by their timestamps. Otherwise they are served in order of arrival.
     pub by_timestamp: bool,
-    /// Whether an operator set the capacity. Such a pool also stays without holders and waiters.
+    /// Whether [`Semaphore::set_capacity`](crate::Semaphore::set_capacity) set the capacity. Such a pool stays even
+    /// without holders and waiters.
     pub is_set: bool,
     /// Number of holders.
     pub holder_count: u32,
@@ -399,7 +405,7 @@ impl From<&wire::ListedPool<'_>> for PoolSummary {
 /// One holder of permits, or one waiter for permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermitStatus {
-    /// Id of the claim.
+    /// Id of the claim; zero if this client may not inspect it.
     pub id: LockId,
     /// Number of permits.
     pub permits: u64,
@@ -411,7 +417,7 @@ pub struct PermitStatus {
     pub age: Duration,
     /// Remaining lease or remaining wait; `None` if it has no end.
     pub remaining: Option<Duration>,
-    /// Owner; may be empty.
+    /// Owner; empty if the client set none, or if this client may not inspect the claim.
     pub owner: Vec<u8>,
 }
 

@@ -31,12 +31,13 @@ pub(crate) struct Space {
     pub(crate) session: Arc<Session>,
     /// The first connection.
     pub(crate) flat: Arc<Handle>,
-    /// The other connections, by the number of their kind.
+    /// The other connections, by the number of the kind of their namespace.
     others: Mutex<BTreeMap<u8, Arc<Handle>>>,
 }
 
 impl Space {
-    /// Opens the first connection, and returns the server's welcome. Must be called in the runtime in which all connections will live.
+    /// Opens the first connection, and returns the server's welcome. Must be called in the runtime in which all
+    /// connections will live.
     pub(crate) async fn open(
         target: Target,
         options: SessionOptions,
@@ -52,13 +53,13 @@ impl Space {
         Ok((space, welcome))
     }
 
-    /// Returns the server's name for the namespace of this kind.
+    /// Returns the name on the wire of the client's namespace of this kind.
     pub(crate) fn name_of(&self, kind: NamespaceKind) -> Vec<u8> {
         [prefix(kind).as_bytes(), &self.target.namespace].concat()
     }
 
-    /// Returns the connection for this kind. A new connection opens in the background, and its requests wait
-    /// meanwhile.
+    /// Returns the connection for the namespace of this kind. If there is none yet, it opens in the background, and its
+    /// requests wait meanwhile.
     pub(crate) fn handle(&self, kind: NamespaceKind) -> Result<Arc<Handle>> {
         if kind == self.target.kind {
             return Ok(Arc::clone(&self.flat));
@@ -81,7 +82,7 @@ impl Space {
         Ok(handle)
     }
 
-    /// Returns all open connections.
+    /// Returns all connections that were opened so far.
     pub(crate) fn handles(&self) -> Vec<Arc<Handle>> {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         std::iter::once(&self.flat).chain(others.values()).map(Arc::clone).collect()
@@ -104,7 +105,7 @@ impl Space {
         self.runtime.spawn(task);
     }
 
-    /// Returns a timer of the client's clock.
+    /// Returns a timer of the client's clock. Fails with [`Error::Unavailable`] if the system has no timer left.
     pub(crate) fn timer(&self) -> Result<Box<dyn crate::clock::Timer>> {
         let _runtime = self.runtime.enter();
         self.clock.timer().map_err(Error::no_timer)

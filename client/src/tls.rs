@@ -72,8 +72,8 @@ impl Tls {
         self
     }
 
-    /// Converts the settings for `rustls`, for programs that speak another protocol to a server on this host. Reads
-    /// the files.
+    /// Converts the settings for `rustls`, for programs that speak another protocol to a server on this host. Reads the
+    /// files of the settings.
     ///
     /// Returns the configuration, and the name that the server's certificate must contain.
     ///
@@ -149,10 +149,10 @@ impl Tls {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file is missing or is not PEM.
+    /// A file cannot be read, or a file or text contains no PEM of the expected kind.
     #[error("cannot read the {what} {place}: {problem}")]
     Unreadable {
-        /// Expected content.
+        /// Expected content, such as `CA`.
         what: &'static str,
         /// Path of the file, or a note that the PEM was given as text.
         place: String,
@@ -184,7 +184,7 @@ pub enum TlsError {
     NoRoots,
 }
 
-/// Certificates or keys as text.
+/// Source of certificates or keys: a file or a text in PEM format.
 #[derive(Clone, PartialEq, Eq)]
 enum Pem {
     File(PathBuf),
@@ -216,6 +216,7 @@ impl Pem {
         TlsError::Unreadable { what, place: self.place(), problem: error.to_string() }
     }
 
+    /// Returns the source for an error message: the path, or a note that it is text.
     fn place(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),

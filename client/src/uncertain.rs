@@ -4,11 +4,12 @@ use std::fmt;
 
 use tokio::sync::watch;
 
-/// A request that was sent and got no response, in [`Error::Uncertain`](crate::Error::Uncertain).
+/// A request whose outcome is unknown, in [`Error::Uncertain`](crate::Error::Uncertain): it was sent and got no
+/// response in time, or the server failed while it served the request.
 ///
-/// As long as this value lives, the client keeps trying to get the response. When the connection is restored, the
-/// client repeats the request under its number. A server that has already served the request repeats its response,
-/// and does not serve it twice.
+/// As long as this value lives and the client is open, the client keeps trying to get the response. When the connection
+/// is restored, the client repeats the request under its number. As long as the session lives, a running server that
+/// has already served the request repeats its response, and does not serve it twice.
 ///
 /// ```
 /// # use waymaker_client::{Error, Outcome};
@@ -30,32 +31,35 @@ pub struct Uncertain {
     outcome: watch::Receiver<Option<Outcome>>,
 }
 
-/// Outcome of a request whose response is late.
+/// Outcome of a request, as [`Uncertain::resolve`] finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The request took effect.
     Done,
-    /// The request had no effect, and will have none. The client releases the hold of an acquire that was granted.
+    /// The server refused the request. Or the request was an acquire that was granted after its caller got the error;
+    /// the client releases its hold.
     NotDone,
-    /// The outcome can no longer be determined: the session ended, the client was closed, or the server failed while it
-    /// served the request. A remaining lock ends with its lease; [`Client::inspect`](crate::Client::inspect) shows it.
+    /// The outcome can no longer be determined. For example the session ended, the client was closed, or the server
+    /// failed while it served the request. A remaining lock ends with its lease;
+    /// [`Client::inspect`](crate::Client::inspect) shows it.
     Unknown,
 }
 
-/// Sender of the outcome, for the part of the client that gets the response.
+/// Sender of the outcome. The lane keeps it with the request and reports the outcome when the response arrives.
 #[derive(Debug)]
 pub(crate) struct Resolver {
     outcome: watch::Sender<Option<Outcome>>,
 }
 
 impl Uncertain {
-    /// Returns the error with its resolver. If the resolver is dropped first, the outcome stays unknown.
+    /// Returns the value for the caller, and the resolver that reports the outcome to it. If the resolver is dropped
+    /// without an outcome, the outcome is [`Outcome::Unknown`].
     pub(crate) fn new(reason: impl Into<String>) -> (Self, Resolver) {
         let (sender, outcome) = watch::channel(None);
         (Self { reason: reason.into(), outcome }, Resolver { outcome: sender })
     }
 
-    /// Returns why no response arrived.
+    /// Returns why the outcome is unknown.
     pub fn reason(&self) -> &str {
         &self.reason
     }

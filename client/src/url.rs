@@ -51,7 +51,7 @@ pub struct UrlError {
 }
 
 impl ServerAddress {
-    /// Parses a list of addresses, separated by commas; at least one.
+    /// Parses a list of at least one address, separated by commas.
     pub(crate) fn list(text: &str) -> Result<Vec<Self>, UrlError> {
         text.split(',').map(|address| address.trim().parse()).collect()
     }

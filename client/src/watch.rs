@@ -12,10 +12,12 @@ use crate::key::{Key, KeyState};
 use crate::request::job::{Job, Listener, WatchJob};
 use crate::request::reply::Reply;
 
-/// A watched key: reports its current state, then each change.
+/// A watch of a key, from [`Client::watch`](crate::Client::watch). It reports the current state of the key, then each
+/// change.
 ///
 /// The first state is the state at the start of the watch. A slow reader misses states, but never the newest. After a
-/// lost connection, the watch begins again by itself and reports the newest state. Dropping it ends the watch.
+/// lost connection, the watch begins again by itself and reports the newest state if it has changed. Dropping this
+/// value ends the watch.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -36,6 +38,7 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Begins the watch, and waits until the server has confirmed it.
     pub(crate) async fn begin(handle: Arc<Handle>, key: Key) -> Result<Self> {
         let (sender, states) = watch::channel(None);
         let (reply, answer) = Reply::channel();
@@ -48,17 +51,17 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Returns the key.
+    /// Returns the watched key.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// Waits for the next state that was not returned yet. Returns `None` at the end of the watch: the client
-    /// was closed, or the server refused to watch the key again.
+    /// Waits for the newest state that was not returned yet. Returns `None` at the end of the watch: the client was
+    /// closed, its runtime has shut down, or, after an outage, the server refused the credentials or the watch.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses no state.
+    /// Dropping the future loses no state; the next call returns it.
     pub async fn next(&mut self) -> Option<KeyState> {
         self.states.changed().await.ok()?;
         self.states.borrow_and_update().clone()

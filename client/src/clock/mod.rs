@@ -18,7 +18,8 @@ use linux as system;
 #[cfg(not(target_os = "linux"))]
 use portable as system;
 
-/// Instant in nanoseconds since the machine booted, including the time during which it was suspended.
+/// Instant in nanoseconds since the machine booted, including the time during which it was suspended. On systems other
+/// than Linux and macOS, [`BootClock`] counts from its first use in this process instead.
 ///
 /// `std::time::Instant` stands still while the machine sleeps; a lease on a server does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -58,19 +59,24 @@ impl BootTime {
 
 /// Clock of a client. [`BootClock`] is the clock of the machine; a test can provide its own clock and control its time.
 pub trait Clock: Send + Sync + 'static {
-    /// Returns the current time, which never decreases.
+    /// Returns the current time. It must never decrease.
     fn now(&self) -> BootTime;
 
     /// Returns a disarmed timer on this clock. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system has no timer left.
     fn timer(&self) -> std::io::Result<Box<dyn Timer>>;
 }
 
 /// Timer that waits for one instant of its clock.
 pub trait Timer: Send {
-    /// Arms the timer for `at`, instead of an earlier instant; [`BootTime::NEVER`] disarms it.
+    /// Arms the timer for the instant `at`, which replaces any instant set before; [`BootTime::NEVER`] disarms the
+    /// timer.
     fn arm(&mut self, at: BootTime);
 
-    /// Becomes ready when the instant has come, once for each time the timer is armed.
+    /// Becomes ready when the instant has come, once for each time that the timer is armed.
     fn poll_fired(&mut self, context: &mut Context<'_>) -> Poll<()>;
 }
 

@@ -4,18 +4,20 @@ use std::time::Duration;
 
 use crate::clock::BootTime;
 
-/// First pause, after the first attempt has failed.
+/// Pause after the first failed attempt, before it is shortened at random.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Pauses that double. Each is shortened by up to a half, so that clients of one server do not reconnect in step.
+/// Pauses that double from 20 ms to 1 s. Each is shortened by up to a half, so that clients of one server do not
+/// reconnect at the same times.
 #[derive(Debug, Default)]
 pub struct Backoff {
     pauses: u32,
 }
 
 impl Backoff {
-    /// Returns the next pause. `now` varies its length.
+    /// Returns the next pause. The digits of `now` choose by how much it is shortened.
     pub fn next(&mut self, now: BootTime) -> Duration {
         let pause = (FIRST_PAUSE * 2_u32.saturating_pow(self.pauses)).min(LONGEST_PAUSE);
         self.pauses = (self.pauses + 1).min(16);
@@ -24,7 +26,7 @@ impl Backoff {
         pause - pause * part / 1024
     }
 
-    /// Returns whether no pause has been taken yet.
+    /// Returns whether `next` has not been called yet.
     pub fn is_fresh(&self) -> bool {
         self.pauses == 0
     }

@@ -1,4 +1,4 @@
-//! Cuts the byte stream into frames.
+//! Codec that cuts the byte stream of the server into frames.
 
 use bytes::BytesMut;
 use tokio_util::codec::Decoder;
@@ -6,7 +6,7 @@ use waymaker_protocol::{FrameError, next_frame};
 
 use crate::error::Error;
 
-/// Finds whole frames in the bytes read so far. It returns the bytes of a frame without copying them.
+/// Finds whole frames in the bytes read so far, and splits them off without copying.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameCodec {
     /// Maximum length of a frame from the server, in bytes.

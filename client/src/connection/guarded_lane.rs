@@ -1,4 +1,5 @@
-//! A lane with the state of its guards: makes this state for each grant, moves their deadlines, and reports losses to them.
+//! A lane with the state of its guards: makes this state for each grant, moves the deadlines of guards, and reports
+//! losses to them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -18,20 +19,23 @@ use crate::request::job::Grantee;
 use crate::request::reply::Reply;
 use crate::session::Session;
 
-/// A lane with its guards. It derefs to the lane for calls that change nothing.
+/// A lane with the state of its guards. It derefs to the lane for calls that change nothing; all other calls also
+/// handle the events that the lane has for guards.
 pub(crate) struct GuardedLane {
     lane: Lane,
-    /// Weak, because only guards and handles own it. When the last of them is dropped, the session ends.
+    /// Handle of the connection. Weak, because only the client, its guards and its futures own it: the connection ends
+    /// when the last of them is dropped.
     handle: Weak<Handle>,
-    /// Guards that count as held, by number.
+    /// State of the guards that count as held, by the number of the guard.
     guards: HashMap<u64, Guarded, BuildHasherDefault<NumberHasher>>,
-    /// Local deadline of the session's lease.
+    /// Local deadline of the session's lease, shared with the guards on this lease.
     session_deadline: Arc<SharedInstant>,
-    /// Send time of the last answered request of this connection.
+    /// Value of [`Lane::alive`], shared with the guards that depend on the connection.
     alive: Arc<SharedInstant>,
 }
 
-/// Hasher for the consecutive numbers of guards. A hash table keeps its memory when guards come and go.
+/// Hasher for the consecutive numbers of guards. The guards are in a hash table because it keeps its memory when guards
+/// come and go.
 #[derive(Default)]
 struct NumberHasher(u64);
 
@@ -49,14 +53,14 @@ impl Hasher for NumberHasher {
     }
 }
 
-/// A guard that counts as held, with its callback.
+/// State of a guard that counts as held, and its callback for a loss.
 struct Guarded {
     hold: Arc<Hold>,
     on_loss: Option<LossCallback>,
 }
 
 impl GuardedLane {
-    /// Creates a lane with its guards, like [`Lane::new`].
+    /// Creates a lane as [`Lane::new`] does, without guards.
     pub(crate) fn new(
         options: SessionOptions,
         session: Arc<Session>,
@@ -74,22 +78,22 @@ impl GuardedLane {
         &mut self.lane.out
     }
 
-    /// As [`Lane::request`].
+    /// Calls [`Lane::request`], which has no events for guards.
     pub(crate) fn request(&mut self) -> Option<SessionRequest> {
         self.lane.request()
     }
 
-    /// As [`Lane::withdraw_request`].
+    /// Calls [`Lane::withdraw_request`], which has no events for guards.
     pub(crate) fn withdraw_request(&mut self) {
         self.lane.withdraw_request();
     }
 
-    /// As [`Lane::handle_hello_refused`].
+    /// Calls [`Lane::handle_hello_refused`], which has no events for guards.
     pub(crate) fn handle_hello_refused(&mut self, endpoint: usize, error: &Error) -> bool {
         self.lane.handle_hello_refused(endpoint, error)
     }
 
-    /// As [`Lane::begin_outage`].
+    /// Calls [`Lane::begin_outage`], which has no events for guards.
     pub(crate) fn begin_outage(&mut self, now: BootTime) {
         self.lane.begin_outage(now);
     }
@@ -121,50 +125,51 @@ impl GuardedLane {
         self.settle();
     }
 
-    /// As [`Lane::handle_deserted`].
+    /// Calls [`Lane::handle_deserted`], then handles the events for guards.
     pub(crate) fn handle_deserted(&mut self) {
         self.lane.handle_deserted();
         self.settle();
     }
 
-    /// As [`Lane::transmit`].
+    /// Calls [`Lane::transmit`], which has no events for guards.
     pub(crate) fn transmit(&mut self, now: BootTime) {
         self.lane.transmit(now);
     }
 
-    /// As [`Lane::handle_frame`].
+    /// Calls [`Lane::handle_frame`], then handles the events for guards.
     pub(crate) fn handle_frame(&mut self, frame: Frame<'_>, now: BootTime) -> Result<()> {
         let result = self.lane.handle_frame(frame, now);
         self.settle();
         result
     }
 
-    /// As [`Lane::handle_timers`].
+    /// Calls [`Lane::handle_timers`], then handles the events for guards.
     pub(crate) fn handle_timers(&mut self, now: BootTime) {
         self.lane.handle_timers(now);
         self.settle();
     }
 
-    /// As [`Lane::handle_disconnected`].
+    /// Calls [`Lane::handle_disconnected`], then handles the events for guards.
     pub(crate) fn handle_disconnected(&mut self, cause: Error, now: BootTime) {
         self.lane.handle_disconnected(cause, now);
         self.settle();
     }
 
-    /// As [`Lane::handle_attempt_failed`].
+    /// Calls [`Lane::handle_attempt_failed`], then handles the events for guards.
     pub(crate) fn handle_attempt_failed(&mut self, error: Error) -> bool {
         let asks_otherwise = self.lane.handle_attempt_failed(error);
         self.settle();
         asks_otherwise
     }
 
-    /// As [`Lane::handle_welcome`].
+    /// Calls [`Lane::handle_welcome`], then handles the events for guards.
     pub(crate) fn handle_welcome(&mut self, welcome: Welcome, sent: BootTime, now: BootTime) {
         self.lane.handle_welcome(welcome, sent, now);
         self.settle();
     }
 
-    /// Handles the events of the lane in their order, then publishes the deadlines that guards share.
+    /// Handles the events of the lane in their order. Then publishes [`Lane::session_deadline`] and [`Lane::alive`] to
+    /// the guards.
     fn settle(&mut self) {
         while let Some(event) = self.lane.next_event() {
             self.handle_event(event);
@@ -173,6 +178,7 @@ impl GuardedLane {
         self.alive.set(self.lane.alive());
     }
 
+    /// Handles one event of the lane.
     fn handle_event(&mut self, event: Event) {
         match event {
             Event::Granted { grantee, on_loss, holds } => self.hand_over(grantee, on_loss, holds),
@@ -198,7 +204,7 @@ impl GuardedLane {
         }
     }
 
-    /// Hands the holds of a grant over to the caller, which makes guards of them.
+    /// Hands the holds of a grant over to the caller, which makes guards of them. Releases them if the caller has gone.
     fn hand_over(
         &mut self,
         mut grantee: Grantee,
@@ -228,6 +234,7 @@ impl GuardedLane {
         }
     }
 
+    /// Creates the state of the guard of one hold, and adds it to the table.
     fn guard(&mut self, granted: GuardedHold, on_loss: Option<LossCallback>) -> Arc<Hold> {
         let GuardedHold { guard, key, fence, shared, clamped, lease_ms, until, is_on_session, grace } =
             granted;
@@ -247,14 +254,15 @@ impl GuardedLane {
         hold
     }
 
-    /// Removes the guard of a hold that is released or forgotten.
+    /// Removes the state of a guard that was released, dropped or forgotten.
     fn let_go(&mut self, hold: &Hold) {
         self.guards.remove(&hold.guard.number);
         hold.loss.release();
     }
 }
 
-/// Reports the loss to the caller of a guard that no longer has a hold.
+/// Reports the loss to the caller of a release or extend that the lane did not accept, because the guard does not own
+/// the hold any more.
 fn refuse<T>(hold: &Hold, result: std::result::Result<(), Reply<T>>) {
     if let Err(mut reply) = result {
         reply.answer(Err(Error::Lost(hold.loss.reason().unwrap_or(LossReason::Superseded))));
@@ -277,7 +285,7 @@ impl std::ops::DerefMut for GuardedLane {
 }
 
 impl Drop for GuardedLane {
-    /// Reports the loss to all guards, because their leases are no longer renewed.
+    /// Reports the loss to all remaining guards, because their leases are no longer renewed.
     fn drop(&mut self) {
         let mut guards: Vec<_> = self.guards.drain().collect();
         // The order of a hash table is not deterministic, so sort the guards before their callbacks run.
@@ -305,7 +313,8 @@ impl Guarded {
     }
 }
 
-/// Returns `count` callbacks, one for each hold. The first one called calls `on_loss`.
+/// Returns `count` callbacks, one for each hold of a grant. The first of them that is called calls `on_loss`, the
+/// others do nothing. Returns none if there is no `on_loss`.
 fn callbacks(on_loss: Option<LossCallback>, count: usize) -> Vec<LossCallback> {
     let Some(on_loss) = on_loss else { return Vec::new() };
     let on_loss = Arc::new(Mutex::new(Some(on_loss)));

@@ -26,29 +26,29 @@ use crate::lane::Offer;
 use crate::tls::Connector;
 use crate::url::ServerAddress;
 
-/// Initial capacity for reading, in bytes. A larger frame makes the buffer grow up to the maximum frame length.
+/// Free capacity of the buffer before each read, in bytes.
 const READ_BUFFER_LEN: usize = 16 << 10;
 
 /// One address at which the server may be reachable.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) address: ServerAddress,
-    /// TLS settings, for an address with TLS.
+    /// TLS settings for an address with TLS, otherwise `None`.
     pub(crate) tls: Option<Connector>,
 }
 
-/// Server and identity for a connection.
+/// Server, namespace and identity for a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// Addresses of the server, at least one.
     pub(crate) endpoints: Arc<[Endpoint]>,
-    /// The worker that should serve a new session, or any.
+    /// Number of the worker that should serve a new session, or [`ANY_WORKER`](waymaker_protocol::limits::ANY_WORKER).
     pub(crate) worker: u16,
     pub(crate) kind: NamespaceKind,
     pub(crate) namespace: Vec<u8>,
     pub(crate) owner: Vec<u8>,
     pub(crate) credentials: Credentials,
-    /// Time limit for connecting and the handshake together.
+    /// Time limit for connecting and the handshake together. Each endpoint gets an equal part of it.
     pub(crate) timeout: std::time::Duration,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Link {
     pub(crate) writer: LinkWriter,
 }
 
-/// Reading half, with the bytes that were read and not yet decoded.
+/// Reading half of a connection, with the bytes that were read and not yet decoded.
 pub(crate) struct LinkReader {
     socket: Box<dyn AsyncRead + Send + Unpin>,
     buffer: BytesMut,
@@ -66,7 +66,7 @@ pub(crate) struct LinkReader {
 }
 
 impl LinkReader {
-    /// Reads once. Dropping the future loses no bytes.
+    /// Reads once from the socket. Fails if the server has closed the connection. Dropping the future loses no bytes.
     pub(crate) async fn fill(&mut self) -> io::Result<()> {
         self.buffer.reserve(READ_BUFFER_LEN);
         match self.socket.read_buf(&mut self.buffer).await? {
@@ -75,7 +75,7 @@ impl LinkReader {
         }
     }
 
-    /// Returns the error for a server whose first bytes are not a frame.
+    /// Returns the error for a server whose first bytes are not a frame of the binary protocol.
     fn other_protocol(&self, endpoint: &Endpoint) -> Error {
         match Protocol::of(&self.buffer) {
             Some(protocol) => other_protocol(endpoint.address.to_string(), protocol),
@@ -89,18 +89,18 @@ impl LinkReader {
     }
 }
 
-/// The writing half.
+/// Writing half of a connection.
 pub(crate) struct LinkWriter {
     socket: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Number of bytes of the current buffer that were already written.
+    /// Number of bytes at the front of the caller's buffer that were already written.
     written: usize,
-    /// Whether written bytes may not have left yet: TLS accepts bytes before the socket does.
+    /// Whether bytes are still to be written or flushed. TLS accepts bytes before the socket does.
     unsent: bool,
 }
 
 impl LinkWriter {
-    /// Sends these bytes. When all have left, clears the buffer and returns ready. Until then the caller may append
-    /// more bytes.
+    /// Sends these bytes, and clears the buffer when all are written. Returns ready when the socket has accepted all of
+    /// them. Until then the caller may append more bytes and must call again.
     pub(crate) fn poll_send(
         &mut self,
         context: &mut Context<'_>,
@@ -131,12 +131,12 @@ impl LinkWriter {
 pub(crate) struct Greeted {
     pub(crate) link: Link,
     pub(crate) welcome: Welcome,
-    /// Time at which the hello was sent.
+    /// Time just before the HELLO was sent.
     pub(crate) sent: BootTime,
 }
 
-/// Connects and performs the handshake. It has no time limit of its own: the caller has the timer. `attempt` rises
-/// with each call for the same lane.
+/// Connects and performs the handshake. It has no time limit of its own: the caller drops the future when its timer
+/// fires. `attempt` rises with each call for the same lane.
 pub(crate) async fn open(
     target: &Target,
     endpoint: &Endpoint,
@@ -171,7 +171,8 @@ pub(crate) async fn open(
     Ok(Greeted { link, welcome, sent })
 }
 
-/// Returns the HELLO of a connection. `attempt` rises with each call for the same lane.
+/// Returns the HELLO of a connection. `attempt` rises with each call for the same lane: the server refuses to resume a
+/// lane with an older attempt than the newest.
 pub(crate) fn hello(target: &Target, offer: Offer, session: SessionRequest, attempt: u32) -> Hello<'_> {
     Hello {
         version_min: VERSION_MIN,
@@ -188,7 +189,7 @@ pub(crate) fn hello(target: &Target, offer: Offer, session: SessionRequest, atte
     }
 }
 
-/// Decodes the response to a HELLO with this offer.
+/// Decodes the response to a HELLO that contained this offer.
 ///
 /// # Errors
 ///
@@ -208,7 +209,7 @@ pub(crate) fn welcome(frame: Frame<'_>, offer: Offer) -> Result<Welcome> {
     }
 }
 
-/// Names the credentials as the subject of a refused HELLO, if the server named no subject.
+/// Names `credentials` as the field of a HELLO that was refused as `unauthorized`, if the server named no field.
 fn refusal(error: Error) -> Error {
     match error {
         Error::Refused { code: ErrorCode::Unauthorized, field, message, value } if field.is_empty() => {
@@ -229,6 +230,7 @@ fn other_protocol(address: String, protocol: Protocol) -> Error {
     Unavailable::Unreachable { address, hint, source }.into()
 }
 
+/// Opens the socket, and TLS if the endpoint uses it.
 async fn connect(endpoint: &Endpoint) -> io::Result<Link> {
     let (socket, writer): (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>) =
         match &endpoint.address {

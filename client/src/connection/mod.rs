@@ -1,8 +1,8 @@
-//! The task that owns the socket: it passes frames to the lane and sends the lane's bytes.
+//! The task that owns the socket of a connection: it passes frames to the lane and sends the lane's bytes.
 //!
-//! Only this task reads, writes, sleeps and looks at the clock. Commands that arrive while it writes are collected
-//! for the next write. After a read, it handles all whole frames before it writes. It is always in one of two states,
-//! each a method: `serve` while connected, `reconnect` while not.
+//! Only this task reads and writes the socket, and passes the time to the lane. Commands that arrive while it writes
+//! are collected for the next write. After a read, it handles all whole frames before it writes. It alternates between
+//! two methods: `serve` while connected, `reconnect` while not.
 //!
 //! `link` is the open socket with its handshake, `codec` cuts its bytes into frames, and `server_protocol` detects a
 //! server of another protocol. `guarded_lane` is the lane with the state of its guards.
@@ -35,14 +35,15 @@ use backoff::{Backoff, FIRST_PAUSE};
 use guarded_lane::GuardedLane;
 use link::{Greeted, Link, Target};
 
-/// A connection that breaks within this time after it opened is not reopened at once. Otherwise the client would call a
-/// server that welcomes it and hangs up without a pause.
+/// After a connection that broke within this time after it opened, the task pauses before it connects again. Otherwise
+/// it would reconnect without a pause to a server that welcomes it and closes each connection at once.
 const SHORT_LIFE: Duration = Duration::from_millis(100);
-/// Number of consecutive reads after which the task serves timers and callers. Otherwise a server that never stops
-/// sending would block both.
+/// Number of reads after which the task also serves timers and callers. Otherwise a server that never stops sending
+/// would block both.
 const READS_IN_A_ROW_MAX: u32 = 16;
 
-/// Connects, and spawns a task that serves the connection. Returns the server's welcome.
+/// Connects, and then spawns a task that serves the connection. Returns the server's welcome. Fails if no endpoint
+/// accepts the client.
 pub(crate) async fn open(
     target: Target,
     options: SessionOptions,
@@ -69,22 +70,24 @@ pub(crate) fn start(
     Ok(())
 }
 
+/// Returns the error for a server that did not answer within the time limit.
 fn no_answer() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "no response in time")
 }
 
+/// The task of one connection.
 struct Task {
     target: Target,
     session: Arc<Session>,
     clock: Arc<dyn Clock>,
     alarm: Alarm,
     commands: mpsc::UnboundedReceiver<Command>,
-    /// Whether all handles and guards are gone.
+    /// Whether all handles and guards were dropped, so that no command can arrive any more.
     deserted: bool,
-    /// Number of attempts to connect.
+    /// Number of attempts to connect that this task has made.
     attempts: u32,
     lane: GuardedLane,
-    /// The connection that is being served.
+    /// The connection that `serve` uses; `None` at other times.
     link: Option<Link>,
 }
 
@@ -113,7 +116,8 @@ impl Task {
         })
     }
 
-    /// Serves one connection after the other, starting with `link` if it is already open.
+    /// Serves one connection after the other, beginning with `link` if it is already open, until the lane has shut
+    /// down.
     async fn run(mut self, mut link: Option<Link>) {
         loop {
             if link.is_some() {
@@ -156,14 +160,14 @@ impl Task {
                 return Error::disconnected(doubt);
             }
             let timeout = lane.next_timeout();
-            // The socket nearly always accepts the bytes at once.
+            // Try to send before the wait below: the socket nearly always accepts the bytes at once.
             let sent = poll_fn(|context| Poll::Ready(writer.poll_send(context, lane.out()))).await;
             if let Poll::Ready(Err(error)) = sent {
                 return Error::disconnected(error.to_string());
             }
             tokio::select! {
                 biased;
-                // Responses first: they may move a deadline that is due only because this task was late.
+                // Read responses before timers: they may move a deadline that is due only because this task was late.
                 filled = reader.fill() => {
                     if let Err(error) = filled {
                         return Error::disconnected(error.to_string());
@@ -206,7 +210,8 @@ impl Task {
         }
     }
 
-    /// Reconnects as long as a connection is needed. Returns `None` when it will never be needed again.
+    /// Connects again as soon as the lane needs a connection. Returns `None` if it never will: the lane has shut down,
+    /// or all handles and guards were dropped and no connection is needed.
     async fn reconnect(&mut self) -> Option<Link> {
         let mut backoff = Backoff::default();
         let mut failures = 0;
@@ -237,7 +242,7 @@ impl Task {
                     if !self.lane.handle_attempt_failed(error) {
                         failures += 1;
                     }
-                    // Pause after every endpoint was tried.
+                    // Pause after as many failures as there are endpoints.
                     if failures == self.target.endpoints.len() {
                         failures = 0;
                         let now = self.clock.now();
@@ -248,12 +253,12 @@ impl Task {
         }
     }
 
-    /// Tries every endpoint once.
+    /// Tries each endpoint once, until a connection is open or a server rejects this client.
     async fn first_attempts(&mut self) -> Result<Link> {
         for _ in 1..self.target.endpoints.len() {
             let endpoint = self.session.endpoint();
             let link = self.attempt().await;
-            // If the endpoint is unchanged, a server is reachable there and rejects this client.
+            // If the endpoint is still the current one, a server is reachable there and rejects this client.
             if link.is_ok() || self.session.endpoint() == endpoint {
                 return link;
             }
@@ -262,8 +267,8 @@ impl Task {
         self.attempt().await
     }
 
-    /// Makes one attempt at the current endpoint. If there is no server, all connections of the client move to the
-    /// next endpoint.
+    /// Makes one attempt at the current endpoint. If no server serves the client there, all connections of the client
+    /// move to the next endpoint.
     async fn attempt(&mut self) -> Result<Link> {
         let endpoint = self.session.endpoint();
         let index = endpoint % self.target.endpoints.len();
@@ -280,15 +285,15 @@ impl Task {
         link
     }
 
-    /// Adapts HELLO to a server that refused it. Returns whether there is another HELLO to try; this happens at most
-    /// twice.
+    /// Adapts the HELLO to a server that refused it. Returns whether there is another HELLO to try; in one attempt this
+    /// happens at most twice.
     fn adapts_to(&mut self, endpoint: usize, error: &Error) -> bool {
         if self.lane.handle_hello_refused(endpoint, error) {
             tracing::debug!("the server supports only protocol version 1; reconnecting without capabilities");
             return true;
         }
         match error {
-            // The server was restarted with fewer workers.
+            // The server was restarted with fewer workers, so ask for any worker.
             Error::Refused { field, .. } if field == "worker" && self.target.worker != ANY_WORKER => {
                 self.target.worker = ANY_WORKER;
                 self.lane.withdraw_request();
@@ -305,7 +310,7 @@ impl Task {
             match self.lane.request() {
                 Some(request) => break request,
                 None if self.lane.is_finished() => return Err(Error::Closed),
-                // Another connection of this client is opening the session.
+                // Another connection of this client is opening the session; look again after a pause.
                 None => self.wait_until(self.clock.now().after(FIRST_PAUSE)).await,
             }
         };
@@ -358,9 +363,9 @@ impl Task {
 }
 
 impl Drop for Task {
-    /// Sends the releases that are still queued when the runtime shuts down during a connection, for example of
-    /// guards dropped at the end of `main`. Sends only as much as the socket accepts without waiting. The leases of
-    /// these locks need not expire then.
+    /// Sends the releases that are still queued when the runtime shuts down while connected, for example of guards that
+    /// are dropped at the end of `main`. Sends only as much as the socket accepts without waiting. Other clients then
+    /// need not wait for the leases of these locks to expire.
     fn drop(&mut self) {
         let Some(Link { writer, .. }) = &mut self.link else { return };
         let now = self.clock.now();
@@ -381,7 +386,8 @@ impl Drop for Task {
     }
 }
 
-/// Passes this command and all queued commands to the lane.
+/// Passes this command and up to 1,024 queued commands to the lane. `None` says that all handles and guards were
+/// dropped.
 fn take_commands(
     lane: &mut GuardedLane,
     commands: &mut mpsc::UnboundedReceiver<Command>,
@@ -395,7 +401,7 @@ fn take_commands(
         return lane.handle_deserted();
     };
     lane.handle_command(first, now);
-    // Limited, because the responses to sent requests are waiting too.
+    // The number is limited, because the task must also read responses.
     for _ in 0..1024 {
         match commands.try_recv() {
             Ok(command) => lane.handle_command(command, now),

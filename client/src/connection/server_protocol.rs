@@ -1,4 +1,4 @@
-//! Detection of a server's protocol by its first bytes.
+//! Detection of a server's protocol by the first bytes that it sends.
 
 use std::fmt;
 
@@ -21,8 +21,8 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Returns the protocol of a server that sends these bytes first, if it is known. A greeting of the binary
-    /// protocol cannot be detected, since the client speaks first.
+    /// Returns the protocol of a server that sends these bytes first, if it is known. A server of the binary protocol
+    /// is detected only by its refusal of other bytes, since in that protocol the client speaks first.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         match bytes {
             [b'H', b'T', b'T', b'P', b'/', ..] => Some(Self::Http),

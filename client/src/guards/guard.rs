@@ -21,7 +21,7 @@ pub(crate) mod sealed {
     use crate::loss::LossReason;
     use crate::one_or_more::OneOrMore;
 
-    /// A guard is made of the holds of a grant, and is lost or released as a whole.
+    /// Common operations of guards. A guard is made of all holds of a grant, and is lost or released as a whole.
     pub trait Guarding {
         #[doc(hidden)]
         fn from_locks(locks: OneOrMore<Lock>) -> Self;

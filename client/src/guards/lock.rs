@@ -14,13 +14,13 @@ use crate::loss::LossReason;
 use crate::request::check::lease_milliseconds;
 use crate::request::reply::Reply;
 
-/// A held lock, until it is released, dropped or lost.
+/// Guard of a lock. The lock is held until this guard is released, dropped or lost.
 ///
 /// # Guarantees
 ///
-/// - While [`Lock::is_held`] returns true, the server grants no conflicting claim. The local deadline lies before the
-///   end of the lease on the server, however slow the network was. It uses a clock that keeps running while the
-///   machine sleeps.
+/// - While [`Lock::is_held`] returns true, the server grants no conflicting claim, except as said under
+///   [limits](#limits). The local deadline lies before the end of the lease on the server, however slow the network
+///   was. It uses a clock that keeps running while the machine sleeps.
 /// - The lease is renewed in the background, unless the lock was acquired with
 ///   [`renew(false)`](crate::AcquireBuilder::renew).
 /// - If the lock is lost, [`Lock::lost`] ends and the callback of [`on_loss`](crate::AcquireBuilder::on_loss) is
@@ -30,6 +30,11 @@ use crate::request::reply::Reply;
 ///   for the response.
 ///
 /// # Limits
+///
+/// Another client or an operator may release the lock or shorten its lease by its id, and an acquire with the same
+/// [request id](crate::AcquireBuilder::request_id) may take it over. The guard then counts as held until the
+/// notification of the server arrives. A crash of the server ends locks of
+/// [`FenceScope::Ephemeral`](crate::FenceScope::Ephemeral) before their leases expire.
 ///
 /// A process that is forked without a new program has copies of the guards and of the client, but no task serves the
 /// copies. The process must connect anew and must not use them.
@@ -57,7 +62,7 @@ impl Lock {
         &self.span
     }
 
-    /// Returns the key.
+    /// Returns the key of the lock, or the name of the pool, or the path key of the first path.
     pub fn key(&self) -> &[u8] {
         &self.hold.key
     }
@@ -67,12 +72,13 @@ impl Lock {
         self.hold.id()
     }
 
-    /// Returns the fence, which rises by one with each grant of the key.
+    /// Returns the fence of the lock, a number that rises with each grant of the key. [`FenceScope`](crate::FenceScope)
+    /// says which failures of the server its order survives.
     pub fn fence(&self) -> u64 {
         self.hold.fence
     }
 
-    /// Returns whether the key is shared with other readers.
+    /// Returns whether the lock is shared with other readers. For a set of paths, this is the mode of the first path.
     pub fn is_shared(&self) -> bool {
         self.hold.shared
     }
@@ -84,9 +90,8 @@ impl Lock {
 
     /// Returns the length of the lease in milliseconds, as the server reported it with the grant or the newest extend.
     ///
-    /// The length is shorter than the requested lease if [`Lock::is_clamped`]. For a lock on the session's lease, it
-    /// is the length of that lease. `None` for a hold without a lease. [`Lock::remaining`] returns the remaining
-    /// time.
+    /// For a lock on the session's lease, this is the length of that lease. `None` for a hold without a lease.
+    /// [`Lock::remaining`] returns the remaining time.
     pub fn lease_ms(&self) -> Option<u32> {
         self.hold.lease_ms.get()
     }
@@ -128,8 +133,13 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lock is lost, [`Error::Refused`] if the server rejects the length, [`Error::Uncertain`]
-    /// if no response arrived.
+    /// [`Error::Lost`] if the lock is lost, [`Error::Refused`] if the length is below the minimum or the lock has no
+    /// lease of its own, [`Error::Uncertain`] if no response arrived, [`Error::Unavailable`] and [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future after its first poll does not withdraw the request, so the lease may still move. The local
+    /// deadline accounts for this.
     pub async fn extend(&self, lease: Duration) -> Result<Duration> {
         if let Some(reason) = self.hold.loss.reason() {
             return Err(Error::Lost(reason));
@@ -147,9 +157,15 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lock was lost before: the last work under it was unprotected. [`Error::Uncertain`] if
-    /// no response arrived; the hold then ends with its lease at the latest. [`Error::Uncertain`] also if the
-    /// connection was lost and the server afterwards knows no such hold: this release or a loss has ended it.
+    /// [`Error::Lost`] if the lock was lost before: the last work under it was unprotected. [`Error::Uncertain`] if no
+    /// response arrived, or if the connection was lost and the server afterwards knows no such hold: this release or a
+    /// loss has ended it. [`Error::Unavailable`] if there was no connection in time; the client still sends the release
+    /// if it connects again. [`Error::Closed`]. After any error, the client does not renew the hold any more, so the
+    /// hold ends with its lease at the latest, or with the session if it is on the session's lease.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future still releases the lock.
     pub async fn release(mut self) -> Result<()> {
         let lost = self.loss_reason();
         self.armed = false;
@@ -174,16 +190,18 @@ impl Lock {
         }
     }
 
-    /// Drops the guard and keeps the hold. From now on, this client neither renews nor releases the hold. It stays
-    /// until its lease expires or a client releases it by its id. A hold on the session's lease ends with the client.
+    /// Drops the guard and keeps the hold, and returns the id of the hold. From now on, this client neither renews nor
+    /// releases the hold itself. The hold stays until its lease expires or a client releases it by its id. A hold on
+    /// the session's lease stays as long as the session, which the client still renews.
     pub fn forget(mut self) -> LockId {
         self.armed = false;
-        // A closed client no longer has the hold; ignore the error.
+        // If the connection task has ended, no guard releases the hold any more; ignore the error.
         let _ = self.handle.command(Command::Forget { hold: Arc::clone(&self.hold) });
         self.hold.id()
     }
 }
 
+/// Converts a refusal that means that the hold has ended into the loss of the lock.
 fn lost_if_gone(error: Error) -> Error {
     match error.code() {
         Some(ErrorCode::NotFound | ErrorCode::Expired) => Error::Lost(LossReason::Expired),

@@ -17,17 +17,18 @@ use crate::one_or_more::OneOrMore;
 use crate::request::claim::{Wanted, WantedKey};
 
 impl AcquireBuilder<MultiLock> {
-    /// Adds one key, locked exclusively.
+    /// Adds one key to the claim, locked exclusively.
     pub fn write(self, key: impl AsRef<[u8]>) -> Self {
         self.with([key], false)
     }
 
-    /// Adds one key, shared with other readers.
+    /// Adds one key to the claim, shared with other readers.
     pub fn read(self, key: impl AsRef<[u8]>) -> Self {
         self.with([key], true)
     }
 
-    /// Sets the priority; a higher priority is served earlier. 0 is the same as none.
+    /// Sets the priority. Default: 0. The claim is served as if it had arrived 10 s earlier for each unit of the
+    /// priority, at most 60 s.
     pub fn priority(mut self, priority: u32) -> Self {
         self.claim.priority = Some(priority);
         self
@@ -64,7 +65,7 @@ impl MultiLock {
         self.locks.iter().find(|lock| lock.key() == key.as_ref())
     }
 
-    /// Returns the locks, to release them one by one.
+    /// Returns the locks, to use and release them one by one.
     pub fn into_locks(self) -> Vec<Lock> {
         self.locks
     }
@@ -74,12 +75,13 @@ impl MultiLock {
         self.locks.iter().all(Lock::is_held)
     }
 
-    /// Returns the loss reason of the first lost lock; `None` while all are held.
+    /// Returns why a lock is lost, or `None` while all are held. If several are lost, returns the reason of the first
+    /// in the order of the keys.
     pub fn loss_reason(&self) -> Option<LossReason> {
         self.locks.iter().find_map(Lock::loss_reason)
     }
 
-    /// Returns the time until the earliest local deadline.
+    /// Returns the time until the earliest local deadline of the locks; zero once one of them is lost.
     pub fn remaining(&self) -> Duration {
         self.locks.iter().map(Lock::remaining).min().unwrap_or_default()
     }
@@ -103,6 +105,10 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`Lock::extend`]. The other locks are extended even if one fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lock::extend`].
     pub async fn extend(&self, lease: Duration) -> Result<Duration> {
         let given = together(self.locks.iter().map(|lock| lock.extend(lease)).collect()).await;
         given.into_iter().try_fold(Duration::MAX, |shortest, given| Ok(given?.min(shortest)))
@@ -112,8 +118,12 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`Lock::release`]: a loss if there is one, or else the first error. The other locks are released even if
-    /// one fails.
+    /// As [`Lock::release`]: a loss if there is one, or else the first error. The other locks are released even if one
+    /// fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future still releases all locks.
     pub async fn release(self) -> Result<()> {
         let mut released = together(self.locks.into_iter().map(Lock::release).collect()).await;
         // A lost lock is more important to the caller than a release that found no connection.

@@ -1,4 +1,4 @@
-//! Queued claims: returned before they are granted, with their queue position.
+//! Queued claims: callers get them before the grant, with the queue position.
 
 use std::fmt;
 use std::pin::Pin;
@@ -23,8 +23,8 @@ pub enum Enqueued<G = Lock> {
 
 /// A claim that waits in its queue. Await it to get the guard.
 ///
-/// Dropping it withdraws the claim, as dropping an [`AcquireFuture`] does. If the connection breaks, the claim loses
-/// its queue position and is queued again behind the others. [`Queued::place`] does not change then.
+/// Dropping this value withdraws the claim, as dropping an [`AcquireFuture`] does. If the connection breaks, the claim
+/// loses its queue position and is queued again behind the others. [`Queued::place`] does not change then.
 #[must_use = "dropping it cancels the claim"]
 pub struct Queued<G = Lock> {
     place: QueuePlace,
@@ -51,6 +51,10 @@ impl<G: Guard> AcquireBuilder<G> {
     /// # Errors
     ///
     /// As awaiting the builder.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future withdraws the claim.
     pub async fn enqueue(self) -> Result<Enqueued<G>> {
         let (future, place) = self.send_for_place()?;
         Queued::begin(future, place).await
@@ -58,6 +62,7 @@ impl<G: Guard> AcquireBuilder<G> {
 }
 
 impl<G: Guard> Queued<G> {
+    /// Waits until the claim is granted or queued.
     async fn begin(
         mut future: AcquireFuture<G>,
         place: oneshot::Receiver<QueuePlace>,
@@ -71,7 +76,7 @@ impl<G: Guard> Queued<G> {
         }
     }
 
-    /// Returns the queue position that the claim had when it was queued.
+    /// Returns the queue position that the claim had when it was first queued.
     pub fn place(&self) -> QueuePlace {
         self.place
     }

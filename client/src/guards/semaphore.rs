@@ -21,9 +21,9 @@ use crate::space::Space;
 
 /// A pool of permits, from [`Client::semaphore`](crate::Client::semaphore).
 ///
-/// The total of held permits never exceeds the capacity. The server stores the capacity: the first client sets it.
-/// While the pool is in use, a client with another capacity is refused with
-/// [`Error::CapacityMismatch`](crate::Error::CapacityMismatch).
+/// No grant makes the total of held permits exceed the capacity. The server stores the capacity: the first client sets
+/// it, or [`Semaphore::set_capacity`]. While permits are held or requested, and after `set_capacity`, a client with
+/// another capacity is refused with [`Error::CapacityMismatch`](crate::Error::CapacityMismatch).
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -62,7 +62,8 @@ impl Semaphore {
         self
     }
 
-    /// Serves waiters by the timestamps of their requests, instead of in order of arrival.
+    /// Serves waiters by the timestamps of their requests, instead of in order of arrival. A pool with the other order
+    /// refuses the request with `bad_input` and the field `order`.
     #[must_use]
     pub fn by_timestamp(mut self) -> Self {
         self.order = PoolOrder::Timestamp;
@@ -77,7 +78,7 @@ impl Semaphore {
         self
     }
 
-    /// Starts a request for one permit.
+    /// Starts a request for one permit; see [`AcquireBuilder`].
     pub fn acquire(&self) -> AcquireBuilder<Permit> {
         self.permits(1)
     }
@@ -123,24 +124,25 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`Semaphore::describe`]. Also [`Error::Refused`](crate::Error::Refused) with `bad_input` and the field
-    /// `reason` for a [reason](Semaphore::reason) if the server is older and lacks
+    /// As [`Semaphore::describe`]. Also [`Error::Refused`](crate::Error::Refused) with `bad_input` for the capacity 0,
+    /// and with the field `reason` if this handle has a [reason](Semaphore::reason), but the server is older and lacks
     /// [`Capabilities::REASON`](crate::Capabilities). The capacity then stays unchanged.
     pub async fn set_capacity(&self, capacity: u64) -> Result<Option<u64>> {
         check_positive("capacity", capacity)?;
         self.put_capacity(capacity).await
     }
 
-    /// Removes a pool whose capacity was set and returns that capacity; `None` if there was no such pool. A pool in
-    /// use is refused as busy.
+    /// Removes a pool whose capacity was set and returns that capacity; `None` if there was no such pool.
     ///
     /// # Errors
     ///
-    /// As [`Semaphore::set_capacity`]. Servers of 0.1.0 refuse the request with `bad_input`.
+    /// As [`Semaphore::set_capacity`], and [`Error::Busy`](crate::Error::Busy) if permits of the pool are held or
+    /// requested. Servers of 0.1.0 refuse the request with `bad_input`.
     pub async fn remove_pool(&self) -> Result<Option<u64>> {
         self.put_capacity(0).await
     }
 
+    /// Sets the capacity; 0 removes the pool. Returns the previous capacity, or `None` without one.
     async fn put_capacity(&self, capacity: u64) -> Result<Option<u64>> {
         check_len("name", &self.name, 1, KEY_LEN_MAX)?;
         check_len("reason", &self.reason, 0, REASON_LEN_MAX)?;
@@ -178,7 +180,8 @@ impl IntoFuture for Semaphore {
 
 impl AcquireBuilder<Permit> {
     /// Sets the timestamp that orders this request in a pool that serves [by timestamp](Semaphore::by_timestamp).
-    /// Default: the server's current time. The server limits the difference from its own time to one hour.
+    /// Default: the server's current time. The server moves a timestamp that differs by more than one hour from its own
+    /// time to that limit.
     pub fn timestamp(mut self, timestamp: SystemTime) -> Self {
         if let Wanted::Permits(wanted) = &mut self.claim.wanted {
             let since = timestamp.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -52,7 +52,7 @@ impl Tree {
         self.builder().read(path)
     }
 
-    /// Returns the holders of this path and of all paths above or below it, and the waiters for them.
+    /// Returns the holders of this path and of all paths above or below it, and the waiters for these paths.
     ///
     /// # Errors
     ///
@@ -97,18 +97,18 @@ impl Tree {
 }
 
 impl AcquireBuilder<TreeLock> {
-    /// Adds one path, locked exclusively.
+    /// Adds one path to the claim. The path and everything below it are locked exclusively.
     pub fn write(self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
         self.with(path, true)
     }
 
-    /// Adds one path, shared with other readers.
+    /// Adds one path to the claim. The path and everything below it are shared with other readers.
     pub fn read(self, path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
         self.with(path, false)
     }
 
     /// Acquires without a lease. The lock is held until it is released, or until `release_after` has passed since the
-    /// loss of the connection. `release_after` must be at least 1 s.
+    /// loss of the connection. With a `release_after` below 1 s, the acquire fails with [`Error::Refused`].
     pub fn without_lease(mut self, release_after: Duration) -> Self {
         let release_after_ms = milliseconds(release_after);
         self.claim.lease = Lease::Without;
@@ -141,12 +141,13 @@ pub struct TreeLock {
 
 guard_of_one_lock!(TreeLock);
 
-/// Returns the segments of a path key, the form in which locks of a tree are listed. Empty if the bytes are not a
-/// path key.
+/// Returns the segments of the path with this path key. A path key is a path as one byte string; lists show paths in
+/// this form. The result is empty for the empty path, and if the bytes are not a path key.
 pub fn path_segments(path_key: &[u8]) -> Vec<&[u8]> {
     PathKey::new(path_key).map(|path| path.segments().collect()).unwrap_or_default()
 }
 
+/// Returns the path key of a path.
 fn path_key(path: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Key> {
     let mut bytes = Vec::new();
     match PathKey::append(path, &mut bytes) {

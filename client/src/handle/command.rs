@@ -13,7 +13,7 @@ use crate::request::reply::Reply;
 pub(crate) enum Command {
     /// Send this job and answer its caller.
     Submit(Job),
-    /// The future of this acquire was dropped.
+    /// The future of the acquire with this token was dropped.
     Abandon { token: u64 },
     /// The guard of this hold releases it.
     Release { hold: Arc<Hold>, reply: Reply<bool> },

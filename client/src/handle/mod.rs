@@ -1,4 +1,5 @@
-//! The handle of a connection: everything outside its task uses the connection through it.
+//! The handle of a connection. The client, its guards and their futures send commands and requests to the connection
+//! task through it.
 
 mod command;
 mod questions;
@@ -22,6 +23,7 @@ pub(crate) use command::Command;
 pub(crate) struct Handle {
     commands: mpsc::UnboundedSender<Command>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Token of the next acquire or watch of this connection.
     token_next: AtomicU64,
 }
 
@@ -47,7 +49,7 @@ impl Handle {
         self.commands.send(command).map_err(|_| Error::Closed)
     }
 
-    /// Returns the callback through which other connections of the client inform this one.
+    /// Returns the callback through which other connections of the client inform this one that the session has ended.
     pub(crate) fn member(&self) -> Member {
         // A weak sender, so that the connection ends when its last guard and handle are dropped.
         let commands = self.commands.downgrade();
@@ -56,6 +58,7 @@ impl Handle {
         })
     }
 
+    /// Returns whether the connection task has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.commands.is_closed()
     }
@@ -64,7 +67,8 @@ impl Handle {
         self.token_next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sends the request that `encode` writes, and returns the value that `read` makes of the response.
+    /// Sends the request that `encode` writes, and returns the value that `read` makes of the response. `read` returns
+    /// `None` if the response does not fit the request.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
         encode: impl Fn(u32, &mut Vec<u8>) + Send + 'static,
@@ -73,7 +77,7 @@ impl Handle {
         self.ask_with(None, encode, read).await
     }
 
-    /// Like [`Handle::ask`], but refuses the request if the server lacks the required capability.
+    /// Like [`Handle::ask`], but the client refuses the request if the server lacks the capability `need`.
     pub(crate) async fn ask_with<T: Send + 'static>(
         &self,
         need: Option<Need>,
@@ -85,7 +89,8 @@ impl Handle {
         answer.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// Requests page after page, each with the cursor of the previous page. A cursor of 0 marks the last page.
+    /// Requests all pages of a list and returns their items. Each request has the cursor that the previous page
+    /// returned, at first 0. The last page returns the cursor 0.
     pub(crate) async fn ask_all<T: Send + 'static>(
         &self,
         encode: impl Fn(u64, u32, &mut Vec<u8>) + Clone + Send + 'static,
@@ -94,7 +99,7 @@ impl Handle {
         self.ask_all_with(None, encode, read).await
     }
 
-    /// Like [`Handle::ask_all`], but refuses the request if the server lacks the required capability.
+    /// Like [`Handle::ask_all`], but the client refuses the request if the server lacks the capability `need`.
     pub(crate) async fn ask_all_with<T: Send + 'static>(
         &self,
         need: Option<Need>,

@@ -1,4 +1,4 @@
-//! Queries of any connection about the keys of its namespace.
+//! Requests about the keys, claims and pools of the connection's namespace, and about the whole server.
 
 use waymaker_protocol as wire;
 use waymaker_protocol::{LockId, Request, Response};

@@ -65,7 +65,7 @@ impl Lane {
         if let Response::Error(error) = &response
             && error.code == ErrorCode::SessionGone
         {
-            // The server did nothing; the request is repeated in the new session.
+            // The server did nothing. Put the request back, so that it is repeated in the new session.
             self.window.put_back(sequence, pending);
             self.session.gone(self.welcome.session_id);
             self.session_gone();
@@ -84,7 +84,7 @@ impl Lane {
             }
             (Job::Acquire(mut job), Response::Error(error)) if is_wait_for_nobody(&job, &error) => {
                 job.wait = match job.wait {
-                    // No later than before, so that the lane does not wait longer for its response.
+                    // Not later than before, so that the lane does not wait longer for the response.
                     Wait::Until(at) => Wait::Until(at.min(now)),
                     Wait::Try => Wait::Try,
                     Wait::Forever => Wait::Until(now),
@@ -111,7 +111,8 @@ impl Lane {
             (Job::Release { id, mut reply, .. }, Response::Error(error)) => {
                 self.not_given_back(id);
                 if (carried || reply.was_sent()) && error.code == ErrorCode::NotFound {
-                    // The server may have restarted after it had served the first transmission.
+                    // The first transmission of this release may have ended the hold, and the server may have restarted
+                    // since.
                     reply.leave_uncertain(RELEASED_OR_LOST);
                 } else {
                     reply.answer(Err(error.into()));
@@ -124,7 +125,8 @@ impl Lane {
                     entry.renew_ms = Some(lease_ms);
                 }
                 self.extended(id, by, extended, carried, now);
-                // Only after the new lease is applied, so that no guard uses the old lease in between.
+                // End the bound of this extend only after the new lease is applied. Otherwise the guard would rely on
+                // the old lease in between.
                 self.extend_answered(id);
                 reply.answer(Ok(Duration::from_millis(u64::from(extended.remaining_ms))));
             }
@@ -147,7 +149,7 @@ impl Lane {
             (Job::Check { id }, Response::Status(status)) => self.checked(id, by, status, carried, now),
             (Job::Check { id }, Response::Error(error)) => self.not_checked(id, error.code, now),
             (Job::Holds { .. }, Response::Listed(listed)) => self.holds_listed(&listed),
-            // A server without this list still answers for each hold.
+            // If the server refuses to list the holds, check each of them by its id.
             (Job::Holds { .. }, Response::Error(_)) => self.reconcile(false),
             (Job::Watch(job), Response::Watching(watching)) => {
                 self.watching(job, sequence.number(), watching);
@@ -165,7 +167,7 @@ impl Lane {
             (Job::KeepAlive, Response::KeptAlive(kept)) => {
                 let remaining = Duration::from_millis(u64::from(kept.remaining_ms));
                 self.move_deadline(self.session_report(kept.stamp_ms, remaining), now);
-                // The welcome has already scheduled the next keep-alive.
+                // After a repeated keep-alive, the welcome has already scheduled the next.
                 if !carried {
                     self.schedule_keep_alive(pending.sent);
                 }
@@ -183,7 +185,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Notes that the server has ended a hold.
+    /// Handles the report of the server that it has ended a hold.
     fn ended(&mut self, id: LockId, reason: LossReason, message: &[u8]) {
         self.reconciliation.forgotten.remove(&id);
         self.window.ended(id);
@@ -191,7 +193,8 @@ impl Lane {
         self.holds.lose_with(id, reason, &message, &mut self.timers);
     }
 
-    /// Uses the round trip of this response as the new anchor, if the response has a stamp.
+    /// Uses the round trip of this response as the new anchor, if the response has a stamp of its own decision and the
+    /// present anchor is not newer.
     fn move_anchor(&mut self, sent: BootTime, response: &Response<'_>) {
         let stamp_ms = match response {
             Response::KeptAlive(kept) => kept.stamp_ms,
@@ -220,15 +223,16 @@ fn no_such_answer() -> Error {
     Error::Protocol(DecodeError::BadValue { field: "opcode", value: 0 })
 }
 
-/// Returns whether a wait ended although no other claim was in front. This happens if an operator froze the key. The
-/// server names that reason only to a try.
+/// Returns whether the server reports the end of a wait without a claim in front, to a caller that still waits. This
+/// happens for example if an operator froze the key: the server names that reason only to a try.
 fn is_wait_for_nobody(job: &AcquireJob, error: &ErrorAnswer<'_>) -> bool {
     let ErrorDetail::Contention(contention) = error.detail else { return false };
     let is_nobody = !contention.held && contention.owner.is_empty() && contention.age_ms == 0;
     error.code == ErrorCode::Timeout && is_nobody && job.reply.has_caller()
 }
 
-/// Converts the refusal of a wait. An acquire whose wait ended before its repetition was sent as a try.
+/// Converts the error of a refused acquire for its caller: `busy` becomes a timeout if the acquire had a wait. The lane
+/// sends such an acquire as a try if it repeats it after the end of its wait.
 fn refused(wait: Wait, error: Error) -> Error {
     match (wait, error) {
         (Wait::Until(_), Error::Busy(contention)) => Error::Timeout(contention),
@@ -236,7 +240,8 @@ fn refused(wait: Wait, error: Error) -> Error {
     }
 }
 
-/// Returns the loss that this refusal implies for a hold, if it means that the hold has ended.
+/// Returns why a hold is lost if the server refuses a request about it with this code. `None` if the refusal does not
+/// mean that the hold has ended.
 pub(super) fn lost_by(code: ErrorCode) -> Option<LossReason> {
     match code {
         ErrorCode::NotFound | ErrorCode::Expired | ErrorCode::NotHeld | ErrorCode::NotOwner => {
@@ -244,7 +249,7 @@ pub(super) fn lost_by(code: ErrorCode) -> Option<LossReason> {
         }
         ErrorCode::Revoked => Some(LossReason::Revoked(RevokeReason::Other(0))),
         ErrorCode::SessionGone => Some(LossReason::SessionExpired),
-        // The request was for an own claim, and another lane has taken the claim up.
+        // The request had the flag OWN, and another lane has taken up the claim.
         ErrorCode::Cancelled => Some(LossReason::Superseded),
         _ => None,
     }

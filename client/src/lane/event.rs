@@ -9,18 +9,21 @@ use crate::loss::{LossCallback, LossReason};
 use crate::one_or_more::OneOrMore;
 use crate::request::job::Grantee;
 
-/// A change that concerns guards.
+/// A change that the driver of the lane must pass on to guards.
 pub(crate) enum Event {
-    /// The caller gets guards for these holds. The lane counts them as guarded from now on, so the driver must give
-    /// back a hold without a guard.
+    /// The caller gets guards for these holds. The lane counts the holds as guarded from now on. If the driver makes no
+    /// guard for a hold, it must call [`Lane::give_back`](super::Lane::give_back), or the hold is renewed without an
+    /// owner.
     Granted { grantee: Grantee, on_loss: Option<LossCallback>, holds: OneOrMore<GuardedHold> },
-    /// New bound of the hold, by its own lease and by the check after a resumed connection.
+    /// New deadline of the hold by its own lease and, after an outage, by its cap; see
+    /// [`Hold::bound`](crate::hold::Hold::bound).
     Bound { guard: GuardId, until: BootTime },
-    /// New length of the lease in milliseconds.
+    /// New length of the hold's lease in milliseconds.
     LeaseLength { guard: GuardId, lease_ms: u32 },
     /// The guard has lost its hold.
     Lost { guard: GuardId, reason: LossReason, message: Box<str> },
-    /// A new session began. Later guards use a new shared deadline and a new sign of life of the connection.
+    /// A new session began. Later guards share a new session deadline and a new [`Lane::alive`](super::Lane::alive).
+    /// Guards of the old session keep the old values.
     SessionBegan,
 }
 
@@ -32,10 +35,11 @@ pub(crate) struct GuardedHold {
     pub(crate) shared: bool,
     pub(crate) clamped: bool,
     pub(crate) lease_ms: u32,
-    /// As in [`Event::Bound`].
+    /// Deadline of the hold, as in [`Event::Bound`].
     pub(crate) until: BootTime,
     /// Whether the hold also ends with the lease of the session.
     pub(crate) is_on_session: bool,
-    /// Time after the last sign of life of the connection at which the hold also ends.
+    /// Time after [`Lane::alive`](super::Lane::alive) at which the hold also ends; `None` if it does not depend on the
+    /// connection.
     pub(crate) grace: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! Handling of grants, until their guards reach the caller.
+//! Handling of grants, until their holds are handed over to the caller.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use crate::request::claim::Lease;
 use crate::request::grant::{Grant, GrantedHold};
 use crate::request::job::{AcquireJob, ConfirmJob, Job};
 
-/// A shorter grace than this, in milliseconds, is ignored for the local deadline: no keep-alive could be frequent
-/// enough.
+/// Minimum `release_after` in milliseconds that the local deadline takes into account. For a shorter one, no keep-alive
+/// could be frequent enough.
 pub(crate) const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
 
-/// Maximum number of grants of an acquire that had expired on arrival; the next one fails the acquire. The round trip
-/// then takes longer than the lease, and further attempts would only block the key.
+/// Maximum number of grants of one acquire that have expired when they arrive; the next such grant fails the acquire.
+/// The round trip then takes longer than the lease, and further attempts would only block the key.
 pub(super) const GRANTS_LATE_MAX: u32 = 3;
 
 /// Local deadline of a hold, and the report that determines it.
@@ -35,14 +35,16 @@ struct Place {
 }
 
 impl Lane {
+    /// Handles a grant: delivers it to the caller, confirms it with the server first, or sends the acquire again.
+    /// `carried` says that the acquire was sent on an earlier connection.
     pub(super) fn granted(&mut self, mut job: Box<AcquireJob>, grant: Grant, carried: bool, now: BootTime) {
         if let Some(gone) = grant.holds.iter().map(|hold| hold.id).find(|id| self.was_given_back(*id)) {
             self.release_grant(&grant, Some(gone));
             return self.ask_again(job);
         }
         if grant.repeated {
-            // From here on, the session sends no request of an older owner. The server serves earlier ones before the
-            // confirmation.
+            // From here on, the lane accepts no request of an older guard, and drops its unsent release. The server
+            // serves earlier requests before the confirmation.
             for hold in grant.holds.iter() {
                 self.superseded(hold.id, None);
                 self.reconciliation.forgotten.remove(&hold.id);
@@ -53,7 +55,8 @@ impl Lane {
             self.note_strangers(&grant);
             return self.ask_again(job);
         }
-        // A hold that a request id has found may have ended meanwhile, and its events may have gone to another lane.
+        // A hold from before the connection, or one that the request id has found, may have ended meanwhile. Its events
+        // may have gone to another lane.
         let decided_before = grant.repeated || carried && grant.stamp_ms <= self.welcome.stamp_ms;
         if decided_before {
             return self.confirm(ConfirmJob::new(grant, job));
@@ -67,7 +70,7 @@ impl Lane {
         }
     }
 
-    /// Returns the deadlines of the holds of a grant, or `None` if one of them has expired.
+    /// Returns the deadlines of the holds of a grant, or `None` if one of the deadlines has passed.
     fn places(&mut self, job: &AcquireJob, grant: &Grant, now: BootTime) -> Option<OneOrMore<Place>> {
         let mut place = |hold| Some(self.place(job, hold, now)).filter(|place| now < place.deadline);
         match &grant.holds {
@@ -76,13 +79,14 @@ impl Lane {
         }
     }
 
-    /// Confirms a hold of a grant. The job goes behind all releases: the server must serve the release of an older
-    /// owner first.
+    /// Queues the request that confirms a hold of a grant. It goes behind all queued releases: the server must serve
+    /// the release of an older guard first.
     fn confirm(&mut self, job: ConfirmJob) {
         self.window.push(Job::Confirm(Box::new(job)));
     }
 
-    /// Repeats an acquire under a new number. If its caller has gone, `reconcile` releases the hold.
+    /// Sends an acquire again under a new number, unless its caller has gone. The holds of its earlier grant must
+    /// already be released, or `reconcile` must release them.
     pub(super) fn ask_again(&mut self, mut job: Box<AcquireJob>) {
         if job.reply.has_caller() {
             self.window.push(Job::Acquire(job));
@@ -91,7 +95,8 @@ impl Lane {
         }
     }
 
-    /// Notes that one hold of a grant lives.
+    /// Handles the response that one hold of a grant lives. Confirms the next hold, or delivers the grant after the
+    /// last one.
     pub(super) fn confirmed(&mut self, mut job: ConfirmJob, remaining_ms: u32, stamp_ms: u64, now: BootTime) {
         if job.is_superseded {
             return;
@@ -114,7 +119,8 @@ impl Lane {
         }
     }
 
-    /// Handles the refusal to confirm one hold of a grant.
+    /// Handles the refusal to confirm one hold of a grant. Releases the other holds; sends the acquire again or fails
+    /// it.
     pub(super) fn not_confirmed(&mut self, mut job: ConfirmJob, error: &ErrorAnswer<'_>) {
         if job.is_superseded {
             return;
@@ -141,7 +147,8 @@ impl Lane {
         }
     }
 
-    /// Returns the local deadline of a hold. A hold on the session's lease also moves the deadline of the session.
+    /// Returns the local deadline of a granted hold. For a hold on the session's lease, first moves the deadline of the
+    /// session forward.
     fn place(&mut self, job: &AcquireJob, hold: &GrantedHold, now: BootTime) -> Place {
         let remaining = Duration::from_millis(u64::from(hold.remaining_ms));
         match job.claim.lease {
@@ -164,7 +171,8 @@ impl Lane {
         }
     }
 
-    /// Hands the holds over to become guards. `places` is `None` if a hold has expired.
+    /// Hands the holds over to the caller, to make guards of them. Releases them instead if no caller is left, or if
+    /// `places` is `None` because a hold has expired.
     fn deliver(&mut self, mut job: Box<AcquireJob>, grant: Grant, places: Option<OneOrMore<Place>>) {
         arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
         if !matches!(self.closing, Closing::Open) || !job.reply.has_caller() {
@@ -197,7 +205,7 @@ impl Lane {
         self.holds.events.push_back(Event::Granted { grantee, on_loss, holds });
     }
 
-    /// Adds one hold to the table.
+    /// Adds one hold to the table of guarded holds. Returns what its guard needs.
     fn guard(
         &mut self,
         job: &AcquireJob,

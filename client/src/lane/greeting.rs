@@ -19,7 +19,7 @@ pub(crate) struct Offer {
     pub(crate) capabilities: Option<Capabilities>,
 }
 
-/// Endpoints with older servers, as one connection of a client has found them.
+/// Endpoints with older servers, as one lane has found them.
 #[derive(Debug, Default)]
 pub(super) struct Greeting {
     /// Endpoints that refused a HELLO with capabilities in this outage.

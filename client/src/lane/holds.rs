@@ -14,22 +14,24 @@ use crate::deadline::{Anchor, LeaseReport, deadline, margin, nanos};
 use crate::hold::GuardId;
 use crate::loss::LossReason;
 
-/// Minimum silence before an unanswered renewal casts doubt on the connection. A lower limit would cut connections to
-/// a server that only paused for a moment.
+/// Minimum time of silence after which a connection with an unanswered renewal counts as dead. A lower limit would cut
+/// connections to a server that only paused for a moment.
 pub(super) const PATIENCE_MIN: Duration = Duration::from_secs(1);
-/// Maximum silence before an unanswered renewal casts doubt on the connection.
+/// Maximum time of silence after which a connection with an unanswered renewal counts as dead.
 pub(super) const PATIENCE_MAX: Duration = Duration::from_secs(5);
 
+/// Returns the time of silence after which a connection with an unanswered renewal of this lease counts as dead.
 pub(super) fn patience(lease: Duration) -> Duration {
     (lease / 3).clamp(PATIENCE_MIN, PATIENCE_MAX)
 }
 
-/// State of the renewal of a hold.
+/// State of the renewal of a hold, or of the keep-alive of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
-    /// Not renewed: renewal is off, the session renews the hold, or there is no connection.
+    /// No renewal is due: renewal is off, the session renews the hold, there is no connection, or the check of the hold
+    /// was just queued.
     Off,
-    /// Due at this instant: an extend, or a status if the hold does not renew itself.
+    /// Due at this instant: an extend, or a status if the hold does not renew itself, or the keep-alive.
     Due(BootTime),
     /// Sent, without a response yet. At `doubt` the connection counts as dead if nothing has arrived after `since`.
     Sent { since: BootTime, doubt: BootTime },
@@ -44,20 +46,20 @@ pub(super) enum LeaseEnd {
     Session,
 }
 
-/// One hold of the lane.
+/// One hold of the lane that counts as held by its guard.
 pub(super) struct Entry {
     /// Guard that owns the hold.
     pub(super) guard: GuardId,
-    /// Number of the acquire, if another acquire with its request id may take up the hold.
+    /// Request number of the acquire, if another acquire with its request id may take up the hold.
     pub(super) take_up_number: Option<u32>,
     pub(super) lease_end: LeaseEnd,
-    /// Time that the hold survives the loss of its connection, less a margin; `None` if it does not depend on the
-    /// connection.
+    /// Time for which the hold counts as held after [`Holds::alive`]: its `release_after` less a margin. `None` if it
+    /// does not depend on the connection.
     pub(super) grace: Option<Duration>,
-    /// Deadline of the hold when the connection was resumed, until the server has answered for the hold; then
-    /// `NEVER`.
+    /// Deadline that the hold had at the newest welcome, until the server has answered for the hold on the new
+    /// connection; then `NEVER`.
     cap: BootTime,
-    /// Bound that was last reported to the guard.
+    /// Value of [`Entry::bound`] that was last reported to the guard.
     told: BootTime,
     /// Lease to renew with, in milliseconds, if the hold renews itself.
     pub(super) renew_ms: Option<u32>,
@@ -71,13 +73,14 @@ pub(super) struct Entry {
     /// Number of unanswered extends from callers. The server may serve an extend before its response is read, and
     /// before the responses to earlier renewals. Each extend may shorten the lease.
     pub(super) extends_pending: u32,
-    /// Earliest end of the lease among those extends.
+    /// Earliest local deadline that one of these extends may cause; `NEVER` without extends.
     pub(super) extends_bound: BootTime,
     /// Time that the timer of this hold is set to.
     timer: BootTime,
 }
 
-/// Source of the server's report of a lease. The server decides the requests of a connection in their order.
+/// Source of the server's report of a lease. The server decides the requests of a connection in their order, so a later
+/// request has the newer report.
 #[derive(Clone, Copy)]
 pub(super) enum ReportedBy {
     Answer(Sequence),
@@ -115,8 +118,8 @@ impl Entry {
         self.take_up_number.is_some()
     }
 
-    /// Returns the deadline by the hold's own lease and by its cap. Excludes the deadlines of the session and of the
-    /// connection.
+    /// Returns the local deadline by the hold's own lease, by unanswered extends and by its cap. Excludes the deadline
+    /// of the session and the deadline by `grace`.
     pub(super) fn bound(&self) -> BootTime {
         match self.lease_end {
             LeaseEnd::Own(deadline) => deadline.min(self.extends_bound).min(self.cap),
@@ -124,7 +127,7 @@ impl Entry {
         }
     }
 
-    /// Applies the server's report of the lease, unless a newer report is known. Returns whether it did.
+    /// Applies the server's report of the hold's own lease, unless a newer report is known. Returns whether it did.
     pub(super) fn lease_reported(
         &mut self,
         anchor: Anchor,
@@ -136,8 +139,8 @@ impl Entry {
         let deadline = deadline(anchor, report, now);
         let is_newer = match (report.stamp_ms.cmp(&self.stamp_ms), self.reported_by, by) {
             (Ordering::Less, ..) => false,
-            // A longer lease is confirmed only once it is durable, so responses may arrive in another order than the
-            // requests.
+            // The server confirms a longer lease only once it is durable, so responses may arrive in another order than
+            // the requests.
             (Ordering::Equal, Some(ReportedBy::Answer(newest)), ReportedBy::Answer(answer)) => {
                 newest < answer
             }
@@ -163,12 +166,12 @@ impl Entry {
         true
     }
 
-    /// Removes the cap: the server has answered for this hold on the current connection.
+    /// Removes the cap, because the server has answered for this hold on the current connection.
     pub(super) fn uncap(&mut self) {
         self.cap = BootTime::NEVER;
     }
 
-    /// As [`Holds::rearm`].
+    /// Does [`Holds::rearm`] for this entry. `alive` is [`Holds::alive`].
     fn rearm(&mut self, alive: BootTime, events: &mut VecDeque<Event>, timers: &mut Timers) {
         let bound = self.bound();
         if bound != self.told {
@@ -186,7 +189,8 @@ impl Entry {
     }
 }
 
-/// A hold that was lost at its local deadline and whose guard still exists.
+/// A hold that was lost at its local deadline and whose guard still exists. When the guard is dropped, the lane
+/// releases the hold.
 #[derive(Clone, Copy)]
 pub(super) struct Overdue {
     guard: GuardId,
@@ -195,22 +199,22 @@ pub(super) struct Overdue {
 
 /// All holds of a lane that have guards. A hold has one owner: the guard of the newest acquire that was granted it.
 ///
-/// A guard whose hold is neither valid nor overdue has nothing to release: its hold has ended, or a newer guard owns
-/// it.
+/// A guard whose hold is neither in `entries` nor in `overdue` has nothing to release: its hold has ended, or a newer
+/// guard owns it.
 #[derive(Default)]
 pub(super) struct Holds {
     /// Holds that count as held.
     entries: BTreeMap<LockId, Entry>,
     /// Holds that were lost at their local deadlines. The server may still keep them.
     overdue: BTreeMap<LockId, Overdue>,
-    /// Number of holds for each length of grace.
+    /// Number of holds in `entries` for each length of `grace`.
     graces: BTreeMap<Duration, usize>,
     /// Local deadline of the session's lease.
     pub(super) session_deadline: BootTime,
-    /// Send time of the last answered request of this connection.
+    /// Send time of the newest request of this connection whose response had the server's stamp, or of the HELLO.
     ///
     /// The server may notice the loss of a connection long before the client does. But the connection was alive when
-    /// the server decided that response.
+    /// the server decided the response to that request.
     pub(super) alive: BootTime,
     /// Events for guards, in their order.
     pub(super) events: VecDeque<Event>,
@@ -264,8 +268,8 @@ impl Holds {
         Some(overdue.take_up_number)
     }
 
-    /// Notes that a newer acquire has the hold of the acquire with this number, or of any acquire if there is no
-    /// number.
+    /// Removes a hold that a newer acquire has taken up, and reports the loss to its guard. With a `number`, only if
+    /// the hold was granted to the acquire with this request number.
     pub(super) fn supersede(&mut self, id: LockId, number: Option<u32>, timers: &mut Timers) {
         let is_meant = |take_up_number: Option<u32>| number.is_none() || take_up_number == number;
         if let Some(entry) = self.remove_if(id, |entry| is_meant(entry.take_up_number), timers) {
@@ -305,7 +309,7 @@ impl Holds {
         self.overdue.get(&id).is_some_and(is_it).then(|| self.overdue.remove(&id)).flatten()
     }
 
-    /// Clears the timer of a removed entry, and removes its grace from the count.
+    /// Clears the timer of a removed entry, and removes the entry from the count of its grace.
     fn disarm(&mut self, entry: &Entry, timers: &mut Timers) {
         timers.replace(TimerKey::Hold(entry.guard.hold), entry.timer, BootTime::NEVER);
         if let Some(grace) = entry.grace
@@ -318,12 +322,12 @@ impl Holds {
         }
     }
 
-    /// Returns the deadline of a hold with this grace, by the last sign of life of the connection.
+    /// Returns the deadline that a hold with this grace has by [`Holds::alive`]; `NEVER` without a grace.
     fn tie_end(&self, grace: Option<Duration>) -> BootTime {
         grace.map_or(BootTime::NEVER, |grace| self.alive.after(grace))
     }
 
-    /// Returns the local deadline of a hold.
+    /// Returns the local deadline of a hold: the earliest of all its deadlines.
     fn deadline(&self, entry: &Entry) -> BootTime {
         let session = if entry.is_on_session() { self.session_deadline } else { BootTime::NEVER };
         entry.bound().min(session).min(self.tie_end(entry.grace))
@@ -336,15 +340,15 @@ impl Holds {
 
     /// Reports the bound of a hold to its guard if it has moved, and sets the timer of the hold.
     ///
-    /// The deadline of the session has a timer of its own. The deadline by the life of the connection moves without
-    /// notice, so the timer may find it later than it was.
+    /// The deadline of the session has a timer of its own. The deadline that follows from `alive` and `grace` moves
+    /// forward without a call of this function. So the timer may fire before that deadline.
     pub(super) fn rearm(&mut self, id: LockId, timers: &mut Timers) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.rearm(self.alive, &mut self.events, timers);
         }
     }
 
-    /// Notes that the timer of this hold has fired, so it is no longer in the set.
+    /// Notes that the timer of this hold has fired and is no longer set. Returns the entry of the hold.
     pub(super) fn timer_fired(&mut self, id: LockId) -> Option<&mut Entry> {
         let entry = self.entries.get_mut(&id)?;
         entry.timer = BootTime::NEVER;
@@ -356,14 +360,14 @@ impl Holds {
         self.lose_with(id, reason, "", timers);
     }
 
-    /// Like `lose`, with the operator's message.
+    /// Like [`Holds::lose`], with the message of the operator who ended the hold.
     pub(super) fn lose_with(&mut self, id: LockId, reason: LossReason, message: &str, timers: &mut Timers) {
         if let Some(entry) = self.remove_if(id, |_| true, timers) {
             self.tell_loss(&entry, reason, message);
         }
     }
 
-    /// Reports the loss of a removed entry to its guard.
+    /// Reports the loss of a removed entry to its guard. A hold that was lost at its local deadline becomes overdue.
     fn tell_loss(&mut self, entry: &Entry, reason: LossReason, message: &str) {
         if reason == LossReason::LocalDeadline {
             let overdue = Overdue { guard: entry.guard, take_up_number: entry.take_up_number };
@@ -393,7 +397,7 @@ impl Holds {
         self.ids_of(|entry| entry.grace.is_some())
     }
 
-    /// Returns the shortest grace of all holds.
+    /// Returns the shortest grace of all holds; `None` if no hold depends on the connection.
     pub(super) fn grace_min(&self) -> Option<Duration> {
         self.graces.first_key_value().map(|(grace, _)| *grace)
     }
@@ -409,7 +413,8 @@ impl Holds {
         }
     }
 
-    /// Resets the stamps of all leases, because the stamps of a restarted server may be smaller.
+    /// Resets the stamps of all leases. The stamps of a restarted server may be smaller, and its reports would be
+    /// ignored.
     pub(super) fn forget_stamps(&mut self) {
         self.entries.values_mut().for_each(|entry| entry.stamp_ms = 0);
     }

@@ -21,13 +21,14 @@ impl Lane {
         self.session_report(self.welcome.stamp_ms, self.session_lease())
     }
 
+    /// Returns the report of a session lease that had `remaining` left at `stamp_ms`, at most its whole length.
     pub(super) fn session_report(&self, stamp_ms: u64, remaining: Duration) -> LeaseReport {
         let lease = self.session_lease();
         LeaseReport { stamp_ms, remaining: remaining.min(lease), lease }
     }
 
-    /// Moves the deadline of the session forward, never back. The session's lease is never shortened, so an earlier
-    /// result only comes from a slower round trip.
+    /// Moves the local deadline of the session forward, never back. The session's lease is never shortened, so an
+    /// earlier result only comes from a slower round trip.
     pub(super) fn move_deadline(&mut self, report: LeaseReport, now: BootTime) {
         let deadline = deadline(self.anchor, report, now).max(self.holds.session_deadline);
         self.holds.session_deadline = deadline;
@@ -40,6 +41,7 @@ impl Lane {
         self.deadline_timer = at;
     }
 
+    /// Handles the timer of the session's local deadline: the holds on the session's lease are lost.
     pub(super) fn session_due(&mut self, now: BootTime) {
         self.deadline_timer = BootTime::NEVER;
         for id in self.holds.ids_on_session() {
@@ -52,8 +54,9 @@ impl Lane {
         self.set_deadline_timer(look_again);
     }
 
+    /// Schedules the next keep-alive. `sent` is the instant from which the interval counts.
     pub(super) fn schedule_keep_alive(&mut self, sent: BootTime) {
-        // Send at least once per maximum silence: keep-alives detect a dead connection and keep the anchor recent.
+        // Send at least once in `PATIENCE_MAX`: keep-alives detect a dead connection and keep the anchor recent.
         self.keep_alive_grace = self.holds.grace_min();
         let grace = self.keep_alive_grace.map_or(PATIENCE_MAX, |grace| grace / 3);
         let interval = (self.session_lease() / 3).min(PATIENCE_MAX).min(grace);
@@ -71,6 +74,7 @@ impl Lane {
         self.keep_alive_timer = at;
     }
 
+    /// Handles the timer of the keep-alive: sends it, or looks whether the server still sends frames.
     pub(super) fn keep_alive_due(&mut self, now: BootTime) {
         self.keep_alive_timer = BootTime::NEVER;
         let doubt = now.after(patience(self.session_lease()));
@@ -82,13 +86,13 @@ impl Lane {
             }
             Renewal::Sent { since, .. } => {
                 self.doubt_if_silent(since);
-                // Check again later: the server may have sent other frames, and may become silent without an answer.
+                // Check again later: the server may have sent other frames, and may still fall silent.
                 self.set_keep_alive(Renewal::Sent { since: now, doubt });
             }
         }
     }
 
-    /// Marks the connection as dead if nothing has arrived since `since`.
+    /// Marks the connection as dead if no frame has arrived since `since`.
     pub(super) fn doubt_if_silent(&mut self, since: BootTime) {
         if self.last_received < since {
             self.doubt = Some("the server stopped responding");
@@ -105,8 +109,8 @@ impl Lane {
         }
     }
 
-    /// Notes the end of the session on the server. The holds on its lease end, and so do the holds that depend on its
-    /// lane.
+    /// Notes the end of the session on the server. The guards of holds on its lease are lost, and so are the guards of
+    /// holds that another acquire may take up or that depend on the connection.
     pub(super) fn session_gone(&mut self) {
         self.gone = true;
         for id in self.holds.ids_on_session() {
@@ -117,7 +121,8 @@ impl Lane {
             self.holds.lose(id, LossReason::SessionExpired, &mut self.timers);
         }
         self.holds.drop_overdue_that_may_be_taken_up();
-        // The lane no longer keeps the connection of these holds alive, so their timers on the server expire.
+        // For these holds the connection is lost with the session, and a new lane cannot resume it. So the server ends
+        // them after their `release_after`.
         for id in self.holds.ids_tied_to_connection() {
             let reason = LossReason::Revoked(RevokeReason::ConnectionLost);
             self.holds.lose(id, reason, &mut self.timers);

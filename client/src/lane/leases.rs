@@ -14,8 +14,8 @@ use crate::loss::LossReason;
 use crate::request::job::Job;
 
 impl Lane {
-    /// Applies the response to an extend. `carried` says that the server may have decided it before the connection
-    /// was resumed.
+    /// Applies the response to an extend, or the event that another client has moved the lease. `carried` says that the
+    /// server may have decided it before the connection was resumed; the cap of the hold then stays.
     pub(super) fn extended(
         &mut self,
         id: LockId,
@@ -38,10 +38,11 @@ impl Lane {
         self.holds.rearm(id, &mut self.timers);
     }
 
-    /// Notes that one extend of a caller has its response.
+    /// Notes that one extend of a caller has its response, so it no longer limits the local deadline.
     pub(super) fn extend_answered(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id) {
-            // The extend may have been sent before a request id found the hold.
+            // The count may be 0: the extend may have been sent before the hold was granted to this lane and got its
+            // entry.
             entry.extends_pending = entry.extends_pending.saturating_sub(1);
             if entry.extends_pending == 0 {
                 entry.extends_bound = BootTime::NEVER;
@@ -50,7 +51,8 @@ impl Lane {
         }
     }
 
-    /// Notes that the outcome of a caller's extend is unknown, and keeps its earlier deadline.
+    /// Notes that the outcome of a caller's extend is unknown. The lease may have been shortened, so the earlier
+    /// deadline applies.
     pub(super) fn extend_unknown(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id)
             && let LeaseEnd::Own(own) = entry.lease_end
@@ -59,7 +61,7 @@ impl Lane {
         }
     }
 
-    /// Notes that the server has answered for this hold on the current connection.
+    /// Removes the cap of this hold, because the server has listed it on the current connection.
     pub(super) fn uncap(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id) {
             entry.uncap();
@@ -67,7 +69,7 @@ impl Lane {
         }
     }
 
-    /// Handles a refused extend: the hold is lost, or renewed again at `retry`.
+    /// Handles a refused extend: the hold is lost, or the lane renews it again at `retry`, not before `now`.
     pub(super) fn not_extended(&mut self, id: LockId, code: ErrorCode, retry: BootTime, now: BootTime) {
         if let Some(reason) = lost_by(code) {
             return self.holds.lose(id, reason, &mut self.timers);
@@ -80,6 +82,7 @@ impl Lane {
         }
     }
 
+    /// Handles the state of a hold that the lane has asked for.
     pub(super) fn checked(
         &mut self,
         id: LockId,
@@ -102,7 +105,7 @@ impl Lane {
         self.holds.rearm(id, &mut self.timers);
     }
 
-    /// Handles a refused check: the hold is lost, or checked again later.
+    /// Handles a refused request for the state of a hold: the hold is lost, or the lane asks again later.
     pub(super) fn not_checked(&mut self, id: LockId, code: ErrorCode, now: BootTime) {
         if let Some(reason) = lost_by(code) {
             return self.holds.lose(id, reason, &mut self.timers);
@@ -116,7 +119,7 @@ impl Lane {
         }
     }
 
-    /// Returns the time to retry for a hold that the server could not serve.
+    /// Returns the time to repeat a renewal or check of a hold that the server could not serve.
     pub(super) fn retry_at(&mut self, id: LockId, now: BootTime) -> BootTime {
         let lease = self.holds.get_mut(id).map_or(Duration::ZERO, |entry| entry.lease);
         now.after(retry_delay(lease))
@@ -131,12 +134,14 @@ impl Lane {
                 let is_own = entry.may_be_taken_up();
                 self.window.push(Job::Renew { id, lease_ms, is_own });
             }
-            // A renewal after the extend of a caller would undo the extend.
+            // The server would serve a renewal after the pending extend of a caller, and undo the extend.
             _ => self.window.push(Job::Check { id }),
         }
         self.holds.rearm(id, &mut self.timers);
     }
 
+    /// Handles the timer of a hold: its local deadline, its renewal, or the time at which an unanswered renewal casts
+    /// doubt on the connection.
     pub(super) fn hold_due(&mut self, id: LockId, now: BootTime) {
         if self.holds.timer_fired(id).is_some() && self.holds.is_over(id, now) {
             return self.holds.lose(id, LossReason::LocalDeadline, &mut self.timers);

@@ -1,8 +1,8 @@
 //! The client's state machine for one lane of a session, without I/O, guards or channels.
 //!
 //! A [`Lane`] receives inputs and decides what to do next. It never reads a clock, opens a socket or sleeps. The task
-//! in `connection` does this for it; in the simulator, the run does. `connection::guarded_lane` sits between the two: it
-//! makes the state of guards and passes events on to it.
+//! in `connection` does this for it, or the simulator. `connection::guarded_lane` sits between the two: it makes the
+//! state of guards and passes events on to it.
 //!
 //! ```text
 //!  handles, guards --requests--> submit, release -+                    +--> out (bytes to send)
@@ -21,32 +21,31 @@
 //!
 //! # Invariants
 //!
-//! 1. **No guard outlives its lease.** A deadline comes from `deadline.rs` alone. It moves forward only with a server
-//!    response about that very hold, or about the session for holds on the session's lease.
+//! 1. **No guard outlives its lease.** The deadline of a lease comes from `deadline.rs` alone. It moves forward only
+//!    with a response or an event about that very hold, or with a response about the session for holds on the session's
+//!    lease. A hold with a `release_after` also has a deadline that each response with a stamp on its connection moves.
 //! 2. **A resumed connection proves nothing about a hold.** During an outage, another client may release a hold, and
-//!    the event that reports the release is lost. So the lane checks every hold after each new `WELCOME`. A hold that
-//!    renews itself is checked with an extend, other holds with a status. Holds on the session's lease are checked
-//!    together, with a list of the lane's holds. Until the response arrives, a cap keeps the old deadline of each
-//!    hold.
-//! 3. **A grant that no caller accepts is given back.** The lane hands a grant over once. If no guard can be made of
-//!    it, the lane releases it at once. If the caller has gone, the guard is dropped on the way, and its drop is a
-//!    normal release.
+//!    the event that reports the release is lost. So the lane checks every hold after each new `WELCOME`. It checks
+//!    holds on the session's lease together, with a list of the lane's holds. It checks a hold that it renews with an
+//!    extend, and other holds with a status. Until the response arrives, a cap keeps the old deadline of each hold.
+//! 3. **A grant that no caller accepts is released.** The lane hands a grant over once. If no guard can be made of it,
+//!    the lane releases it at once. If the caller has dropped its future, the holds are released as by a dropped guard.
 //! 4. **A hold has one owner.** A request id may find a hold that has a guard in this client, or a hold that is about
-//!    to be released. The newest acquire that is granted the hold owns it. Older guards are superseded before the
-//!    newer guard exists. From then on, the lane sends none of their requests. The server serves earlier releases
-//!    before it confirms the grant.
-//! 5. **Requests are repeated under their numbers** while the session lives, so the server can tell a repetition from
-//!    a new request. In a new session, numbers start again, and an unanswered acquire counts as not granted. If an
-//!    acquire was granted after all, its hold would live until its lease expires. This is why a repeated grant is
-//!    confirmed first.
+//!    to be released. The newest acquire that is granted the hold owns it. Older guards are superseded before the newer
+//!    guard exists. From then on, the lane accepts no request of theirs and drops their unsent releases. The server
+//!    serves releases that were sent earlier before it confirms the grant.
+//! 5. **Requests are repeated under their numbers** while the session lives, so the server can tell a repetition from a
+//!    new request. In a new session, numbers start again, and the lane sends an unanswered acquire as a new one. If the
+//!    old acquire was granted after all, its hold stays until its lease expires. The response to a repeated request may
+//!    be old, so the lane confirms a grant from before the connection before it delivers it.
 //!
 //! # An example of rule 5 and why grants are confirmed
 //!
-//! The server grants an acquire, and the connection breaks before the response arrives. The client reconnects,
-//! repeats request 7 and gets the first response again: granted, 30 s, with the stamp of that time. Meanwhile the
-//! hold may have ended, because its claim has a `release_after` of 1 s. So the grant becomes a `ConfirmJob`, an
-//! extend by id. The caller gets the lock only after its response. If the response is `not_found`, the acquire starts
-//! again as if it had never been granted.
+//! The server grants an acquire, and the connection breaks before the response arrives. The client reconnects, repeats
+//! request 7 and gets the first response again: granted, 30 s, with the stamp of that time. Meanwhile the hold may have
+//! ended, because its claim has a `release_after` of 1 s. So the grant becomes a `ConfirmJob`, which sends an extend
+//! with the id of the hold. The caller gets the lock only after the response to this extend. If that response is
+//! `not_found`, the lane sends the acquire again as if it had never been granted.
 
 mod answers;
 mod event;
@@ -102,6 +101,7 @@ pub(crate) struct Lane {
     options: SessionOptions,
     /// State of the session that all connections of the client share.
     session: Arc<Session>,
+    /// Newest welcome of the server; the default before the first.
     welcome: Welcome,
     /// Whether there is no lane to resume: the session ended on the server, or none was opened yet.
     gone: bool,
@@ -109,10 +109,13 @@ pub(crate) struct Lane {
     requested: Option<SessionRequest>,
     greeting: Greeting,
     anchor: Anchor,
+    /// Time that the timer of the session's local deadline is set to.
     deadline_timer: BootTime,
     keep_alive: Renewal,
-    /// Send time of the last answered keep-alive, or of the hello.
+    /// Instant from which the interval to the next keep-alive counts: the send time of the last answered keep-alive or
+    /// of the HELLO, or the time of a refusal.
     keep_alive_sent: BootTime,
+    /// Time that the timer of the keep-alive is set to.
     keep_alive_timer: BootTime,
     /// Shortest grace of the holds when the keep-alive was scheduled.
     keep_alive_grace: Option<Duration>,
@@ -126,11 +129,13 @@ pub(crate) struct Lane {
     reconciliation: Reconciliation,
     timers: Timers,
     connected: bool,
+    /// Time at which the newest frame was read.
     last_received: BootTime,
-    /// Why the connection must be taken for dead; `None` while it is trusted.
+    /// Why the connection counts as dead; `None` while it is trusted.
     doubt: Option<&'static str>,
-    /// While disconnected: the time at which waiting callers get an error. `None` afterwards.
+    /// While disconnected: the time at which waiting callers get an error. `None` after that time and while connected.
     outage_end: Option<BootTime>,
+    /// Why there is no connection, for the errors of waiting callers.
     outage_cause: Error,
     /// Whether the server has refused the credentials in this outage.
     is_unauthorized: bool,
@@ -141,7 +146,7 @@ pub(crate) struct Lane {
     pub(crate) out: Vec<u8>,
 }
 
-/// Progress of the client's shutdown.
+/// Progress of the lane's shutdown.
 enum Closing {
     Open,
     /// The lane first releases and cancels everything. It then sends the goodbye, unless other connections use the
@@ -154,8 +159,8 @@ enum Closing {
 }
 
 impl Lane {
-    /// Creates a lane without a connection. It wants a connection, and callers wait for it as at the beginning of an
-    /// outage.
+    /// Creates a lane without a connection. [`Lane::wants_connection`] is true, and callers wait for the connection as
+    /// at the beginning of an outage.
     pub(crate) fn new(options: SessionOptions, session: Arc<Session>, now: BootTime) -> Self {
         let mut lane = Self {
             options,
@@ -196,7 +201,8 @@ impl Lane {
         self.welcome
     }
 
-    /// Returns the session request for a new connection. `None` while another connection opens the session.
+    /// Returns the session request for the HELLO of a new connection. `None` while another connection of the client
+    /// opens the session.
     pub(crate) fn request(&mut self) -> Option<SessionRequest> {
         let lane = (!self.gone).then_some((self.welcome.session_id, self.welcome.lane));
         self.requested = self.session.request(lane, self.options.lease_ms);
@@ -208,7 +214,7 @@ impl Lane {
         self.timers.next().min(self.outage_end.unwrap_or(BootTime::NEVER))
     }
 
-    /// Returns why the connection must be taken for dead, or `None` while it is trusted.
+    /// Returns why the connection counts as dead, so that the driver must close it. `None` while it is trusted.
     pub(crate) fn doubt(&self) -> Option<&'static str> {
         self.doubt
     }
@@ -218,7 +224,7 @@ impl Lane {
         matches!(self.closing, Closing::Finished)
     }
 
-    /// Returns whether every request has its answer.
+    /// Returns whether every request was sent and has its response.
     pub(crate) fn is_idle(&self) -> bool {
         self.window.is_empty()
     }
@@ -229,11 +235,12 @@ impl Lane {
 
     /// Returns whether the client should connect.
     ///
-    /// Right after a loss, it always should. Later it should only if a hold may still be valid, a key is watched, a
-    /// caller waits for a response, or other connections keep a session that may have a hold without a guard.
+    /// As long as callers wait for the end of the outage, it always should. Later it should only if a guard still
+    /// counts as held, a key is watched, or a caller waits for a response or may query an outcome. It also should if
+    /// other connections keep the session alive and this lane may have left a hold in it.
     ///
-    /// After the server has refused the credentials, only waiting callers and holds that expire by themselves count.
-    /// So the attempts end.
+    /// After the server has refused the credentials, only callers and guards with a local deadline count. So the
+    /// attempts end.
     pub(crate) fn wants_connection(&self, now: BootTime) -> bool {
         if self.is_unauthorized {
             return self.window.is_awaited() || self.holds.any_expires(now);
@@ -259,7 +266,8 @@ impl Lane {
         self.holds.session_deadline
     }
 
-    /// Returns the send time of the last answered request of this connection. Guards must see it after the events.
+    /// Returns the send time of the newest request whose response had the server's stamp, or of the HELLO: the
+    /// connection was alive then. The driver must publish this time to guards only after it has handled all events.
     pub(crate) fn alive(&self) -> BootTime {
         self.holds.alive
     }
@@ -274,7 +282,7 @@ impl Lane {
         self.window.has_unsent() || !matches!(self.closing, Closing::Open)
     }
 
-    /// Appends the requests that may be sent now to `out`.
+    /// Appends the requests that may be sent now to `out`. When a closing lane has no request left, leaves the session.
     pub(crate) fn transmit(&mut self, now: BootTime) {
         self.window.transmit(now, &mut self.out);
         if matches!(self.closing, Closing::Draining { goodbye_sent: false, .. }) && self.window.is_empty() {
@@ -313,9 +321,9 @@ impl Lane {
             response => match self.window.take(frame.number()) {
                 Some((sequence, pending)) => self.handle_answer(sequence, pending, response, now),
                 None => match response {
-                    // The error concerns the connection as a whole, for example a broken limit.
+                    // The error concerns the connection as a whole, for example a limit that the client exceeded.
                     Response::Error(error) if frame.number() == 0 => Err(error.into()),
-                    // The server repeated an earlier response.
+                    // The server repeated an earlier response, or the lane no longer waits for this one.
                     _ => Ok(()),
                 },
             },
@@ -383,15 +391,16 @@ impl Lane {
         is_older
     }
 
-    /// Starts the time during which new callers wait for a connection, as at the beginning of an outage.
+    /// Starts the time during which callers wait for a connection. Also called when a caller arrives after that time
+    /// has passed.
     pub(crate) fn begin_outage(&mut self, now: BootTime) {
         self.greeting.begin_outage();
         self.is_unauthorized = false;
         self.outage_end = Some(now.after(self.options.outage_max));
     }
 
-    /// Withdraws the session request of this attempt. The server did not evaluate it, so the next attempt sends it
-    /// again.
+    /// Withdraws the session request of a failed attempt, and returns it. If it asked for a new session, any connection
+    /// of the client may ask for one now.
     pub(crate) fn withdraw_request(&mut self) -> Option<SessionRequest> {
         let requested = self.requested.take();
         if let Some(SessionRequest::New { .. }) = requested {
@@ -400,8 +409,8 @@ impl Lane {
         requested
     }
 
-    /// Handles a failed attempt to connect. Returns whether the next attempt asks for something else and need not
-    /// wait.
+    /// Handles a failed attempt to connect. Returns true if the session has ended: the next attempt asks for another
+    /// session and need not wait.
     pub(crate) fn handle_attempt_failed(&mut self, error: Error) -> bool {
         let requested = self.withdraw_request();
         if let Some(SessionRequest::Resume { id, .. } | SessionRequest::Join { id }) = requested
@@ -411,7 +420,7 @@ impl Lane {
             self.session_gone();
             return true;
         }
-        // The server would refuse the next attempt too, so callers must not wait for it.
+        // The server would refuse the next attempt too, so callers need not wait for it.
         if matches!(error.code(), Some(ErrorCode::BadInput | ErrorCode::Unauthorized)) {
             self.outage_end = None;
         }
@@ -446,8 +455,7 @@ impl Lane {
         // Stamps of another server, or from before a restart, cannot be compared with later stamps.
         self.anchor = Anchor { sent, stamp_ms: welcome.stamp_ms };
         self.outage_end = None;
-        // These jobs refer to claims and timers of the old connection. The steps below create the ones that are still
-        // needed.
+        // These unsent jobs belong to the old connection. The steps below create the ones that are still needed.
         self.window.retain_unsent(|job| {
             !matches!(
                 job,
@@ -460,8 +468,8 @@ impl Lane {
         });
         self.ask_again_for_unconfirmed();
         let watches = self.take_unanswered_watches();
-        // Cap the holds before the session's deadline and the sign of life move. Otherwise these would extend
-        // unchecked holds.
+        // Cap the holds before the session's deadline and `alive` move. Otherwise these would extend holds that the
+        // server has not confirmed.
         self.holds.cap_all(&mut self.timers);
         if resumed {
             self.holds.alive = sent;

@@ -12,11 +12,12 @@ use crate::request::claim::Wait;
 use crate::request::job::Job;
 use crate::request::reply::Awaited;
 
-/// Cause of an uncertain result while the connection still stands.
+/// Reason of an uncertain outcome while the lane is connected.
 const SILENCE: &str = "the server did not respond in time";
 
 impl Lane {
-    /// Cancels repeated acquires whose callers have gone. Unanswered cancellations are repeated after the acquires.
+    /// Cancels sent acquires whose callers have gone, except those with an unanswered cancellation. Such a cancellation
+    /// is repeated under its own number.
     pub(super) fn cancel_abandoned(&mut self) {
         let mut abandoned = BTreeMap::new();
         let mut cancelled = Vec::new();
@@ -37,8 +38,8 @@ impl Lane {
         }
     }
 
-    /// Repeats the acquires whose grants were being confirmed. Another client may have taken up the holds during the
-    /// outage, and a confirmation by id would not show this.
+    /// Sends the acquires with a request id again whose grants were being confirmed. Another client may have taken up
+    /// the holds during the outage, and a confirmation by id would not show this.
     pub(super) fn ask_again_for_unconfirmed(&mut self) {
         let is_it = |job: &Job| matches!(job, Job::Confirm(job) if job.acquire.claim.may_be_taken_up());
         for job in self.window.take_prompt(is_it) {
@@ -48,15 +49,16 @@ impl Lane {
         }
     }
 
-    /// Moves the requests that are still valid into a new session.
+    /// Queues the unanswered requests that are still valid for a new session.
     pub(super) fn begin_anew(&mut self) {
-        // Another client may have the hold by now, and the lane of the old session got no event. The hold ends with
-        // its lease.
+        // Another client may have taken up the hold by now, and the lane of the old session got no event. So do not
+        // release the hold; it ends with its lease.
         let is_it = |job: &Job| matches!(job, Job::Release { is_own: true, .. });
         for mut job in self.window.take_prompt(is_it) {
             job.leave_uncertain("the session expired");
         }
-        // Holds are checked again in any case, and the old request numbers are invalid now.
+        // Drop checks and renewals, because `ask_for_all` checks all holds, and requests that refer to old request
+        // numbers.
         self.window.restart(self.welcome.in_flight_max, |job| {
             !matches!(
                 job,
@@ -70,7 +72,7 @@ impl Lane {
         });
     }
 
-    /// Handles the timer of an acquire whose response is due.
+    /// Handles the timer of an acquire: its response should have arrived by now.
     pub(super) fn wait_over(&mut self, token: u64, now: BootTime) {
         let (unsent, reason) = self.no_answer();
         if let Some(job) = self.window.take_unsent_acquire(token) {
@@ -94,8 +96,8 @@ impl Lane {
         }
     }
 
-    /// Reports to all waiting callers that the connection is not restored in time. Sent requests are still repeated
-    /// if the connection is restored later, so that no grant is left behind.
+    /// Reports to all waiting callers that the connection is not restored in time. If it is restored later, the lane
+    /// still repeats the sent requests, to learn of grants and release them.
     pub(super) fn tell_outage(&mut self) {
         let reason = self.outage_reason();
         for (_, pending) in self.window.pending_mut() {
@@ -111,7 +113,8 @@ impl Lane {
         }
     }
 
-    /// Fails the unsent prompt requests that pass this test. Requests that matter to other clients are still sent.
+    /// Fails the unsent requests other than acquires that pass this test. Releases and confirmations are still sent,
+    /// because other clients may wait for the keys.
     pub(super) fn fail_unsent(
         &mut self,
         cause: &Error,
@@ -130,12 +133,13 @@ impl Lane {
             job.matters_unawaited()
         });
         for id in extended {
-            // The session renews the hold again.
+            // Without this extend, the lane renews the hold again.
             self.extend_answered(id);
         }
     }
 
-    /// Returns the error for a late unsent request, and the cause for a late request whose outcome is unknown.
+    /// Returns the error for an unsent request whose time limit has passed, and the reason for a sent one, whose
+    /// outcome is unknown.
     pub(super) fn no_answer(&self) -> (Error, String) {
         if self.connected {
             let message = "too many requests of this client are already waiting for the connection";

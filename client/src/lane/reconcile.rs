@@ -1,17 +1,18 @@
 //! Comparison of the guards with the server's list of the lane's holds, after a connection was resumed.
 //!
-//! A listed hold lives. The lane checks by id each unlisted hold that is on the session's lease or that another
-//! acquire may take up. If an unlisted hold of the second kind lives, another lane has it, and its guard is
+//! A listed hold lives. The lane checks by id each unlisted hold that is on the session's lease or that another acquire
+//! may take up by its request id. If an unlisted hold with a request id lives, another lane has it, and its guard is
 //! superseded.
 //!
-//! A listed hold without a guard is a stranger, and the lane gives it back. Otherwise it would block other clients as
-//! long as the session lives, and also this client's own next attempt. If an acquire is in flight that may be granted
-//! the hold, the lane decides later: when the server has answered that acquire, or has reported that it waits. A
-//! grant that names a hold that was given back counts as lost.
+//! A listed hold without a guard is called a stranger, and the lane releases it (gives it back). Otherwise it would
+//! block other clients as long as the session lives, and also this client's own next acquire. If an acquire is in
+//! flight that may be granted the hold, the lane decides later: when the server has answered that acquire, or has
+//! reported that it waits. If the response to an acquire names a hold that was given back, the lane sends the acquire
+//! again.
 //!
-//! The response to a repeated acquire may follow the list. If another acquire may have taken up its holds, the lane
-//! does not trust the grant, but checks again. The holds count as listed, because the caller may leave before the
-//! second response.
+//! The response to a repeated acquire may arrive after the list. If the acquire has a request id, another client may
+//! have taken up its holds. So the lane does not deliver the grant, but sends the acquire again. The holds count as
+//! listed, because the caller may leave before the second response; the lane then releases them.
 
 use std::collections::BTreeSet;
 
@@ -23,35 +24,38 @@ use crate::request::grant::Grant;
 use crate::request::job::Job;
 use crate::request::reply::Reply;
 
-/// Progress of the comparison.
+/// Progress of the comparison of guards with the server's list.
 #[derive(Default)]
 pub(super) struct Reconciliation {
     /// Holds that had a guard when the connection was resumed and that no page has listed yet. Contains only holds on
     /// the session's lease, and holds that another acquire may take up.
     unlisted: BTreeSet<LockId>,
-    /// Holds that no page listed and that another acquire may have taken up.
+    /// Guarded holds with a request id that no page listed. The lane asks for their state; if such a hold lives,
+    /// another acquire has taken it up.
     missing: BTreeSet<LockId>,
-    /// Whether more pages will arrive.
+    /// Whether more pages of the list will arrive on this connection.
     is_listing: bool,
     /// Listed holds without a guard, with their keys.
     strangers: Vec<(LockId, Vec<u8>)>,
-    /// Holds that were given back on this connection.
+    /// Holds without a guard that the lane has released on this connection.
     given_back: BTreeSet<LockId>,
-    /// Holds whose guards were forgotten, so that the hold stays.
+    /// Holds whose guards were forgotten, so that the lane does not release them.
     pub(super) forgotten: BTreeSet<LockId>,
-    /// Holds in `forgotten` from before the current list began that no page has listed yet.
+    /// Holds in `forgotten` from before the current list began that no page has listed yet. After the last page they
+    /// have ended.
     forgotten_unlisted: BTreeSet<LockId>,
 }
 
 impl Reconciliation {
-    /// Returns whether no page has listed this hold yet.
+    /// Returns whether the list must still show this hold, and no page has.
     pub(super) fn is_unlisted(&self, id: LockId) -> bool {
         self.unlisted.contains(&id)
     }
 }
 
 impl Lane {
-    /// Checks every hold after a new welcome, because the known state is from before the outage.
+    /// Checks every hold after a new welcome, because the known state is from before the outage. In a resumed session,
+    /// also begins the list.
     pub(super) fn ask_for_all(&mut self, resumed: bool, now: BootTime) {
         self.reconciliation.is_listing = resumed;
         self.reconciliation.strangers.clear();
@@ -63,7 +67,7 @@ impl Lane {
             let on_session = self.holds.ids_on_session().into_iter();
             on_session.chain(self.holds.ids_that_may_be_taken_up()).collect()
         } else {
-            // The forgotten holds belong to a lane that no longer exists.
+            // The forgotten holds belong to a lane of the old session, so the new lane never lists them.
             self.reconciliation.forgotten.clear();
             BTreeSet::new()
         };
@@ -97,7 +101,8 @@ impl Lane {
         }
     }
 
-    /// Finishes the list. `is_complete` is false if the server refused to list.
+    /// Finishes the list: checks the unlisted holds by id, and releases strangers. `is_complete` is false if the server
+    /// refused to list.
     pub(super) fn reconcile(&mut self, is_complete: bool) {
         self.reconciliation.is_listing = false;
         for id in std::mem::take(&mut self.reconciliation.unlisted) {
@@ -116,13 +121,15 @@ impl Lane {
         self.reconciliation.unlisted.contains(&id) || self.reconciliation.missing.contains(&id)
     }
 
-    /// Notes that an unlisted hold lives. Returns whether another lane has it.
+    /// Handles the report that this hold lives. Returns whether another lane has the hold, because no page has listed
+    /// it.
     pub(super) fn is_elsewhere(&mut self, id: LockId) -> bool {
         self.reconciliation.missing.remove(&id)
     }
 
-    /// Treats the holds of a grant like listed holds. A server without the capability for own claims would also end
-    /// them for another lane. For such a server, a grant from before the connection is left to the list.
+    /// Treats the holds of a grant like listed strangers, so that they are released if no acquire gets them. A server
+    /// without the capability `OWN_CLAIM` would also release a hold that another lane has taken up. For such a server,
+    /// the holds of a grant from before the connection are released only if the list shows them.
     pub(super) fn note_strangers(&mut self, grant: &Grant) {
         if !self.window.offered.contains(Capabilities::OWN_CLAIM) && grant.stamp_ms < self.welcome.stamp_ms {
             return;
@@ -135,14 +142,15 @@ impl Lane {
         }
     }
 
-    /// Gives back the strangers that no acquire can be granted any more.
+    /// Releases the strangers that no unanswered acquire can be granted any more. Does nothing while pages are missing.
     pub(super) fn settle_strangers(&mut self) {
         if self.reconciliation.is_listing || self.reconciliation.strangers.is_empty() {
             return;
         }
         let strangers = std::mem::take(&mut self.reconciliation.strangers);
         if !matches!(self.closing, Closing::Open) {
-            // All releases are queued already, and the goodbye ends the remaining holds.
+            // The releases of all guarded holds are queued already. The strangers end with the session or with their
+            // leases.
             return;
         }
         let confirming = self.window.confirming();
@@ -160,18 +168,19 @@ impl Lane {
         }
     }
 
-    /// Releases a hold that the server listed for this lane. Another lane may have taken it up since.
+    /// Releases a hold that the server listed for this lane, unless another lane has taken it up since.
     fn release_stranger(&mut self, id: LockId) {
         let (take_up_number, is_own, reply) = (None, true, Reply::Nobody);
         self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
     }
 
-    /// Notes that the server refused to release this hold, so an acquire may be granted it later.
+    /// Notes that the server refused to release this hold, so a later acquire may be granted it.
     pub(super) fn not_given_back(&mut self, id: LockId) {
         self.reconciliation.given_back.remove(&id);
     }
 
-    /// Returns whether this hold was given back before its grant was read.
+    /// Returns whether the lane has released this hold as a stranger on this connection. A grant of it is then
+    /// outdated.
     pub(super) fn was_given_back(&self, id: LockId) -> bool {
         self.reconciliation.given_back.contains(&id)
     }

@@ -1,7 +1,7 @@
-//! Time limit for the response to a request.
+//! Time limit for the response to a request other than an acquire.
 //!
-//! All requests of a lane have the same time limit, so one timer serves them. It is set for the first request; when
-//! it fires, it is set for the next. A request that is answered in time touches no timer.
+//! All these requests of a lane have the same time limit, so one timer serves them. It is set for the first request;
+//! when it fires, it is set for the next unanswered one. A response that arrives in time touches no timer.
 
 use super::{Closing, Lane};
 use crate::clock::BootTime;
@@ -9,7 +9,7 @@ use crate::lane::timers::TimerKey;
 use crate::request::reply::Awaited;
 
 impl Lane {
-    /// Starts the time limit of a caller. The limit holds in every state of the connection.
+    /// Starts the time limit of the caller that waits for this reply. The limit holds with and without a connection.
     pub(crate) fn expect_answer(&mut self, reply: &mut dyn Awaited, now: BootTime) {
         let at = now.after(self.options.request_timeout);
         reply.set_answer_by(at);
@@ -18,7 +18,7 @@ impl Lane {
         }
     }
 
-    /// Handles the timer of unanswered requests.
+    /// Handles the timer of unanswered requests: fails those whose time limit has passed.
     pub(super) fn answer_due(&mut self, now: BootTime) {
         // The timer fired, so it is no longer in the set.
         self.answer_timer = BootTime::NEVER;
@@ -37,7 +37,7 @@ impl Lane {
         }
         self.fail_unsent(&unsent, &reason, |job| is_due(job.answer_by()));
         if let Closing::Draining { replies, .. } = &mut self.closing {
-            // The lane still releases the remaining holds. They end with their leases at the latest.
+            // The caller of `close` waits no longer, but the lane still sends the remaining releases.
             for reply in replies.iter_mut().filter(|reply| is_due(reply.answer_by())) {
                 reply.answer(Ok(()));
             }

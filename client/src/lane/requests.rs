@@ -16,8 +16,8 @@ use crate::request::claim::Wait;
 use crate::request::job::{AcquireJob, Job};
 use crate::request::reply::Reply;
 
-/// How long after the end of its wait the response to an acquire may arrive. The server measures the wait from the
-/// arrival of the request, and its response takes time too.
+/// Time after the end of its wait within which the response to an acquire may arrive. The server measures the wait from
+/// the arrival of the request, and its response takes time too.
 pub(super) const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Sets the timer of an acquire; [`BootTime::NEVER`] disarms it.
@@ -29,13 +29,14 @@ pub(super) fn arm_wait(job: &mut AcquireJob, at: BootTime, timers: &mut Timers) 
 }
 
 impl Lane {
+    /// Queues a request of a caller, and starts its time limit.
     pub(crate) fn submit(&mut self, mut job: Job, now: BootTime) {
         match &mut job {
             Job::Acquire(job) if matches!(self.closing, Closing::Open) => {
                 job.claim.name_if_multi_key(self.welcome.session_id, self.welcome.lane, job.token);
                 let at = match job.wait {
                     Wait::Try => now.after(self.options.request_timeout),
-                    // If the request is never sent, its caller must get the error in time.
+                    // The request may never be sent; its caller must then get the error at the end of the wait.
                     Wait::Until(at) if !self.connected || !self.window.has_room_for_acquire() => at,
                     Wait::Until(at) => at.after(ANSWER_PATIENCE),
                     Wait::Forever => BootTime::NEVER,
@@ -62,8 +63,8 @@ impl Lane {
         self.window.push(job);
     }
 
-    /// Lowers the bound of a hold for an extend. The server may shorten the lease before its response arrives, but
-    /// not before the request was sent.
+    /// Lowers the local deadline of a hold for an extend that may shorten its lease. The server may serve the extend at
+    /// any time from now on, before its response arrives.
     fn shorten(&mut self, id: LockId, lease_ms: u32, now: BootTime) {
         let lease = Duration::from_millis(u64::from(lease_ms));
         if let Some(entry) = self.holds.get_mut(id)
@@ -78,8 +79,8 @@ impl Lane {
         }
     }
 
-    /// Releases the hold of a guard. Returns the reply if the guard is not the owner any more, so that there is no
-    /// hold to release.
+    /// Releases the hold of a guard. Fails with the unused reply if this guard is not the owner of the hold any more;
+    /// the hold then stays as it is.
     pub(crate) fn release(
         &mut self,
         guard: GuardId,
@@ -93,14 +94,15 @@ impl Lane {
         Ok(())
     }
 
-    /// Releases a hold that gets no guard.
+    /// Releases a granted hold for which the driver makes no guard.
     pub(crate) fn give_back(&mut self, guard: GuardId) {
         if let Some(take_up_number) = self.holds.let_go(guard, &mut self.timers) {
             self.release_unasked(guard.hold, take_up_number);
         }
     }
 
-    /// Moves the end of a guard's lease. Returns the reply if the guard is not the owner any more.
+    /// Moves the end of the lease of a guard's hold. Fails with the unused reply if this guard is not the owner of the
+    /// hold any more.
     pub(crate) fn extend(
         &mut self,
         guard: GuardId,
@@ -114,17 +116,18 @@ impl Lane {
         Ok(())
     }
 
-    /// Notes that another acquire has taken up the hold of the acquire with this number, or of any acquire if there
-    /// is no number.
+    /// Handles the report that a newer acquire has taken up a hold. With a `number`, it concerns only the acquire of
+    /// this lane with this request number.
     pub(super) fn superseded(&mut self, id: LockId, number: Option<u32>) {
         self.holds.supersede(id, number, &mut self.timers);
         self.window.supersede(id, number);
     }
 
+    /// Withdraws the acquire with this token, whose future was dropped.
     pub(crate) fn abandon(&mut self, token: u64) {
         if let Some(mut job) = self.window.take_unsent_acquire(token) {
             arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
-            // `reconcile` may keep a hold because this acquire could have been granted it.
+            // The comparison with the list may have kept a hold because this acquire could have been granted it.
             return self.settle_strangers();
         }
         if let Some((number, job)) = self.window.sent_acquire(token) {
@@ -136,6 +139,7 @@ impl Lane {
         }
     }
 
+    /// Begins to close the lane: fails and cancels all acquires, ends the watches, and releases all guarded holds.
     pub(crate) fn close(&mut self, mut reply: Reply<()>) {
         match &mut self.closing {
             Closing::Open => {}
@@ -162,8 +166,8 @@ impl Lane {
             self.release_unasked(id, overdue.take_up_number);
         }
         if !self.connected && (self.window.is_empty() || self.outage_end.is_none()) {
-            // Finish without a goodbye, so that the session ends when its lease expires. No release is left for which
-            // the client should connect again, or an outage has lasted for too long already.
+            // Finish without a goodbye; the session then ends when its lease expires. Either no request is left for
+            // which the client should connect again, or the outage has lasted for too long already.
             self.finish();
         }
     }
@@ -173,6 +177,7 @@ impl Lane {
         !std::mem::replace(&mut self.left, true) && self.session.leave()
     }
 
+    /// Leaves the session, and answers the callers of `close`.
     pub(super) fn finish(&mut self) {
         self.leave();
         if let Closing::Draining { replies, .. } = std::mem::replace(&mut self.closing, Closing::Finished) {
@@ -182,7 +187,7 @@ impl Lane {
         }
     }
 
-    /// Removes the guard of a hold without a release.
+    /// Removes the guard of a hold and keeps the hold on the server. `reconcile` does not release it.
     pub(crate) fn forget(&mut self, guard: GuardId) {
         let is_owner = self.holds.owned(guard).is_some();
         self.holds.let_go(guard, &mut self.timers);
@@ -191,7 +196,7 @@ impl Lane {
         }
     }
 
-    /// Releases a hold of this lane that has no guard.
+    /// Releases a hold of this lane that has no guard. No caller waits for the response.
     pub(super) fn release_unasked(&mut self, id: LockId, take_up_number: Option<u32>) {
         let (is_own, reply) = (take_up_number.is_some(), Reply::Nobody);
         self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });

@@ -47,7 +47,7 @@ use crate::request::claim::{Claim, Lease};
 use crate::request::job::AcquireJob;
 use crate::uncertain::{Outcome, Uncertain};
 
-/// Difference between the local clock and the server's clock, which runs behind.
+/// Milliseconds by which the server's clock is behind the local clock.
 const SKEW_MS: u64 = 5_000;
 
 /// A clock that stands still until a test moves it.
@@ -74,7 +74,7 @@ impl Clock for StoppedClock {
     }
 }
 
-/// A lane, its clock, and the channel through which guards speak to it.
+/// A connected lane with its clock, its handle, and the queue of commands from handles and guards.
 struct Rig {
     lane: GuardedLane,
     session: Arc<Session>,
@@ -118,7 +118,7 @@ fn refusal(code: ErrorCode) -> Response<'static> {
     Response::Error(ErrorAnswer { code, detail: ErrorDetail::Text { value: 0, field: b"", message: b"" } })
 }
 
-/// Returns one page of holds, from their places and keys.
+/// Returns one page of the list of holds, from their places and keys. `next` is the cursor of the next page.
 fn listed(holds: &[(u64, &'static str)], next: u64) -> Response<'static> {
     let lock = |(place, key): &(u64, &'static str)| ListedLock {
         id: id(*place),
@@ -156,7 +156,7 @@ impl Rig {
         self.clock.now()
     }
 
-    /// Returns the server's clock.
+    /// Returns the present time of the server's clock, in milliseconds.
     fn stamp_ms(&self) -> u64 {
         self.now().as_nanos() / 1_000_000 - SKEW_MS
     }
@@ -369,7 +369,7 @@ impl DerefMut for Answer {
     }
 }
 
-/// Returns the guard of a claim on one key.
+/// Returns the guard that the caller of an acquire of one key gets.
 fn only(answer: &mut Answer) -> Lock {
     let mut locks = answer.try_recv().unwrap().unwrap();
     assert_eq!(locks.len(), 1);
@@ -378,7 +378,7 @@ fn only(answer: &mut Answer) -> Lock {
 
 const OWN: Lease = Lease::Own { ms: 3_000 };
 
-/// Returns the error of a caller whose outcome is unknown.
+/// Returns the error of a caller that got [`Error::Uncertain`].
 fn uncertain<T: std::fmt::Debug>(answer: &mut oneshot::Receiver<Result<T>>) -> Uncertain {
     match answer.try_recv().unwrap() {
         Err(Error::Uncertain(uncertain)) => uncertain,
@@ -400,7 +400,7 @@ fn named(job: &mut AcquireJob) {
 }
 
 impl Rig {
-    /// Returns the grant of the hold with `place` to another acquire with its request id.
+    /// Returns the grant of the hold with `place` to an acquire whose request id has found the hold.
     fn granted_again(&self, place: u64, remaining_ms: u32) -> Response<'static> {
         let stamp_ms = self.stamp_ms();
         let granted = Granted { id: id(place), fence: 1, remaining_ms, stamp_ms, ..Granted::default() };

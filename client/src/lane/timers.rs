@@ -9,11 +9,12 @@ use crate::clock::BootTime;
 /// Purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TimerKey {
-    /// Renewal or local deadline of this hold.
+    /// Renewal or local deadline of this hold, or the time at which its unanswered renewal casts doubt on the
+    /// connection.
     Hold(LockId),
-    /// End of the wait of the acquire with this token.
+    /// Time limit for the response to the acquire with this token.
     Wait(u64),
-    /// Earliest time limit of an unanswered request.
+    /// Time limit of an unanswered request other than an acquire. One timer serves all of them.
     Answer,
     /// Next keep-alive, or the time limit for its response.
     KeepAlive,
@@ -41,12 +42,12 @@ impl Timers {
         }
     }
 
-    /// Returns the first instant.
+    /// Returns the earliest instant in the set; [`BootTime::NEVER`] if the set is empty.
     pub(super) fn next(&self) -> BootTime {
         self.set.first().map_or(BootTime::NEVER, |(at, _)| *at)
     }
 
-    /// Removes and returns the first timer that is due.
+    /// Removes and returns the earliest timer, if it is due.
     pub(super) fn pop_due(&mut self, now: BootTime) -> Option<TimerKey> {
         (self.next() <= now).then(|| self.set.pop_first()).flatten().map(|(_, key)| key)
     }

@@ -13,11 +13,11 @@ use crate::request::job::Job;
 use crate::request::job::{Listener, WatchJob};
 use crate::request::reply::Reply;
 
-/// All watches of a connection, by token. An entry lives as long as its listener.
+/// All watches of a lane, by token. An entry stays until its watch is dropped, refused or ended by the client.
 #[derive(Default)]
 pub(super) struct Watches {
     entries: BTreeMap<u64, Entry>,
-    /// Tokens by the request number under which the server knows the watch.
+    /// Tokens of the watches that the server has confirmed, by the request number of the watch.
     tokens: BTreeMap<u32, u64>,
 }
 
@@ -57,7 +57,7 @@ impl Watches {
 }
 
 impl Lane {
-    /// Notes that the server watches the key, under the number of the request.
+    /// Handles the response that the server watches the key. Ends the watch on the server if it was dropped meanwhile.
     pub(super) fn watching(&mut self, mut job: WatchJob, number: u32, watching: Watching) {
         let fence = watching.fence;
         match self.watches.entries.get_mut(&job.token) {
@@ -74,8 +74,8 @@ impl Lane {
         }
     }
 
-    /// Ends a watch and reports the error to its caller. A watch that a stopping server refuses to resume stays, and
-    /// begins again on the next connection.
+    /// Handles a refused watch: ends it, and reports the error to its caller. If a stopping server refuses to begin an
+    /// existing watch again, the watch stays and begins again on the next connection.
     pub(super) fn not_watching(&mut self, mut job: WatchJob, error: Error) {
         if error.code() == Some(ErrorCode::Shutdown) && !job.reply.has_caller() {
             return;
@@ -84,21 +84,22 @@ impl Lane {
         job.reply.answer(Err(error));
     }
 
-    /// Ends a watch that was dropped.
+    /// Ends the watch with this token, which was dropped.
     pub(crate) fn unwatch(&mut self, token: u64) {
-        // A watch without a number is ended when its response arrives.
+        // A watch without a number is unconfirmed. `watching` ends it on the server when its response arrives.
         if let Some(Entry { key, number: Some(watch_number), .. }) = self.watches.remove(token) {
             self.window.push(Job::Unwatch { watch_number, key });
         }
     }
 
-    /// Drops all listeners. The watches on the server end with the connection.
+    /// Ends all watches for their callers. The watches on the server end with the connection.
     pub(super) fn end_watches(&mut self) {
         self.watches = Watches::default();
         drop(self.take_unanswered_watches());
     }
 
-    /// Restarts a watch whose events the server has dropped. The new watch begins with the current state.
+    /// Restarts the watch with this number, because the server has dropped events of it. The new watch begins with the
+    /// current state.
     pub(super) fn overrun(&mut self, number: u32) {
         if let Some(token) = self.watches.tokens.remove(&number)
             && let Some(entry) = self.watches.entries.get_mut(&token)
@@ -110,7 +111,8 @@ impl Lane {
         }
     }
 
-    /// Removes the jobs that must not be repeated on a new connection, and returns the unanswered watches.
+    /// Removes the requests that must not be repeated on a new connection: watches, their ends, and pages of the list
+    /// of holds. Returns the unanswered watches, which must begin under new numbers.
     pub(super) fn take_unanswered_watches(&mut self) -> Vec<WatchJob> {
         let of_the_connection =
             |job: &Job| matches!(job, Job::Watch(_) | Job::Unwatch { .. } | Job::Holds { .. });

@@ -19,7 +19,7 @@
 //! never becomes too old.
 //!
 //! The holds of a multi-key claim have other ids than the claim had while it waited. Such a claim has a request id
-//! instead, under which its repetition finds the holds. `reconcile` gives back what remains of a part of them.
+//! instead, by which its repetition finds the holds. If only some of the holds are left, `reconcile` releases them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -32,7 +32,8 @@ use crate::request::job::{AcquireJob, ConfirmJob, Job};
 use crate::request::queue_place::QueuePlace;
 use crate::request::reply::Reply;
 
-/// Cause of an uncertain result.
+/// Reason of an uncertain outcome, for a request that needs a capability and may have been served before the server was
+/// replaced.
 const OLDER_SERVER: &str = "the server that got the request was replaced by an older one";
 
 /// A request that was sent and has no response yet.
@@ -40,7 +41,7 @@ pub(super) struct Pending {
     pub(super) job: Job,
     /// Time of the first transmission. The server cannot have decided earlier, even if the request was repeated.
     pub(super) sent: BootTime,
-    /// Whether the request was already sent on an earlier connection.
+    /// Whether the request was already sent on an earlier connection, so its response may be old.
     pub(super) carried: bool,
     /// Id of the claim, if the server has reported that the acquire waits.
     queued: Option<LockId>,
@@ -66,9 +67,11 @@ impl Sequence {
     }
 }
 
-/// Request numbers, the requests in flight, and the unsent requests.
+/// The next request number, the requests in flight, and the unsent requests.
 pub(super) struct Window {
+    /// Position of the next request.
     next: Sequence,
+    /// Maximum number of requests in flight, and of responses that the server remembers.
     in_flight_max: u64,
     /// Capabilities of the server of this connection.
     pub(super) offered: Capabilities,
@@ -76,9 +79,10 @@ pub(super) struct Window {
     in_flight: BTreeMap<Sequence, Pending>,
     /// Acquires that the server has reported as waiting.
     waiting: BTreeMap<Sequence, Pending>,
-    /// Unsent jobs that the server answers at once, so they never stay long.
+    /// Unsent requests other than acquires, called prompt: the server answers them at once. They are sent before
+    /// acquires.
     unsent: VecDeque<Job>,
-    /// Unsent acquires by token, which is the order of arrival.
+    /// Unsent acquires by token, which is the order in which their callers made them.
     unsent_acquires: BTreeMap<u64, Box<AcquireJob>>,
 }
 
@@ -95,7 +99,7 @@ impl Window {
         }
     }
 
-    /// Appends a job to the queue of its kind.
+    /// Queues a job to be sent: acquires by their tokens, other jobs behind each other.
     pub(super) fn push(&mut self, job: Job) {
         match job {
             Job::Acquire(job) => {
@@ -105,7 +109,7 @@ impl Window {
         }
     }
 
-    /// Puts a job in front of all others. An acquire keeps its order of arrival.
+    /// Queues a job in front of all others. An acquire keeps the place of its token.
     pub(super) fn push_front(&mut self, job: Job) {
         match job {
             Job::Acquire(_) => self.push(job),
@@ -131,6 +135,7 @@ impl Window {
         }
     }
 
+    /// Returns whether the server allows one more request in flight.
     fn has_room(&self) -> bool {
         let oldest = self.in_flight.first_key_value().map_or(self.next, |(sequence, _)| *sequence);
         (self.in_flight.len() as u64) < self.in_flight_max && self.next.0 - oldest.0 < self.in_flight_max
@@ -176,8 +181,8 @@ impl Window {
             .map(|(sequence, pending)| (sequence.number(), pending))
     }
 
-    /// Removes and returns the prompt jobs that pass this test, sent or not. The numbers of sent jobs then stay
-    /// unanswered.
+    /// Removes and returns the prompt jobs that pass this test, sent or not. The lane then ignores the responses to the
+    /// sent ones.
     pub(super) fn take_prompt(&mut self, is_it: impl Fn(&Job) -> bool) -> Vec<Job> {
         let sent =
             self.in_flight.extract_if(.., |_, pending| is_it(&pending.job)).map(|(_, pending)| pending.job);
@@ -188,9 +193,9 @@ impl Window {
         jobs
     }
 
-    /// Sends every unanswered request again under its number, in the order of the numbers. A request whose number is
-    /// too old gets a new number when it is sent. A release goes before it, in case the server has granted it under
-    /// the old number.
+    /// Sends every unanswered request again under its number, in the order of the numbers. An acquire whose number is
+    /// too old is queued again, to be sent under a new number. The release of its claim is queued too and goes before
+    /// it, in case the server has granted the claim under the old number.
     pub(super) fn repeat(&mut self, now: BootTime, out: &mut Vec<u8>) {
         let oldest = Sequence(self.next.0.saturating_sub(self.in_flight_max));
         let recent = self.waiting.split_off(&oldest);
@@ -211,11 +216,13 @@ impl Window {
         }
     }
 
-    /// Queues a request again whose number has become invalid.
+    /// Queues a request again, because its number has become invalid. If it is an acquire that waited, first queues the
+    /// release of its claim.
     fn ask_again(&mut self, pending: Pending) {
         let may_be_taken_up = matches!(&pending.job, Job::Acquire(job) if job.claim.may_be_taken_up());
         if let Some(id) = pending.queued {
-            // A request id finds the claim, which may belong to a newer acquire by now.
+            // With a request id, the new acquire finds the claim again. The claim may also belong to a newer acquire by
+            // now, so do not release it.
             if !may_be_taken_up {
                 let (take_up_number, is_own, reply) = (None, false, Reply::Nobody);
                 self.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
@@ -231,7 +238,8 @@ impl Window {
         }
     }
 
-    /// Restarts at number 1 and queues the unanswered requests again, except jobs that fail this test.
+    /// Restarts the request numbers at 1 for a new session, and queues the unanswered requests again, except jobs that
+    /// fail this test.
     pub(super) fn restart(&mut self, in_flight_max: u32, keep: impl Fn(&Job) -> bool) {
         let mut all = std::mem::take(&mut self.in_flight);
         all.append(&mut self.waiting);
@@ -252,8 +260,8 @@ impl Window {
         std::mem::take(&mut self.unsent_acquires).into_values()
     }
 
-    /// Returns the acquire with this token and its number, if it was sent. The number is `None` if its grant is being
-    /// confirmed.
+    /// Returns the acquire with this token and its request number, if it was sent and has no final response. The number
+    /// is `None` if its grant is being confirmed.
     pub(super) fn sent_acquire(&mut self, token: u64) -> Option<(Option<u32>, &mut AcquireJob)> {
         let sent = self.in_flight.iter_mut().chain(&mut self.waiting);
         let sent = sent.map(|(sequence, pending)| (sequence.number(), &mut pending.job));
@@ -264,8 +272,9 @@ impl Window {
         })
     }
 
-    /// Returns whether an unanswered acquire may become a hold of this key. An acquire with a request id may find the
-    /// hold, so it counts before it is sent.
+    /// Returns whether an acquire may be granted a hold with this key that the server has already listed. Acquires in
+    /// flight count if the server has not reported that they wait. An acquire with a request id may find the hold, so
+    /// it counts before it is sent.
     pub(super) fn awaits_decision(&self, key: &[u8]) -> bool {
         let is_sent = self.in_flight.values().any(|pending| match &pending.job {
             Job::Acquire(job) => job.claim.may_hold(key),
@@ -284,8 +293,9 @@ impl Window {
             .collect()
     }
 
-    /// Notes that a newer acquire has the hold of the acquire with this number, or of any acquire if there is no
-    /// number. Drops the unsent release of the older one, and fails the older one if its grant is being confirmed.
+    /// Handles the report that a newer acquire has taken up a hold: drops the unsent release of an older guard, and
+    /// fails an older acquire whose grant is being confirmed. With a `number`, only if they belong to the acquire with
+    /// this request number.
     pub(super) fn supersede(&mut self, id: LockId, number: Option<u32>) {
         let is_meant = |of: Option<u32>| number.is_none() || of == number;
         let is_its_release = |job: &Job| match job {
@@ -308,7 +318,8 @@ impl Window {
         }
     }
 
-    /// Notes that a request moves the end of this hold's lease.
+    /// Notes that the end of this hold's lease moves. If a grant of the hold is being confirmed, the hold must be
+    /// confirmed once more.
     pub(super) fn lease_moves(&mut self, id: LockId) {
         for confirm in self.confirms_mut() {
             let index = confirm.grant.holds.iter().position(|hold| hold.id == id);
@@ -318,7 +329,7 @@ impl Window {
         }
     }
 
-    /// Notes that the server has reported the end of this hold.
+    /// Notes that the server has reported the end of this hold, for a grant that is being confirmed.
     pub(super) fn ended(&mut self, id: LockId) {
         for confirm in self.confirms_mut() {
             if confirm.grant.holds.iter().any(|hold| hold.id == id) {
@@ -339,7 +350,7 @@ impl Window {
         self.unsent.retain_mut(keep);
     }
 
-    /// Returns whether any job waits to be sent.
+    /// Returns whether any job is queued to be sent.
     pub(super) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty() || !self.unsent_acquires.is_empty()
     }
@@ -349,13 +360,14 @@ impl Window {
         self.in_flight.is_empty() && self.waiting.is_empty() && !self.has_unsent()
     }
 
-    /// Returns whether the server may keep a hold if no further request is sent.
+    /// Returns whether the server may keep a hold without a guard if the lane sends nothing more: an acquire, a release
+    /// or a confirmation has no response yet.
     pub(super) fn may_leave_hold(&self) -> bool {
         let sent = self.in_flight.values().chain(self.waiting.values()).map(|pending| &pending.job);
         sent.chain(&self.unsent).any(|job| matches!(job, Job::Acquire(_)) || job.matters_unawaited())
     }
 
-    /// Returns whether a caller waits for a response.
+    /// Returns whether a caller waits for a response or may query an outcome later.
     pub(super) fn is_awaited(&self) -> bool {
         let sent = self.in_flight.values().chain(self.waiting.values()).map(|pending| &pending.job);
         !self.unsent_acquires.is_empty() || sent.chain(&self.unsent).any(Job::is_awaited)

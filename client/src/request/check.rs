@@ -20,7 +20,7 @@ pub(crate) fn milliseconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
 }
 
-/// Converts a lease to milliseconds. Rejects 0, which would silently select the server's default.
+/// Converts a lease to milliseconds, rounded up. Rejects 0, which would silently select the server's default.
 pub(crate) fn lease_milliseconds(lease: Duration) -> Result<u32, Error> {
     match milliseconds(lease) {
         0 => Err(Error::refused(
@@ -37,6 +37,7 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
     check_len("key", key, 1, KEY_LEN_MAX)
 }
 
+/// Rejects bytes whose length is below `min` or above `max`. `min` is 0 or 1.
 pub(crate) fn check_len(field: &'static str, bytes: &[u8], min: usize, max: usize) -> Result<(), Error> {
     let problem = match bytes.len() {
         len if len < min => "must not be empty".to_owned(),

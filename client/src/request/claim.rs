@@ -15,15 +15,15 @@ use crate::error::Error;
 use crate::hold::WITHOUT_LEASE_MS;
 use crate::key::Key;
 
-/// How durable the fence counter of a key must be.
+/// Required durability of a hold and of the fence counter of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FenceScope {
-    /// Kept in memory: rises while the server lives.
+    /// Kept in memory: the fence rises until the server crashes, or stops without a data directory.
     Ephemeral,
-    /// Kept in the server's log: rises over its restarts.
+    /// Kept in the server's log: the fence rises over restarts and crashes of the server.
     Local,
-    /// Kept by a cluster: rises even if the server's disk is lost.
+    /// Kept by a cluster: the fence rises even if the server's disk is lost.
     Quorum,
 }
 
@@ -45,11 +45,12 @@ pub(crate) enum Lease {
     Own { ms: u32 },
     /// The session's lease.
     Session,
-    /// No lease: held until released, or until the claim's `release_after` has passed since the connection was lost.
+    /// No lease: held until it is released, or until the claim's `release_after` has passed since the connection was
+    /// lost.
     Without,
 }
 
-/// Maximum length of a request in bytes, without its items and options.
+/// Upper bound for the length of a request in bytes, without its items, owner, metadata and request id.
 const FRAME_REST_LEN: usize = 64;
 /// Length of an item in bytes, without its key or path.
 const ITEM_REST_LEN: usize = 3;
@@ -61,7 +62,7 @@ pub(crate) enum Wait {
     Try,
     /// Until this instant. An instant, not a length, so that a repeated request does not restart the wait.
     Until(BootTime),
-    /// Until the caller cancels.
+    /// Without limit, until the caller drops its future.
     Forever,
 }
 
@@ -141,7 +142,7 @@ impl Claim {
         Self::new(Wanted::Key { key: Key::from(key), shared })
     }
 
-    /// Rejects values that the server would refuse, and claims that do not fit into a frame.
+    /// Rejects empty or too long keys, names and strings, and claims that do not fit into a frame.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.wanted.check()?;
         if let Some(request_id) = &self.request_id {
@@ -151,11 +152,12 @@ impl Claim {
         check_len("metadata", self.metadata.as_deref().unwrap_or_default(), 0, METADATA_LEN_MAX)
     }
 
-    /// Gives a multi-key claim a request id, unless it has one.
+    /// Gives a multi-key claim a request id, unless it has one. The id consists of the session, the lane and the token
+    /// of the acquire.
     ///
-    /// The id that the server reports while the claim waits differs from the ids of its holds. If the claim is
-    /// granted but the response is lost, its number may become too old to be repeated. Then only the request id finds
-    /// the holds.
+    /// The lock id that the server reports while the claim waits differs from the ids of its holds. If the claim is
+    /// granted but the response is lost, the number of the acquire may become too old to be repeated. Then only the
+    /// request id finds the holds.
     pub(crate) fn name_if_multi_key(&mut self, session: SessionId, lane: u16, token: u64) {
         if let (Wanted::Keys(_), None) = (&self.wanted, &self.request_id) {
             let name = [&session.to_bytes()[..], &lane.to_le_bytes(), &token.to_le_bytes()].concat();
@@ -169,8 +171,8 @@ impl Claim {
         self.request_id.is_some() && !self.is_request_id_own
     }
 
-    /// Returns the key of the single hold that this claim becomes, and whether it is shared. A hold on several paths
-    /// is named by its first path.
+    /// Returns the key of the hold that this claim becomes, and whether it is shared. Of several keys or paths, returns
+    /// the first.
     pub(crate) fn hold_key(&self) -> (Key, bool) {
         match &self.wanted {
             Wanted::Key { key, shared } => (key.clone(), *shared),
@@ -184,7 +186,8 @@ impl Claim {
         }
     }
 
-    /// Returns the key that a cancellation of this claim must name.
+    /// Returns the key that a cancellation of this claim must name: of several keys the smallest, and for paths the
+    /// empty key.
     pub(crate) fn cancel_key(&self) -> Key {
         match &self.wanted {
             Wanted::Key { key, .. } => key.clone(),
@@ -194,7 +197,7 @@ impl Claim {
         }
     }
 
-    /// Returns whether a hold with this key may be one of this claim.
+    /// Returns whether a hold that the server lists with this key may belong to this claim.
     pub(crate) fn may_hold(&self, other: &[u8]) -> bool {
         match &self.wanted {
             Wanted::Key { key, .. } => **key == *other,
@@ -204,7 +207,8 @@ impl Claim {
         }
     }
 
-    /// Appends the request as a frame for a server that offers these capabilities.
+    /// Appends the acquire as a frame, for a server that offers these capabilities. `now` determines the rest of the
+    /// wait.
     pub(crate) fn encode(
         &self,
         number: u32,
@@ -223,8 +227,7 @@ impl Claim {
             Wait::Until(at) => milliseconds(at.since(now)).min(WAIT_FOREVER_MS - 1),
             Wait::Forever => WAIT_FOREVER_MS,
         };
-        // The server reports later events of a waiting claim under this id. With a request id, even a try may find a
-        // waiting claim.
+        // Ask for QUEUED, which has the id of a waiting claim. With a request id, even a try may find a waiting claim.
         let notify_queued = wait != Wait::Try || self.may_be_taken_up();
         let options = AcquireOptions {
             release_after_ms: self.release_after_ms,
@@ -233,7 +236,8 @@ impl Claim {
             request_id: self.request_id.as_deref(),
             owner: self.owner.as_deref(),
             metadata: self.metadata.as_deref(),
-            // An older server would refuse the acquire because of the unknown field, and a trace is not worth that.
+            // A server without this capability would refuse the acquire because of the unknown field, so leave the
+            // trace context out.
             traceparent: self
                 .traceparent
                 .as_ref()

@@ -12,9 +12,9 @@ pub(crate) struct Grant {
     /// The server's clock at the decision, in milliseconds.
     pub(crate) stamp_ms: u64,
     pub(crate) clamped: bool,
-    /// Whether a request id has found a claim that was already held.
+    /// Whether the request id of the acquire has found a claim that was already held.
     pub(crate) repeated: bool,
-    /// Number of the acquire, if another acquire with its request id may take up the holds.
+    /// Request number of the acquire, if another acquire with its request id may take up the holds.
     pub(crate) take_up_number: Option<u32>,
     pub(crate) holds: OneOrMore<GrantedHold>,
 }

@@ -8,7 +8,7 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     capability: Capabilities,
-    /// Part of the request that needs the capability.
+    /// Part of the request that needs the capability; the `field` of the refusal.
     field: &'static str,
     message: &'static str,
 }

@@ -2,14 +2,14 @@
 
 use waymaker_protocol::LockId;
 
-/// Queue position of a claim at the time when it was queued.
+/// Queue position of a claim at the time when it began to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePlace {
-    /// Id of the claim, which its hold keeps. The holds of a multi-key claim get ids of their own instead.
+    /// Id of the claim. After the grant, the hold has the same id, but the holds of a multi-key claim have other ids.
     pub id: LockId,
-    /// Number of claims before this one.
+    /// Number of waiters in front of the claim.
     pub position: u32,
-    /// Ticket, which rises with each queued claim of the same shard. Claims of equal priority are served in this
-    /// order.
+    /// Ticket, which rises with each waiting claim of the same shard. Waiters for one key with equal priority are
+    /// served in this order.
     pub ticket: u64,
 }

@@ -7,22 +7,22 @@ use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::uncertain::{Outcome, Resolver, Uncertain};
 
-/// Destination of the response to a request. It takes one response.
+/// Destination of the response to a request: the caller that waits for it, or the resolver of an uncertain outcome.
 pub(crate) enum Reply<T> {
-    /// No caller waits, or the response was delivered.
+    /// No caller waits for the response, or it was delivered.
     Nobody,
     Caller {
         sender: oneshot::Sender<Result<T>>,
-        /// Latest instant for the answer; then the caller gets an error. The claim of an acquire has its own wait
-        /// instead.
+        /// Latest instant for the answer; then the caller gets an error. [`BootTime::NEVER`] for an acquire, which has
+        /// a timer of its own.
         answer_by: BootTime,
         /// Whether the request was sent in a session that ended, so the server may have served it.
         was_sent: bool,
     },
-    /// The caller got "uncertain", and may query the outcome later.
+    /// The caller got [`Error::Uncertain`], and may query the outcome later.
     Uncertain {
         resolver: Resolver,
-        /// As for a caller.
+        /// As in `Caller`.
         was_sent: bool,
     },
 }
@@ -57,7 +57,7 @@ impl<T> Reply<T> {
             Self::Uncertain { resolver, .. } => match result.map_err(|error| error.code()) {
                 Ok(_) => resolver.resolve(Outcome::Done),
                 Err(Some(code)) if code != ErrorCode::Unknown => resolver.resolve(Outcome::NotDone),
-                // The error comes from the client, so the outcome stays unknown.
+                // The server does not know the outcome, or the error comes from the client. The outcome stays unknown.
                 Err(_) => {}
             },
         }
@@ -71,7 +71,8 @@ impl<T> Reply<T> {
         }
     }
 
-    /// Notes that the server served the request and the lane reverted it, because no caller is left.
+    /// Notes that the server granted the acquire and the lane released the holds, because no caller is left. The
+    /// outcome of an uncertain acquire is then [`Outcome::NotDone`].
     pub(crate) fn taken_back(&mut self) {
         if let Self::Uncertain { resolver, .. } = std::mem::replace(self, Self::Nobody) {
             resolver.resolve(Outcome::NotDone);
@@ -81,15 +82,17 @@ impl<T> Reply<T> {
 
 /// Operations on a reply that do not depend on the type of the answer.
 pub(crate) trait Awaited {
-    /// Fails the request with this error.
+    /// Delivers this error to the caller or the resolver.
     fn fail(&mut self, error: Error);
     /// Reports to the caller that the outcome is unknown, and keeps a resolver for later queries.
     fn leave_uncertain(&mut self, reason: &str);
     /// Returns the latest instant for the answer to a waiting caller; [`BootTime::NEVER`] without a caller.
     fn answer_by(&self) -> BootTime;
+    /// Sets the latest instant for the answer, if a caller waits.
     fn set_answer_by(&mut self, at: BootTime);
     /// Notes that the request was sent in a session that has ended, and will be sent again.
     fn note_sent(&mut self);
+    /// Returns whether the request was sent in a session that has ended, so the server may have served it.
     fn was_sent(&self) -> bool;
 }
 

@@ -33,12 +33,16 @@ impl<G: Guard> IntoFuture for AcquireBuilder<G> {
     }
 }
 
-/// Future of an acquire.
+/// Future of an acquire, from an [`AcquireBuilder`]. It sends the acquire when it is first polled.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future before it is ready withdraws the request, even without a running runtime. The client cancels
-/// the request on the server. If the grant is already on its way, the client releases it on arrival.
+/// Dropping the future before it is ready withdraws the request; this works on any thread, with or without a runtime.
+/// The client cancels the request on the server. If the grant is already on its way, the client releases it on arrival.
+///
+/// # Panics
+///
+/// Panics if it is polled again after it was ready.
 #[must_use = "futures do nothing unless awaited"]
 pub struct AcquireFuture<G = Lock> {
     state: State<G>,
@@ -81,7 +85,7 @@ impl<G: Guard> Future for AcquireFuture<G> {
 }
 
 impl<G> AcquireBuilder<G> {
-    /// Sends the request, and returns the queue position too if the request has to wait.
+    /// Sends the request. Returns its future, and a receiver that gets the queue position if the request has to wait.
     pub(crate) fn send_for_place(self) -> Result<(AcquireFuture<G>, oneshot::Receiver<QueuePlace>)> {
         let (on_queued, place) = oneshot::channel();
         Ok((AcquireFuture { state: State::Sent(self.send(Some(on_queued))?) }, place))
@@ -112,6 +116,7 @@ impl<G> AcquireBuilder<G> {
 }
 
 impl Sent {
+    /// Makes guards of the granted holds.
     fn finished<G: Guard>(self, result: Result<OneOrMore<Arc<Hold>>>) -> Result<G> {
         let Self { span: acquiring, handle, .. } = self;
         match result {

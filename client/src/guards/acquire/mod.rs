@@ -1,4 +1,4 @@
-//! Building an acquire.
+//! The builder of an acquire, with its settings.
 
 mod future;
 
@@ -31,20 +31,21 @@ pub use future::AcquireFuture;
 /// # });
 /// ```
 ///
-/// Without settings, it waits until it is granted. The lease has the server's default length (30 s) and is renewed
-/// while the guard lives.
+/// Without settings, it waits until it is granted. The lease has the default length of the namespace, 30 s unless the
+/// server is configured otherwise, and is renewed while the guard lives.
 ///
 /// # Errors
 ///
-/// - [`Error::Busy`] if a try is not granted at once, and [`Error::Timeout`] if the wait ends first. Both name the
-///   claims in front.
+/// - [`Error::Busy`] if a try is not granted at once, and [`Error::Timeout`] if the wait ends first. Both describe the
+///   claim in front.
 /// - [`Error::Frozen`] if an operator froze the key.
 /// - [`Error::CapacityMismatch`] if the pool has another capacity.
-/// - [`Error::Refused`] for other refusals.
+/// - [`Error::Refused`] for invalid settings and for other refusals.
 /// - [`Error::Unavailable`] if the server is unreachable or cannot grant the request now.
-/// - [`Error::Uncertain`] if the connection was lost for too long.
-/// - [`Error::Cancelled`] if the claim was ended while it waited.
-/// - [`Error::Lost`] if the lease is shorter than a round trip.
+/// - [`Error::Uncertain`] if the request was sent and got no response in time, or if the server failed.
+/// - [`Error::Cancelled`] if the claim ended while it waited, for example by an operator.
+/// - [`Error::Lost`] if the lease is shorter than a round trip, or if a newer acquire with the same request id took
+///   over the hold before the guard was made.
 /// - [`Error::Closed`] if the client is closed.
 #[must_use = "the request is sent only when it is awaited"]
 pub struct AcquireBuilder<G = Lock> {
@@ -66,7 +67,7 @@ impl<G> AcquireBuilder<G> {
         Self { handle, claim, wait: None, renew: true, on_loss: None, problem: None, guard: PhantomData }
     }
 
-    /// Stores the first invalid setting.
+    /// Stores the error of an invalid setting, unless an earlier setting was invalid.
     pub(crate) fn check(&mut self, result: Result<()>) {
         if let (None, Err(error)) = (&self.problem, result) {
             self.problem = Some(error);
@@ -77,7 +78,8 @@ impl<G> AcquireBuilder<G> {
     /// [`AcquireBuilder::try_`].
     ///
     /// The server ends the wait. If its response does not arrive within another half second, for example because the
-    /// network fell silent, the client gives up with [`Error::Uncertain`] and withdraws the request.
+    /// network fell silent, the client gives up with [`Error::Uncertain`] and withdraws the request. Without a
+    /// connection, it gives up at the end of the wait, with [`Error::Unavailable`] if the request was never sent.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
@@ -85,13 +87,13 @@ impl<G> AcquireBuilder<G> {
 
     /// Does not wait: the request is granted at once or fails with [`Error::Busy`]. If no response arrives within
     /// [`ClientBuilder::request_timeout`](crate::ClientBuilder::request_timeout), the client gives up with
-    /// [`Error::Uncertain`].
+    /// [`Error::Uncertain`], or with [`Error::Unavailable`] if the request was never sent.
     pub fn try_(self) -> Self {
         self.wait(Duration::ZERO)
     }
 
-    /// Sets the length of the lease, 10 ms to 24 h. The server shortens a longer lease; [`Lock::is_clamped`] reports
-    /// this.
+    /// Sets the length of the lease. The server's limits are 10 ms and 24 h unless configured otherwise. It refuses a
+    /// shorter lease. It shortens a longer lease, and [`Lock::is_clamped`] then returns true.
     pub fn lease(mut self, lease: Duration) -> Self {
         let checked = lease_milliseconds(lease).map(|ms| self.claim.lease = Lease::Own { ms });
         self.check(checked);
@@ -105,19 +107,20 @@ impl<G> AcquireBuilder<G> {
         self
     }
 
-    /// Sets the required durability of the fence.
+    /// Sets the required durability of the fence and of the hold. Default: [`FenceScope::Ephemeral`], unless the server
+    /// requires more for the namespace.
     pub fn scope(mut self, scope: FenceScope) -> Self {
         self.claim.scope = Some(scope);
         self
     }
 
-    /// Names this logical acquire, 1 to 256 bytes. While its claim lives, any later acquire with the same name, from
-    /// any connection, finds that claim. The newest guard owns the hold; older guards are lost with
-    /// [`LossReason::Superseded`].
+    /// Names this logical acquire, 1 to 256 bytes. While its claim lives, any later acquire with the same name and
+    /// owner for the same keys finds that claim, from any connection. The newest guard owns the hold; older guards are
+    /// lost with [`LossReason::Superseded`].
     ///
-    /// A guard of this client is superseded before the newer guard exists. A guard of another client is superseded
-    /// when that client receives the notification. Until then it counts as held, even if the newer owner has released
-    /// the lock. Two rules avoid this when a caller moves from one client to another:
+    /// A guard of this client is superseded before the newer guard exists. A guard of another client is superseded when
+    /// that client receives the notification. Until then it counts as held, even if the newer owner has released the
+    /// lock. A caller that moves from one client to another avoids this by two rules:
     ///
     /// 1. Before the second client acquires, the last acquire of the first client has its response. An abandoned
     ///    acquire may still be on its way, and would take the hold from the second client.
@@ -135,7 +138,7 @@ impl<G> AcquireBuilder<G> {
         self
     }
 
-    /// Sets the metadata that lists of locks show with the lock, at most 4096 bytes.
+    /// Sets the metadata that lists of locks and of waiting claims show, at most 4096 bytes. Default: empty.
     pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
         self.claim.metadata = Some(metadata.as_ref().into());
         self
@@ -161,25 +164,27 @@ impl<G> AcquireBuilder<G> {
         self
     }
 
-    /// Ends the hold `delay` after the loss of the connection, if that is before the end of its lease.
+    /// Lets the server end the hold `delay` after the loss of the connection, if that is before the end of its lease.
+    /// Resuming the connection in time keeps the hold.
     ///
     /// The server may notice the loss before the client does. So the local deadline is never more than `delay` after
-    /// the last sign of life from the server. With a delay below one second, this protection is impossible. Another
-    /// client may get such a lock before this client notices the loss, and only the fence protects.
+    /// the client sent the newest request that the server has answered. With a delay below one second, this protection
+    /// is impossible. Another client may get such a lock before this client notices the loss, and only the fence
+    /// protects.
     pub fn release_after(mut self, delay: Duration) -> Self {
         self.claim.release_after_ms = Some(milliseconds(delay));
         self
     }
 
     /// Sets whether the client renews the lease while the guard lives. Default: `true`. A lock on the session's lease
-    /// is renewed with the session.
+    /// is always renewed, with the session.
     pub fn renew(mut self, renew: bool) -> Self {
         self.renew = renew;
         self
     }
 
-    /// Sets a callback that runs once if the lock is lost. It runs in the task that owns the connection, so it must
-    /// not block. If it panics, the client logs the panic and continues.
+    /// Sets a callback that runs once if the lock is lost, or the first of the locks of a multi-key claim. It runs in
+    /// the task that owns the connection, so it must not block. If it panics, the client logs the panic and continues.
     pub fn on_loss(mut self, callback: impl FnOnce(LossReason) + Send + 'static) -> Self {
         self.on_loss = Some(LossCallback::new(callback));
         self
@@ -208,16 +213,17 @@ impl<G: Guard> AcquireBuilder<G> {
     ///
     /// # Errors
     ///
-    /// As awaiting the builder. Also [`Error::Lost`] if the lock was lost before the work ended, by an event or by
-    /// the clock. In that case the work was dropped at its current await, or it ended too late. Its last steps may be
+    /// As awaiting the builder. Also [`Error::Lost`] if the lock was lost before the work ended, by an event or by the
+    /// clock. In that case the work was dropped at its current await, or it ended too late. Its last steps may be
     /// unprotected.
     ///
-    /// A release that fails because the connection is lost is not an error: the work was done under the lock, and the
-    /// lock ends when its lease expires.
+    /// A release that fails because the server is unreachable or does not respond is not an error: the work was done
+    /// under the lock, and the lock ends with its lease at the latest.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the work at its current await. It then withdraws the request or releases the lock.
+    /// Dropping the future before the grant withdraws the request. Dropping it later drops the work at its current
+    /// await and releases the lock.
     pub async fn run<T>(self, work: impl AsyncFnOnce(&G) -> T) -> Result<T> {
         let guard = self.await?;
         let loss = guard.loss();
@@ -226,7 +232,8 @@ impl<G: Guard> AcquireBuilder<G> {
             reason = loss => return Err(Error::Lost(reason)),
             value = work(&guard).instrument(guard.span()) => value,
         };
-        // The task that reports losses may not have run since. The release also detects a loss by the clock.
+        // The task that reports losses may not have run since the local deadline. The release also detects a loss by
+        // the clock.
         match guard.give_back().await {
             Ok(()) | Err(Error::Unavailable(_) | Error::Uncertain(_) | Error::Closed) => Ok(value),
             Err(error) => Err(error),
@@ -235,7 +242,8 @@ impl<G: Guard> AcquireBuilder<G> {
 }
 
 impl AcquireBuilder<Lock> {
-    /// Sets the priority; a higher priority is served earlier. 0 is the same as none.
+    /// Sets the priority. Default: 0. The claim is served as if it had arrived 10 s earlier for each unit of the
+    /// priority, at most 60 s.
     pub fn priority(mut self, priority: u32) -> Self {
         self.claim.priority = Some(priority);
         self

@@ -4,7 +4,7 @@ use waymaker_protocol::Event;
 
 use super::*;
 
-/// The server refused a late copy of a request, as it refused the original.
+/// The server refused a late copy of the request, as it refused the original.
 #[test]
 fn a_second_answer_keeps_the_connection_but_an_unnumbered_error_ends_it() {
     let mut rig = Rig::new();

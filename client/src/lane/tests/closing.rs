@@ -23,7 +23,7 @@ fn closing_cancels_waits_and_releases_holds_before_goodbye() {
     rig.sends(&[(3, "cancel 2"), (4, "release 9")]);
     assert_eq!(lock.loss_reason(), Some(LossReason::ClientClosed));
     assert!(matches!(waiting.try_recv().unwrap(), Err(Error::Closed)));
-    // The lane gives a grant that arrives during the close back, before the goodbye.
+    // The lane releases the hold of a grant that arrives during the close, before it sends the goodbye.
     let granted = rig.granted(10, 3_000, true);
     rig.receive(2, &granted);
     rig.receive(3, &Response::Cancelled(waymaker_protocol::Cancelled::default()));
@@ -53,7 +53,7 @@ fn only_the_last_connection_of_a_client_sends_goodbye() {
     assert!(rig.session.leave(), "this was the last one");
 }
 
-/// The server may still keep the hold.
+/// After the local deadline, the server may still keep the hold.
 #[test]
 fn closing_releases_locks_that_were_lost_at_their_local_deadline() {
     let mut rig = Rig::new();

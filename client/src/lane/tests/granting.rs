@@ -12,7 +12,7 @@ fn a_grant_after_a_wait_is_dated_by_the_last_keep_alive() {
     rig.advance_to(13_400);
     rig.sends(&[(2, "keep alive")]);
     rig.advance_to(14_000);
-    // The server decided at 13.6 s; the round trip began at 13.4 s.
+    // The server decided this response at 13.6 s; its round trip began at 13.4 s.
     rig.receive(2, &Response::KeptAlive(KeptAlive { remaining_ms: 10_000, stamp_ms: 13_600 - SKEW_MS }));
     rig.advance_to(15_000);
     let granted = rig.granted(9, 3_000, true);
@@ -158,7 +158,7 @@ fn a_grant_is_confirmed_again_if_its_lease_is_extended_meanwhile() {
     assert!(only(&mut answer).is_held());
 }
 
-/// The response waited for the log while another client released the hold.
+/// The response to the confirmation waited for the log while another client released the hold.
 #[test]
 fn an_acquire_is_sent_again_if_its_grant_ends_during_confirmation() {
     let (mut rig, mut answer) = confirming();
@@ -188,14 +188,15 @@ fn a_grant_after_the_last_handle_is_dropped_is_released() {
     let mut rig = Rig::new();
     let _answer = rig.acquire(OWN, Wait::Try);
     rig.sends(&[(1, "acquire k wait 0")]);
-    // Without this, the lane has no guards and no handles.
+    // Drop the only handle of the lane, so no guard can be made of the grant.
     (rig.handle, _) = Handle::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
     let granted = rig.granted(9, 3_000, false);
     rig.receive(1, &granted);
     rig.sends(&[(2, "release 9")]);
 }
 
-/// The response was decided long before its acquire was sent, so it reveals nothing about the server's clock.
+/// The server decided this grant long before the acquire was sent, so its stamp reveals nothing about the server's
+/// present clock.
 #[test]
 fn a_repeated_grant_with_an_old_stamp_moves_no_deadline() {
     let mut rig = Rig::new();

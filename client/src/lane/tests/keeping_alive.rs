@@ -38,7 +38,7 @@ fn a_silent_connection_counts_as_dead_after_a_third_of_the_session_lease() {
     assert!(rig.lane.doubt().is_some());
 }
 
-/// The keep-alive was sent before the connection fell silent. So was another frame of the server.
+/// The server sends another frame after the keep-alive, and then nothing more, not even the response.
 #[test]
 fn a_connection_with_an_unanswered_keep_alive_counts_as_dead_once_silent() {
     let mut rig = Rig::new();
@@ -63,7 +63,7 @@ fn a_connection_with_incoming_frames_does_not_count_as_dead() {
     assert!(rig.lane.doubt().is_none());
 }
 
-/// The welcome also renews the session.
+/// The welcome has also renewed the session, so the next keep-alive counts from it.
 #[test]
 fn a_keep_alive_repeated_after_an_outage_causes_no_extra_one() {
     let mut rig = Rig::new();

@@ -51,8 +51,8 @@ fn the_locks_of_a_multi_key_claim_are_renewed_and_released_independently() {
     rig.sends(&[(4, "release 9")]);
 }
 
-/// Returns a lane that confirms the second key of a grant from before the connection. The first key is confirmed
-/// already.
+/// Returns a lane that has been granted two keys before an outage, has confirmed the first one, and waits for the
+/// confirmation of the second.
 fn confirming_the_second() -> (Rig, Answer) {
     let mut rig = Rig::new();
     let answer = rig.acquire_keys();
@@ -84,7 +84,7 @@ fn a_partly_lost_multi_key_grant_is_released_and_acquired_again() {
     assert_eq!(answer.try_recv().unwrap().unwrap().len(), 2);
 }
 
-/// The server confirms one key after the other.
+/// The lane confirms one key after the other, so a confirmed key may end before the last is confirmed.
 #[test]
 fn a_multi_key_claim_is_sent_again_if_a_confirmed_key_ends() {
     let (mut rig, mut answer) = confirming_the_second();

@@ -66,7 +66,7 @@ fn a_refused_request_does_not_hold_up_others() {
     assert_refused(&mut refused);
 }
 
-/// During the outage, the server may have been upgraded or replaced by an older version.
+/// During the outage, the server may have been replaced by a newer or an older version.
 #[test]
 fn a_request_in_an_outage_is_judged_by_the_server_that_comes_next() {
     for (before, after) in [(None, REASON), (REASON, None)] {

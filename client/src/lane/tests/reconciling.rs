@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A hold forgotten by an earlier client, or a grant without a caller, would block other clients as long as the
-/// session lives.
+/// A hold that this client does not know, such as a grant whose response was lost, would block other clients as long as
+/// the session lives.
 #[test]
 fn listed_holds_without_a_guard_are_released_after_an_outage() {
     let mut rig = Rig::new();
@@ -17,7 +17,7 @@ fn listed_holds_without_a_guard_are_released_after_an_outage() {
     // The stranger has another key than the acquire in flight, so no grant can explain it.
     rig.receive(4, &listed(&[(9, "k"), (forgotten.place, "forgotten"), (7, "stranger")], 77));
     rig.sends(&[(6, "holds")]);
-    // The last hold may belong to the acquire in flight.
+    // Hold 5 may belong to the acquire in flight, which has the same key.
     rig.receive(6, &listed(&[(6, "stranger"), (5, "k")], 0));
     rig.sends(&[(7, "release 7"), (8, "release 6")]);
 }
@@ -142,7 +142,7 @@ fn a_hold_whose_release_was_refused_can_be_granted_again() {
     assert!(only(&mut answer).is_held());
 }
 
-/// Only the pages that follow show whether another lane has the hold.
+/// Only the missing pages of the list show whether another lane has the hold.
 #[test]
 fn an_answer_about_a_lock_not_yet_listed_extends_no_deadline() {
     let mut rig = Rig::new();

@@ -143,7 +143,7 @@ fn a_lock_released_during_the_outage_is_reported_lost() {
     assert_eq!(lock.loss_reason(), Some(LossReason::Expired));
 }
 
-/// A server that restarts forgets its responses. So the hold may have ended with the first transmission of the release.
+/// A server that restarts forgets its responses. So the first transmission of the release may have ended the hold.
 #[test]
 fn a_repeated_release_of_a_hold_that_the_server_no_longer_knows_is_uncertain() {
     for (is_resumed, number) in [(true, 2), (false, 1)] {
@@ -160,7 +160,7 @@ fn a_repeated_release_of_a_hold_that_the_server_no_longer_knows_is_uncertain() {
     }
 }
 
-/// The caller has got its error before the answer arrives, and queries the outcome.
+/// The caller gets its error before the response arrives, and then queries the outcome.
 #[test]
 fn the_outcome_of_an_unanswered_release_is_unknown_if_its_repetition_finds_no_hold() {
     for (is_resumed, number) in [(true, 2), (false, 1)] {

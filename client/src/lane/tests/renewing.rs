@@ -48,7 +48,8 @@ fn a_shortening_takes_effect_locally_before_it_is_answered() {
     rig.sends(&[(3, "extend 9 by 1000")]);
 }
 
-/// After the response to the extend, the guard would use a lease that the later renewal has shortened.
+/// The server would serve such a renewal after the extend and shorten the lease again, while the guard relies on the
+/// longer lease.
 #[test]
 fn no_renewal_with_the_old_length_follows_an_extend() {
     let mut rig = Rig::new();
@@ -69,7 +70,8 @@ fn no_renewal_with_the_old_length_follows_an_extend() {
     rig.sends(&[(5, "keep alive"), (6, "extend 9 by 30000")]);
 }
 
-/// The server served the renewal first, and its response says 30 s. But the later extend is served by now, too.
+/// The server served the renewal first, and its response says 30 s. But it may have served the later extend by now,
+/// too.
 #[test]
 fn the_answer_to_an_earlier_renewal_does_not_undo_a_shortening() {
     let mut rig = Rig::new();

@@ -12,8 +12,8 @@ fn an_abandoned_grant_is_not_released_if_a_new_acquire_found_it() {
     rig.lane.handle_command(Command::Abandon { token: 0 }, rig.now());
     let mut answer = rig.acquire_with(OWN, Wait::Forever, named);
     rig.sends(&[(2, "cancel 1"), (3, "acquire k wait 4294967295")]);
-    // The first acquire was granted before its cancellation arrived. The second acquire found the hold before it was
-    // released.
+    // The first acquire was granted before its cancellation arrived. The second acquire found the hold before the lane
+    // could release the hold of the first.
     let (granted, again) = (rig.granted(9, 3_000, false), rig.granted_again(9, 3_000));
     rig.receive(1, &granted);
     rig.receive(3, &again);

@@ -19,12 +19,14 @@ pub(crate) type Grantee = Reply<OneOrMore<Arc<Hold>>>;
 
 /// An acquire with everything that its grant needs.
 pub(crate) struct AcquireJob {
-    /// Rises with each acquire of the client. It orders the acquires, and it identifies an abandoned acquire.
+    /// Rises with each acquire of the connection. It orders the acquires, and it identifies an acquire whose future was
+    /// dropped.
     pub(crate) token: u64,
     pub(crate) claim: Claim,
     pub(crate) wait: Wait,
     /// Time that the timer of this acquire is set to.
     pub(crate) timer: BootTime,
+    /// Whether the client renews the lease of the hold.
     pub(crate) renew: bool,
     /// Number of grants whose lease had expired when they arrived.
     pub(crate) late_grant_count: u32,
@@ -35,17 +37,19 @@ pub(crate) struct AcquireJob {
     pub(crate) reply: Grantee,
 }
 
-/// A grant whose holds are confirmed one after the other. If one of them has ended, the others are released and the
-/// acquire is repeated.
+/// A grant whose holds the lane confirms one after the other, with an extend or a status, before the caller gets them.
+/// If one of them has ended, the others are released and the acquire is repeated.
 pub(crate) struct ConfirmJob {
     pub(crate) grant: Grant,
     /// Index of the hold that is being confirmed.
     pub(crate) index: usize,
     /// Whether a newer acquire has taken up the holds, so that the answer delivers and releases nothing.
     pub(crate) is_superseded: bool,
-    /// Whether the end of a lease has moved since the request, so that the session must ask again.
+    /// Whether the end of the hold's lease has moved since the confirmation was sent, so that the lane must confirm the
+    /// hold again.
     pub(crate) is_stale: bool,
-    /// Hold of the grant whose end the server has reported. The response may have been decided before that.
+    /// Hold of the grant whose end the server has reported. A confirmation that arrives later may have been decided
+    /// before the end.
     pub(crate) ended: Option<LockId>,
     pub(crate) acquire: Box<AcquireJob>,
 }
@@ -61,7 +65,8 @@ impl ConfirmJob {
 }
 
 impl AcquireJob {
-    /// Returns the lease in milliseconds if the hold is renewed with extends of its own.
+    /// Returns the lease for renewals in milliseconds (0 for the server's default), if the hold is renewed with extends
+    /// of its own.
     pub(crate) fn renews_itself(&self) -> Option<u32> {
         match self.claim.lease {
             Lease::Own { ms } if self.renew => Some(ms),

@@ -18,7 +18,7 @@ pub(crate) use acquire::{AcquireJob, ConfirmJob, Grantee};
 pub(crate) use question::{Ask, Question};
 pub(crate) use watch::{Listener, WatchJob};
 
-/// One request. It can be encoded again at any time, under the same number.
+/// One request, with the destination of its response. It can be encoded again at any time, under the same number.
 pub(crate) enum Job {
     /// Boxed, because otherwise every renewal would be as large as an acquire.
     Acquire(Box<AcquireJob>),
@@ -34,25 +34,26 @@ pub(crate) enum Job {
         /// Whether the guard itself releases the hold. Otherwise the caller has only the id, and a guard may still
         /// exist.
         by_guard: bool,
-        /// Number of the acquire that was granted the hold, if another acquire may take it up.
+        /// Request number of the acquire that was granted the hold, if another acquire with its request id may take the
+        /// hold up.
         take_up_number: Option<u32>,
-        /// Whether the release must leave the hold alone once another lane has taken it up.
+        /// Whether the server must refuse the request if another lane has taken up the hold.
         is_own: bool,
-        /// Answers true if the claim was still waiting.
+        /// Gets `true` if the claim was still waiting.
         reply: Reply<bool>,
     },
     Extend {
         id: LockId,
         lease_ms: u32,
-        /// As in `Release`.
+        /// As `is_own` of `Release`.
         is_own: bool,
         reply: Reply<Duration>,
     },
-    /// An extend that the session sends by itself.
+    /// An extend that the lane sends by itself, to renew a hold.
     Renew {
         id: LockId,
         lease_ms: u32,
-        /// As in `Release`.
+        /// As `is_own` of `Release`.
         is_own: bool,
     },
     /// Asks whether a hold still lives, without touching its lease.
@@ -68,7 +69,7 @@ pub(crate) enum Job {
         watch_number: u32,
         key: Key,
     },
-    /// Any request that touches no hold of this client.
+    /// Any other request. Its response goes to the caller and changes nothing in the lane.
     Ask(Box<dyn Question>),
     KeepAlive,
     Goodbye,
@@ -119,7 +120,7 @@ impl Job {
         }
     }
 
-    /// Returns the destination of the response, or `None` if no caller is involved.
+    /// Returns the destination of the response, or `None` for a request that the lane sends by itself.
     pub(crate) fn reply(&mut self) -> Option<&mut dyn Awaited> {
         Some(match self {
             Self::Acquire(job) => &mut job.reply,
@@ -149,7 +150,8 @@ impl Job {
         }
     }
 
-    /// Fails a job that cannot be sent in time. The caller gets `cause` if the job was never sent.
+    /// Fails a job that cannot be sent in time. The caller gets `cause` if the job was never sent. If it was sent in an
+    /// earlier session, the outcome is unknown because of `reason`.
     pub(crate) fn fail_unsent(&mut self, cause: &Error, reason: &str) {
         match self.reply() {
             Some(reply) if reply.was_sent() => reply.leave_uncertain(reason),
@@ -163,7 +165,7 @@ impl Job {
         self.reply().map_or(BootTime::NEVER, |reply| reply.answer_by())
     }
 
-    /// Returns whether a caller wants the answer.
+    /// Returns whether a caller waits for the answer or may query the outcome later. The goodbye counts as awaited.
     pub(crate) fn is_awaited(&self) -> bool {
         match self {
             Self::Acquire(job) => job.reply.is_awaited(),

@@ -1,26 +1,26 @@
-//! Queries to the server that touch no hold of this client.
+//! Requests whose response only goes to the caller, such as queries and the commands of operators.
 
 use waymaker_protocol::Response;
 
 use crate::request::need::Need;
 use crate::request::reply::{Awaited, Reply};
 
-/// A query to the server, with the conversion of its response.
+/// A request, with the conversion of its response for the caller.
 pub(crate) trait Question: Send {
-    /// Returns the capability without which the query must not be sent.
+    /// Returns the capability without which the request must not be sent.
     fn need(&self) -> Option<Need>;
     fn encode(&self, number: u32, out: &mut Vec<u8>);
-    /// Passes the response on to the caller. Returns whether the response fits this query.
+    /// Passes the response on to the caller. Returns whether the response fits this request.
     fn answer(&mut self, response: Response<'_>) -> bool;
     fn reply(&mut self) -> &mut dyn Awaited;
     fn is_awaited(&self) -> bool;
 }
 
-/// A query that consists of two functions.
+/// A request that consists of two functions: one encodes it, the other converts its response.
 pub(crate) struct Ask<E, R, T> {
     pub(crate) need: Option<Need>,
     pub(crate) encode: E,
-    /// Converts the response; `None` if the response does not fit the query.
+    /// Converts the response; `None` if the response does not fit the request.
     pub(crate) read: R,
     pub(crate) reply: Reply<T>,
 }

@@ -9,9 +9,9 @@ use crate::request::reply::Reply;
 pub(crate) struct WatchJob {
     pub(crate) token: u64,
     pub(crate) key: Key,
-    /// Destination of the states, until the lane has taken it.
+    /// Destination of the states, until the lane has moved it to its table of watches.
     pub(crate) listener: Option<Listener>,
-    /// Present if a caller waits for the watch to begin.
+    /// Caller that waits for the watch to begin; [`Reply::Nobody`] if the lane begins the watch again.
     pub(crate) reply: Reply<()>,
 }
 
