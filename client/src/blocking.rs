@@ -81,7 +81,7 @@ impl ClientBuilder {
         let (reply, connected) = oneshot::channel();
         let address = url.to_owned();
         let failed = |error| Error::connect(url.to_owned(), error);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(failed)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let serve = move || {
             runtime.block_on(async {
                 let _ = reply.send(self.connect(&address).await);

@@ -133,7 +133,8 @@ impl Limiter {
         let throttled = self
             .space
             .handle(NamespaceKind::Limit)?
-            .ask(
+            .change(
+                None,
                 move |number, out| {
                     let throttle = wire::Throttle { bucket: bucket.wire(cost), refund };
                     Request::Throttle(throttle).encode(number, out);
@@ -159,7 +160,8 @@ pub(crate) async fn take_all(space: &Space, costs: Vec<Cost>, refund: bool) -> R
     }
     let throttled = space
         .handle(NamespaceKind::Limit)?
-        .ask(
+        .change(
+            None,
             move |number, out| {
                 let mut buffer = Vec::new();
                 let buckets = costs.iter().map(|cost| cost.bucket.wire(cost.cost));

@@ -261,7 +261,8 @@ impl Registration {
         let (key, owner) = (self.key.clone(), self.owner.clone());
         self.registry
             .handle()?
-            .ask(
+            .change(
+                None,
                 move |number, out| {
                     Request::Unregister(wire::Unregister { key: &key, owner: &owner }).encode(number, out);
                 },
@@ -278,7 +279,8 @@ impl Registration {
         let Self { key, owner, value, type_name, .. } = self.clone();
         self.registry
             .handle()?
-            .ask(
+            .change(
+                None,
                 move |number, out| {
                     let register = wire::Register {
                         lease_ms: lease.ms,

@@ -65,7 +65,7 @@ impl MultiKeyClaim {
 pub(crate) struct KeySet {
     /// Hash of the keys, which the log has instead of them; 0 if there is neither a log nor a request id. A client can
     /// choose two sets of keys with equal hashes, so equal hashes prove nothing.
-    number: u64,
+    hash: u64,
     /// Each key with its length in front, so two sets are equal exactly if these bytes are equal. Empty if the claim
     /// has no request id.
     bytes: Box<[u8]>,
@@ -88,9 +88,9 @@ impl KeySet {
                 bytes.extend_from_slice(key);
             }
         }
-        let is_numbered = is_named || is_recorded;
-        let number = if is_numbered { key_set_number(keys) } else { 0 };
-        Self { bytes: bytes.into(), number }
+        let is_hashed = is_named || is_recorded;
+        let hash = if is_hashed { key_set_hash(keys) } else { 0 };
+        Self { bytes: bytes.into(), hash }
     }
 
     /// Whether both sets have the same keys. Both must belong to acquires with a request id. Claims of one acquire
@@ -99,12 +99,12 @@ impl KeySet {
         std::ptr::eq(self, other) || self == other
     }
 
-    pub(crate) fn number(&self) -> u64 {
-        self.number
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
     }
 }
 
 /// Returns the hash by which the log identifies this set of keys. The keys must be in bytewise order.
-pub fn key_set_number<'a>(keys: impl Iterator<Item = &'a [u8]>) -> u64 {
+pub fn key_set_hash<'a>(keys: impl Iterator<Item = &'a [u8]>) -> u64 {
     stable_hash(keys.map(|key| (key, false)))
 }

@@ -149,7 +149,7 @@ impl Semaphore {
         let (name, order, reason) = (self.name.clone(), self.order, self.reason.clone());
         let need = (!reason.is_empty()).then_some(Need::REASON);
         self.handle()?
-            .ask_with(
+            .change(
                 need,
                 move |number, out| {
                     let set = wire::SetCapacity { capacity, order, name: &name, reason: &reason };

@@ -84,8 +84,29 @@ impl Handle {
         encode: impl Fn(u32, &mut Vec<u8>) + Send + 'static,
         read: impl Fn(Response<'_>) -> Option<T> + Send + 'static,
     ) -> Result<T> {
+        self.ask_or_change(need, false, encode, read).await
+    }
+
+    /// Like [`Handle::ask_with`], for a request that changes something at the server. If such a request was sent to a
+    /// server that has restarted since, a refusal of its repetition does not tell whether it took effect.
+    pub(crate) async fn change<T: Send + 'static>(
+        &self,
+        need: Option<Need>,
+        encode: impl Fn(u32, &mut Vec<u8>) + Send + 'static,
+        read: impl Fn(Response<'_>) -> Option<T> + Send + 'static,
+    ) -> Result<T> {
+        self.ask_or_change(need, true, encode, read).await
+    }
+
+    async fn ask_or_change<T: Send + 'static>(
+        &self,
+        need: Option<Need>,
+        is_change: bool,
+        encode: impl Fn(u32, &mut Vec<u8>) + Send + 'static,
+        read: impl Fn(Response<'_>) -> Option<T> + Send + 'static,
+    ) -> Result<T> {
         let (reply, answer) = Reply::channel();
-        self.submit(Job::Ask(Box::new(Ask { need, encode, read, reply })))?;
+        self.submit(Job::Ask(Box::new(Ask { need, is_change, encode, read, reply })))?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 

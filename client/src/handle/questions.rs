@@ -77,7 +77,7 @@ impl Handle {
             Response::ForceReleased(released) => Some(released.into()),
             _ => None,
         };
-        self.ask(encode, read).await
+        self.change(None, encode, read).await
     }
 
     pub(crate) async fn freeze(&self, prefix: Key, thaw: bool, reason: Key) -> Result<FreezeOutcome> {
@@ -89,7 +89,7 @@ impl Handle {
             Response::Frozen(frozen) => Some(frozen.into()),
             _ => None,
         };
-        self.ask_with(need, encode, read).await
+        self.change(need, encode, read).await
     }
 
     pub(crate) async fn pools(&self, prefix: Key) -> Result<Vec<PoolSummary>> {
@@ -113,7 +113,7 @@ impl Handle {
             Response::NamespaceRemoved(_) => Some(()),
             _ => None,
         };
-        self.ask(encode, read).await
+        self.change(None, encode, read).await
     }
 
     pub(crate) async fn server_status(&self) -> Result<ServerStatus> {

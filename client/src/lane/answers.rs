@@ -22,7 +22,8 @@ use crate::request::job::{AcquireJob, Job};
 use crate::request::queue_place::QueuePlace;
 use crate::request::reply::Awaited;
 
-const RELEASED_OR_LOST: &str = "the connection was lost before the server responded to the release, and the server no longer knows the hold";
+const SERVED_BEFORE: &str =
+    "the server restarted or the session ended before the response, and the repeated request was refused";
 
 impl Lane {
     pub(super) fn handle_event(&mut self, number: u32, event: Event<'_>, now: BootTime) -> Result<()> {
@@ -110,13 +111,7 @@ impl Lane {
             }
             (Job::Release { id, mut reply, .. }, Response::Error(error)) => {
                 self.not_given_back(id);
-                if (carried || reply.was_sent()) && error.code == ErrorCode::NotFound {
-                    // The first transmission of this release may have ended the hold, and the server may have restarted
-                    // since.
-                    reply.leave_uncertain(RELEASED_OR_LOST);
-                } else {
-                    reply.answer(Err(error.into()));
-                }
+                refuse_change(&mut reply, error);
             }
             (Job::Extend { id, lease_ms, mut reply, .. }, Response::Extended(extended)) => {
                 if let Some(entry) = self.holds.get_mut(id)
@@ -137,7 +132,7 @@ impl Lane {
                 }
                 self.not_extended(id, error.code, BootTime::default(), now);
                 self.extend_answered(id);
-                reply.answer(Err(error.into()));
+                refuse_change(&mut reply, error);
             }
             (Job::Renew { id, .. }, Response::Extended(extended)) => {
                 self.extended(id, by, extended, carried, now);
@@ -156,6 +151,9 @@ impl Lane {
             }
             (Job::Watch(job), Response::Error(error)) => self.not_watching(job, error.into()),
             (Job::Unwatch { .. }, Response::Unwatched(_) | Response::Error(_)) => {}
+            (Job::Ask(mut question), Response::Error(error)) if question.is_change() => {
+                refuse_change(question.reply(), error);
+            }
             (Job::Ask(mut question), Response::Error(error)) => question.reply().fail(error.into()),
             (Job::Ask(mut question), response) => {
                 if !question.answer(response) {
@@ -216,6 +214,14 @@ impl Lane {
             self.holds.alive = sent;
         }
     }
+}
+
+/// Passes a refusal on to the caller of a request that changes something. If an earlier server process or session may
+/// have served the request, some refusals do not tell whether it took effect.
+fn refuse_change(reply: &mut dyn Awaited, error: ErrorAnswer<'_>) {
+    let error = Error::from(error);
+    let is_inconclusive = matches!(error, Error::Unavailable(_)) || error.code() == Some(ErrorCode::NotFound);
+    if is_inconclusive && reply.was_sent() { reply.leave_uncertain(SERVED_BEFORE) } else { reply.fail(error) }
 }
 
 /// Returns the error for a response that does not fit its request.

@@ -441,7 +441,8 @@ impl Lane {
         if !resumed {
             self.session_gone();
         }
-        if welcome.server_id != self.welcome.server_id {
+        let is_other_process = welcome.server_id != self.welcome.server_id;
+        if is_other_process {
             self.holds.forget_stamps();
         }
         self.requested = None;
@@ -473,7 +474,7 @@ impl Lane {
         self.holds.cap_all(&mut self.timers);
         if resumed {
             self.holds.alive = sent;
-            self.window.repeat(now, &mut self.out);
+            self.window.repeat(is_other_process, now, &mut self.out);
             self.cancel_abandoned();
         } else {
             self.holds.session_deadline = BootTime::default();

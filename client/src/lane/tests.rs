@@ -31,8 +31,8 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::Span;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{
-    Capabilities, ErrorAnswer, ErrorDetail, Extended, Granted, KeptAlive, Listed, ListedLock, LockId,
-    LockState, Request, SessionId, StatusAnswer, next_frame,
+    Capabilities, ErrorAnswer, ErrorDetail, Extended, Granted, Inspect, KeptAlive, Listed, ListedLock,
+    LockId, LockState, Request, SessionId, StatusAnswer, next_frame,
 };
 
 use super::*;
@@ -44,7 +44,7 @@ use crate::hold::Hold;
 use crate::loss::LossReason;
 use crate::one_or_more::OneOrMore;
 use crate::request::claim::{Claim, Lease};
-use crate::request::job::AcquireJob;
+use crate::request::job::{AcquireJob, Ask};
 use crate::uncertain::{Outcome, Uncertain};
 
 /// Milliseconds by which the server's clock is behind the local clock.
@@ -323,6 +323,25 @@ impl Rig {
         self.lane.handle_disconnected(Error::disconnected("cut"), self.clock.now());
     }
 
+    fn ask(&mut self) -> oneshot::Receiver<Result<()>> {
+        self.ask_or_change(false)
+    }
+
+    /// Sends a request that changes something if `is_change`.
+    fn ask_or_change(&mut self, is_change: bool) -> oneshot::Receiver<Result<()>> {
+        let (reply, answer) = Reply::channel();
+        let encode =
+            |number: u32, out: &mut Vec<u8>| Request::Inspect(Inspect { key: b"k" }).encode(number, out);
+        self.submit(Job::Ask(Box::new(Ask {
+            need: None,
+            is_change,
+            encode,
+            read: |_: Response<'_>| Some(()),
+            reply,
+        })));
+        answer
+    }
+
     fn release(&mut self, lock: &mut Lock) -> oneshot::Receiver<Result<bool>> {
         let (reply, answer) = Reply::channel();
         lock.armed = false;
@@ -334,6 +353,13 @@ impl Rig {
     fn come_back(&mut self, resumed: bool) {
         let now = self.now();
         self.lane.handle_welcome(welcome(self.stamp_ms(), resumed), now, now);
+    }
+
+    /// Connects again, to a server process that has restored the session of an earlier one.
+    fn come_back_after_restart(&mut self) {
+        let now = self.now();
+        let welcome = Welcome { server_id: 7, ..welcome(self.stamp_ms(), true) };
+        self.lane.handle_welcome(welcome, now, now);
     }
 }
 

@@ -196,7 +196,7 @@ impl Window {
     /// Sends every unanswered request again under its number, in the order of the numbers. An acquire whose number is
     /// too old is queued again, to be sent under a new number. The release of its claim is queued too and goes before
     /// it, in case the server has granted the claim under the old number.
-    pub(super) fn repeat(&mut self, now: BootTime, out: &mut Vec<u8>) {
+    pub(super) fn repeat(&mut self, is_other_process: bool, now: BootTime, out: &mut Vec<u8>) {
         let oldest = Sequence(self.next.0.saturating_sub(self.in_flight_max));
         let recent = self.waiting.split_off(&oldest);
         for pending in std::mem::replace(&mut self.waiting, recent).into_values() {
@@ -212,6 +212,9 @@ impl Window {
         for (sequence, pending) in &mut self.in_flight {
             pending.carried = true;
             pending.queued = None;
+            if is_other_process && let Some(reply) = pending.job.reply() {
+                reply.note_sent();
+            }
             pending.job.encode(sequence.number(), now, offered, out);
         }
     }
@@ -477,7 +480,7 @@ mod tests {
             window.take(number).unwrap();
         }
         let mut out = Vec::new();
-        window.repeat(NOW, &mut out);
+        window.repeat(false, NOW, &mut out);
         assert_eq!(numbers(&out), [(2, 0x10)]);
         assert_eq!(transmit(&mut window), []);
         window.queued(2, place(3));
@@ -492,7 +495,7 @@ mod tests {
         let expected = [u32::MAX - 1, u32::MAX, 1, 2].map(|number| (number, 0x10));
         assert_eq!(sent, expected);
         let mut out = Vec::new();
-        window.repeat(NOW, &mut out);
+        window.repeat(false, NOW, &mut out);
         assert_eq!(numbers(&out), sent);
         for (number, _) in sent {
             assert!(window.take(number).is_some(), "{number}");

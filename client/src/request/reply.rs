@@ -16,7 +16,8 @@ pub(crate) enum Reply<T> {
         /// Latest instant for the answer; then the caller gets an error. [`BootTime::NEVER`] for an acquire, which has
         /// a timer of its own.
         answer_by: BootTime,
-        /// Whether the request was sent in a session that ended, so the server may have served it.
+        /// Whether the request was sent to a server process that has ended, or in a session that has ended. It may have
+        /// been served there.
         was_sent: bool,
     },
     /// The caller got [`Error::Uncertain`], and may query the outcome later.
@@ -90,9 +91,9 @@ pub(crate) trait Awaited {
     fn answer_by(&self) -> BootTime;
     /// Sets the latest instant for the answer, if a caller waits.
     fn set_answer_by(&mut self, at: BootTime);
-    /// Notes that the request was sent in a session that has ended, and will be sent again.
+    /// Notes that the server process or the session that got the request has ended, and that it is sent again.
     fn note_sent(&mut self);
-    /// Returns whether the request was sent in a session that has ended, so the server may have served it.
+    /// Returns whether a server process or a session that has ended got the request, and may have served it.
     fn was_sent(&self) -> bool;
 }
 

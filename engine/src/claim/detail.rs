@@ -190,7 +190,7 @@ impl Detail {
             (Extra::Sibling(own), Some(keys)) => own.is_same(keys),
             // Equal hashes do not prove equal sets of keys. The caller therefore finds each key's hold by the key, and
             // the hash only rejects.
-            (Extra::RestoredSibling(number), Some(keys)) => *number == keys.number(),
+            (Extra::RestoredSibling(hash), Some(keys)) => *hash == keys.hash(),
             (Extra::MultiKeyClaim(_) | Extra::Sibling(_) | Extra::RestoredSibling(_), None) => false,
             (_, keys) => keys.is_none(),
         }
@@ -207,11 +207,11 @@ impl Detail {
     }
 
     /// Returns the hash under which the log has the keys of the multi-key claim to which the claim belongs.
-    pub(crate) fn key_set_number(&self) -> Option<u64> {
+    pub(crate) fn key_set_hash(&self) -> Option<u64> {
         match &self.extra {
-            Extra::MultiKeyClaim(multi_key) => Some(multi_key.keys.number()),
-            Extra::Sibling(keys) => Some(keys.number()),
-            Extra::RestoredSibling(number) => Some(*number),
+            Extra::MultiKeyClaim(multi_key) => Some(multi_key.keys.hash()),
+            Extra::Sibling(keys) => Some(keys.hash()),
+            Extra::RestoredSibling(hash) => Some(*hash),
             _ => None,
         }
     }

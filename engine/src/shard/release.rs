@@ -75,14 +75,19 @@ impl Shard {
     }
 
     /// Releases a hold that is in the durable log, or a registration. In two cases the response waits until the log is
-    /// durable. Without a lease, nothing else would end the hold if a crash lost its release. If another acquire took
-    /// over the hold, that acquire must be answered first. Other releases are answered at once: if a crash loses one,
-    /// the hold still ends with its lease or its session.
+    /// durable. If a crash lost the release of a hold without a lease, nothing else would end the hold; a registration
+    /// may have a lease of years. If another acquire took over the hold, that acquire must be answered first. Other
+    /// releases are answered at once: if a crash loses one, the hold still ends with its lease or its session.
     fn release_durable(&mut self, caller: &Caller, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].lane != caller.lane {
             self.tell_released_elsewhere(caller, claim, effects);
         }
-        let waits = self.claims[claim].lease() == LeaseKind::Endless || self.is_move_pending(claim);
+        let waits = match self.claims[claim].lease() {
+            LeaseKind::Endless => true,
+            LeaseKind::Registered => self.claims[claim].is_recorded(),
+            LeaseKind::Timed | LeaseKind::Session => false,
+        };
+        let waits = waits || self.is_move_pending(claim);
         self.measure_hold(claim, effects);
         self.end_hold(claim, effects);
         if waits {

@@ -5,7 +5,7 @@ use crate::namespaces::NamespaceChange;
 use crate::node::{Node, Recorder, Restored, RestoredLane, RestoredSession};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use waymaker_engine::multi_key::key_set_number;
+use waymaker_engine::multi_key::key_set_hash;
 use waymaker_engine::{
     Answer, ClaimId, Grant, KeyGrant, LaneAddress, LaneSlot, LogState, Refusal, Shard, Time,
 };
@@ -300,7 +300,7 @@ impl<'a> Restoration<'a> {
                 self.sessions.get_mut(&session).and_then(|session| session.lanes.get_mut(&lane)?.as_mut());
             if let Some(lane) = lane
                 && let Some(Answer::GrantedMultiKey(grants)) = lane.answers.get(&number)
-                && key_set_number(grants.iter().map(|key_grant| &*key_grant.key)) != key_set
+                && key_set_hash(grants.iter().map(|key_grant| &*key_grant.key)) != key_set
             {
                 lane.answers.remove(&number);
             }

@@ -16,7 +16,13 @@ impl Rig {
             Request::Freeze(Freeze { prefix: b"p", thaw: false, reason: b"r" }).encode(number, out);
         };
         let read = |response: Response<'_>| matches!(response, Response::Frozen(_)).then_some(());
-        self.submit(Job::Ask(Box::new(Ask { need: Some(Need::REASON), encode, read, reply })));
+        self.submit(Job::Ask(Box::new(Ask {
+            need: Some(Need::REASON),
+            is_change: true,
+            encode,
+            read,
+            reply,
+        })));
         answer
     }
 

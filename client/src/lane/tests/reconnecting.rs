@@ -1,6 +1,6 @@
 //! Requests, grants and deadlines across an outage of the connection.
 
-use waymaker_protocol::Released;
+use waymaker_protocol::{ErrorCode, Released};
 
 use super::*;
 use crate::lane::holds::LeaseEnd;
@@ -143,38 +143,94 @@ fn a_lock_released_during_the_outage_is_reported_lost() {
     assert_eq!(lock.loss_reason(), Some(LossReason::Expired));
 }
 
-/// A server that restarts forgets its responses. So the first transmission of the release may have ended the hold.
+/// Comes back to a restarted server, or in a new session, and sends everything again. Returns the number of the first
+/// request there.
+fn forgotten_by(rig: &mut Rig, is_restarted: bool) -> u32 {
+    rig.lose_connection();
+    if is_restarted {
+        rig.come_back_after_restart();
+    } else {
+        rig.come_back(false);
+    }
+    rig.sent();
+    if is_restarted { 2 } else { 1 }
+}
+
+/// The server process that served a release keeps its response for the session, so this refusal is about the release.
 #[test]
-fn a_repeated_release_of_a_hold_that_the_server_no_longer_knows_is_uncertain() {
-    for (is_resumed, number) in [(true, 2), (false, 1)] {
+fn a_repeated_release_that_its_server_refuses_finds_a_lost_hold() {
+    let mut rig = Rig::new();
+    let mut lock = rig.lock(1, 9, 3_000);
+    let mut release = rig.release(&mut lock);
+    rig.sent();
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.receive(2, &not_found());
+    assert_eq!(release.try_recv().unwrap().unwrap_err().code(), Some(ErrorCode::NotFound));
+}
+
+/// A restarted server, or a new session, has no responses to earlier requests. So the hold may have ended with the
+/// first transmission of its release.
+#[test]
+fn a_release_that_may_have_been_served_is_uncertain_if_its_hold_is_not_found() {
+    for is_restarted in [true, false] {
         let mut rig = Rig::new();
         let mut lock = rig.lock(1, 9, 3_000);
         let mut release = rig.release(&mut lock);
-        rig.sends(&[(2, "release 9")]);
-        rig.lose_connection();
-        rig.come_back(is_resumed);
-        assert!(rig.sent().contains(&(number, "release 9".to_owned())), "resumed: {is_resumed}");
+        rig.sent();
+        let number = forgotten_by(&mut rig, is_restarted);
         rig.receive(number, &not_found());
         let release = uncertain(&mut release);
-        assert_eq!(outcome(&release), Some(Outcome::Unknown));
+        assert_eq!(outcome(&release), Some(Outcome::Unknown), "restarted: {is_restarted}");
     }
 }
 
-/// The caller gets its error before the response arrives, and then queries the outcome.
+/// The caller has got its error before the answer arrives, and queries the outcome.
 #[test]
-fn the_outcome_of_an_unanswered_release_is_unknown_if_its_repetition_finds_no_hold() {
-    for (is_resumed, number) in [(true, 2), (false, 1)] {
+fn the_outcome_of_a_release_that_may_have_been_served_stays_unknown() {
+    for is_restarted in [true, false] {
         let mut rig = Rig::impatient();
         let mut lock = rig.lock(1, 9, 30_000);
         let mut release = rig.release(&mut lock);
         rig.sent();
         rig.advance_to(12_000);
         let release = uncertain(&mut release);
-        rig.lose_connection();
-        rig.come_back(is_resumed);
-        rig.sent();
+        let number = forgotten_by(&mut rig, is_restarted);
         rig.receive(number, &not_found());
-        assert_eq!(outcome(&release), Some(Outcome::Unknown), "resumed: {is_resumed}");
+        assert_eq!(outcome(&release), Some(Outcome::Unknown), "restarted: {is_restarted}");
+    }
+}
+
+/// An unavailable server has not served the repetition. That says nothing about the first transmission.
+#[test]
+fn a_change_that_may_have_been_served_is_uncertain_if_its_repetition_is_not_served() {
+    for is_restarted in [true, false] {
+        let mut rig = Rig::new();
+        let mut change = rig.ask_or_change(true);
+        rig.sent();
+        let number = forgotten_by(&mut rig, is_restarted) - 1;
+        rig.receive(number.max(1), &refusal(ErrorCode::Overloaded));
+        assert_eq!(outcome(&uncertain(&mut change)), Some(Outcome::Unknown), "restarted: {is_restarted}");
+
+        let mut rig = Rig::new();
+        let mut question = rig.ask_or_change(false);
+        rig.sent();
+        let number = forgotten_by(&mut rig, is_restarted) - 1;
+        rig.receive(number.max(1), &refusal(ErrorCode::Overloaded));
+        assert!(matches!(question.try_recv().unwrap(), Err(Error::Unavailable(_))));
+    }
+}
+
+#[test]
+fn an_extend_that_may_have_been_served_is_uncertain_if_its_repetition_is_not_served() {
+    for is_restarted in [true, false] {
+        let mut rig = Rig::new();
+        let _lock = rig.lock(1, 9, 30_000);
+        let mut extend = rig.extend(9);
+        rig.sent();
+        let number = forgotten_by(&mut rig, is_restarted);
+        rig.receive(number, &refusal(ErrorCode::Overloaded));
+        assert_eq!(outcome(&uncertain(&mut extend)), Some(Outcome::Unknown), "restarted: {is_restarted}");
     }
 }
 

@@ -1,19 +1,10 @@
 //! The time limit of requests that have no wait of their own.
 
-use waymaker_protocol::{Contention, ErrorDetail, Inspect, Released};
+use waymaker_protocol::{Contention, ErrorDetail, Released};
 
 use super::*;
-use crate::request::job::Ask;
 
 impl Rig {
-    fn ask(&mut self) -> oneshot::Receiver<Result<()>> {
-        let (reply, answer) = Reply::channel();
-        let encode =
-            |number: u32, out: &mut Vec<u8>| Request::Inspect(Inspect { key: b"k" }).encode(number, out);
-        self.submit(Job::Ask(Box::new(Ask { need: None, encode, read: |_: Response<'_>| Some(()), reply })));
-        answer
-    }
-
     fn close(&mut self) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = Reply::channel();
         self.lane.handle_command(Command::Close { reply }, self.clock.now());

@@ -9,6 +9,8 @@ use crate::request::reply::{Awaited, Reply};
 pub(crate) trait Question: Send {
     /// Returns the capability without which the request must not be sent.
     fn need(&self) -> Option<Need>;
+    /// Returns whether the request changes something at the server.
+    fn is_change(&self) -> bool;
     fn encode(&self, number: u32, out: &mut Vec<u8>);
     /// Passes the response on to the caller. Returns whether the response fits this request.
     fn answer(&mut self, response: Response<'_>) -> bool;
@@ -19,6 +21,7 @@ pub(crate) trait Question: Send {
 /// A request that consists of two functions: one encodes it, the other converts its response.
 pub(crate) struct Ask<E, R, T> {
     pub(crate) need: Option<Need>,
+    pub(crate) is_change: bool,
     pub(crate) encode: E,
     /// Converts the response; `None` if the response does not fit the request.
     pub(crate) read: R,
@@ -33,6 +36,10 @@ where
 {
     fn need(&self) -> Option<Need> {
         self.need
+    }
+
+    fn is_change(&self) -> bool {
+        self.is_change
     }
 
     fn encode(&self, number: u32, out: &mut Vec<u8>) {

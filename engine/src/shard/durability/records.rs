@@ -124,7 +124,7 @@ impl Shard {
                 request_id: detail.request_id.as_deref(),
                 metadata: detail.text(),
                 // Also needed without a request id: the answer to the acquire contains all keys.
-                set_hash: detail.key_set_number(),
+                set_hash: detail.key_set_hash(),
                 item,
             });
         });

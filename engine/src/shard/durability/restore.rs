@@ -234,7 +234,7 @@ fn restored_extra(hold: &Hold<'_>, registrations: &mut Registrations) -> Extra {
             let value = Arc::from(hold.metadata.unwrap_or_default());
             Extra::Registration(Box::new(RegisteredAs { type_name, value, end_ms: *end_ms, lazy: *lazy }))
         }
-        (Item::Key(_), Some(number)) => Extra::RestoredSibling(number),
+        (Item::Key(_), Some(hash)) => Extra::RestoredSibling(hash),
         _ => Extra::None,
     }
 }

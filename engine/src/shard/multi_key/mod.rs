@@ -5,7 +5,7 @@ mod acquire;
 mod tests;
 
 use crate::handle::{ClaimIx, KeyIx, LaneIx};
-pub use crate::multi_key_claim::{MultiKeyClaim, key_set_number};
+pub use crate::multi_key_claim::{MultiKeyClaim, key_set_hash};
 pub use acquire::{AcquireMultiKey, RequestedKey, acquire};
 
 use super::Shard;

@@ -1,6 +1,6 @@
 //! Tests of the strings and key sets that the claims of one request share.
 
-use super::{AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey, acquire, key_set_number};
+use super::{AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey, acquire, key_set_hash};
 use crate::effect::{Answer, Effects, Event, LogState};
 use crate::handle::{ClaimIx, LaneIx};
 use crate::ids::{LaneAddress, LaneSlot, Scope, Ticket};
@@ -180,7 +180,7 @@ fn the_log_records_the_key_set_of_claims_without_request_id() {
     shards.shards[0].0.set_log_state(LogState::Ready, 0);
     let options = AcquireOptions { scope: Scope::Local, ..AcquireOptions::default() };
     shards.acquire_with(1, &[key(b"a", false), key(b"b", true)], options);
-    let set = key_set_number([&b"a"[..], b"b"].into_iter());
+    let set = key_set_hash([&b"a"[..], b"b"].into_iter());
     assert_eq!(shards.heard.recorded_sets, [Some(set), Some(set)]);
 }
 
