@@ -250,12 +250,12 @@ impl LocktopusClient {
 
     /// Waits until the server reports whether a lock was acquired (true) or waits (false).
     async fn answered(&self, number: u64) -> Result<bool> {
-        self.progress(number, |progress| *progress != Progress::Asked).await.outcome()
+        self.progress(number, |progress| *progress != Progress::Requested).await.outcome()
     }
 
     /// Waits until a lock is acquired.
     async fn acquired(&self, number: u64) -> Result<()> {
-        let has_waited = |progress: &Progress| !matches!(progress, Progress::Asked | Progress::Enqueued);
+        let has_waited = |progress: &Progress| !matches!(progress, Progress::Requested | Progress::Enqueued);
         self.progress(number, has_waited).await.outcome().map(|_| ())
     }
 }

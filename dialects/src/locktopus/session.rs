@@ -20,7 +20,7 @@ enum Phase {
     #[default]
     Ready,
     /// The server has not reported yet whether the lock waits.
-    Asked,
+    Requested,
     Enqueued,
     Acquired,
     /// The release is sent. Messages about the lock in the meantime have crossed with it.
@@ -30,7 +30,7 @@ enum Phase {
 /// Progress of one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    Asked,
+    Requested,
     Enqueued,
     Acquired,
     Releasing,
@@ -43,7 +43,7 @@ impl Progress {
     /// Returns whether the lock is held, or an error once it has ended.
     pub(super) fn outcome(self) -> Result<bool> {
         match self {
-            Self::Asked | Self::Enqueued => Ok(false),
+            Self::Requested | Self::Enqueued => Ok(false),
             Self::Acquired => Ok(true),
             Self::Releasing | Self::Released => Err(LocktopusError::ReleasedBeforeAcquired),
             Self::Over(reason) => Err(LocktopusError::Closed(reason)),
@@ -78,7 +78,7 @@ impl Session {
         match (self.phase, self.number) {
             (Phase::Ready, 0) => Err(LocktopusError::NotLocked),
             (Phase::Ready | Phase::Releasing, _) => Err(LocktopusError::ReleasedBeforeAcquired),
-            (Phase::Asked | Phase::Enqueued | Phase::Acquired, number) => Ok(number),
+            (Phase::Requested | Phase::Enqueued | Phase::Acquired, number) => Ok(number),
         }
     }
 
@@ -87,13 +87,13 @@ impl Session {
         self.check_open()?;
         match self.phase {
             Phase::Ready => {
-                self.phase = Phase::Asked;
+                self.phase = Phase::Requested;
                 self.number += 1;
                 self.lock_id = None;
                 Ok(true)
             }
             Phase::Releasing => Ok(false),
-            Phase::Asked | Phase::Enqueued | Phase::Acquired => Err(LocktopusError::Locked),
+            Phase::Requested | Phase::Enqueued | Phase::Acquired => Err(LocktopusError::Locked),
         }
     }
 
@@ -103,7 +103,7 @@ impl Session {
         match self.phase {
             Phase::Ready => Err(LocktopusError::NotLocked),
             Phase::Releasing => Ok(false),
-            Phase::Asked | Phase::Enqueued | Phase::Acquired => {
+            Phase::Requested | Phase::Enqueued | Phase::Acquired => {
                 self.phase = Phase::Releasing;
                 Ok(true)
             }
@@ -119,8 +119,8 @@ impl Session {
         let is_about_ours = self.lock_id.as_ref().is_none_or(|id| *id == answer.id);
         let phase = match (self.phase, answer.action, answer.state) {
             _ if !is_about_ours => return Err(answer),
-            (Phase::Asked, Action::Lock, State::Enqueued) => Phase::Enqueued,
-            (Phase::Asked | Phase::Enqueued, Action::Lock, State::Acquired) => Phase::Acquired,
+            (Phase::Requested, Action::Lock, State::Enqueued) => Phase::Enqueued,
+            (Phase::Requested | Phase::Enqueued, Action::Lock, State::Acquired) => Phase::Acquired,
             (Phase::Releasing, Action::Lock, State::Enqueued | State::Acquired) => Phase::Releasing,
             (Phase::Releasing, Action::Release, State::Ready) => Phase::Ready,
             _ => return Err(answer),
@@ -137,7 +137,7 @@ impl Session {
         }
         match (&self.end, self.phase) {
             (Some(reason), _) => Progress::Over(reason.clone()),
-            (None, Phase::Asked) => Progress::Asked,
+            (None, Phase::Requested) => Progress::Requested,
             (None, Phase::Enqueued) => Progress::Enqueued,
             (None, Phase::Acquired) => Progress::Acquired,
             (None, Phase::Releasing) => Progress::Releasing,

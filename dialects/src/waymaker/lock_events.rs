@@ -97,7 +97,7 @@ enum Step {
 }
 
 /// Result of [`LockEvents::next`]: an event, a final error, or the end.
-type Told = Option<Result<LockEvent, Error>>;
+type StreamItem = Option<Result<LockEvent, Error>>;
 
 impl LockEvents {
     pub(super) fn new(client: Waymaker, LockRequest(mut request): LockRequest, shared: bool) -> Self {
@@ -199,7 +199,7 @@ impl LockEvents {
         &self.deadline
     }
 
-    fn take(&mut self, step: Step) -> Option<Told> {
+    fn take(&mut self, step: Step) -> Option<StreamItem> {
         match step {
             Step::DeadlinePassed => self.expire(true, "the local deadline passed"),
             Step::Ask => {
@@ -241,7 +241,7 @@ impl LockEvents {
         }));
     }
 
-    fn hear(&mut self, event: LockEvent) -> Option<Told> {
+    fn hear(&mut self, event: LockEvent) -> Option<StreamItem> {
         match (event, &self.hold) {
             (LockEvent::Waiting { .. }, Some(_)) => {
                 self.expire(false, "expired: the server no longer knows the lock")
@@ -284,7 +284,7 @@ impl LockEvents {
     }
 
     /// Determines the local deadline, and returns the event `Acquired` once it is known.
-    fn acquired(&mut self, hold: Hold) -> Option<Told> {
+    fn acquired(&mut self, hold: Hold) -> Option<StreamItem> {
         let stamp_ms = unsigned(hold.acquired_at);
         let remaining = hold.lease();
         let anchor = match self.anchor {
@@ -312,7 +312,7 @@ impl LockEvents {
         self.state = State::Confirming(Box::pin(extended), stream);
     }
 
-    fn confirmed(&mut self, lease: &Lease) -> Option<Told> {
+    fn confirmed(&mut self, lease: &Lease) -> Option<StreamItem> {
         if let State::Confirming(_, stream) = std::mem::replace(&mut self.state, State::Asking) {
             self.state = State::Open(stream);
         }
@@ -320,14 +320,14 @@ impl LockEvents {
         self.tell(Hold { lease_expires_at: lease.lease_expires_at, ..hold })
     }
 
-    fn tell(&mut self, hold: Hold) -> Option<Told> {
+    fn tell(&mut self, hold: Hold) -> Option<StreamItem> {
         let Hold { id, fence_token, lease_expires_at, acquired_at, .. } = hold.clone();
         self.hold = Some(Hold { is_told: true, ..hold });
         Some(Some(Ok(LockEvent::Acquired { id, lease_expires_at, acquired_at, fence_token })))
     }
 
     /// Handles a stream that broke or could not be opened.
-    fn broken(&mut self, error: Error) -> Option<Told> {
+    fn broken(&mut self, error: Error) -> Option<StreamItem> {
         if matches!(&error, Error::Transport(status) if status.code() == Code::Aborted) {
             return self.end(Some(Err(Error::Superseded)));
         }
@@ -345,13 +345,13 @@ impl LockEvents {
         None
     }
 
-    fn expire(&mut self, local: bool, message: &str) -> Option<Told> {
+    fn expire(&mut self, local: bool, message: &str) -> Option<StreamItem> {
         let (id, lease_expires_at) =
             self.hold.as_ref().map(|hold| (hold.id.clone(), hold.lease_expires_at)).unwrap_or_default();
         self.end(Some(Ok(LockEvent::Expired { id, lease_expires_at, local, message: message.to_owned() })))
     }
 
-    fn end(&mut self, last: Told) -> Option<Told> {
+    fn end(&mut self, last: StreamItem) -> Option<StreamItem> {
         self.state = State::Over;
         self.deadline.lower(BootClock.now());
         Some(last)

@@ -17,7 +17,7 @@ type Said = Result<contract::LockEvent, Status>;
 type Events = Pin<Box<dyn Stream<Item = Said> + Send>>;
 
 /// A received `Lock` and the sender of its events. The stream ends when this is dropped.
-pub(super) type Asked = (contract::LockRequest, mpsc::UnboundedSender<Said>);
+pub(super) type ReceivedRequest = (contract::LockRequest, mpsc::UnboundedSender<Said>);
 
 /// The answer to an extension by more than this comes late.
 pub(super) const LEASE_ANSWERED_AT_ONCE_MAX_MS: u32 = 3_600_000;
@@ -27,7 +27,7 @@ const REFUSED: &str = "Bearer wm_refused";
 
 pub(super) struct FakeServer {
     pub(super) address: String,
-    asked: mpsc::UnboundedReceiver<Asked>,
+    asked: mpsc::UnboundedReceiver<ReceivedRequest>,
     unlocked: mpsc::UnboundedReceiver<String>,
 }
 
@@ -43,7 +43,7 @@ impl FakeServer {
     }
 
     /// The next attempt.
-    pub(super) async fn asked(&mut self) -> Asked {
+    pub(super) async fn asked(&mut self) -> ReceivedRequest {
         soon(self.asked.recv()).await.unwrap()
     }
 
@@ -54,7 +54,7 @@ impl FakeServer {
 }
 
 struct Service {
-    ask: mpsc::UnboundedSender<Asked>,
+    ask: mpsc::UnboundedSender<ReceivedRequest>,
     unlock: mpsc::UnboundedSender<String>,
 }
 

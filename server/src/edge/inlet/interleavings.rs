@@ -40,7 +40,7 @@ struct Listener {
 #[derive(Debug)]
 enum Kind {
     /// Waits for the one answer to a request with this opcode. The opcode is 0 once the answer was read.
-    Asked {
+    Request {
         opcode: u8,
     },
     Followed(Following),
@@ -237,7 +237,7 @@ impl World {
         };
         let number = self.inlets[inlet].begin_asked();
         let opcode = self.send(inlet, number, &request);
-        self.listeners.push(Listener { inlet, number, kind: Kind::Asked { opcode } });
+        self.listeners.push(Listener { inlet, number, kind: Kind::Request { opcode } });
     }
 
     /// Lets a client end one of its streams or calls.
@@ -248,7 +248,7 @@ impl World {
         let index = self.pick(self.listeners.len());
         let Listener { inlet, number, kind } = self.listeners.swap_remove(index);
         let cancel_key = match &kind {
-            Kind::Asked { .. } => None,
+            Kind::Request { .. } => None,
             Kind::Followed(following) => following.granted.is_none().then_some(KEYS[following.key]),
         };
         self.inlets[inlet].leave(&mut self.workers[worker_of(inlet)], number, cancel_key, self.now.into());
@@ -261,7 +261,7 @@ impl World {
         for _ in 0..IN_FLIGHT_MAX {
             let number = self.inlets[inlet].begin_asked();
             let opcode = self.send(inlet, number, &Request::Inspect(Inspect { key: KEYS[0] }));
-            self.listeners.push(Listener { inlet, number, kind: Kind::Asked { opcode } });
+            self.listeners.push(Listener { inlet, number, kind: Kind::Request { opcode } });
         }
     }
 
@@ -314,7 +314,7 @@ impl World {
         let inlet = &mut self.inlets[*inlet];
         let context = &mut Context::from_waker(Waker::noop());
         match kind {
-            Kind::Asked { opcode } => {
+            Kind::Request { opcode } => {
                 if let Poll::Ready(reply) = inlet.poll_answer(*number, context) {
                     let answer = reply.expect("the lane is open").0[OPCODE_OFFSET];
                     let is_its_own = answer == *opcode | opcode::ANSWER || answer == opcode::ERROR;
@@ -341,7 +341,7 @@ impl World {
         while index < self.listeners.len() {
             let Listener { inlet, number, kind } = &self.listeners[index];
             match kind {
-                Kind::Asked { opcode: 0 } => drop(self.listeners.swap_remove(index)),
+                Kind::Request { opcode: 0 } => drop(self.listeners.swap_remove(index)),
                 Kind::Followed(Following { is_over: true, .. }) => {
                     let worker = &mut self.workers[worker_of(*inlet)];
                     self.inlets[*inlet].leave(worker, *number, None, self.now.into());

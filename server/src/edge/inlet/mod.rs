@@ -85,7 +85,7 @@ pub struct SentRequest {
 enum Slot {
     Free,
     /// A request with one answer, until its listener takes the answer or leaves.
-    Asked {
+    Request {
         waker: Option<Waker>,
         answer: Option<Box<[u8]>>,
         /// Whether a newer request took over the hold that the answer grants.
@@ -175,7 +175,7 @@ impl InletState {
 
     /// Returns a number for a request with one answer.
     pub fn begin_asked(&mut self) -> u32 {
-        self.begin(Slot::Asked { waker: None, answer: None, is_taken_up: false })
+        self.begin(Slot::Request { waker: None, answer: None, is_taken_up: false })
     }
 
     /// Returns a number for a followed request: its listener gets the answer and the events before and after it.
@@ -207,7 +207,7 @@ impl InletState {
     /// Whether the request with this number is already answered.
     fn is_answered(&self, number: u32) -> bool {
         match &self.slots[number as usize - 1] {
-            Slot::Asked { answer, .. } => answer.is_some(),
+            Slot::Request { answer, .. } => answer.is_some(),
             Slot::Followed(following) => following.is_answered,
             _ => true,
         }
@@ -293,7 +293,7 @@ impl InletState {
         let number = frame.number();
         let Some(slot) = self.slots.get_mut(number as usize - 1) else { return };
         match slot {
-            Slot::Asked { waker, answer, .. } => {
+            Slot::Request { waker, answer, .. } => {
                 *answer = Some(frame.bytes().into());
                 if let Some(waker) = waker.take() {
                     waker.wake();
@@ -418,7 +418,7 @@ impl InletState {
         self.unknown.retain(|unknown| *unknown != (number, id));
         self.put_off.retain(|put_off| !matches!(put_off, PutOff::Release(other) if *other == id));
         let slot = self.slots.get_mut((number as usize).wrapping_sub(1));
-        if let Some(Slot::Asked { answer: Some(answer), is_taken_up, .. }) = slot
+        if let Some(Slot::Request { answer: Some(answer), is_taken_up, .. }) = slot
             && let Ok(Some(frame)) = next_frame(answer, usize::MAX)
         {
             *is_taken_up |= granted_ids(frame).contains(&id);
@@ -429,12 +429,12 @@ impl InletState {
     /// lane has ended.
     pub fn poll_answer(&mut self, number: u32, context: &mut Context<'_>) -> Poll<Option<Reply>> {
         match &mut self.slots[number as usize - 1] {
-            Slot::Asked { answer: Some(answer), .. } => {
+            Slot::Request { answer: Some(answer), .. } => {
                 let answer = std::mem::take(answer);
                 self.end(number);
                 Poll::Ready(Some(Reply(answer)))
             }
-            Slot::Asked { waker, .. } => {
+            Slot::Request { waker, .. } => {
                 *waker = Some(context.waker().clone());
                 Poll::Pending
             }
@@ -456,7 +456,7 @@ impl InletState {
         self.is_closed = true;
         for slot in &mut self.slots {
             let waker = match slot {
-                Slot::Asked { waker, .. } => waker.take(),
+                Slot::Request { waker, .. } => waker.take(),
                 Slot::Followed(following) => following.waker.take(),
                 _ => None,
             };

@@ -21,7 +21,7 @@ impl InletState {
             self.slots[number as usize - 1] = Slot::Abandoned(abandoned);
         } else if self.is_answered(number) {
             match self.end(number) {
-                Slot::Asked { answer: Some(answer), is_taken_up: false, .. } if cancel_key.is_some() => {
+                Slot::Request { answer: Some(answer), is_taken_up: false, .. } if cancel_key.is_some() => {
                     if let Ok(Some(frame)) = next_frame(&answer, usize::MAX) {
                         self.release_all(worker, granted_ids(frame));
                     }
@@ -34,7 +34,7 @@ impl InletState {
             }
         } else {
             let slot = &mut self.slots[number as usize - 1];
-            let undo = matches!(slot, Slot::Asked { .. }) && cancel_key.is_some();
+            let undo = matches!(slot, Slot::Request { .. }) && cancel_key.is_some();
             let cancel_key = cancel_key.map(Into::into);
             *slot = Slot::Abandoned(Abandoned { undo, is_answered: false, cancel_key });
             self.cancel(worker, number, now);

@@ -18,7 +18,7 @@ pub(super) struct Session {
 enum Phase {
     Ready,
     /// A lock was requested; the worker has neither granted, queued nor refused it.
-    Asked {
+    Requested {
         id: u64,
     },
     Enqueued {
@@ -91,7 +91,7 @@ impl Session {
             Phase::Ready => Some(State::Ready),
             Phase::Enqueued { .. } => Some(State::Enqueued),
             Phase::Acquired { .. } => Some(State::Acquired),
-            Phase::Asked { .. } | Phase::Releasing { .. } | Phase::Over => None,
+            Phase::Requested { .. } | Phase::Releasing { .. } | Phase::Over => None,
         }
     }
 
@@ -109,7 +109,7 @@ impl Session {
         match (message.action()?, self.phase) {
             (Action::Lock, Phase::Ready) => {
                 let set = message.into_set()?;
-                self.phase = Phase::Asked { id: self.namespace.next_id() };
+                self.phase = Phase::Requested { id: self.namespace.next_id() };
                 Ok(Reaction::Acquire(set))
             }
             (Action::Release, Phase::Enqueued { id, lock } | Phase::Acquired { id, lock }) => {
@@ -122,21 +122,23 @@ impl Session {
 
     /// Handles the event that the requested lock was queued.
     pub(super) fn handle_queued(&mut self, lock: LockId) -> Reaction {
-        let Phase::Asked { id } = self.phase else { return Reaction::Wait };
+        let Phase::Requested { id } = self.phase else { return Reaction::Wait };
         self.phase = Phase::Enqueued { id, lock };
         Reaction::Send(Answer { id, action: Action::Lock, state: State::Enqueued })
     }
 
     /// Handles the grant of the requested lock.
     pub(super) fn handle_granted(&mut self, lock: LockId) -> Reaction {
-        let (Phase::Asked { id } | Phase::Enqueued { id, .. }) = self.phase else { return Reaction::Wait };
+        let (Phase::Requested { id } | Phase::Enqueued { id, .. }) = self.phase else {
+            return Reaction::Wait;
+        };
         self.phase = Phase::Acquired { id, lock };
         Reaction::Send(Answer { id, action: Action::Lock, state: State::Acquired })
     }
 
     /// Handles the refusal of the requested lock.
     pub(super) fn handle_refused(&mut self, code: ErrorCode, message: &str) -> Reaction {
-        if !matches!(self.phase, Phase::Asked { .. } | Phase::Enqueued { .. }) {
+        if !matches!(self.phase, Phase::Requested { .. } | Phase::Enqueued { .. }) {
             return Reaction::Wait;
         }
         if code == ErrorCode::Shutdown {
