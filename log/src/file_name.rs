@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::block::NUMBER_LIMIT;
 
-/// Name of the superblock in a backup. A server does not start without a file `superblock`. So no server continues from
-/// a backup by accident and repeats fences.
+/// Name of the superblock in a backup. A server refuses a directory with this file, and a directory that has other
+/// files of a log but no file `superblock`. A server that continued from a backup would repeat fences.
 pub const BACKUP_SUPERBLOCK_NAME: &str = "superblock.backup";
 
 /// File that belongs in a data directory. Any other name is foreign there.

@@ -106,7 +106,8 @@ impl Image {
             Record::Counted { id, fence } => self.note_counted(lsn, id, fence),
             Record::Counter { namespace, scope, fence, key } => self.count(namespace, key, fence, scope),
             Record::Folded { namespace, key } => {
-                // A key may be recorded as folded after the removal of its namespace, which folded all its keys.
+                // Folding removes the fence counter of a key and raises the fence floor to it. If this record follows
+                // the removal of the namespace, nothing is left to do: the removal folded all its counters.
                 let namespace = self.namespaces.get_mut(&namespace);
                 if let Some(counter) = namespace.and_then(|namespace| namespace.counters.remove(key)) {
                     self.floor = self.floor.max(counter.fence);

@@ -413,8 +413,8 @@ impl Holds {
         }
     }
 
-    /// Resets the stamps of all leases. The stamps of a restarted server may be smaller, and its reports would be
-    /// ignored.
+    /// Resets the stamps of all leases. Called if another server process answers. The stamps come from the clock of the
+    /// server's machine since its boot, so they may be smaller than before. The lane would ignore such reports as old.
     pub(super) fn forget_stamps(&mut self) {
         self.entries.values_mut().for_each(|entry| entry.stamp_ms = 0);
     }

@@ -63,8 +63,9 @@ impl Lane {
         self.window.push(job);
     }
 
-    /// Lowers the local deadline of a hold for an extend that may shorten its lease. The server may serve the extend at
-    /// any time from now on, before its response arrives.
+    /// Lowers the local deadline of a hold until the response to a caller's extend arrives: to the deadline that a
+    /// lease of `lease_ms` from now would give, if that is earlier. The extend may shorten the lease, and the server
+    /// may serve it at any time from now on. Has no effect on a hold on the session's lease.
     fn shorten(&mut self, id: LockId, lease_ms: u32, now: BootTime) {
         let lease = Duration::from_millis(u64::from(lease_ms));
         if let Some(entry) = self.holds.get_mut(id)

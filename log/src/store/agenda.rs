@@ -39,7 +39,8 @@ pub(super) struct Agenda {
     retry_at: Option<Time>,
     /// Time to confirm the last flush; `None` if it is confirmed.
     confirm_at: Option<Time>,
-    /// Time until which a full disk delays the next batches, so that more batches share the reserved room.
+    /// Earliest time of the next group while the disk is full. Each group takes whole blocks of the spare and reserve
+    /// segments, so the log waits to write more batches in one group.
     pace_until: Time,
     space: Space,
     /// Time to retry a failed compaction; `None` if none failed.

@@ -23,8 +23,7 @@ pub struct FrontTurn<W = MachineStopwatch> {
     reads_later: bool,
     /// Whether requests that were read are left for the next turn.
     serves_later: bool,
-    /// Whether the requests that this turn read are served in the next round of tasks, after other connections have
-    /// read.
+    /// Whether the requests that this turn read are left for the next turn, so that other connections read first.
     lets_others_read: bool,
     /// Number of the turn, which increases with each turn.
     number: u64,

@@ -118,7 +118,8 @@ impl http_body::Body for Answer {
         let own = self.get_mut();
         if own.message.len() > GRPC_PIECE_LEN {
             // The library takes a whole piece as soon as the client has room for any of it. Copy the piece: a slice
-            // would keep the whole message in memory.
+            // would keep the whole message in memory after its last piece was taken, when the message is no longer
+            // counted.
             let piece = Bytes::copy_from_slice(&own.message.split_to(GRPC_PIECE_LEN));
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }

@@ -1,8 +1,8 @@
 //! Spans of traced acquires that lanes of this worker request, from the request to the response. Only a server that
 //! exports traces has any.
 //!
-//! Times are the clock readings that the worker has anyway. An acquire that is granted in the step that read it has a
-//! duration of 0.
+//! Times are the clock readings that the worker has anyway: one for each input, such as one read. An acquire that is
+//! granted while the read that brought it is served has a duration of 0.
 
 use super::State;
 use super::acts::error_code_of;
