@@ -5,6 +5,7 @@ use crate::ids::ClaimId;
 use crate::stable_hash::stable_hash;
 use crate::time::Time;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 /// Waiting multi-key claim, as all its shards see it.
 ///
@@ -23,7 +24,7 @@ use std::sync::Arc;
 /// all stubs are clear, each becomes a hold with its own id, lease and fence. Otherwise nothing happens, and the stub
 /// that was not clear causes the next check. No worker waits while it has a turn, no key is held while the claim waits
 /// for another one, and a failed attempt uses no fence.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct MultiKeyClaim {
     /// Stubs in the order of the keys. The first one is the home.
     pub(crate) members: Box<[Member]>,
@@ -33,6 +34,10 @@ pub struct MultiKeyClaim {
     pub(crate) keys: Arc<KeySet>,
     /// End of the wait. Only the home has a timer for it.
     pub(crate) wait_end: Time,
+    /// Index of the member that was not clear at the last recheck. The next recheck begins there: the member is
+    /// probably still not clear, and then no other member needs a check. A holder that releases the keys one by one
+    /// causes a recheck for each of them. Only a worker with the turns of all shards reads and changes the value.
+    pub(crate) blocked: AtomicUsize,
 }
 
 /// One stub of a waiting multi-key claim.

@@ -63,6 +63,12 @@ impl Shard {
         self.lanes.find(address).is_some_and(|lane| self.lanes.lanes[lane].claim_count > 0)
     }
 
+    /// Whether all claims of the lane have its state. A change of a lane with many claims is applied to the rest of
+    /// them in later turns.
+    pub fn is_settled(&self, address: LaneAddress) -> bool {
+        self.lanes.find(address).is_none_or(|lane| self.lanes.lanes[lane].unsettled.first.is_none())
+    }
+
     fn change_lane(&mut self, address: LaneAddress, state: LaneState, effects: &mut impl Effects) {
         let Some(lane) = self.lanes.find(address) else { return };
         if state != LaneState::Open {

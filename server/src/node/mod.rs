@@ -14,7 +14,7 @@ use crate::expiries::Expiries;
 use crate::limit_options::LimitOptions;
 use crate::limits::WORKER_COUNT_MAX;
 use crate::log::LogPort;
-use crate::mail::{Batch, Mail};
+use crate::mail::{Batch, LaneClosing, Mail};
 use crate::memory::MemoryUse;
 use crate::metrics::NodeMetrics;
 use crate::milliseconds::Milliseconds;
@@ -27,7 +27,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use waymaker_engine::{ClaimId, FreezeList, Limits, Mailbox, Shard, ShardConfig, Time, TurnCell};
+use waymaker_engine::{
+    ClaimId, FreezeList, LaneAddress, Limits, Mailbox, Shard, ShardConfig, Time, TurnCell,
+};
 use waymaker_protocol::NamespaceKind;
 
 /// The configuration of a node, with all its randomness.
@@ -75,6 +77,8 @@ pub struct HostedShard {
     /// Batches that were taken out of the turn cell and not served, because the worker with the turn passed it to
     /// another worker.
     pub left: VecDeque<Batch>,
+    /// Closed lanes with claims that later turns will end. Their clients are told only then.
+    pub closings: Vec<(LaneAddress, Arc<LaneClosing>)>,
 }
 
 /// State that the workers share: the shards, a mailbox for each worker, and the time up to which each worker has read
@@ -176,6 +180,7 @@ impl Node {
                     armed: Time::NEVER,
                     knocks: Vec::new(),
                     left: VecDeque::new(),
+                    closings: Vec::new(),
                 })
             })
             .collect();

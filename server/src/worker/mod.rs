@@ -20,6 +20,7 @@ mod lifecycle;
 mod mailbox;
 mod moved;
 mod multi_shard;
+mod multi_shard_queue;
 mod outbox;
 mod reauthorize;
 mod refusals;

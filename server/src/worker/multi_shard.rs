@@ -15,8 +15,8 @@ use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey};
 use waymaker_engine::{
-    Answer, CancelReason, Effects, LaneAddress, LaneIx, LaneSlot, Refusal, RequestedThrottle, ReservedEnd,
-    ReservedMultiKey, Ticket, Time, throttle_all,
+    Answer, CancelReason, ClaimId, Effects, LaneAddress, LaneIx, LaneSlot, Refusal, RequestedThrottle,
+    ReservedEnd, ReservedMultiKey, Ticket, Time, throttle_all,
 };
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Frame, KeyItem, Request, next_frame};
@@ -71,6 +71,19 @@ impl MultiShard {
         };
         self.shards.len() + key_count
     }
+
+    /// Returns the id of the claim that this work rechecks.
+    pub(super) fn rechecked(&self) -> Option<ClaimId> {
+        match &self.task {
+            Task::Recheck(multi_key) => Some(multi_key.id()),
+            Task::Request { .. } | Task::End(..) => None,
+        }
+    }
+
+    /// Whether this work is the request with this ticket.
+    pub(super) fn requested_by(&self, wanted: Ticket) -> bool {
+        matches!(self.task, Task::Request { ticket, .. } if ticket == wanted)
+    }
 }
 
 impl State {
@@ -104,9 +117,9 @@ impl State {
     ) -> bool {
         let lane = self.lanes[slot].address;
         let wanted = Ticket { lane, number: acquire_number };
-        let is_wanted = |multi_shard: &MultiShard| matches!(multi_shard.task, Task::Request { ticket, .. } if ticket == wanted);
-        let Some(place) = self.multi_shard.iter().position(is_wanted) else { return false };
-        self.multi_shard.remove(place);
+        if !self.multi_shard.remove_request(wanted) {
+            return false;
+        }
         let mut outbox = self.outbox(node, 0, self.now);
         outbox.answer(Ticket { lane, number }, Answer::Cancelled { was_waiting: true });
         outbox.answer(wanted, Answer::Refused(Refusal::Cancelled(CancelReason::Asked)));
@@ -115,7 +128,7 @@ impl State {
 
     /// Does the follow-ups of turns that were given back.
     pub(super) fn follow_up(&mut self, node: &Node) {
-        let mut withdrawn_cost = 0;
+        let (mut withdrawn_cost, mut rechecked_cost) = (0, 0);
         while let Some(follow_up) = self.follow_ups.pop() {
             match follow_up {
                 FollowUp::Withdraw(multi_key)
@@ -134,9 +147,19 @@ impl State {
                 FollowUp::AskAgain(lane, frame) => self.serve_again(node, lane, &frame),
                 FollowUp::Recheck(multi_key) => {
                     // A recheck that is still to come will see this change too.
-                    if !self.will_recheck(&multi_key) {
-                        let shards = multi_key.shards().into();
-                        self.do_multi_shard(node, MultiShard { shards, task: Task::Recheck(multi_key) });
+                    if self.will_recheck(&multi_key) {
+                        continue;
+                    }
+                    let shards = multi_key.shards().into();
+                    let recheck = MultiShard { shards, task: Task::Recheck(multi_key) };
+                    if rechecked_cost < BATCH_COST_MAX {
+                        rechecked_cost += recheck.cost();
+                        self.do_multi_shard(node, recheck);
+                    } else {
+                        self.multi_shard.push(recheck);
+                        if self.multi_shard.try_all() {
+                            self.mail(node, self.index, Mail::Untried);
+                        }
                     }
                 }
             }
@@ -170,30 +193,26 @@ impl State {
 
     /// Whether a recheck of this claim is still to come.
     pub(super) fn will_recheck(&self, multi_key: &MultiKeyClaim) -> bool {
-        let is_same = |multi_shard: &MultiShard| matches!(&multi_shard.task, Task::Recheck(other) if other.id() == multi_key.id());
-        self.multi_shard.iter().any(is_same)
+        self.multi_shard.will_recheck(multi_key.id())
     }
 
     /// Tries all multi-shard work again, because the turn of this shard was given back.
     pub(super) fn retry_multi_shard(&mut self, node: &Node, shard: u16) {
         self.knocked.retain(|knocked| *knocked != shard);
-        self.untried = self.multi_shard.len();
+        self.multi_shard.try_all();
         self.try_multi_shard(node);
     }
 
     /// Continues to try multi-shard work. After some tries the connections of this worker have their turns first.
     pub(super) fn try_multi_shard(&mut self, node: &Node) {
         let mut cost = 0;
-        while let Some(left) = self.untried.checked_sub(1) {
-            if cost >= BATCH_COST_MAX {
-                return self.mail(node, self.index, Mail::Untried);
-            }
-            self.untried = left;
-            // A failed try puts its request at the back, so the requests in front have not been tried yet.
-            if let Some(multi_shard) = self.multi_shard.pop_front() {
-                cost += multi_shard.cost();
-                self.do_multi_shard(node, multi_shard);
-            }
+        while cost < BATCH_COST_MAX {
+            let Some(multi_shard) = self.multi_shard.next_untried() else { return };
+            cost += multi_shard.cost();
+            self.do_multi_shard(node, multi_shard);
+        }
+        if self.multi_shard.has_untried() {
+            self.mail(node, self.index, Mail::Untried);
         }
     }
 
@@ -209,7 +228,7 @@ impl State {
             let entered = &multi_shard.shards[..turns.len()];
             self.leave_all(node, entered, turns);
             let shard = *shard;
-            self.multi_shard.push_back(multi_shard);
+            self.multi_shard.push(multi_shard);
             return self.knock(node, shard);
         }
         let MultiShard { shards, task } = multi_shard;

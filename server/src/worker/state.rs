@@ -3,7 +3,8 @@
 use super::followed_requests::FollowedRequests;
 use super::lane::{Lane, Lanes, Stage};
 use super::lifecycle::LaneEnd;
-use super::multi_shard::{FollowUp, MultiShard};
+use super::multi_shard::FollowUp;
+use super::multi_shard_queue::MultiShardQueue;
 use super::outbox::{Outbox, mark_dirty};
 use super::reauthorize::Look;
 use super::serve::FrameLocation;
@@ -53,11 +54,9 @@ pub(crate) struct State {
     /// that.
     pub(super) withdrawals: VecDeque<Arc<MultiKeyClaim>>,
     /// Multi-shard work that waits for the turns of its shards.
-    pub(super) multi_shard: VecDeque<MultiShard>,
+    pub(super) multi_shard: MultiShardQueue,
     /// Shards whose turn holder will send mail when the turn is free.
     pub(super) knocked: Vec<u16>,
-    /// Number of entries of `multi_shard`, from the front, that are still to be tried again.
-    pub(super) untried: usize,
     /// Acts of operators and traced acquires.
     pub(super) followed: FollowedRequests,
     /// Frames of the batch that is being served. `sorted` has the same frames in the order of their shards.
@@ -103,9 +102,8 @@ impl State {
             wakes: Vec::new(),
             follow_ups: Vec::new(),
             withdrawals: VecDeque::new(),
-            multi_shard: VecDeque::new(),
+            multi_shard: MultiShardQueue::default(),
             knocked: Vec::new(),
-            untried: 0,
             followed: FollowedRequests::new(index),
             batch: Vec::new(),
             sorted: Vec::new(),

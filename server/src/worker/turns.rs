@@ -205,6 +205,19 @@ impl State {
         let now = self.reading();
         let mut outbox = self.outbox(node, shard, now.time.max(turn.shard.now()));
         turn.shard.begin_turn(now, drained, &mut outbox);
+        if !turn.closings.is_empty() {
+            self.note_settled(node, turn);
+        }
+    }
+
+    /// Notes the lanes whose last claims ended in this turn or in the turns before.
+    #[cold]
+    fn note_settled(&mut self, node: &Node, turn: &mut ShardTurn<'_>) {
+        let HostedShard { shard, closings, .. } = &mut **turn;
+        let settled: Vec<_> = closings.extract_if(.., |(lane, _)| shard.is_settled(*lane)).collect();
+        for (_, closing) in settled {
+            self.note_closed(node, &closing);
+        }
     }
 
     /// Updates the shard's view of memory, of the stop, of the log and of the cluster.
@@ -304,8 +317,10 @@ impl State {
                     LaneChange::Access(access) => turn.shard.change_access(lane, access.as_ref()),
                     LaneChange::Closed { session_ended, closing } => {
                         turn.shard.close_lane(lane, session_ended, &mut outbox);
-                        if let Some(closing) = closing {
-                            self.note_closed(node, &closing);
+                        match closing {
+                            Some(closing) if turn.shard.is_settled(lane) => self.note_closed(node, &closing),
+                            Some(closing) => turn.closings.push((lane, closing)),
+                            None => {}
                         }
                     }
                 }

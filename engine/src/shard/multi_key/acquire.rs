@@ -14,6 +14,7 @@ use crate::multi_key_claim::{KeySet, Member};
 use crate::shard::quota::{MovedClaims, NewClaims};
 use crate::shard::{AcquireOptions, AcquireTerms, Caller};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 /// Request for one hold on each of several keys.
 #[derive(Clone, Copy, Debug)]
@@ -298,6 +299,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
             shards: shards.into(),
             keys: Arc::clone(&self.keys),
             wait_end,
+            blocked: AtomicUsize::new(0),
         }
     }
 

@@ -20,6 +20,7 @@ use crate::measure::FreedAt;
 use crate::multi_key_claim::Member;
 use crate::time::Reading;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Shard with its turn held.
 #[derive(Debug)]
@@ -171,11 +172,17 @@ pub fn end_reservation(
 
 /// Whether a claim waits, its client is connected, and all its stubs are clear.
 fn is_grantable(participants: &[Participant<'_>], multi_key: &MultiKeyClaim) -> bool {
-    let is_clear = |(number, member): (usize, &Member)| {
+    let is_clear = |number: &usize| {
+        let member = &multi_key.members[*number];
         let shard = &participants[place_of(participants, member.shard)].shard;
-        shard.is_stub(member) && !shard.stopping && shard.is_stub_clear(member.claim, number == 0)
+        shard.is_stub(member) && !shard.stopping && shard.is_stub_clear(member.claim, *number == 0)
     };
-    multi_key.members.iter().enumerate().all(is_clear)
+    let first = multi_key.blocked.load(Ordering::Relaxed);
+    let blocked = (first..multi_key.members.len()).chain(0..first).find(|number| !is_clear(number));
+    if let Some(number) = blocked {
+        multi_key.blocked.store(number, Ordering::Relaxed);
+    }
+    blocked.is_none()
 }
 
 /// Whether a call of [`recheck`] for a waiting claim must be pending: all its stubs are clear, and its shards have no
@@ -206,6 +213,9 @@ pub fn reserved_multi_key_claims(shards: &[&Shard]) -> Vec<Vec<ClaimId>> {
 
 /// Marks the stubs of frozen keys as not announced, so that the thaw announces again that they are clear.
 fn forget_frozen(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim) {
+    if !participants.iter().any(|one| one.shard.careful) {
+        return;
+    }
     for member in &multi_key.members {
         let shard = &mut participants[place_of(participants, member.shard)].shard;
         if shard.is_stub(member) && shard.is_entry_frozen(shard.claims[member.claim].entry) {

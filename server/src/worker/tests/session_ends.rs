@@ -591,3 +591,25 @@ fn workers_that_finish_pass_no_shard_turn_to_each_other() {
     rig.workers[1].handle_mail(rig.now);
     assert_eq!(claim_count(&rig.node), 0, "no turn is held");
 }
+
+/// A turn ends a part of the holds of a lane, and leaves the rest to later turns.
+#[test]
+fn the_farewell_follows_the_end_of_every_hold_of_the_session() {
+    const HOLD_COUNT: u32 = 1000;
+    let mut rig = Rig::new(1);
+    let (key, _) = rig.connect(SESSION);
+    for number in 0..HOLD_COUNT {
+        let hold = Acquire {
+            key: &number.to_le_bytes(),
+            terms: AcquireTerms { session_lease: true, ..AcquireTerms::default() },
+            ..Acquire::default()
+        };
+        rig.ask(key, number + 2, &Request::Acquire(hold));
+    }
+    assert_eq!(claim_count(&rig.node), HOLD_COUNT);
+    say_goodbye(&mut rig, key);
+    while rig.hear(key).is_empty() {
+        assert!(tick(&mut rig), "there is work left");
+    }
+    assert_eq!(claim_count(&rig.node), 0);
+}

@@ -1,0 +1,59 @@
+//! Multi-shard work of a worker that waits: for the turns of its shards, or until connections had their turns.
+
+use super::multi_shard::MultiShard;
+use std::collections::{BTreeSet, VecDeque};
+use waymaker_engine::{ClaimId, Ticket};
+
+#[derive(Debug, Default)]
+pub(super) struct MultiShardQueue {
+    works: VecDeque<MultiShard>,
+    /// Ids of the claims whose rechecks are among `works`, each once.
+    rechecks: BTreeSet<ClaimId>,
+    /// Number of entries of `works`, from the front, that are still to be tried.
+    untried: usize,
+}
+
+impl MultiShardQueue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.works.is_empty()
+    }
+
+    /// Adds work that was tried, or that is not to be tried yet.
+    pub(super) fn push(&mut self, work: MultiShard) {
+        self.rechecks.extend(work.rechecked());
+        self.works.push_back(work);
+    }
+
+    /// Whether a recheck of this claim is still to come.
+    pub(super) fn will_recheck(&self, claim: ClaimId) -> bool {
+        self.rechecks.contains(&claim)
+    }
+
+    /// Lets all work be tried. Returns false if a try of all work is already due.
+    pub(super) fn try_all(&mut self) -> bool {
+        let was_idle = self.untried == 0;
+        self.untried = self.works.len();
+        was_idle
+    }
+
+    /// Removes and returns work that is to be tried now.
+    pub(super) fn next_untried(&mut self) -> Option<MultiShard> {
+        self.untried = self.untried.checked_sub(1)?;
+        // A failed try puts its work at the back, so the work in front has not been tried yet.
+        let work = self.works.pop_front()?;
+        if let Some(claim) = work.rechecked() {
+            self.rechecks.remove(&claim);
+        }
+        Some(work)
+    }
+
+    pub(super) fn has_untried(&self) -> bool {
+        self.untried > 0
+    }
+
+    /// Removes the request with this ticket. Returns false if it is not here.
+    pub(super) fn remove_request(&mut self, ticket: Ticket) -> bool {
+        let place = self.works.iter().position(|work| work.requested_by(ticket));
+        place.and_then(|place| self.works.remove(place)).is_some()
+    }
+}
