@@ -144,7 +144,8 @@ impl<Ix: Handle, T> Slab<Ix, T> {
         self.records.len() as u32
     }
 
-    /// Returns the handle after this one, and the first handle after the last one: a clock hand goes round the records.
+    /// Returns the handle after this one, or the first handle if this is the last one. So a clock hand goes round the
+    /// records.
     #[inline]
     pub(crate) fn after(&self, index: Ix) -> Ix {
         let next = index.number() + 1;

@@ -46,7 +46,7 @@ pub enum Refusal {
     },
     /// This server does not offer the scope.
     ScopeUnavailable(Scope),
-    /// The log has not confirmed its last write in time. New grants resume once it has.
+    /// The present write of the log takes too long. Until it ends, acquires whose fences must be durable are refused.
     LogStalled,
     /// The disk of the log is full.
     NoSpace,

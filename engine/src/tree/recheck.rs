@@ -26,9 +26,10 @@ struct Region {
 /// A blocked item is **justified** by a held item that conflicts with it. A waiting item of an earlier claim also
 /// justifies it, if it overlaps it and either conflicts with it or is marked as blocked. The invariant: each item that
 /// is marked as blocked is justified, or a region has yet to reach it. Three events remove a justification: a held item
-/// is removed, a waiting item is removed, or a blocked read becomes clear. Each adds a region that begins at the node
-/// and the queue position of the item. (A grant removes no justification, because the held item blocks the same items
-/// as the waiting one did.) So no item is missed, and once no region is left, all marks are correct.
+/// is removed, a waiting item is removed, or a blocked read becomes clear. Each adds a region at the node of the item.
+/// Its cursor begins at the queue position of a waiting item, or at the front of the queue for a held item. (The grant
+/// of an item that is marked as clear removes no justification, because the held item blocks the same items as the
+/// waiting one did.) So no item is missed, and once no region is left, all marks are correct.
 ///
 /// A region ends early if an item at its node or above it justifies all following items. That keeps a hand-over short,
 /// regardless of the number of waiters for the same path.
