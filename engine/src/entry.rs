@@ -185,7 +185,7 @@ impl Entry {
         self.flags |= flag::QUEUED | flag::POOL;
     }
 
-    /// Removes the pool from its key record. The caller must then make the record idle.
+    /// Removes the pool from its key record. The caller must then call [`KeyTable::become_idle`].
     pub(crate) fn end_pool(&mut self) {
         self.flags &= !(flag::QUEUED | flag::POOL);
     }

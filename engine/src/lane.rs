@@ -1,4 +1,4 @@
-//! Lanes: the clients whose requests a shard has served.
+//! Records of the lanes whose requests a shard has served.
 
 use crate::access::Access;
 use crate::account::{Accounts, Resource};
@@ -33,7 +33,7 @@ pub(crate) struct Lane {
     pub(crate) owner: Arc<[u8]>,
     /// Identity and rights. Without them, the lane may do everything.
     pub(crate) access: Option<Arc<Access>>,
-    /// Accounts that count the claims of the lane, unless they are empty.
+    /// Accounts that count the claims of the lane; empty if no quota limits them.
     pub(crate) accounts: Accounts,
     /// Amounts of this lane in `accounts`.
     pub(crate) counts: Counts,

@@ -18,7 +18,7 @@ pub(crate) struct Slab<Ix, T> {
     records: Vec<T>,
     /// Released records. They are in a list of their own, so the next ones can be prefetched.
     free: Vec<Ix>,
-    /// Number of records for which address space is reserved.
+    /// Number of records for which the slab reserves address space, at once or when it has grown.
     count_max: u32,
     /// Number of accesses to records, in builds with debug assertions.
     #[cfg(debug_assertions)]

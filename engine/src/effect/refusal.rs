@@ -48,7 +48,7 @@ pub enum Refusal {
     ScopeUnavailable(Scope),
     /// The present write of the log takes too long. Until it ends, acquires whose fences must be durable are refused.
     LogStalled,
-    /// The disk of the log is full.
+    /// The disk of the log has no room for new durable grants.
     NoSpace,
     /// The log failed. The outcome of the request is unknown until the server restarts.
     Unknown,

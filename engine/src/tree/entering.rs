@@ -129,8 +129,8 @@ impl Tree {
         self.node_count().saturating_add(self.entering.segment_count)
     }
 
-    /// Takes a set whose items [`Tree::next_verdict`] enters. Arrivals must increase. Returns the first item of the
-    /// set.
+    /// Takes a set whose items [`Tree::next_verdict`] enters. `arrival` must be larger than that of each earlier claim.
+    /// Returns the first item of the set.
     pub(crate) fn enter_later(
         &mut self,
         claim: ClaimIx,

@@ -196,7 +196,8 @@ impl Tree {
         self.place_all(claim, items, None)
     }
 
-    /// Adds the items of a request as waiting. Arrivals must increase. Returns the first item.
+    /// Adds the items of a request as waiting. `arrival` must be larger than that of each earlier claim. Returns the
+    /// first item.
     pub(crate) fn wait(&mut self, claim: ClaimIx, arrival: u64, items: &[TreeItem]) -> ItemIx {
         self.place_all(claim, items, Some(arrival))
     }
