@@ -31,8 +31,8 @@ pub struct Limits {
     /// Maximum number of buckets in memory. Full buckets are removed to make room for new ones, because a full bucket
     /// behaves like a new one.
     pub bucket_count_max: u32,
-    /// Number of buckets that are kept although they may be full, because a frequently used bucket is soon needed
-    /// again. Beyond it, full buckets are removed.
+    /// Number of buckets from which each new bucket also causes a search that removes some full ones. Below it, full
+    /// buckets are kept, because a frequently used bucket is soon needed again.
     pub kept_bucket_count: u32,
     /// Lease in milliseconds for a request with a lease of 0.
     pub lease_default_ms: u32,
