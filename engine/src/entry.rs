@@ -185,7 +185,7 @@ impl Entry {
         self.flags |= flag::QUEUED | flag::POOL;
     }
 
-    /// Removes the pool from its key record. The caller must then make the record idle.
+    /// Removes the pool from its key record. The caller must then call [`KeyTable::become_idle`].
     pub(crate) fn end_pool(&mut self) {
         self.flags &= !(flag::QUEUED | flag::POOL);
     }
@@ -205,18 +205,19 @@ impl Entry {
 /// Key records of all keys that are held, waited for, or kept for their counters.
 ///
 /// A free key keeps its record, so acquiring the same key again does not change the index. Beyond `idle_count_max` free
-/// keys, a clock hand (second chance) evicts the least used ones. Their counters fold into the **floor**, at which the
-/// counter of every unknown key starts. So a fence may jump up, but never goes back.
+/// keys, a clock hand (second chance) evicts the least used ones. Their counters fold into the **floor**: it is raised
+/// to at least each of them, and the counter of every unknown key starts at it. So a fence may jump up, but never goes
+/// back.
 #[derive(Debug)]
 pub(crate) struct KeyTable {
     pub(crate) entries: Slab<KeyIx, Entry>,
     index: HashIndex<KeyIx>,
     long_keys: LongKeys,
     hasher: RandomState,
-    /// Lower bound for new counters; at least the highest fence of all evicted keys.
+    /// Fence at which the counter of each new key record starts; at least the highest fence of all evicted keys.
     floor: Fence,
-    /// Evicted keys with counters in the durable log. They stay here until the log records that the floor contains
-    /// them.
+    /// Evicted keys whose counters are in the durable log. `Shard::record_folded` takes them from here in a later turn,
+    /// and records for each key that the floor replaces its counter.
     pub(crate) folded: Vec<(u16, Box<[u8]>)>,
     idle_count: u32,
     idle_count_max: u32,
@@ -316,7 +317,7 @@ impl KeyTable {
         self.entries[index].key.bytes(&self.long_keys)
     }
 
-    /// Subtracts a key from the idle ones, because it is held, waited for or watched from now on.
+    /// Subtracts 1 from the number of idle keys, because a key is held, waited for or watched from now on.
     #[inline]
     pub(crate) fn leave_idle(&mut self) {
         self.idle_count -= 1;

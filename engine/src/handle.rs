@@ -99,7 +99,8 @@ handle! {
     pub ClaimIx
 }
 impl ClaimIx {
-    /// Returns the handle in the `place` of a [`ClaimId`]. There may be no such claim, or another one by now.
+    /// Returns the handle that [`ClaimId::place`] contains, besides the shard and the generation. The record may be
+    /// missing, unused, or in use by a later claim.
     #[inline]
     pub fn named_by(place: u64) -> Self {
         Self::new(ClaimId::slot_of(place))

@@ -1,4 +1,4 @@
-//! Lanes: the clients whose requests a shard has served.
+//! Records of the lanes whose requests a shard has served.
 
 use crate::access::Access;
 use crate::account::{Accounts, Resource};
@@ -33,7 +33,7 @@ pub(crate) struct Lane {
     pub(crate) owner: Arc<[u8]>,
     /// Identity and rights. Without them, the lane may do everything.
     pub(crate) access: Option<Arc<Access>>,
-    /// Accounts that count the claims of the lane, unless they are empty.
+    /// Accounts that count the claims of the lane; empty if no quota limits them.
     pub(crate) accounts: Accounts,
     /// Amounts of this lane in `accounts`.
     pub(crate) counts: Counts,
@@ -50,12 +50,14 @@ pub(crate) struct Lane {
     pub(crate) state: LaneState,
     /// Time at which the connection was last lost.
     pub(crate) lost_at: Time,
-    /// Number of arrivals in the shard, as in `Detail::asked`, when the connection was last lost. A waiter whose
-    /// acquire arrived earlier leaves, even if another connection has resumed the lane since.
+    /// Value of the shard's counter of arrivals when the connection was last lost. A waiter with a smaller
+    /// `Detail::asked` belongs to the lost connection: its wait ends, even if another connection has resumed the lane
+    /// since.
     pub(crate) lost_arrivals: u64,
-    /// Linked claims: waiters, holds on the session's lease, and holds that end with the connection. A change of
-    /// `state` has consequences for them. For example, the waiters of a lost connection end. `unsettled` has the claims
-    /// for which the present state has yet to be applied, `settled` the others.
+    /// Linked claims: waiters, claims whose fence is not durable yet, holds on the session's lease, and holds that end
+    /// with the connection. A change of `state` has consequences for them. For example, the waiters of a lost
+    /// connection end. `unsettled` has the claims for which the present state has yet to be applied, `settled` the
+    /// others.
     pub(crate) unsettled: LinkedClaims,
     pub(crate) settled: LinkedClaims,
     pub(crate) linked_count: u32,
@@ -201,8 +203,8 @@ impl LaneTable {
         assert_eq!(self.index.len(), self.lanes.live_count() as usize, "lanes that are found");
     }
 
-    /// Subtracts a claim that ended, or moved to another lane. Removes the lane if it is closed and this was its last
-    /// claim.
+    /// Subtracts 1 from the number of claims of a lane, because one ended or moved to another lane. Removes the lane if
+    /// it is closed and this was its last claim.
     #[inline]
     pub(crate) fn drop_claim(&mut self, index: LaneIx) {
         let lane = &mut self.lanes[index];

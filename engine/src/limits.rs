@@ -12,8 +12,8 @@ pub struct Limits {
     pub idle_key_count_max: u32,
     /// Maximum number of waiters of one key, one pool, or one tree namespace.
     pub waiter_count_per_key_max: u32,
-    /// Maximum number of linked claims of one lane in this shard. Linked claims are waiters, holds on the session's
-    /// lease, and holds that end with the connection.
+    /// Maximum number of linked claims of one lane in this shard. Linked claims are waiters, claims whose fence is not
+    /// durable yet, holds on the session's lease, and holds that end with the connection.
     pub linked_claim_count_per_lane_max: u32,
     /// Maximum number of paths of sets, held or waiting, of one lane in this shard. The first path of each set does not
     /// count.
@@ -31,8 +31,8 @@ pub struct Limits {
     /// Maximum number of buckets in memory. Full buckets are removed to make room for new ones, because a full bucket
     /// behaves like a new one.
     pub bucket_count_max: u32,
-    /// Number of buckets that are kept although they may be full, because a frequently used bucket is soon needed
-    /// again. Beyond it, full buckets are removed.
+    /// Number of buckets from which each new bucket also causes a search that removes some full ones. Below it, full
+    /// buckets are kept, because a frequently used bucket is soon needed again.
     pub kept_bucket_count: u32,
     /// Lease in milliseconds for a request with a lease of 0.
     pub lease_default_ms: u32,
@@ -88,9 +88,9 @@ pub const LEASE_MAX_MS: u32 = 86_400_000;
 /// Default of `Limits::work_per_turn`.
 pub const WORK_PER_TURN: u32 = 256;
 
-/// Minimum of `Limits::work_per_turn`. Grants have a quarter of the steps to themselves, which is no step at all if the
-/// limit is below 4. A wait that times out while grants of its key are unfinished is checked again in each turn until
-/// they are finished. Such checks could then use up the steps of the grants.
+/// Minimum of `Limits::work_per_turn`. A quarter of the steps is reserved for unfinished grants; below 4, that would be
+/// no step. A wait that times out while grants of its key are unfinished is checked in each turn until they are
+/// finished. Such checks could then take all steps in every turn, and the grants would never be finished.
 pub const WORK_PER_TURN_MIN: u32 = 4;
 
 /// Number of requests of a batch that are prefetched together. It is large enough to hide memory latency, and small
@@ -123,8 +123,8 @@ pub const LAZY_GRACE_MS: i64 = 5_000;
 pub const LAZY_FORGET_MS: i64 = 48 * 3_600_000;
 /// Longest lease of a registration in milliseconds: ten years. Longer ones are clamped.
 pub const REGISTRY_LEASE_MAX_MS: i64 = 10 * 365 * 86_400_000;
-/// Maximum number of paths of a set for which the rights of a client are compared. For a larger set of another
-/// identity, a client needs the right for every key of the namespace.
+/// Maximum number of paths of a set of another identity that are checked one by one against the rights of a client. To
+/// see or release a larger set, the client needs the right for every key of the namespace.
 pub const COMPARED_PATH_COUNT_MAX: usize = 32;
 /// Maximum number of holders, and of waiters, in an inspection.
 pub const INSPECT_HOLDER_COUNT_MAX: usize = 64;

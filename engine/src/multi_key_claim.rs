@@ -7,7 +7,7 @@ use crate::time::Time;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-/// Waiting multi-key claim, as all its shards see it.
+/// Multi-key claim whose acquire is not answered yet, as all its shards see it.
 ///
 /// # How a multi-key claim is granted
 ///
@@ -15,9 +15,9 @@ use std::sync::atomic::AtomicUsize;
 /// turns of all shards. So two claims have the same order in all queues that they share, and cannot wait for each other
 /// in a circle. A stub blocks the waiters behind it as any waiter does, and holds nothing.
 ///
-/// The stub of the smallest key is the *home*. Only its shard has the timer, the ticket and the lane, and decides about
-/// the end of the wait. When the wait ends there, [`Effects::withdraw`](crate::Effects::withdraw) removes the other
-/// stubs.
+/// The stub of the smallest key is the *home*. Only the home has a timer, is found by the ticket of the acquire, and is
+/// linked to the lane. So only its shard decides about the end of the wait. When the wait ends there,
+/// [`Effects::withdraw`](crate::Effects::withdraw) removes the other stubs.
 ///
 /// When a stub becomes *clear* (it would be granted now, were it a claim of its own), its shard calls
 /// [`Effects::recheck`](crate::Effects::recheck) once. A worker then takes all turns and checks every stub again. If

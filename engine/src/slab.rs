@@ -18,7 +18,7 @@ pub(crate) struct Slab<Ix, T> {
     records: Vec<T>,
     /// Released records. They are in a list of their own, so the next ones can be prefetched.
     free: Vec<Ix>,
-    /// Number of records for which address space is reserved.
+    /// Number of records for which the slab reserves address space, at once or when it has grown.
     count_max: u32,
     /// Number of accesses to records, in builds with debug assertions.
     #[cfg(debug_assertions)]
@@ -144,7 +144,8 @@ impl<Ix: Handle, T> Slab<Ix, T> {
         self.records.len() as u32
     }
 
-    /// Returns the handle after this one, and the first handle after the last one: a clock hand goes round the records.
+    /// Returns the handle after this one, or the first handle if this is the last one. So a clock hand goes round the
+    /// records.
     #[inline]
     pub(crate) fn after(&self, index: Ix) -> Ix {
         let next = index.number() + 1;

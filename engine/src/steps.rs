@@ -12,7 +12,7 @@ pub(crate) type WorkNumber = u64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steps {
     left: u32,
-    /// Number of steps that were requested, granted or not.
+    /// Number of calls of [`Steps::take`], including those that found no step left.
     asked: u32,
 }
 
@@ -44,7 +44,8 @@ impl Steps {
         self.left
     }
 
-    /// Returns the number of steps that were requested, granted or not. A caller that gets none stops.
+    /// Returns the number of calls of [`Steps::take`], including those that found no step left. A loop that gets no
+    /// step ends, so it adds at most one such call.
     pub(crate) fn asked(&self) -> u32 {
         self.asked
     }

@@ -137,7 +137,8 @@ impl TopKeys {
         place
     }
 
-    /// Gives a key a new counter. If there are too many, the key takes over the smallest counter with its count.
+    /// Returns the position of a counter for a key that has none. If all counters are in use, the key takes over the
+    /// counter with the fewest waits, and its count goes on.
     fn make_counter(&mut self, namespace: u16, key: &[u8]) -> usize {
         let counter = Counter { namespace, key: key.into(), waits: 0 };
         let counters = self.0.iter().enumerate();

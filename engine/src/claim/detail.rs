@@ -12,7 +12,8 @@ pub(crate) struct OrderKey {
     /// In a queue, the time of the arrival less the boost of the priority, in milliseconds; it may be below zero. In a
     /// pool that is ordered by timestamp, the timestamp in microseconds.
     pub(crate) rank: i64,
-    /// Number of arrivals in the shard before this claim. A claim that needs no [`Detail`] is not counted.
+    /// Value of the shard's counter of arrivals when the claim arrived. A claim that needs no [`Detail`] does not raise
+    /// the counter.
     pub(crate) arrival: u64,
 }
 
@@ -75,8 +76,8 @@ pub(crate) struct Detail {
     pub(crate) order: OrderKey,
     /// Number of the acquire that gets the answer, or got it.
     pub(crate) number: u32,
-    /// Number of arrivals in the shard before the acquire that gets the answer. If that acquire came on a connection
-    /// that was lost since, `Lane::lost_arrivals` is higher.
+    /// Value of the shard's counter of arrivals when the acquire that gets the answer arrived. If the connection of
+    /// that acquire was lost since, `Lane::lost_arrivals` is higher.
     pub(crate) asked: u64,
     /// Length of the lease in milliseconds. A waiting claim gets this lease with its grant.
     pub(crate) lease_ms: u32,
@@ -102,15 +103,17 @@ pub(crate) struct Detail {
     /// Whether the claim raised the scope of its key to `Quorum`. If the claim ends before it is held, and no later
     /// claim of the key got a fence, the scope is lowered again.
     pub(crate) raises_scope: bool,
-    /// Whether the acquire that gets the answer counts as one that waited. Set when a claim is reserved after a wait,
-    /// and when a later acquire takes over a claim that is not held yet. Unused while a claim is in a queue.
+    /// Whether the acquire that gets the answer was reported with `Effects::waits`, so that its answer must go through
+    /// `Effects::answer_waiter`. Set when a claim is reserved after a wait, and when a later acquire takes over a claim
+    /// that is not held yet. Not read while a claim is in a queue, because its acquire waits in any case.
     pub(crate) waited: bool,
     /// Whether the latest acquire of the claim found it by its request id when it was already held.
     pub(crate) repeated: bool,
     /// Number of the log record about the latest acquire that took the claim over from an earlier one; 0 if there is
     /// none, [`MOVED_BESIDE_RECORDS`] if only other keys of its multi-key claim are recorded. The answer to that
-    /// acquire, and every later event about the claim, waits until the record is durable. Reset to 0 when a reserved
-    /// claim begins to wait for that.
+    /// acquire, and every later event about the claim, waits until the record is durable. If a reserved claim could
+    /// begin while this is not 0, `Shard::put_off` resets it to 0, and the claim begins once all records so far are
+    /// durable.
     pub(crate) moved_record: u64,
     /// Time for which a hold had waited before its grant.
     pub(crate) waited_nanos: u64,
@@ -124,9 +127,10 @@ pub(crate) struct Detail {
     pub(crate) extra: Extra,
 }
 
-/// Value of [`Detail::moved_record`] if only other keys of the multi-key claim recorded that a later acquire took it
-/// over, maybe in other shards. This shard does not know when those records are durable. So all later events of the
-/// claim go through the log, behind the answer to that acquire.
+/// Value of [`Detail::moved_record`] for a hold without a log record, if a later acquire took over its multi-key claim
+/// and other keys of the claim recorded that, maybe in other shards. This shard does not know when those records are
+/// durable. So it delays all later events about the hold with `Effects::when_durable`, behind the answer to that
+/// acquire.
 pub(crate) const MOVED_BESIDE_RECORDS: u64 = u64::MAX;
 
 impl Default for Detail {

@@ -88,7 +88,8 @@ impl Properties {
 
 /// Request for a key, and after its grant, a hold.
 ///
-/// The record keeps its number. The id that the client gets contains the shard, the number, `generation` and `secret`.
+/// A claim stays in the same record until it ends. The id that the client gets contains the shard, the number of the
+/// record, `generation` and `secret`.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Claim {
@@ -97,7 +98,7 @@ pub(crate) struct Claim {
     pub(crate) fence: Fence,
     /// Instant at which the present state ends unless something else ends it before; [`Time::NEVER`] without a limit.
     pub(crate) deadline: Time,
-    /// Arrival of a claim that is not held, or grant of a hold.
+    /// Time of the arrival of a claim that is not held, or of the grant of a hold.
     since: Nanos,
     /// Key of the claim.
     pub(crate) entry: KeyIx,

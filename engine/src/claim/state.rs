@@ -10,7 +10,7 @@ pub(crate) enum State {
     /// The record is unused.
     #[default]
     Free,
-    /// The claim waits for its key, or was created by the request that is being served.
+    /// The claim waits for its key. Also the state of a new claim until the request that created it grants it.
     Waiting,
     /// The claim waits as one key of a multi-key claim, and is granted only together with the other keys.
     Stub,

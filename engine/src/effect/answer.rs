@@ -12,7 +12,8 @@ use crate::time::Time;
 pub enum Answer {
     /// The claim is held.
     Granted(Grant),
-    /// The multi-key claim is held. Each key has a hold of its own from now on. The grants have the order of the keys.
+    /// The multi-key claim is held. Each key has a hold of its own from now on. The grants are in bytewise order of the
+    /// keys.
     GrantedMultiKey(Box<[KeyGrant]>),
     /// The claim ended.
     Released {
@@ -106,7 +107,8 @@ pub struct Grant {
     pub clamped: bool,
     /// Whether the claim waited.
     pub waited: bool,
-    /// Whether the request id found a claim that was held before.
+    /// Whether the acquire repeated the request id of a claim that was already held, and thus got that hold instead of
+    /// a new one.
     pub repeated: bool,
     /// Whether the hold lasts as long as its session.
     pub session_lease: bool,
@@ -126,7 +128,8 @@ pub struct KeyGrant {
 /// Whether a fence is still the newest of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// Newest fence of the key. For an unknown key, the fence at which its counter would start.
+    /// Newest fence of the key. For an unknown key, the value at which its counter would start; the first grant would
+    /// get a higher fence.
     pub newest_fence: Fence,
     /// Whether the fence of the request is the newest one. In a tree namespace, a fence also counts as the newest while
     /// its set holds a path that overlaps the requested path.
@@ -139,7 +142,7 @@ pub struct Verified {
 /// Answer of the rate limiter to a [`Throttle`](crate::Throttle).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
-    /// Whether the tokens were taken or given back. If not, nothing changed.
+    /// Whether the tokens were taken, or returned by a refund. If not, nothing changed.
     pub allowed: bool,
     /// Number of whole tokens left.
     pub remaining: u64,

@@ -26,14 +26,16 @@ pub enum WhenDurable {
 pub struct QuorumQuestion {
     /// Time at which the grants were reserved.
     pub at: Time,
-    /// The grants. For a multi-key claim, the first one decides whether all of them begin.
+    /// The grants. Of a multi-key claim, none begins if the first one was given up meanwhile or its client is
+    /// disconnected.
     pub members: Box<[QuorumMember]>,
     /// Response to the acquire of a multi-key claim; `None` for a claim for one object.
     pub multi_key: Option<Box<[KeyGrant]>>,
 }
 
 impl QuorumQuestion {
-    /// Returns the effects that wait until the grants are counted and durable.
+    /// Returns the effects that begin the grants. To be called once the cluster has counted them; the effects must then
+    /// still wait for the log.
     pub fn begin(self) -> impl Iterator<Item = WhenDurable> {
         let mut members: Vec<Reserved> = self.members.into_iter().map(|member| member.reserved).collect();
         let multi_key = self.multi_key.map(|grants| {
@@ -47,11 +49,13 @@ impl QuorumQuestion {
 /// One grant that waits for a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuorumMember {
-    /// The grant. Its fence is the smallest that it may get; the cluster may have counted further.
+    /// The grant, with the lowest fence that it can get. If the cluster's counter is already higher, the grant gets a
+    /// higher fence.
     pub reserved: Reserved,
     /// Id of the claim, under which it is in the log.
     pub id: ClaimId,
-    /// Counter of the grant. `None` for a grant of another scope that only begins together with the others.
+    /// Counter that the cluster must raise for the grant. `None` for a key of a multi-key claim that has a lower scope:
+    /// its grant is not counted, but begins together with the others.
     pub counter: Option<CounterName>,
 }
 
@@ -82,15 +86,17 @@ pub struct Reserved {
     pub fence: Fence,
     /// Whether a cluster counts the grant.
     pub is_counted: bool,
-    /// Time from which the lease runs if the claim could already begin at that time, but a later acquire had taken it
-    /// over. The claim then waits for the record of that. The log has the same time. [`Time::NEVER`] otherwise.
+    /// Time at which the fence was confirmed, if a later acquire with the same request id had taken the claim over
+    /// before; otherwise [`Time::NEVER`]. The claim is then held only when the record of that is durable too, but its
+    /// lease runs from this time. In the log, its lease also begins with the first record.
     pub since: Time,
 }
 
 /// All claims of a multi-key claim. Like [`Reserved`], they block other claims already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedMultiKey {
-    /// The claims, in the order of the response. The first one decides whether all of them begin.
+    /// The claims, in the order of the response. None begins if the first one was given up meanwhile or its client is
+    /// disconnected.
     pub members: Box<[Reserved]>,
     /// The response.
     pub grants: Box<[KeyGrant]>,

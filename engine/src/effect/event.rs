@@ -13,7 +13,8 @@ pub enum Event {
         /// The claim.
         id: ClaimId,
         /// Number of waiters before the claim. In a pool, and for a claim that has other waiters of its key behind it,
-        /// the number is counted only up to [`POSITION_COUNT_MAX`](crate::limits::POSITION_COUNT_MAX).
+        /// the number is counted only up to [`POSITION_COUNT_MAX`](crate::limits::POSITION_COUNT_MAX). For a set of
+        /// paths, the number of all other waiting sets of its tree.
         position: u32,
         /// Number of the claim in the order of arrival of the shard.
         ticket: u64,

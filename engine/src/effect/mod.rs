@@ -64,12 +64,14 @@ pub trait Effects {
     }
     /// Sends an event to a lane.
     fn event(&mut self, lane: LaneAddress, event: Event);
-    /// Requests a check of a waiting multi-key claim, because one of its keys has become clear. A worker that has the
-    /// turns of all its shards calls [`crate::multi_key::recheck`], soon and outside of this turn.
+    /// Requests a check of a waiting multi-key claim, because one of its keys has become clear: only the other keys may
+    /// still keep the claim waiting. After this turn, a worker must take the turns of all shards of the claim and call
+    /// [`crate::multi_key::recheck`].
     fn recheck(&mut self, multi_key: &Arc<MultiKeyClaim>) {
         let _ = multi_key;
     }
-    /// Notes that a waiting multi-key claim ended. The worker calls [`crate::Shard::withdraw`] for each of its shards.
+    /// Notes that a multi-key claim ended before it was held. The worker calls [`crate::Shard::withdraw`] for each of
+    /// its shards.
     fn withdraw(&mut self, multi_key: &Arc<MultiKeyClaim>) {
         let _ = multi_key;
     }
@@ -124,7 +126,7 @@ pub enum ClaimAct {
     },
     /// The registration was renewed or changed, and belongs to the acting identity from now on.
     Register {
-        /// Length of the lease from now on; 0 if it has expired.
+        /// Length of the lease from now on; 0 if the request set an end in the past, as lazy namespaces allow.
         lease_ms: u64,
     },
     /// The request id of the claim was repeated. The claim belongs to the acting identity from now on.

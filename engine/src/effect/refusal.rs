@@ -46,9 +46,9 @@ pub enum Refusal {
     },
     /// This server does not offer the scope.
     ScopeUnavailable(Scope),
-    /// The log has not confirmed its last write in time. New grants resume once it has.
+    /// The present write of the log takes too long. Until it ends, acquires whose fences must be durable are refused.
     LogStalled,
-    /// The disk of the log is full.
+    /// The disk of the log has no room for new durable grants.
     NoSpace,
     /// The log failed. The outcome of the request is unknown until the server restarts.
     Unknown,

@@ -47,7 +47,8 @@ pub struct ClaimStatus {
 /// State of one key, or of the paths that overlap one path.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct KeyStatus {
-    /// Newest fence. For an unknown key, the fence at which its counter would start.
+    /// Newest fence. For an unknown key, the value at which its counter would start; the first grant would get a higher
+    /// fence.
     pub fence: Fence,
     /// Number of holders.
     pub holder_count: u32,
@@ -81,7 +82,8 @@ pub struct WaitingClaim {
 /// One hold, or one waiting claim of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldLock {
-    /// Id of the hold, or of a waiting claim; all zeros if the client may not see it.
+    /// Id of the hold or of the waiting claim; all zeros if the client may not see it. Each key of a waiting multi-key
+    /// claim has the id of the whole claim.
     pub id: ClaimId,
     /// Whether the claim is shared with other readers.
     pub shared: bool,
@@ -181,7 +183,8 @@ pub struct PoolStatus {
     pub capacity: u64,
     /// Number of permits that are held.
     pub held: u64,
-    /// Newest fence of the pool. For an unknown pool, the fence at which its counter would start.
+    /// Newest fence of the pool. For an unknown pool, the value at which its counter would start; the first grant would
+    /// get a higher fence.
     pub fence: Fence,
     /// Whether waiters are served in the order of their timestamps instead of their arrival.
     pub by_timestamp: bool,
@@ -237,7 +240,8 @@ pub struct PermitHolder {
 /// Statistics of a tree namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TreeStatistics {
-    /// Number of sets that were granted or have waited since the server process started, including restored holds.
+    /// Number of acquires since the server process started whose sets were granted at once or began to wait, plus the
+    /// number of restored holds.
     pub set_count: u64,
     /// Number of waiting sets.
     pub waiting_set_count: u64,

@@ -39,7 +39,7 @@ const _: () = assert!(size_of::<Bucket>() == 32, "two buckets to a cache line");
 /// the instant at which it will be full if no more tokens are taken. A token is worth the time in which it arrives.
 /// Taking tokens moves the instant later by their worth. It is refused if the instant would be more than a full bucket
 /// ahead of now. Returning tokens moves the instant earlier. All times are whole nanoseconds, so nothing drifts, and a
-/// refund exactly undoes a take.
+/// refund at the same rate exactly undoes a take, unless the bucket is full by then.
 ///
 /// The instant does not depend on rate and burst, which each request brings along. A request with another rate or burst
 /// counts the missing time in tokens of its own size.

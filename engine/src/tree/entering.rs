@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 /// Claim for which the caller must make a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// All items of the claim are clear. The caller grants or removes it. If nothing may be held, the caller may also
-    /// leave it waiting.
+    /// All items of the claim are clear. The caller grants or removes it, or leaves it waiting because the namespace is
+    /// frozen.
     Clear(ClaimIx),
     /// The claim must wait but may not, so the caller removes it. The second claim blocks it. There is none if that
-    /// claim ended, or if nothing may be held.
+    /// claim ended, or if the claim must wait because of [`Enters::AndWaits`].
     Refused(ClaimIx, Option<ClaimIx>),
 }
 
@@ -23,9 +23,9 @@ pub(crate) enum Verdict {
 pub(crate) enum Enters {
     /// Sets stay outside until a later call.
     Later,
-    /// Sets enter, and sets that are clear are held.
+    /// Sets enter. The items of a clear set are held as they enter.
     AndHolds,
-    /// Sets enter, and none is held.
+    /// Sets enter, and their items wait even if they are clear, because the namespace is frozen.
     AndWaits,
 }
 
@@ -44,7 +44,8 @@ enum Phase {
     Checking,
     /// All items are clear. Each is held when it enters, and the claim is granted with the last one.
     Holding,
-    /// Each item waits when it enters: at least one item is not clear, or nothing may be held.
+    /// Each item waits when it enters, because at least one item is not clear, or because of [`Enters::AndWaits`]. In
+    /// the second case, the phase `Holding` may have entered all items as held; each of them now becomes waiting.
     Waiting,
 }
 
@@ -128,8 +129,8 @@ impl Tree {
         self.node_count().saturating_add(self.entering.segment_count)
     }
 
-    /// Takes a set whose items [`Tree::next_verdict`] enters. Arrivals must increase. Returns the first item of the
-    /// set.
+    /// Takes a set whose items [`Tree::next_verdict`] enters. `arrival` must be larger than that of each earlier claim.
+    /// Returns the first item of the set.
     pub(crate) fn enter_later(
         &mut self,
         claim: ClaimIx,
@@ -149,14 +150,16 @@ impl Tree {
         first_item
     }
 
-    /// Allows an entering set to wait. Returns whether the claim is an entering set that was not allowed to.
+    /// Allows a claim to wait, if it is a set that is still entering. Returns whether this changed anything: the set
+    /// was not allowed to wait before.
     pub(crate) fn let_wait(&mut self, first_item: ItemIx) -> bool {
         let arrival = self.items[first_item].arrival;
         let set = self.entering.sets.get_mut(&arrival).filter(|set| set.first_item == first_item);
         set.is_some_and(|set| !std::mem::replace(&mut set.may_wait, true))
     }
 
-    /// Continues with the entering sets, in order of arrival. Grants none of them unless `may_hold`.
+    /// Continues with the entering sets, in order of arrival. Unless `may_hold`, their items wait even if they are
+    /// clear.
     pub(super) fn go_on_entering(&mut self, may_hold: bool, steps: &mut Steps) -> Progress {
         while let Some((arrival, mut set)) = self.entering.sets.pop_first() {
             match self.go_on_with(arrival, &mut set, may_hold, steps) {
@@ -217,7 +220,8 @@ impl Tree {
         self.is_open(place, item.write, u64::MAX)
     }
 
-    /// Enters the next item, as held or as waiting. If a held item must wait after all, it waits from now on.
+    /// Enters the next item, as held or as waiting. If the phase `Holding` has already entered the item as held, makes
+    /// it a waiting item that is marked as clear.
     fn enter_item(&mut self, arrival: u64, set: &mut EnteringSet, steps: &mut Steps) {
         let TreeItem { path, write } = set.paths.get(set.done_count);
         let next = if set.last_item.is_none() { set.first_item } else { self.items[set.last_item].next };

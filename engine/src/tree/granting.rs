@@ -42,8 +42,8 @@ impl Tree {
         if let Some(offered) =
             self.recheck.offered.take_if(|offered| self.items[*offered].first == first_item)
         {
-            // The offered item is still marked as blocked, so it also blocks reads with which it does not conflict.
-            // They are rechecked.
+            // The offered item is still marked as blocked. If it is a read, later reads wait behind it only because of
+            // that mark, so they are rechecked.
             self.hold_waiting(offered, steps);
             self.recheck_behind(offered);
         }
@@ -81,7 +81,8 @@ impl Tree {
         true
     }
 
-    /// Whether the claim with this arrival still exists. No other claim that waited has the same arrival.
+    /// Whether the granted claim with this first item and arrival still exists. The record of the item may belong to a
+    /// later claim by now, but no other claim that waited has the same arrival.
     fn waits_in_part(&self, first_item: ItemIx, arrival: u64) -> bool {
         let first = &self.items[first_item];
         first.state != State::Free && first.claim.is_some() && first.arrival == arrival

@@ -181,8 +181,8 @@ impl Tree {
         false
     }
 
-    /// Returns the node to visit after this one and all nodes below it, in a walk below `root` over the nodes with a
-    /// held item at or below them.
+    /// Returns the next node of a walk below `root`, once this node and all nodes below it were visited. The walk
+    /// visits only nodes with a held item at or below them. Returns `None` at its end.
     fn next_holding(&self, number: NodeIx, root: NodeIx) -> Option<NodeIx> {
         let mut number = number;
         while number != root {

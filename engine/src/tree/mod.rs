@@ -32,8 +32,8 @@ pub struct TreeItem<'a> {
     /// Path key: for each segment its length (u16, little endian) and its bytes. Empty for the whole namespace. Must be
     /// well formed.
     pub path: &'a [u8],
-    /// Whether the item is a write, which conflicts with all other items at its path, above it and below it. Otherwise
-    /// it is a read, which conflicts only with writes there.
+    /// Whether the item is a write, which conflicts with all items of other claims at its path, above it and below it.
+    /// Otherwise it is a read, which conflicts only with writes there.
     pub write: bool,
 }
 
@@ -54,7 +54,8 @@ pub(crate) struct TreeCounters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Held,
-    /// Only waits for other items of its claim, or for the caller's decision.
+    /// The item waits, but no other claim blocks it. It waits only for other items of its claim, or for the caller's
+    /// decision to grant the claim.
     Clear,
     Blocked,
     /// Belongs to an entering set, and is not in the tree yet. Only the first item of a set can be in this state; its
@@ -195,7 +196,8 @@ impl Tree {
         self.place_all(claim, items, None)
     }
 
-    /// Adds the items of a request as waiting. Arrivals must increase. Returns the first item.
+    /// Adds the items of a request as waiting. `arrival` must be larger than that of each earlier claim. Returns the
+    /// first item.
     pub(crate) fn wait(&mut self, claim: ClaimIx, arrival: u64, items: &[TreeItem]) -> ItemIx {
         self.place_all(claim, items, Some(arrival))
     }

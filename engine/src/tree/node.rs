@@ -230,7 +230,8 @@ impl Trie {
         let depth = self.nodes[parent].depth + 1;
         let number = self.nodes.allocate();
         let node = &mut self.nodes[number];
-        // Removed nodes are unreferenced, so the remaining fields keep their defaults.
+        // The other fields have their defaults, even in a record that was used before: a node is removed only when it
+        // has no items, children or region.
         (node.parent, node.depth, node.hash) = (parent, depth, hash);
         node.segment = Segment::new(segment);
         if let Some(write) = held {

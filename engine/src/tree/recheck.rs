@@ -26,9 +26,10 @@ struct Region {
 /// A blocked item is **justified** by a held item that conflicts with it. A waiting item of an earlier claim also
 /// justifies it, if it overlaps it and either conflicts with it or is marked as blocked. The invariant: each item that
 /// is marked as blocked is justified, or a region has yet to reach it. Three events remove a justification: a held item
-/// is removed, a waiting item is removed, or a blocked read becomes clear. Each adds a region that begins at the node
-/// and the queue position of the item. (A grant removes no justification, because the held item blocks the same items
-/// as the waiting one did.) So no item is missed, and once no region is left, all marks are correct.
+/// is removed, a waiting item is removed, or a blocked read becomes clear. Each adds a region at the node of the item.
+/// Its cursor begins at the queue position of a waiting item, or at the front of the queue for a held item. (The grant
+/// of an item that is marked as clear removes no justification, because the held item blocks the same items as the
+/// waiting one did.) So no item is missed, and once no region is left, all marks are correct.
 ///
 /// A region ends early if an item at its node or above it justifies all following items. That keeps a hand-over short,
 /// regardless of the number of waiters for the same path.
@@ -38,9 +39,9 @@ pub(super) struct Recheck {
     /// Cursor and handle of each region. The region with the earliest cursor is processed first, so claims become clear
     /// in their order.
     agenda: BTreeSet<(Order, RegionIx)>,
-    /// Item that was found clear last, of the claim that [`Tree::next_verdict`] returned. It stays marked as blocked
-    /// until the caller has acted. Most such claims are granted at once, and their items then leave their queues
-    /// without a change of mark.
+    /// Last item that was found clear of the claim that [`Tree::next_verdict`] returned, until the caller grants or
+    /// removes the claim, or calls again. It stays marked as blocked until then: most such claims are granted at once,
+    /// so a change of its mark just before would be wasted.
     pub(super) offered: Option<ItemIx>,
 }
 
@@ -52,7 +53,7 @@ impl Recheck {
 
 impl Tree {
     /// Continues with all work of this tree: grants, removals, rechecks and, depending on `enters`, entering sets. Each
-    /// item takes a step.
+    /// item takes at least one step.
     ///
     /// Returns the next claim about which the caller must decide, each claim once. The caller carries out the verdict
     /// and calls again. Returns `None` if all work is done or no step is left.
@@ -133,7 +134,7 @@ impl Tree {
     /// Rechecks the items that a waiting item blocked only because it was blocked, now that it is clear or held.
     pub(super) fn recheck_behind(&mut self, number: ItemIx) {
         let Item { node, write, arrival, .. } = self.items[number];
-        // Items behind a write stay blocked.
+        // A write blocks all overlapping items behind it, marked as clear or not.
         if !write {
             self.recheck_from(node, Order { arrival, item: number }.next());
         }

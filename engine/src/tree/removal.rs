@@ -7,7 +7,7 @@ use crate::fifo::Fifo;
 use crate::handle::{ClaimIx, ItemIx};
 use crate::steps::Steps;
 
-/// Number of nodes of a path that one step visits or creates.
+/// Number of nodes, visited or created, that cost one more step when an item is checked, enters, is held, or leaves.
 pub(super) const NODES_PER_STEP: u32 = 8;
 
 /// Number of items that are removed at once, even if no steps are left. So an ordinary set is gone when its release is

@@ -71,7 +71,7 @@ pub(super) fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Counts of nodes by segment. Segments are distinguished by 64-bit hashes, which is enough for statistics. The map is
-/// a tree, because a growing hash table would stop all requests.
+/// a tree, because a large hash table would delay all requests while it grows.
 ///
 /// [`Trie::count_segments`](super::node::Trie::count_segments) counts existing nodes over several turns.
 #[derive(Debug)]

@@ -70,7 +70,7 @@ impl Queues {
         kinds.iter().filter_map(BTreeSet::first).min().copied()
     }
 
-    /// Returns the first blocked item from this position on.
+    /// Returns the first blocked write, or the first blocked read, from this position on.
     #[inline]
     pub(super) fn first_blocked(&self, write: bool, from: Order) -> Option<Order> {
         self.0[Kind::new(write, false) as usize].range(from..).next().copied()

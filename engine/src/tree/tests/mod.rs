@@ -160,7 +160,7 @@ impl World {
         granted
     }
 
-    /// Returns the next clear claim without granting it. Removes claims that may not wait.
+    /// Returns the next clear claim without granting it. Removes entering claims that must wait but may not.
     fn next_clear(&mut self, may_hold: bool, steps: &mut Steps) -> Option<u32> {
         let enters = if may_hold { Enters::AndHolds } else { Enters::AndWaits };
         loop {
