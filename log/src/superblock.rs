@@ -63,7 +63,7 @@ pub struct Superblock {
     pub generation: u64,
     /// Length of new segments in bytes.
     pub segment_len: u64,
-    /// Number of the first segment behind the snapshot.
+    /// Number of the first segment that is not in the snapshot.
     pub first_segment: u64,
     /// Number of the last segment that may have acknowledged frames; 0 before the first start.
     pub last_segment: u64,

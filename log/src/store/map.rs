@@ -70,8 +70,8 @@ impl SegmentFile for MappedFile {
     }
 }
 
-/// Bytes that the first stores into a map make the disk write. With large pages, each store can write up to a
-/// megabyte, including blocks that were acknowledged long ago.
+/// Measures how many bytes of file pages the first stores into a map make dirty. With large pages, the disk can have to
+/// write up to a megabyte for each store, including blocks that were acknowledged long ago.
 #[derive(Default)]
 struct DirtyRange {
     stores: u32,
