@@ -85,7 +85,7 @@ pub struct Hold<'a> {
     /// Fence of the hold, from the counter of its key.
     pub fence: Fence,
     /// Whether the lease began when a cluster counted this hold, or another hold of the same multi-key claim. The log
-    /// does not know that instant. Only servers of format version 1 wrote this.
+    /// does not contain that instant. Only servers of format version 1 wrote this.
     pub begins_counted: bool,
     /// Whether this hold takes effect only with a later [`super::Record::Counted`], because a cluster had not counted
     /// it, or another hold of the same multi-key claim, when this record was written.

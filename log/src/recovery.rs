@@ -168,7 +168,7 @@ impl<F: Fold> Recovery<F> {
         // After a crash in between, the number in the segment is the higher one.
         let newest = superblock.generation.max(header.generation);
         let reason = loop {
-            // Behind the frame that the last start found, only frames of that start count.
+            // The last start dropped everything after the last frame that it found. So only its own frames count there.
             let oldest = if self.position.lsn < start.lsn { self.generation } else { newest };
             match self.frame(header, file, block, oldest..=newest)? {
                 Ok((frame, _)) if frame.fields.lsn == start.lsn && frame.checksum != start.checksum => {

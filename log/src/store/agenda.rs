@@ -47,8 +47,7 @@ pub(super) struct Agenda {
     compact_at: Option<Time>,
     /// Time to check whether a full disk has room again; `None` while it has room or while a check is running.
     look_at: Option<Time>,
-    /// Time at which all holds that may have been lost have expired; `None` if that is recorded, or if none were
-    /// lost.
+    /// Time at which all holds that may have been lost have expired; `None` if the superblock has no losses.
     losses_end_at: Option<Time>,
     /// Time at which a stopping server no longer waits for room; `None` while the server runs.
     give_up_at: Option<Time>,

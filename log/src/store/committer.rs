@@ -265,7 +265,7 @@ impl<W> Committer<W> {
         }
     }
 
-    /// Begins a write, which ends with a sync or because of missing room.
+    /// Begins a write. It ends when its frames are synced, or when the disk has no room for them.
     fn write(&mut self, now: Time, first: Option<DiskStep>) {
         self.write_began = now;
         self.status.set_busy_since(now);

@@ -328,7 +328,7 @@ impl Log {
         }
     }
 
-    /// Writes a snapshot that covers all frames. Returns its number.
+    /// Writes these contents as a snapshot that takes the place of all frames up to the last one. Returns its number.
     fn write_contents(&self, contents: &mut Source<'_>) -> Result<u64, AppendError> {
         let superblock = self.superblock();
         let header = SnapshotHeader {

@@ -31,7 +31,8 @@ pub(super) struct MappedFile {
 }
 
 impl MappedFile {
-    /// Maps the file at its current length. Its room must have been reserved by writing all of it.
+    /// Maps the file at its current length. All of the file must have been written before, so that the disk has room
+    /// for every page. A store without room would end the server.
     pub(super) fn new(file: File) -> io::Result<Self> {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(handle_sigbus);
