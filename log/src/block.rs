@@ -9,7 +9,8 @@ use super::frame::{FORMAT_VERSION, known_versions};
 /// written again.
 pub const BLOCK_LEN: usize = 4096;
 
-/// Limit of all numbers of files, frames and starts. Because they are below it, the next number always exists.
+/// All numbers of files, frames and starts are below this limit; a block or frame with a higher one is refused. So
+/// adding 1 to a number never overflows.
 pub const NUMBER_LIMIT: u64 = 1 << 62;
 
 const CHECKSUM_AT: usize = BLOCK_LEN - 4;
@@ -23,7 +24,7 @@ pub enum BadBlock {
     /// The checksum does not match the bytes.
     #[error("the checksum of the block does not match")]
     Checksum,
-    /// The block is intact but of another kind.
+    /// The checksum matches, but the magic is that of another kind of block.
     #[error("the block is intact but of another kind")]
     Magic,
     /// The block is intact, but this server does not know its format version.

@@ -32,7 +32,8 @@ impl fmt::Display for Contradiction {
 }
 
 impl Image {
-    /// Returns one contradiction for each hold of a key or registration that a newer hold contradicts.
+    /// Returns one contradiction for each hold of a key or registration that conflicts with a newer hold of the same
+    /// key.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         let mut by_key: BTreeMap<(u16, &[u8]), Vec<Hold<'_>>> = BTreeMap::new();
         for hold in self.holds() {

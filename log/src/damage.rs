@@ -31,7 +31,7 @@ pub enum Damage {
         /// Reason why the block is not intact.
         reason: BadBlock,
     },
-    /// The length of a file has changed since its creation.
+    /// The file is shorter or longer than it was created.
     #[error("{file}, byte {actual}: the file ends here, but it was created with {expected} bytes")]
     Length {
         /// Damaged file.
@@ -44,7 +44,7 @@ pub enum Damage {
     /// A required file is missing.
     #[error("{0} is missing")]
     Missing(FileName),
-    /// A file exists that cannot be part of this log.
+    /// The file has the name of a log file, but one of its fields does not match this log.
     #[error("{file}, byte 0: the file does not belong to this log: its {field} differs")]
     Stranger {
         /// Unexpected file.
@@ -89,11 +89,11 @@ pub enum Damage {
 /// Proof that a frame was durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Evidence {
-    /// A later frame was built when the damaged one was known to be durable. Or a server start that the superblock does
-    /// not know yet wrote a frame behind it.
+    /// A later frame says in its header that the damaged frame was durable when the later one was built. Or a frame has
+    /// the number of a start that the superblock does not have, or an unknown format version.
     #[error("frame {lsn} at byte {offset} confirms it")]
     LaterFrame {
-        /// Number of the later frame; 0 if the frame itself has an unknown format version.
+        /// Number of the later frame; 0 if the damaged frame itself has an unknown format version.
         lsn: u64,
         /// Offset of the later frame in bytes.
         offset: u64,
@@ -108,10 +108,12 @@ pub enum Evidence {
     /// A later segment exists. A segment is begun only after everything before it is durable.
     #[error("{0} continues after it")]
     LaterSegment(FileName),
-    /// A later start of the server found this frame, and writes behind it.
+    /// The last start of the server found this frame intact at the end of the log. The superblock says so. All frames
+    /// up to it were durable.
     #[error("the server started again after frame {0}")]
     LaterStart(u64),
-    /// The server was stopped cleanly behind this frame.
+    /// The server stopped cleanly when this frame was the last one. The superblock says so. All frames up to it were
+    /// durable.
     #[error("the server stopped cleanly after frame {0}")]
     CleanStop(u64),
     /// The snapshot is in use. A snapshot is used only after all of it is durable.
@@ -134,7 +136,8 @@ impl Damage {
         }
     }
 
-    /// Returns the offset in that file, in bytes, from which on its contents are not trusted.
+    /// Returns the offset in the damaged file, in bytes, from which on its contents are not trusted; 0 if none of it
+    /// is.
     pub fn offset(&self) -> u64 {
         match self {
             Self::Frame { offset, .. } | Self::Block { offset, .. } | Self::Record { offset, .. } => *offset,
@@ -143,7 +146,7 @@ impl Damage {
         }
     }
 
-    /// Returns the unknown format version if that is the only problem.
+    /// Returns the format version of a block or frame that is intact but of a newer format; `None` for other damage.
     pub fn newer_version(&self) -> Option<u16> {
         match self {
             Self::Block { reason: BadBlock::NewerVersion(version), .. }

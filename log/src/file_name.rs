@@ -4,8 +4,9 @@ use std::fmt;
 
 use super::block::NUMBER_LIMIT;
 
-/// Name of the superblock in a backup. A server refuses a directory with this file, and a directory that has other
-/// files of a log but no file `superblock`. A server that continued from a backup would repeat fences.
+/// Name of the superblock in a backup. A server refuses a directory with this file, because a server that continued
+/// directly from a backup would repeat fences. `waymaker-ctl restore` makes a log from a backup that continues with
+/// higher fences.
 pub const BACKUP_SUPERBLOCK_NAME: &str = "superblock.backup";
 
 /// File that belongs in a data directory. Any other name is foreign there.
@@ -15,9 +16,10 @@ pub enum FileName {
     Lock,
     /// Both copies of the superblock.
     Superblock,
-    /// Empty segment that was created in advance, to be the next one.
+    /// File of zeros that was created in advance, to become the next segment.
     Spare,
-    /// Empty segment that was created in advance, for the case that no spare can be created.
+    /// File of zeros that was created in advance. It becomes the next segment if there is no spare, for example on a
+    /// full disk.
     Reserve,
     /// File whose creation was not finished. Reading ignores it, and the next start removes it.
     Temporary(Temporary),
@@ -37,7 +39,7 @@ pub enum Temporary {
     Spare,
     /// Reserve segment.
     Reserve,
-    /// Segment that was created because there was no spare.
+    /// Segment that was created because there was neither a spare nor a reserve.
     Segment,
     /// A snapshot.
     Snapshot,

@@ -13,11 +13,12 @@ pub trait Fold: Default {
     /// Error of a record that cannot be applied.
     type Error: Display;
 
-    /// Notes that the next records are those of this frame of this file.
+    /// Notes that reading has come to this frame of this file. The next calls of the other functions are about its
+    /// records.
     fn frame(&mut self, _file: FileName, _frame: &FrameHeader) {}
 
-    /// Notes that this record ends in the current frame. It may be a group header, or count only together with other
-    /// records.
+    /// Notes that a whole record was read, whose last byte is in the current frame. It is called for group headers too.
+    /// For a record of a group, it is called before the end of the group was read, so the record may still be dropped.
     fn record(&mut self, _record: &[u8]) {}
 
     /// Applies the next record that counts: it is whole and, if it is in a group, the group is complete. It is durable

@@ -78,7 +78,8 @@ pub struct Durable {
 pub struct FrameFields {
     /// Number of the frame, counted over all segments from 1 on.
     pub lsn: u64,
-    /// End of the last flush before this frame was built. In snapshots always zero.
+    /// The last frame that was durable when this frame was built, and since when. Zero before the first flush of a
+    /// server start, and in snapshots.
     pub durable: Durable,
     /// Position of the frame in its file, in blocks.
     pub block: u32,
@@ -118,8 +119,8 @@ pub enum BadFrame {
     /// The checksum of the header matches, but a field has an impossible value.
     #[error("the field {0} has an impossible value")]
     Field(&'static str),
-    /// The checksum of the header matches, but the one of the rest does not. Or the frame is intact, but has another
-    /// checksum than the superblock says.
+    /// The checksum of the header matches, but the one of the rest does not. Or the frame is the last one that the last
+    /// server start found, and the superblock has another checksum for it.
     #[error("the checksum of the frame does not match")]
     Checksum,
     /// The header is intact, but this server does not know its format version.
@@ -133,13 +134,13 @@ pub enum BadFrame {
         /// Number of the expected frame.
         expected: u64,
     },
-    /// The header is intact, but the frame was written behind another frame than the previous one.
+    /// The header is intact, but the checksum of the previous frame in it is not that of the frame before.
     #[error("the frame does not follow the previous frame")]
     Chain,
     /// The header is intact, but the frame was written for another block of the file.
     #[error("the frame was written for block {0}")]
     Misplaced(u32),
-    /// The header is intact, but another server start wrote the frame than expected.
+    /// The header is intact, but it has the number of a server start that cannot have written a frame that counts here.
     #[error("the frame was written by start {0} of the server")]
     Generation(u64),
 }
@@ -259,7 +260,8 @@ impl FrameHeader {
         Ok(this)
     }
 
-    /// Returns the highest number of a frame with an intact header in this file; 0 without any.
+    /// Returns the highest frame number in any intact frame header in this file; 0 without any. The frames themselves
+    /// may be damaged.
     pub fn highest_lsn(origin: &Origin, file: &[u8]) -> u64 {
         let blocks = 0..(file.len() / BLOCK_LEN) as u32;
         let headers = blocks.filter_map(|block| Self::decode(origin, file, block).ok());

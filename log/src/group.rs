@@ -33,7 +33,7 @@ struct Group {
 }
 
 impl<F: Fold> Grouped<F> {
-    /// Returns a state that continues behind a fold of complete groups.
+    /// Returns a state without an incomplete group or record. Further records are applied to `fold`.
     pub fn new(fold: F) -> Self {
         Self { fold, part: None, group: Group::default() }
     }
@@ -43,7 +43,8 @@ impl<F: Fold> Grouped<F> {
         &mut self.fold
     }
 
-    /// Returns the fold of all complete groups. Drops the beginning of an incomplete group or record.
+    /// Returns the fold of all complete groups. Drops the records of an incomplete group, and the parts of an
+    /// incomplete record.
     pub fn into_fold(self) -> F {
         self.fold
     }
@@ -62,7 +63,8 @@ impl<F: Fold> Grouped<F> {
                 }
             }
             Stored::Started => {
-                // The previous server ended inside its group, so no record of the group was acknowledged.
+                // The previous server ended before it had written its whole group or record, so nothing of it was
+                // acknowledged.
                 (self.part, self.group) = (None, Group::default());
                 self.take_whole(lsn, stored)
             }

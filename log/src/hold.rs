@@ -41,7 +41,7 @@ pub enum Item<'a> {
         key: &'a [u8],
         /// Type of the registration.
         type_name: &'a [u8],
-        /// End of the lease in milliseconds of boot time. It may be negative.
+        /// End of the lease in milliseconds of boot time; negative if it is before the boot of the machine.
         end_ms: i64,
         /// Whether the registration stays after the end of its lease. Another client can then take its key.
         lazy: bool,
@@ -85,18 +85,18 @@ pub struct Hold<'a> {
     /// Fence of the hold, from the counter of its key.
     pub fence: Fence,
     /// Whether the lease began when a cluster counted this hold, or another hold of the same multi-key claim. The log
-    /// does not know that instant. Only servers of format version 1 wrote this.
+    /// does not contain that instant. Only servers of format version 1 wrote this.
     pub begins_counted: bool,
     /// Whether this hold takes effect only with a later [`super::Record::Counted`], because a cluster had not counted
     /// it, or another hold of the same multi-key claim, when this record was written.
     pub awaits_count: bool,
     /// Time of the grant in milliseconds of boot time.
     pub since_ms: u64,
-    /// End of the lease in milliseconds of boot time. `None` if the lease begins only when this record is durable, or
-    /// when the cluster has counted the hold, and if the hold has no lease of its own.
+    /// End of the lease in milliseconds of boot time. `None` if the hold has no lease of its own, or if its lease has
+    /// not begun: it begins when this record is durable, or when the cluster has counted the hold.
     pub deadline_ms: Option<u64>,
-    /// Length of the lease in milliseconds, or what was left of it if the server did not know the length. For a longer
-    /// lease of a registration this is `u32::MAX`.
+    /// Length of the lease in milliseconds, or its remaining time if the server did not know the length. `u32::MAX` for
+    /// a registration with a longer lease, whose end is [`Item::Registration`]'s `end_ms`.
     pub lease_ms: u32,
     /// Time from the loss of the connection to the end of the hold, in milliseconds.
     pub release_after_ms: Option<u32>,
@@ -142,9 +142,9 @@ mod bit {
 
 /// Kinds of items, and two flags in the same byte.
 mod item {
-    /// Flag for a hold that awaits the count of a cluster.
+    /// Flag: [`Hold::awaits_count`](super::Hold::awaits_count).
     pub(super) const AWAITS_COUNT: u8 = 1 << 7;
-    /// Flag for an identity that follows the owner.
+    /// Flag: the field `identity` follows the owner.
     pub(super) const IDENTITY: u8 = 1 << 6;
     pub(super) const KEY: u8 = 0;
     pub(super) const PERMITS: u8 = 1;

@@ -22,7 +22,8 @@ pub struct Image {
     floor: Fence,
     namespaces: BTreeMap<u16, Namespace>,
     holds: BTreeMap<ClaimId, StoredHold>,
-    /// Holds whose lease begins when the frame with this number is durable, in the order of the frames.
+    /// Holds whose lease has not begun, each with the number of a frame: its lease begins when that frame is durable.
+    /// In the order of the frames.
     unbegun: VecDeque<(u64, ClaimId)>,
     counter_count: usize,
 }
@@ -149,9 +150,9 @@ impl Image {
     }
 
     /// Converts all leases to the clocks of a server that starts. On the same boot of the machine, a lease that has
-    /// begun keeps its end. After a reboot, or if the beginning of a lease is unknown, the lease begins again: it ends
-    /// late, never early. A registration always gets its full lease, and a lazy lease ends at the wall time that was
-    /// requested. Removes holds that the cluster has not counted.
+    /// begun keeps its end. After a reboot or a change of a clock, or if the beginning of a lease is unknown, the full
+    /// lease begins again now: it ends late, never early. The lease of a registration always begins again. The lease of
+    /// a lazy registration keeps its end in wall time instead. Removes holds that the cluster has not counted.
     pub fn rebase(&mut self, started: &Started) {
         let Some(before) = self.started else { return };
         // The records may contain any values, so the arithmetic saturates.
@@ -178,8 +179,9 @@ impl Image {
         }
     }
 
-    /// Drops the ephemeral state that an earlier clean stop wrote. The server of the `Started` record has restored it
-    /// to memory, and only its own clean stop writes it again.
+    /// Drops all holds and counters with scope ephemeral, which the clean stop before a `Started` record wrote. The
+    /// server that wrote `Started` had them in memory, did not log their changes, and wrote them again only if it
+    /// stopped cleanly.
     fn forget_ephemeral(&mut self) {
         self.holds.retain(|_, hold| hold.scope.is_durable());
         for namespace in self.namespaces.values_mut() {
@@ -230,8 +232,8 @@ impl Image {
             None => hold.deadline_ms,
         };
         let begins_when_durable = deadline_ms.is_none() && end_ms.is_none() && !hold.begins_counted;
-        // A claim that another acquire took over before it was durable has a second record. Its lease begins with the
-        // first record, and the cluster counts it once.
+        // A claim has a second record if an acquire with the same request id took it over before it was durable. Its
+        // lease begins when the first record is durable, and the cluster counts it once.
         let before = self.holds.get(&hold.id).filter(|_| begins_when_durable);
         let deadline_ms = before.map_or(deadline_ms, |before| before.deadline_ms);
         let awaits_count = hold.awaits_count && before.is_none_or(|before| before.awaits_count);
@@ -277,7 +279,7 @@ impl Image {
         self.stopped
     }
 
-    /// Returns the fence above which unknown keys begin.
+    /// Returns the floor: fences of keys without a counter begin above it.
     pub fn floor(&self) -> Fence {
         self.floor
     }

@@ -5,21 +5,23 @@ pub const LOG_BATCH_LEN: usize = 256;
 /// Length of records after which a log group takes no more batches, in bytes. A group is written and synced together.
 /// Later batches go into the next group.
 pub const LOG_GROUP_LEN_MAX: usize = 256 * 1024;
-/// Time after the last flush of the log until an idle server appends a frame without records, in milliseconds. That
-/// frame confirms that the frames before it are durable.
+/// Time after a flush of records until an idle server appends one frame without records, in milliseconds. That frame
+/// says that the frames before it are durable, and since when.
 pub const LOG_IDLE_MS: u64 = 500;
 /// Minimum number of full log segments for a compaction into a snapshot. While the disk is full, one segment is enough.
 pub const LOG_COMPACT_SEGMENT_COUNT: u64 = 2;
 /// Time between a failed compaction and the next try, in milliseconds. Reported free space or another full segment
 /// shortens it.
 pub const LOG_COMPACT_RETRY_MS: u64 = 60_000;
-/// Pause between two log groups while the disk is full, in milliseconds, so that the reserved space lasts.
+/// Pause between two log groups while the disk is full, in milliseconds. Fewer and larger groups make the spare and
+/// reserve segments last longer.
 pub const LOG_NO_SPACE_PACE_MS: u64 = 50;
 /// Time until the log retries frames that did not fit the disk, in milliseconds. Reported free space shortens it.
 pub const LOG_NO_ROOM_RETRY_MS: u64 = 1_000;
-/// Interval of the check whether a full disk has free space again, in milliseconds.
+/// Time between two checks whether a full disk has free space again, in milliseconds.
 pub const LOG_LOOK_MS: u64 = 1_000;
-/// Time that a stopping server waits for space in its log before it ends without it, in milliseconds.
+/// Time that a stopping server waits for room on a full disk to write the rest of its log, in milliseconds. After it,
+/// the server ends with an error and does not write the rest.
 pub const LOG_STOP_GRACE_MS: u64 = 1_000;
 /// Duration from which on the server logs a write to the log as slow, in milliseconds. A write is the append of a group
 /// and its sync.

@@ -11,7 +11,7 @@ use super::snapshot::read_snapshot;
 use super::superblock::Superblock;
 use std::ops::RangeInclusive;
 
-/// Result of reading a log, including the position at which a new segment continues it.
+/// Result of reading a log: its state, and where new frames continue it.
 #[derive(Debug)]
 pub struct Found<F> {
     /// State that results from the records.
@@ -24,7 +24,7 @@ pub struct Found<F> {
     pub generation: u64,
     /// Number of the snapshot; 0 without one.
     pub snapshot: u64,
-    /// Number of the first segment behind the snapshot.
+    /// Number of the first segment that is not in the snapshot.
     pub first_segment: u64,
     /// Segment in which the log continues. `None` if the first segment is not begun yet.
     pub last_segment: Option<LastSegment>,
@@ -81,7 +81,8 @@ pub fn read_log<F: Fold>(
     }
 }
 
-/// Reads a snapshot into `fold`. Recovery continues behind it. Number 0 is the empty snapshot before the first segment.
+/// Reads a snapshot into `fold`. Returns a recovery that continues with the first frame after the snapshot. With number
+/// 0 there is no snapshot, nothing is read, and recovery continues with frame 1.
 ///
 /// # Errors
 /// Returns an error if the snapshot is damaged, or its next segment is not `first_segment`.
@@ -116,7 +117,8 @@ fn read_segments<F: Fold>(
     if last == 0 && newest == 0 {
         return Ok(None);
     }
-    // A crash can leave one segment that the superblock does not know yet, but never more than one.
+    // A server creates a segment and then writes its number to the superblock. So a crash can leave one segment with a
+    // higher number than the superblock has, but never two.
     if newest > last + 1 {
         return Err(Damage::Stranger { file: FileName::Segment(newest), field: "number" });
     }

@@ -26,7 +26,7 @@ pub enum Record<'a> {
         /// Former number of the namespace.
         number: u16,
     },
-    /// A claim is held, and its fence is the counter of its key.
+    /// A claim is held. This record also raises the counter of its key to its fence.
     Held(Hold<'a>),
     /// The lease of a hold has a new end.
     LeaseMoved {
@@ -42,16 +42,17 @@ pub enum Record<'a> {
         /// Id of the hold.
         id: ClaimId,
     },
-    /// A cluster has counted a hold, or another hold of the same multi-key claim. If the hold was recorded with
-    /// [`Hold::awaits_count`], it takes effect now, and its lease begins when this record is durable. Otherwise only
-    /// its fence rises to `fence`.
+    /// A cluster has counted a hold, or another hold of the same multi-key claim. The fences of the hold and of its key
+    /// rise to `fence`. If the hold was recorded with [`Hold::awaits_count`], it also takes effect now, and its lease
+    /// begins when this record is durable.
     Counted {
         /// Id of the hold.
         id: ClaimId,
         /// Fence of the hold.
         fence: Fence,
     },
-    /// Counter of a key that is free.
+    /// The fence counter of a key has at least this value. Written by a clean stop and in snapshots; a grant needs
+    /// none, because `Held` has its fence.
     Counter {
         /// Namespace of the key.
         namespace: u16,

@@ -34,7 +34,8 @@ pub enum Tail {
     /// The block behind the last intact frame was never written, or the file ends there. No later frame of the last
     /// start was found.
     Clean,
-    /// There are bytes that form no frame. They were never acknowledged and are dropped.
+    /// There are other bytes: a frame that was not written completely, or frames that the last server start dropped.
+    /// They were never acknowledged and are dropped.
     Torn {
         /// Offset of the first of those bytes in the file, in bytes.
         offset: u64,
@@ -63,8 +64,8 @@ pub struct Recovery<F> {
     grouped: Grouped<F>,
     log_id: u64,
     position: Position,
-    /// Newest durable position in the frames of the server start that wrote the last frame. `None` before the first
-    /// frame of a start, and behind a snapshot.
+    /// Newest `FrameFields::durable` that was read in frames of the start `generation`. `None` before the first frame
+    /// of that start, and after a snapshot.
     durable: Option<Durable>,
     /// Server start that wrote the last frame, or that began the segment behind it.
     generation: u64,
@@ -163,10 +164,11 @@ impl<F: Fold> Recovery<F> {
         self.begin(header)?;
         let mut block = 1;
         let Superblock { start, clean_lsn, .. } = *superblock;
-        // A segment that was begun just before a crash is newer than the superblock.
+        // A start of a log without segments begins the first one before it writes its own number to the superblock.
+        // After a crash in between, the number in the segment is the higher one.
         let newest = superblock.generation.max(header.generation);
         let reason = loop {
-            // Behind the frame that the last start found, only frames of that start count.
+            // The last start dropped everything after the last frame that it found. So only its own frames count there.
             let oldest = if self.position.lsn < start.lsn { self.generation } else { newest };
             match self.frame(header, file, block, oldest..=newest)? {
                 Ok((frame, _)) if frame.fields.lsn == start.lsn && frame.checksum != start.checksum => {
@@ -213,8 +215,8 @@ impl<F: Fold> Recovery<F> {
     /// Continues with frames of this server start.
     fn enter(&mut self, generation: u64) {
         if generation != self.generation {
-            // Another start may be on another boot of the machine, so its instants cannot be compared with earlier
-            // ones.
+            // Another start may be on another boot of the machine, so the instants in its frames cannot be compared
+            // with earlier ones.
             self.durable = None;
         }
         self.generation = generation;
@@ -291,9 +293,9 @@ impl<F: Fold> Recovery<F> {
         }
     }
 
-    /// Searches for frames of the newest start behind the last intact frame. An intact header is trusted even if its
-    /// records are damaged: it was written, and has the position that was durable then. Older frames are skipped,
-    /// because an earlier start dropped them.
+    /// Searches for frames of the newest start after the last intact frame. A frame with an intact header but damaged
+    /// records is used too: its header says up to which frame the log was durable when it was built. Frames of earlier
+    /// starts are skipped, because the newest start has dropped them.
     fn behind(
         &self,
         header: &SegmentHeader,
@@ -311,7 +313,8 @@ impl<F: Fold> Recovery<F> {
             match FrameHeader::decode_at(&origin, bytes, block) {
                 Ok(frame) if frame.generation < newest => block += 1,
                 Ok(frame) if frame.generation > newest => {
-                    // A server start that the superblock does not know found the frame.
+                    // A start writes its number to the superblock before its first frame. So the superblock is older
+                    // than this frame, and cannot say which frames were durable.
                     let offset = offset_of(block);
                     return Ok(Remainder::Durable(Evidence::LaterFrame { lsn: frame.fields.lsn, offset }));
                 }

@@ -13,8 +13,8 @@ pub const SEGMENT_LEN_MAX: u64 = 1 << 30;
 
 const MAGIC: [u8; 4] = *b"WMsg";
 
-/// Header of a segment file, with the frame after which it continues. This block is durable before the first frame of
-/// its file is written. So the log does not continue in older segments: bytes behind that frame are invalid.
+/// Header of a segment file, with the last frame of the segment before it. This block is durable before the first frame
+/// of its file is written. So no bytes after that last frame in the segment before are part of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// Id of the log that the segment belongs to.

@@ -1,4 +1,5 @@
-//! Snapshot file: a header block, frames of records, and an end block with the expected counts and checksum.
+//! Snapshot file: a header block, frames of records, and an end block. The end block has the number of frames and of
+//! records, and a checksum of the checksums of all frames.
 
 use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
 use super::damage::{Damage, Evidence};

@@ -8,7 +8,8 @@ pub enum LogState {
     Absent,
     /// The log accepts all records.
     Ready,
-    /// The log has no room for new grants. It accepts ends and renewals.
+    /// The disk is full. The server refuses new durable grants, and keeps the room that is left in the log for ends and
+    /// renewals.
     NoSpace,
     /// The write in progress has taken longer than `LOG_STALLED_MS`. The server makes no new durable grants until it
     /// ends.

@@ -63,7 +63,7 @@ pub struct Superblock {
     pub generation: u64,
     /// Length of new segments in bytes.
     pub segment_len: u64,
-    /// Number of the first segment behind the snapshot.
+    /// Number of the first segment that is not in the snapshot.
     pub first_segment: u64,
     /// Number of the last segment that may have acknowledged frames; 0 before the first start.
     pub last_segment: u64,
@@ -76,7 +76,7 @@ pub struct Superblock {
     pub longest_lease_ms: u64,
     /// Number of the last frame if the server stopped cleanly behind it; otherwise 0.
     pub clean_lsn: u64,
-    /// Losses that no server has waited out yet; `None` if there are none.
+    /// Losses, until one start has run for their `wait_ms`; `None` if there are none.
     pub losses: Option<Losses>,
     /// Last frame that the last start found. All frames up to it are durable, and later frames are of that start's
     /// generation.
@@ -84,12 +84,12 @@ pub struct Superblock {
 }
 
 /// Losses of a log whose operator accepted damage, or that was restored from a backup. They apply to every start until
-/// one server has waited long enough.
+/// one start has run for `wait_ms` and has removed them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Losses {
     /// Bound above which every new fence must be.
     pub fence_floor: Fence,
-    /// Delay of grants in milliseconds, after which lost holds have expired.
+    /// Time from a start until it may grant, in milliseconds. All lost holds have expired by then.
     pub wait_ms: u64,
 }
 

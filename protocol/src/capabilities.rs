@@ -23,8 +23,8 @@ impl Capabilities {
     pub const REMOVE_NAMESPACE: Self = Self(1 << 3);
     /// The server accepts the flag `OWN` of `RELEASE` and `EXTEND`.
     pub const OWN_CLAIM: Self = Self(1 << 4);
-    /// The client answers `PING`, and the server serves `PONG`. The server sends `PING` to such a client after a time
-    /// without frames from it.
+    /// A client with this capability answers `PING` with `PONG`. A server with it accepts `PONG`, and sends `PING` to
+    /// such a client after a time without frames from it.
     pub const PING: Self = Self(1 << 5);
     /// The server serves `SERVER_STATUS`.
     pub const SERVER_STATUS: Self = Self(1 << 6);

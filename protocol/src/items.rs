@@ -21,7 +21,7 @@ pub trait Item<'a>: Copy {
 }
 
 /// A list with at least one item, as encoded on the wire. All items were checked, so reading them cannot fail and
-/// allocates nothing. Only the default value is empty; a peer rejects it.
+/// allocates nothing. Only the default value is empty; a peer rejects a message with an empty list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Items<'a, T> {
     count: u16,

@@ -16,17 +16,17 @@ pub(super) enum Next {
     Commit,
     /// Append and flush again the frames that found no room.
     Retry,
-    /// Append the frame that confirms since when the last frame is durable.
+    /// Append a frame without records, which says that the last frame is durable and since when.
     Confirm,
     /// Fold old segments after an earlier failure, if there still are enough of them.
     Compact,
     /// Check whether the disk has room again.
     Look,
-    /// Note that all holds that may have been lost have expired.
+    /// Remove the losses from the superblock, because all holds that may have been lost have expired.
     EndLosses,
     /// End the log in order.
     Close,
-    /// End the server without the frames that find no room.
+    /// End the server with an error: it stops, and the disk has no room for its last frames.
     GiveUp,
 }
 
@@ -47,16 +47,15 @@ pub(super) struct Agenda {
     compact_at: Option<Time>,
     /// Time to check whether a full disk has room again; `None` while it has room or while a check is running.
     look_at: Option<Time>,
-    /// Time at which all holds that may have been lost have expired; `None` if that is recorded, or if none were
-    /// lost.
+    /// Time at which all holds that may have been lost have expired; `None` if the superblock has no losses.
     losses_end_at: Option<Time>,
     /// Time at which a stopping server no longer waits for room; `None` while the server runs.
     give_up_at: Option<Time>,
 }
 
 impl Agenda {
-    /// Returns the agenda of a log whose first flush was done at this instant. `losses_ms` is the time until holds
-    /// that may have been lost have expired.
+    /// Returns the agenda of a log whose first records were written at this instant. `losses_ms` is the time until all
+    /// holds that may have been lost have expired; `None` if none were lost.
     pub(super) fn new(now: Time, losses_ms: Option<u64>) -> Self {
         Self {
             has_batches: false,
@@ -130,8 +129,8 @@ impl Agenda {
         }
     }
 
-    /// Notes that frames found no room. Returns whether the caller must have the keeper thread create segments. This is
-    /// so only for the first failure; later the agenda requests it with [`Next::Look`].
+    /// Notes that frames found no room. Returns whether the caller must tell the keeper thread to create segments: true
+    /// at the first failure of these frames. Later the agenda requests it with [`Next::Look`].
     pub(super) fn note_no_room(&mut self, now: Time) -> bool {
         self.space = Space::Low;
         self.retry_at.replace(now.after_ms(LOG_NO_ROOM_RETRY_MS)).is_none()
@@ -153,7 +152,7 @@ impl Agenda {
         self.look_at = None;
     }
 
-    /// Notes that the end of the losses is recorded.
+    /// Notes that the superblock has no losses any more.
     pub(super) fn note_losses_ended(&mut self) {
         self.losses_end_at = None;
     }

@@ -43,7 +43,7 @@ pub enum Outcome {
 pub enum DiskStep {
     /// Convert the batches of the next group to frames.
     Take,
-    /// Add a frame that confirms the last one as durable.
+    /// Add a frame without records, which says that the last frame is durable and since when.
     Confirm,
     /// Append all frames that were not appended yet.
     Append,
@@ -51,7 +51,7 @@ pub enum DiskStep {
     Sync,
     /// Replace old segments by the snapshot of this plan.
     Adopt(CompactionPlan),
-    /// Note that all holds that may have been lost have expired.
+    /// Remove the losses from the superblock, because all holds that may have been lost have expired.
     EndLosses,
 }
 
@@ -114,7 +114,8 @@ pub struct Committer<W> {
     inbox: VecDeque<LogBatch<W>>,
     /// Batches of the present group, which is not durable yet.
     taken: Vec<LogBatch<W>>,
-    /// Records of the group that the last step delivers. The next call of `next` publishes that they are durable.
+    /// Numbers of the records whose group the last step delivered to the workers. The next call of `next` tells the
+    /// shards that these records are durable, with [`LogStatus::set_durable`].
     delivered: Vec<Run>,
     /// Time at which the current write began; `NEVER` between two writes.
     write_began: Time,
@@ -157,8 +158,9 @@ impl<W> Committer<W> {
     /// Decides the next step. The caller must carry it out before the next call.
     pub fn next(&mut self, now: Time) -> Step<W> {
         for Run { shard, last, .. } in self.delivered.drain(..) {
-            // Not before the delivery: a shard that knows that a record is durable answers further requests at once.
-            // Answers that waited for the record must come first.
+            // Only after the delivery, so that answers keep their order. A shard that knows that a record is durable no
+            // longer lets later answers wait for it. The earlier answers, which waited for the record, must be with the
+            // workers by then.
             self.status.set_durable(shard, last);
         }
         let step = self.decide(now);
@@ -219,8 +221,8 @@ impl<W> Committer<W> {
             LogOrder::Report(Report::Compacted(plan, result)) => {
                 self.status.note_compaction(&result);
                 match result {
-                    // The next compaction must wait for this step: before it, the compaction would begin from the
-                    // same old snapshot.
+                    // `is_compacting` stays true until this step is done. A compaction that began before would start
+                    // from the same old snapshot.
                     Ok(()) => self.steps.push_back(Step::Disk(DiskStep::Adopt(plan))),
                     Err(error) => {
                         tracing::error!(%error, "compaction failed; the log keeps its old segments and grows");
@@ -263,7 +265,7 @@ impl<W> Committer<W> {
         }
     }
 
-    /// Begins a write, which ends with a sync or because of missing room.
+    /// Begins a write. It ends when its frames are synced, or when the disk has no room for them.
     fn write(&mut self, now: Time, first: Option<DiskStep>) {
         self.write_began = now;
         self.status.set_busy_since(now);

@@ -133,8 +133,8 @@ impl Storage for Disk {
             Ok(()) | Err(nix::Error::EOPNOTSUPP | nix::Error::ENOSYS) => {}
             Err(error) => return Err(error.into()),
         }
-        // Use small writes: the cache keeps the pieces of larger ones together, and then each frame would write its
-        // neighbours again.
+        // Write single blocks. The page cache keeps the bytes of one larger write in one large page, and writes a whole
+        // page to the disk if one byte of it changes. Then each frame would write its neighbours again.
         for offset in (0..len).step_by(BLOCK_LEN) {
             file.write_all_at(&[0; BLOCK_LEN], offset)?;
             if (offset + BLOCK_LEN as u64).is_multiple_of(PACE_LEN) {

@@ -213,8 +213,8 @@ impl Log {
         self.update(|superblock| superblock.longest_lease_ms = lease_ms)
     }
 
-    /// Notes durably that records were given up. Later starts then wait until all lost holds have expired, and raise
-    /// all fences.
+    /// Writes to the superblock that holds may have been lost. Until [`end_losses`](Self::end_losses), each start
+    /// refuses grants until the longest lease has passed, and raises all fences.
     ///
     /// # Errors
     /// If the disk failed, now or before.
@@ -222,7 +222,7 @@ impl Log {
         self.update(Superblock::note_losses)
     }
 
-    /// Notes durably that all holds that may have been lost have expired.
+    /// Removes the losses from the superblock, because all holds that may have been lost have expired.
     ///
     /// # Errors
     /// If the disk failed, now or before.
@@ -261,8 +261,8 @@ impl Log {
         Ok(ObsoleteFiles::behind(self.superblock()))
     }
 
-    /// Ends the log so that the next start knows that no record is missing. All frames are durable then. Returns the
-    /// ended log.
+    /// Makes all frames durable, appends a last frame without records, and writes the number of that frame to the
+    /// superblock. If the next start finds this number, it knows that no record is missing. Returns the ended log.
     ///
     /// # Errors
     /// If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame found no room. Frames
@@ -328,7 +328,7 @@ impl Log {
         }
     }
 
-    /// Writes a snapshot that covers all frames. Returns its number.
+    /// Writes these contents as a snapshot that takes the place of all frames up to the last one. Returns its number.
     fn write_contents(&self, contents: &mut Source<'_>) -> Result<u64, AppendError> {
         let superblock = self.superblock();
         let header = SnapshotHeader {
@@ -372,7 +372,7 @@ impl Log {
             Err(BeginError::NoSpace) => return Err(AppendError::NoSpace),
             Err(BeginError::Failed(error)) => return Err(self.keep::<()>(Err(error)).unwrap_err().into()),
         };
-        // A start must notice if this segment is missing.
+        // The superblock names this segment before the segment has a frame. So a start notices if the file is missing.
         self.update(|superblock| superblock.last_segment = header.number)?;
         self.file = file;
         self.header = header;
@@ -394,7 +394,8 @@ impl Log {
         }
     }
 
-    /// Remembers the first failure for ever: after a failed sync, a later one succeeds although data is gone.
+    /// Returns this result, and remembers the first failure for ever. After a failed sync, the next sync of the same
+    /// file may succeed although data was lost.
     fn keep<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
         if let Err(error) = &result {
             self.failed.get_or_insert_with(|| Failure { kind: error.kind(), text: error.to_string() });

@@ -31,7 +31,8 @@ pub(super) struct MappedFile {
 }
 
 impl MappedFile {
-    /// Maps the file at its current length. Its room must have been reserved by writing all of it.
+    /// Maps the file at its current length. All of the file must have been written before, so that the disk has room
+    /// for every page. A store without room would end the server.
     pub(super) fn new(file: File) -> io::Result<Self> {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(handle_sigbus);
@@ -70,8 +71,8 @@ impl SegmentFile for MappedFile {
     }
 }
 
-/// Bytes that the first stores into a map make the disk write. With large pages, each store can write up to a
-/// megabyte, including blocks that were acknowledged long ago.
+/// Measures how many bytes of file pages the first stores into a map make dirty. With large pages, the disk can have to
+/// write up to a megabyte for each store, including blocks that were acknowledged long ago.
 #[derive(Default)]
 struct DirtyRange {
     stores: u32,

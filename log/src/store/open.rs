@@ -33,8 +33,8 @@ pub struct OpenOptions {
 pub struct OpenResult {
     /// Whether there was no log.
     pub is_new: bool,
-    /// Whether the previous server stopped cleanly. Then no record is missing, not even a record that was never
-    /// acknowledged.
+    /// Whether the previous server stopped cleanly. Then the log has every record that this server made, acknowledged
+    /// or not.
     pub is_clean: bool,
     /// What follows the last frame in the last segment.
     pub tail: Tail,
@@ -49,8 +49,8 @@ pub struct OpenResult {
     pub was_superblock_mended: bool,
     /// The loss, if this start accepted damage.
     pub lost: Option<AcceptedLoss>,
-    /// Losses that this start must wait out and whose fences it must exceed, even if an earlier start accepted the
-    /// damage.
+    /// Losses in the superblock, from this start or an earlier one; `None` if there are none. This start must wait
+    /// before it grants, and issue only higher fences.
     pub losses: Option<Losses>,
     /// Names of files in the directory that do not belong to the log.
     pub foreign: Vec<String>,
@@ -168,7 +168,7 @@ impl Log {
         let generation = found.generation.max(superblock.generation) + 1;
         let (segment, segment_file) =
             open_segment(&*storage, &found, superblock.log_id, generation, options.segment_len)?;
-        // From here on frames of this start count, and older bytes behind the last frame do not.
+        // After this update, only frames of this start count after the last frame. Older bytes there do not.
         file.update(|superblock| {
             superblock.generation = generation;
             superblock.segment_len = options.segment_len;

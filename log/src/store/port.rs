@@ -149,7 +149,8 @@ impl<W> LogPort<W> {
 
     /// Sends an order to the log thread. The thread reads it after all earlier orders.
     pub fn tell(&self, order: LogOrder<W>) {
-        // The log thread ends only after all orders were sent. If it has failed, the process is about to end.
+        // An error means that the log thread has ended. It ends after [`LogOrder::Stop`], the last order, or because
+        // the log failed. Then the process is about to end.
         let _ = self.sender.send(order);
     }
 
@@ -196,8 +197,8 @@ impl LogStatus {
         self.compaction_failures.load(Ordering::Relaxed)
     }
 
-    /// Returns the reason for which the log grows: the last compaction failed. `None` if it succeeded. A full disk is
-    /// reported by [`has_no_space`](Self::has_no_space) instead.
+    /// Returns the reason for which the last compaction failed. The log then grows. `None` if the compaction succeeded,
+    /// or failed because the disk is full: [`has_no_space`](Self::has_no_space) reports that.
     pub fn compaction_failure(&self) -> Option<String> {
         self.compaction_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

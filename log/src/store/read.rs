@@ -38,8 +38,9 @@ pub(super) fn read_all<F: Fold>(
     read_log(superblock, newest_segment, F::default(), &mut |file| open(storage, file))
 }
 
-/// Writes a snapshot of the records before the damage. The next segment continues after the snapshot, and no number
-/// is used again.
+/// Writes a snapshot of the records before the damage. The log continues in a new segment after it. The numbers of the
+/// next frame, segment, snapshot and start are higher than any in the old files, so old files and frames cannot be
+/// mistaken for new ones.
 pub(super) fn give_up_behind<F: Fold>(
     storage: &dyn Storage,
     directory: &Directory,

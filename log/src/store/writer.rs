@@ -36,8 +36,9 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// Starts the writer of a log that was just opened. It first writes the start and these records. If they find no
-    /// room, they wait for it, and later batches wait behind them. `now` reads the clock.
+    /// Starts the writer of a log that was just opened. It first writes a `Started` record and then these records. If
+    /// the disk has no room, they stay in memory, and [`append`](Self::append) writes them before any batch. `now`
+    /// reads the clock.
     ///
     /// # Errors
     /// If the disk failed.
@@ -142,7 +143,8 @@ impl LogWriter {
     /// If the disk failed.
     pub fn sync(&mut self, now: impl Fn() -> Time) -> io::Result<Time> {
         if self.log.flushed().lsn < self.log.last_lsn() {
-            // A frame without records needs no successor: its loss loses no records.
+            // If the last frame has records, a later frame must say that it is durable. Otherwise recovery takes damage
+            // to it for a torn write, and drops its records. A frame without records has none to lose.
             self.is_unconfirmed = std::mem::take(&mut self.has_unsynced_records);
         }
         let durable = self.log.flush(|| now().as_millis())?;
@@ -152,13 +154,13 @@ impl LogWriter {
     /// Adds a frame without records if the last frame still needs a successor that confirms it as durable. Recovery
     /// can then distinguish damage to the last frame from a torn end.
     pub fn add_confirmation(&mut self) {
-        // If frames that found no room are still there, the last of them confirms as much.
+        // Frames that found no room are appended later, and confirm the last frame as well.
         if self.is_unconfirmed && self.frames.is_empty() {
             self.frames.push_back(Payload::default());
         }
     }
 
-    /// Returns whether the last frame has a successor, or needs none.
+    /// Returns whether the last frame needs no later frame that confirms it as durable, because it has no records.
     pub fn is_confirmed(&self) -> bool {
         !self.is_unconfirmed
     }
@@ -195,7 +197,8 @@ impl LogWriter {
         log.verify().map_err(|damage| AppendError::Failed(io::Error::other(damage)))
     }
 
-    /// Notes that all holds that may have been lost have expired, so later starts need not wait.
+    /// Removes the losses from the superblock, because all holds that may have been lost have expired. Later starts
+    /// then need not wait.
     ///
     /// # Errors
     /// If the disk failed.
@@ -209,7 +212,7 @@ impl LogWriter {
         self.log.compaction_plan().map(|plan| FoldableSegments { segment_count, plan })
     }
 
-    /// Notes that a compaction is durable. Returns the files that may be removed.
+    /// Names the snapshot of this plan in the superblock. Returns the files that may be removed.
     ///
     /// # Errors
     /// If the disk failed.
@@ -217,7 +220,7 @@ impl LogWriter {
         self.log.compacted(plan)
     }
 
-    /// Checks that the records of each shard arrive without gaps and in order.
+    /// Panics unless the records of each shard arrive without gaps and in order.
     fn check_numbers<W>(&mut self, batch: &LogBatch<W>) {
         for run in &batch.runs {
             let last = self.numbers.entry(run.shard).or_insert(0);

@@ -55,7 +55,7 @@ pub struct AcquireTerms<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquireOptions<'a> {
     /// Delay between the loss of the connection and the release of the hold, in milliseconds. A session that resumes
-    /// the lane before keeps the hold. If the field is absent, the hold lasts until its lease expires.
+    /// the lane before keeps the hold. If the field is absent, the loss of the connection does not end the hold.
     pub release_after_ms: Option<u32>,
     /// Priority in the queue; absent means 0. The claim queues as if it had arrived 10 s earlier for each unit, but at
     /// most 60 s.

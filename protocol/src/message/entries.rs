@@ -191,8 +191,8 @@ impl<'a> EntriesListed<'a> {
         Ok(Self { next, entries })
     }
 
-    /// Appends the page as a frame. It cuts registrations beyond `LIST_PAGE_MAX`, so the caller must not add more to a
-    /// page.
+    /// Appends the page as a frame. At most `LIST_PAGE_MAX` registrations are sent and further ones are lost, so the
+    /// caller must not add more.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, ENTRIES_LISTED, 0, number, |out| {
             let entries = &self.entries[..self.entries.len().min(usize::from(LIST_PAGE_MAX))];

@@ -32,7 +32,8 @@ pub enum ErrorDetail<'a> {
         /// - `throttled`: nanoseconds until a retry can succeed.
         /// - `capacity_mismatch`: capacity of the pool.
         /// - `cancelled`, for an acquire or a request with the flag `OWN`: its [`CancelReason`].
-        /// - All others: the exceeded limit, or the milliseconds to wait before a retry.
+        /// - `recovering`: milliseconds until grants resume.
+        /// - All others: the limit that the request violates, such as the maximum length of `field`.
         value: u64,
         /// Name of the field or the limit; may be empty.
         field: &'a [u8],

@@ -81,7 +81,8 @@ pub enum Event<'a> {
 pub enum RevokeReason {
     /// Another connection that knew the id released the hold.
     ReleasedElsewhere,
-    /// The connection of the hold was lost and did not resume within `release_after_ms` of the acquire.
+    /// The connection of the hold was lost, and no connection resumed its lane within the `release_after_ms` of its
+    /// acquire.
     ConnectionLost,
     /// An operator released the hold.
     Forced,

@@ -12,8 +12,9 @@ pub const EXTENDED: u8 = opcode::EXTEND | opcode::ANSWER;
 /// Flag of `EXTENDED`: the requested lease was above the server's maximum and was shortened.
 pub const CLAMPED: u16 = 1 << 0;
 
-/// Sets the end of the lease to the current time plus `lease_ms`. The new end may be earlier than the old one. For a
-/// claim that waits for permits of a pool, sets the length of the lease that begins with the grant.
+/// Sets the end of the lease of a hold to the current time plus `lease_ms`. The new end may be earlier than the old
+/// one. For a claim that waits for permits of a pool, sets the length of the lease that begins with the grant. For
+/// other waiting claims, the response is the error `not_held`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Extend<'a> {
     /// Id from the grant.

@@ -16,7 +16,7 @@ pub const MAGIC: [u8; 8] = *b"WAYMAKER";
 pub const ATTEMPT: u16 = 1 << 0;
 /// Flag of `HELLO`: request the event `TAKEN_UP`.
 pub const NOTIFY_TAKEN_UP: u16 = 1 << 1;
-/// Flag of `HELLO`: adds `capabilities`. Servers of version 1 refuse this flag.
+/// Flag of `HELLO`: adds `capabilities`. Servers that speak only version 1 refuse this flag.
 pub const CAPABILITIES: u16 = 1 << 2;
 /// Flag of `WELCOME`: the connection took over a lane of an existing session.
 pub const RESUMED: u16 = 1 << 0;
@@ -109,7 +109,8 @@ pub struct Hello<'a> {
     pub attempt: Option<u32>,
     /// Whether the server sends `TAKEN_UP` if a repeated request id takes over a hold of this connection.
     pub notify_taken_up: bool,
-    /// Capabilities that the client understands. `None` in the `HELLO` of version 1, which every server accepts.
+    /// Capabilities that the client understands. With `None`, the `HELLO` has the layout of version 1, which every
+    /// server accepts.
     pub capabilities: Option<Capabilities>,
 }
 
@@ -236,7 +237,7 @@ pub struct Welcome {
     pub frame_len_max: u32,
     /// Whether the connection took over a lane of an existing session.
     pub resumed: bool,
-    /// Capabilities that the server offers. `None` from servers of version 1, and if `HELLO` had none.
+    /// Capabilities that the server offers. `None` from servers that speak only version 1, and if `HELLO` had none.
     pub capabilities: Option<Capabilities>,
 }
 

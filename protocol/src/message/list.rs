@@ -107,7 +107,8 @@ impl<'a> Listed<'a> {
         Ok(Self { next, locks })
     }
 
-    /// Appends the page as a frame. It cuts locks beyond `LIST_PAGE_MAX`, so the caller must not add more to a page.
+    /// Appends the page as a frame. At most `LIST_PAGE_MAX` locks are sent and further ones are lost, so the caller
+    /// must not add more.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, LISTED, 0, number, |out| {
             let locks = &self.locks[..self.locks.len().min(usize::from(LIST_PAGE_MAX))];

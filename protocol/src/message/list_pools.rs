@@ -94,7 +94,8 @@ impl<'a> PoolsListed<'a> {
         Ok(Self { next, pools })
     }
 
-    /// Appends the page as a frame. It cuts pools beyond `LIST_PAGE_MAX`, so the caller must not add more to a page.
+    /// Appends the page as a frame. At most `LIST_PAGE_MAX` pools are sent and further ones are lost, so the caller
+    /// must not add more.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, POOLS_LISTED, 0, number, |out| {
             let pools = &self.pools[..self.pools.len().min(usize::from(LIST_PAGE_MAX))];

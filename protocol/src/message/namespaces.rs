@@ -85,8 +85,8 @@ impl<'a> NamespacesListed<'a> {
         Ok(Self { next, namespaces })
     }
 
-    /// Appends the page as a frame. It cuts namespaces beyond `LIST_PAGE_MAX`, so the caller must not add more to a
-    /// page.
+    /// Appends the page as a frame. At most `LIST_PAGE_MAX` namespaces are sent and further ones are lost, so the
+    /// caller must not add more.
     pub fn encode(&self, number: u32, out: &mut Vec<u8>) {
         put_frame(out, NAMESPACES_LISTED, 0, number, |out| {
             let namespaces = &self.namespaces[..self.namespaces.len().min(usize::from(LIST_PAGE_MAX))];

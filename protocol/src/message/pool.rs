@@ -78,7 +78,8 @@ pub struct PoolDescribed<'a> {
     pub capacity: u64,
     /// Number of permits that are held. It may exceed the capacity after the capacity was lowered.
     pub held: u64,
-    /// Newest fence of the pool; every later grant has a higher one.
+    /// Newest fence of the pool; every later grant has a higher one. For a pool without a counter, this is the floor of
+    /// its shard: its next fence will be above it.
     pub fence: u64,
     /// Server's boot-time clock when this state was read, in milliseconds.
     pub stamp_ms: u64,

@@ -23,11 +23,11 @@ pub const RETRY_NEVER_NS: u64 = u64::MAX;
 pub struct Bucket<'a> {
     /// Number of tokens refilled in one period, at least 1.
     pub rate: u32,
-    /// Number of tokens in a full bucket, at least 1.
+    /// Number of tokens in a full bucket, at least 1. The time to fill an empty bucket must be below 2^63 nanoseconds.
     pub burst: u32,
     /// Number of tokens to take or refund; 0 only reads the state of the bucket.
     pub cost: u32,
-    /// Length of the period in nanoseconds, at least 1.
+    /// Length of the period in nanoseconds, at least 1 and below 2^63.
     pub period_ns: u64,
     /// Name of the bucket, 1 to 1024 bytes long.
     pub name: &'a [u8],
@@ -42,7 +42,8 @@ pub struct Throttle<'a> {
     pub refund: bool,
 }
 
-/// Takes tokens from several buckets: from all of them, or from none. Or refunds tokens to all of them.
+/// Takes tokens from several buckets: from all of them, or from none. Or refunds tokens to all of them. No two buckets
+/// may have the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ThrottleAll<'a> {
     /// Buckets with their rules, 1 to `BUCKET_COUNT_MAX`.

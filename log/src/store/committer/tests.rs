@@ -91,8 +91,8 @@ impl Committer<()> {
     }
 }
 
-/// A shard that knows of a durable record answers at once. So the workers must have the answers that waited for
-/// the record before that.
+/// A shard that knows that a record is durable no longer lets later answers wait for it. The workers must have the
+/// earlier answers, which waited for the record, by then.
 #[test]
 fn a_shard_sees_a_record_as_durable_after_workers_got_its_answers() {
     let mut committer = started(config());
