@@ -19,8 +19,8 @@ use crate::request::job::Grantee;
 use crate::request::reply::Reply;
 use crate::session::Session;
 
-/// A lane with the state of its guards. It derefs to the lane for calls that change nothing; all other calls also
-/// handle the events that the lane has for guards.
+/// A lane with the state of its guards. It derefs to the lane for calls that change nothing. Calls that may cause
+/// events for guards also handle these events.
 pub(crate) struct GuardedLane {
     lane: Lane,
     /// Handle of the connection. Weak, because only the client, its guards and its futures own it: the connection ends
@@ -30,7 +30,8 @@ pub(crate) struct GuardedLane {
     guards: HashMap<u64, Guarded, BuildHasherDefault<NumberHasher>>,
     /// Local deadline of the session's lease, shared with the guards on this lease.
     session_deadline: Arc<SharedInstant>,
-    /// Value of [`Lane::alive`], shared with the guards that depend on the connection.
+    /// Latest time at which the connection is known to have been alive ([`Lane::alive`]). Shared with the guards whose
+    /// holds the server ends some time after the loss of the connection.
     alive: Arc<SharedInstant>,
 }
 

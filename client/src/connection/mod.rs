@@ -258,7 +258,8 @@ impl Task {
         for _ in 1..self.target.endpoints.len() {
             let endpoint = self.session.endpoint();
             let link = self.attempt().await;
-            // If the endpoint is still the current one, a server is reachable there and rejects this client.
+            // `attempt` moves on to the next endpoint if no server serves the client at this one. If it has not moved
+            // on, the server rejected this client, and the other endpoints need not be tried.
             if link.is_ok() || self.session.endpoint() == endpoint {
                 return link;
             }

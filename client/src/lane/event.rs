@@ -15,8 +15,8 @@ pub(crate) enum Event {
     /// guard for a hold, it must call [`Lane::give_back`](super::Lane::give_back), or the hold is renewed without an
     /// owner.
     Granted { grantee: Grantee, on_loss: Option<LossCallback>, holds: OneOrMore<GuardedHold> },
-    /// New deadline of the hold by its own lease and, after an outage, by its cap; see
-    /// [`Hold::bound`](crate::hold::Hold::bound).
+    /// New value of [`Hold::bound`](crate::hold::Hold::bound): the deadline by the hold's own lease, by pending extends
+    /// and, after an outage, by its cap.
     Bound { guard: GuardId, until: BootTime },
     /// New length of the hold's lease in milliseconds.
     LeaseLength { guard: GuardId, lease_ms: u32 },
@@ -35,7 +35,7 @@ pub(crate) struct GuardedHold {
     pub(crate) shared: bool,
     pub(crate) clamped: bool,
     pub(crate) lease_ms: u32,
-    /// Deadline of the hold, as in [`Event::Bound`].
+    /// First value of [`Hold::bound`](crate::hold::Hold::bound).
     pub(crate) until: BootTime,
     /// Whether the hold also ends with the lease of the session.
     pub(crate) is_on_session: bool,

@@ -143,8 +143,8 @@ fn a_lock_released_during_the_outage_is_reported_lost() {
     assert_eq!(lock.loss_reason(), Some(LossReason::Expired));
 }
 
-/// Comes back to a restarted server, or in a new session, and sends everything again. Returns the number of the first
-/// request there.
+/// Breaks the connection, and reconnects to a restarted server or in a new session. Sends everything again, and returns
+/// the number of the first repeated request.
 fn forgotten_by(rig: &mut Rig, is_restarted: bool) -> u32 {
     rig.lose_connection();
     if is_restarted {
