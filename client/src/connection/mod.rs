@@ -387,8 +387,8 @@ impl Drop for Task {
     }
 }
 
-/// Passes this command and up to 1,024 queued commands to the lane. `None` says that all handles and guards were
-/// dropped.
+/// Passes the command `first` and up to 1,024 queued commands to the lane. `first` is `None` after all handles and
+/// guards were dropped; the lane then closes.
 fn take_commands(
     lane: &mut GuardedLane,
     commands: &mut mpsc::UnboundedReceiver<Command>,

@@ -22,8 +22,9 @@ pub(crate) enum Event {
     LeaseLength { guard: GuardId, lease_ms: u32 },
     /// The guard has lost its hold.
     Lost { guard: GuardId, reason: LossReason, message: Box<str> },
-    /// A new session began. Later guards share a new session deadline and a new [`Lane::alive`](super::Lane::alive).
-    /// Guards of the old session keep the old values.
+    /// A new session began. The driver makes a new shared instant for the session deadline and one for
+    /// [`Lane::alive`](super::Lane::alive), for later guards. Guards of the old session keep their instants, which do
+    /// not move any more.
     SessionBegan,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct GuardedHold {
     pub(crate) until: BootTime,
     /// Whether the hold also ends with the lease of the session.
     pub(crate) is_on_session: bool,
-    /// Time after [`Lane::alive`](super::Lane::alive) at which the hold also ends; `None` if it does not depend on the
-    /// connection.
+    /// The hold also ends this long after [`Lane::alive`](super::Lane::alive), because the server ends it some time
+    /// after the loss of the connection. `None` if it does not depend on the connection.
     pub(crate) grace: Option<Duration>,
 }

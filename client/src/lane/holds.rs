@@ -173,7 +173,7 @@ impl Entry {
         true
     }
 
-    /// Removes the cap, because the server has answered for this hold on the current connection.
+    /// Removes the cap, because the server has confirmed this hold on the current connection.
     pub(super) fn uncap(&mut self) {
         self.cap = BootTime::NEVER;
     }
@@ -413,7 +413,7 @@ impl Holds {
         self.graces.first_key_value().map(|(grace, _)| *grace)
     }
 
-    /// Caps all deadlines at their current values until the server has answered for each hold.
+    /// Sets the cap of each hold to its present local deadline. The cap stays until the server has confirmed the hold.
     pub(super) fn cap_all(&mut self, timers: &mut Timers) {
         for id in self.ids() {
             let deadline = self.entries.get(&id).map(|entry| self.deadline(entry));

@@ -63,7 +63,8 @@ impl Lane {
         }
     }
 
-    /// Removes the cap of this hold, because the server has listed it on the current connection.
+    /// Removes the cap of this hold (the upper bound that the outage put on its local deadline), because the server has
+    /// listed the hold on the current connection.
     pub(super) fn uncap(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id) {
             entry.uncap();

@@ -117,7 +117,7 @@ pub(crate) struct Lane {
     keep_alive_sent: BootTime,
     /// Time that the timer of the keep-alive is set to.
     keep_alive_timer: BootTime,
-    /// Shortest grace of the holds when the keep-alive was scheduled.
+    /// Shortest [`holds::Entry::grace`] when the keep-alive was scheduled. The interval of keep-alives depends on it.
     keep_alive_grace: Option<Duration>,
     /// Time that the timer of unanswered requests is set to.
     answer_timer: BootTime,

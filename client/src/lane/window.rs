@@ -469,8 +469,8 @@ mod tests {
         assert_eq!(transmit(&mut window).len(), 8);
     }
 
-    /// The old acquire may have been granted with its response lost. Its hold would then block the new attempt for
-    /// ever.
+    /// The old acquire may have been granted with its response lost. Its hold would then block the new attempt until
+    /// its lease expires.
     #[test]
     fn a_waiting_acquire_older_than_the_window_gets_a_new_number() {
         let mut window = window(8, 2);

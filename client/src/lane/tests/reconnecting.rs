@@ -268,7 +268,7 @@ fn a_refused_status_request_about_a_hold_is_sent_again() {
     assert!(lock.is_held());
 }
 
-/// The server has received nothing from the client since the hello.
+/// The list of holds has no stamp, so it does not show how long the connection has been alive. Only the HELLO does.
 #[test]
 fn the_deadline_of_a_listed_connection_bound_lock_counts_from_the_hello() {
     let mut rig = Rig::new();
