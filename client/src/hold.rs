@@ -37,7 +37,8 @@ pub(crate) struct Hold {
     /// Local deadline of the session, if the hold is on the session's lease. One keep-alive moves it for all such
     /// holds.
     pub(crate) session: Option<Arc<SharedInstant>>,
-    /// Present if the server ends the hold some time after its connection was lost.
+    /// Present if the server ends the hold some time after the loss of its connection, and this time is at least one
+    /// second.
     pub(crate) tie: Option<ConnectionTie>,
     pub(crate) loss: Loss,
 }

@@ -108,8 +108,8 @@ impl Session {
         self.lock().closed = true;
     }
 
-    /// Returns the session request for a connection with this lane. `None` while another connection opens the
-    /// session.
+    /// Returns what the HELLO of a connection requests: a new session, to join the present session, or to resume `lane`
+    /// if it belongs to the present session. `None` while another connection opens the session.
     pub(crate) fn request(&self, lane: Option<(SessionId, u16)>, lease_ms: u32) -> Option<SessionRequest> {
         let mut state = self.lock();
         match (state.stage, lane) {

@@ -79,22 +79,22 @@ impl GuardedLane {
         &mut self.lane.out
     }
 
-    /// Calls [`Lane::request`], which has no events for guards.
+    /// Calls [`Lane::request`], which causes no events for guards.
     pub(crate) fn request(&mut self) -> Option<SessionRequest> {
         self.lane.request()
     }
 
-    /// Calls [`Lane::withdraw_request`], which has no events for guards.
+    /// Calls [`Lane::withdraw_request`], which causes no events for guards.
     pub(crate) fn withdraw_request(&mut self) {
         self.lane.withdraw_request();
     }
 
-    /// Calls [`Lane::handle_hello_refused`], which has no events for guards.
+    /// Calls [`Lane::handle_hello_refused`], which causes no events for guards.
     pub(crate) fn handle_hello_refused(&mut self, endpoint: usize, error: &Error) -> bool {
         self.lane.handle_hello_refused(endpoint, error)
     }
 
-    /// Calls [`Lane::begin_outage`], which has no events for guards.
+    /// Calls [`Lane::begin_outage`], which causes no events for guards.
     pub(crate) fn begin_outage(&mut self, now: BootTime) {
         self.lane.begin_outage(now);
     }
@@ -132,7 +132,7 @@ impl GuardedLane {
         self.settle();
     }
 
-    /// Calls [`Lane::transmit`], which has no events for guards.
+    /// Calls [`Lane::transmit`], which causes no events for guards.
     pub(crate) fn transmit(&mut self, now: BootTime) {
         self.lane.transmit(now);
     }

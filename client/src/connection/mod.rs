@@ -242,7 +242,7 @@ impl Task {
                     if !self.lane.handle_attempt_failed(error) {
                         failures += 1;
                     }
-                    // Pause after as many failures as there are endpoints.
+                    // Pause after one failure for each endpoint.
                     if failures == self.target.endpoints.len() {
                         failures = 0;
                         let now = self.clock.now();

@@ -41,6 +41,6 @@ pub(crate) struct GuardedHold {
     /// Whether the hold also ends with the lease of the session.
     pub(crate) is_on_session: bool,
     /// The hold also ends this long after [`Lane::alive`](super::Lane::alive), because the server ends it some time
-    /// after the loss of the connection. `None` if it does not depend on the connection.
+    /// after the loss of the connection. `None` without such a time, or if it is below one second.
     pub(crate) grace: Option<Duration>,
 }

@@ -99,7 +99,8 @@ impl Lane {
     }
 
     /// Handles the response that one hold of a grant lives. Confirms the next hold, or delivers the grant after the
-    /// last one.
+    /// last one. If the server has reported the end of a hold meanwhile, releases the others and sends the acquire
+    /// again.
     pub(super) fn confirmed(&mut self, mut job: ConfirmJob, remaining_ms: u32, stamp_ms: u64, now: BootTime) {
         if job.is_superseded {
             return;

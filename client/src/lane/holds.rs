@@ -55,8 +55,8 @@ pub(super) struct Entry {
     /// Another acquire with this request id may then take up the hold, and the event about it names this number.
     pub(super) take_up_number: Option<u32>,
     pub(super) lease_end: LeaseEnd,
-    /// Time for which the hold counts as held after [`Holds::alive`]: its `release_after` less a margin. `None` if it
-    /// does not depend on the connection.
+    /// Time for which the hold counts as held after [`Holds::alive`]: its `release_after` less a margin. `None` without
+    /// a `release_after`, or if it is below one second.
     pub(super) grace: Option<Duration>,
     /// Upper bound of the local deadline while it is unknown whether the hold survived an outage: the deadline that the
     /// hold had when the new connection was welcomed. `NEVER` once the server has confirmed the hold on this

@@ -85,7 +85,8 @@ impl Lane {
         }
     }
 
-    /// Handles the state of a hold that the lane has asked for.
+    /// Handles the response to the lane's status request for a hold. If another lane has the hold, its guard is
+    /// superseded. Otherwise the reported lease moves the local deadline.
     pub(super) fn checked(
         &mut self,
         id: LockId,

@@ -201,8 +201,8 @@ impl Lane {
         self.welcome
     }
 
-    /// Returns the session request for the HELLO of a new connection. `None` while another connection of the client
-    /// opens the session.
+    /// Returns what the HELLO of a new connection requests: a new session, to join the client's session with a new
+    /// lane, or to resume this lane. `None` while another connection of the client opens the session.
     pub(crate) fn request(&mut self) -> Option<SessionRequest> {
         let lane = (!self.gone).then_some((self.welcome.session_id, self.welcome.lane));
         self.requested = self.session.request(lane, self.options.lease_ms);

@@ -176,7 +176,7 @@ impl Lane {
         self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
     }
 
-    /// Notes that the server refused to release this hold, so a later acquire may be granted it.
+    /// Notes that the server refused to release this hold. The hold may still live, so a later grant of it counts.
     pub(super) fn not_given_back(&mut self, id: LockId) {
         self.reconciliation.given_back.remove(&id);
     }

@@ -183,8 +183,8 @@ impl Window {
             .map(|(sequence, pending)| (sequence.number(), pending))
     }
 
-    /// Removes and returns the prompt jobs that pass this test, sent or not. The lane then ignores the responses to the
-    /// sent ones.
+    /// Removes and returns the prompt jobs (all except acquires) that pass this test, sent or not. The lane then
+    /// ignores the responses to the sent ones.
     pub(super) fn take_prompt(&mut self, is_it: impl Fn(&Job) -> bool) -> Vec<Job> {
         let sent =
             self.in_flight.extract_if(.., |_, pending| is_it(&pending.job)).map(|(_, pending)| pending.job);
@@ -351,7 +351,7 @@ impl Window {
             .filter_map(|job| if let Job::Confirm(job) = job { Some(&mut **job) } else { None })
     }
 
-    /// Drops the unsent prompt jobs that fail this test.
+    /// Drops the unsent jobs other than acquires that fail this test.
     pub(super) fn retain_unsent(&mut self, keep: impl FnMut(&mut Job) -> bool) {
         self.unsent.retain_mut(keep);
     }

@@ -150,8 +150,8 @@ impl Job {
         }
     }
 
-    /// Fails a job that is unsent and is not sent any more. The caller gets `cause` if the job was never sent. If an
-    /// earlier session or server process got it, the outcome is unknown because of `reason`.
+    /// Answers the caller of an unsent job with an error. The caller gets `cause` if the job was never sent. If an
+    /// earlier session or server process got it, the outcome is unknown because of `reason`. The job can still be sent.
     pub(crate) fn fail_unsent(&mut self, cause: &Error, reason: &str) {
         match self.reply() {
             Some(reply) if reply.was_sent() => reply.leave_uncertain(reason),
