@@ -124,11 +124,12 @@ impl ClientBuilder {
     /// Sets for how long a caller waits for the response to one request. Default: the same as
     /// [`connect_timeout`](ClientBuilder::connect_timeout).
     ///
-    /// The limit applies to a release, an extend, a query such as [`Client::inspect`], each page of a list, an acquire
-    /// with [`try_`](crate::AcquireBuilder::try_), and [`Client::close`]. The limit also holds if the connection breaks
-    /// or the network falls silent. The call then returns [`Error::Uncertain`](crate::Error::Uncertain), or
-    /// [`Error::Unavailable`](crate::Error::Unavailable) if its request was never sent; [`Client::close`] returns
-    /// without an error. An acquire with [`wait`](crate::AcquireBuilder::wait) ends soon after its wait instead.
+    /// The limit applies to every request except an acquire that waits: for example to a release, each page of a list,
+    /// an acquire with [`try_`](crate::AcquireBuilder::try_), and [`Client::close`]. The limit also holds if the
+    /// connection breaks or the network falls silent. The call then returns
+    /// [`Error::Uncertain`](crate::Error::Uncertain), or [`Error::Unavailable`](crate::Error::Unavailable) if its
+    /// request was never sent; [`Client::close`] returns without an error. An acquire with
+    /// [`wait`](crate::AcquireBuilder::wait) ends soon after its wait instead.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = Some(timeout);

@@ -344,14 +344,16 @@ impl Client {
         self.space().flat.namespaces().await
     }
 
-    /// Removes the namespace with this name, which is its name on the wire, such as `sem/jobs`. It must contain
-    /// nothing but idle keys, and no connection may use it, not even one of this client.
+    /// Removes the namespace with this name, which is its name on the wire, such as `sem/jobs`. No connection may use
+    /// the namespace, not even one of this client. It must have no claims, registrations, frozen prefixes, pools with a
+    /// set capacity, or buckets that are not full.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with `not_found` if there is no such namespace, or with `bad_input` and the field
-    /// `namespace` if it belongs to a front end, `connections` if a connection uses it, or `contents` if it is not
-    /// empty; [`Error::Unavailable`], [`Error::Uncertain`] and [`Error::Closed`].
+    /// [`Error::Refused`] with `not_found` if there is no such namespace, or with `bad_input` and the field `namespace`
+    /// if it is built in or declared in the server's configuration, `connections` if a connection, a session or a
+    /// DynamoDB table uses it, or `contents` if it is not empty; [`Error::Unavailable`], [`Error::Uncertain`] and
+    /// [`Error::Closed`].
     pub async fn remove_namespace(&self, name: impl AsRef<[u8]>) -> Result<()> {
         check_len("namespace", name.as_ref(), 1, NAMESPACE_LEN_MAX)?;
         self.space().flat.remove_namespace(name.as_ref().into()).await

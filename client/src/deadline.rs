@@ -13,9 +13,10 @@
 //! deadline = anchor.sent + (stamp - anchor.stamp) + remaining - margin
 //! ```
 //!
-//! A grant that waited cannot be an anchor. Its request was sent long before the decision, and with that send time the
-//! waiting time would be lost from the lease. Its stamp is placed with the anchor of another round trip instead. So a
-//! response that waited in a socket for half of the lease still yields the same deadline.
+//! A grant that waited cannot be an anchor: its request was sent long before the decision, so every deadline would be
+//! too early by the length of the wait. The client converts its stamp with the anchor of another round trip. The time
+//! at which a response arrives does not count. So a response that spent half of the lease in a socket still yields the
+//! same deadline.
 //!
 //! The margin is the time by which the holder stops earlier. It covers the remaining errors: stamps are whole
 //! milliseconds, two clocks drift, and stopping takes a moment.

@@ -30,7 +30,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// | the others | the client, its settings, or the server's protocol is at fault |
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// A try was not granted, because of a holder or a waiter.
+    /// A holder or a waiter is in front: a try was not granted, the key of a registration has another owner, or a pool
+    /// that is to be removed is in use.
     #[error("busy: {0}")]
     Busy(Contention),
     /// The wait ended before the grant.

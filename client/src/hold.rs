@@ -30,13 +30,15 @@ pub(crate) struct Hold {
     pub(crate) shared: bool,
     pub(crate) clamped: bool,
     pub(crate) lease_ms: LeaseMs,
-    /// Earlier of two instants: the local deadline of the hold's own lease, and the deadline from before an outage,
-    /// until the server has answered for the hold again. [`BootTime::NEVER`] if neither applies.
+    /// Earliest of three instants: the local deadline of the hold's own lease, the deadline that follows if the server
+    /// serves a pending extend at once, and the deadline from before an outage until the server has confirmed the hold.
+    /// [`BootTime::NEVER`] if none applies.
     pub(crate) bound: SharedInstant,
     /// Local deadline of the session, if the hold is on the session's lease. One keep-alive moves it for all such
     /// holds.
     pub(crate) session: Option<Arc<SharedInstant>>,
-    /// Present if the server ends the hold some time after its connection was lost.
+    /// Present if the server ends the hold some time after the loss of its connection, and this time is at least one
+    /// second.
     pub(crate) tie: Option<ConnectionTie>,
     pub(crate) loss: Loss,
 }
@@ -107,8 +109,8 @@ impl Hold {
     pub(crate) fn deadline(&self) -> BootTime {
         let session = self.session.as_ref().map_or(BootTime::NEVER, |deadline| deadline.get());
         let tie = self.tie.as_ref().map_or(BootTime::NEVER, ConnectionTie::deadline);
-        // Load the bound last. The lane sets all bounds before it moves a shared deadline, so a reader of the later
-        // deadline also sees the bound.
+        // Load the bound last. After an outage, the driver of the lane sets all bounds to the old deadlines before it
+        // moves `session` and `alive` forward. So a reader that sees one of these moved also sees the bound.
         session.min(tie).min(self.bound.get())
     }
 }

@@ -12,8 +12,8 @@ pub enum KeyState {
     Held {
         /// The newest fence of the key.
         fence: u64,
-        /// Newest holder. `None` if the key was already held when the watch began, or began again after an outage;
-        /// [`Client::inspect`] returns the holder.
+        /// Newest holder. `None` if the key was already held when the watch began, or began again, for example after an
+        /// outage; [`Client::inspect`] returns the holder.
         ///
         /// [`Client::inspect`]: crate::Client::inspect
         holder: Option<KeyHolder>,

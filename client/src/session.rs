@@ -108,8 +108,8 @@ impl Session {
         self.lock().closed = true;
     }
 
-    /// Returns the session request for a connection with this lane. `None` while another connection opens the
-    /// session.
+    /// Returns what the HELLO of a connection requests: a new session, to join the present session, or to resume `lane`
+    /// if it belongs to the present session. `None` while another connection opens the session.
     pub(crate) fn request(&self, lane: Option<(SessionId, u16)>, lease_ms: u32) -> Option<SessionRequest> {
         let mut state = self.lock();
         match (state.stage, lane) {
@@ -129,8 +129,8 @@ impl Session {
         self.lock().endpoint
     }
 
-    /// Notes that the server is unreachable at this endpoint. The first connection to report it moves all connections
-    /// to the next.
+    /// Notes that no server serves the client at this endpoint. The first connection to report it moves all connections
+    /// to the next endpoint.
     pub(crate) fn leave_endpoint(&self, endpoint: usize) {
         let mut state = self.lock();
         if state.endpoint == endpoint {
@@ -176,13 +176,14 @@ impl Session {
         state.members.retain(|member| member.0(id));
     }
 
-    /// Notes that the server keeps this session until `deadline`.
+    /// Notes that a connection has computed `deadline` as the local deadline of this session. An earlier deadline than
+    /// the known one changes nothing.
     pub(crate) fn kept(&self, id: SessionId, deadline: BootTime) {
         let mut state = self.lock();
         if state.stage == Stage::Open(id) {
             state.deadline = state.deadline.max(deadline);
             if state.loss.reason().is_some() {
-                // The session was declared lost at its local deadline, before this response arrived.
+                // The session was declared lost at its local deadline before this response arrived, but it lives.
                 state.loss = Arc::default();
             }
         }

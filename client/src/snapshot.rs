@@ -269,7 +269,7 @@ impl From<wire::Frozen> for FreezeOutcome {
     }
 }
 
-/// One namespace of the server, with its counters since the server started.
+/// One namespace of the server. `timeouts`, `expired` and `revoked` count from the start of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceStatus {
     /// Name of the namespace.
@@ -280,11 +280,11 @@ pub struct NamespaceStatus {
     pub held: u64,
     /// Number of waiting claims.
     pub waiting: u64,
-    /// Number of waits that ended before the grant.
+    /// Number of waits whose time limit expired before the grant.
     pub timeouts: u64,
     /// Number of holds whose lease expired.
     pub expired: u64,
-    /// Number of holds that were revoked.
+    /// Number of holds that an operator ended with [`Operator::force_release`](crate::Operator::force_release).
     pub revoked: u64,
 }
 

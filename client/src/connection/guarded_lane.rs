@@ -19,8 +19,8 @@ use crate::request::job::Grantee;
 use crate::request::reply::Reply;
 use crate::session::Session;
 
-/// A lane with the state of its guards. It derefs to the lane for calls that change nothing; all other calls also
-/// handle the events that the lane has for guards.
+/// A lane with the state of its guards. It derefs to the lane for calls that change nothing. Calls that may cause
+/// events for guards also handle these events.
 pub(crate) struct GuardedLane {
     lane: Lane,
     /// Handle of the connection. Weak, because only the client, its guards and its futures own it: the connection ends
@@ -30,7 +30,8 @@ pub(crate) struct GuardedLane {
     guards: HashMap<u64, Guarded, BuildHasherDefault<NumberHasher>>,
     /// Local deadline of the session's lease, shared with the guards on this lease.
     session_deadline: Arc<SharedInstant>,
-    /// Value of [`Lane::alive`], shared with the guards that depend on the connection.
+    /// Latest time at which the connection is known to have been alive ([`Lane::alive`]). Shared with the guards whose
+    /// holds the server ends some time after the loss of the connection.
     alive: Arc<SharedInstant>,
 }
 
@@ -78,22 +79,22 @@ impl GuardedLane {
         &mut self.lane.out
     }
 
-    /// Calls [`Lane::request`], which has no events for guards.
+    /// Calls [`Lane::request`], which causes no events for guards.
     pub(crate) fn request(&mut self) -> Option<SessionRequest> {
         self.lane.request()
     }
 
-    /// Calls [`Lane::withdraw_request`], which has no events for guards.
+    /// Calls [`Lane::withdraw_request`], which causes no events for guards.
     pub(crate) fn withdraw_request(&mut self) {
         self.lane.withdraw_request();
     }
 
-    /// Calls [`Lane::handle_hello_refused`], which has no events for guards.
+    /// Calls [`Lane::handle_hello_refused`], which causes no events for guards.
     pub(crate) fn handle_hello_refused(&mut self, endpoint: usize, error: &Error) -> bool {
         self.lane.handle_hello_refused(endpoint, error)
     }
 
-    /// Calls [`Lane::begin_outage`], which has no events for guards.
+    /// Calls [`Lane::begin_outage`], which causes no events for guards.
     pub(crate) fn begin_outage(&mut self, now: BootTime) {
         self.lane.begin_outage(now);
     }
@@ -131,7 +132,7 @@ impl GuardedLane {
         self.settle();
     }
 
-    /// Calls [`Lane::transmit`], which has no events for guards.
+    /// Calls [`Lane::transmit`], which causes no events for guards.
     pub(crate) fn transmit(&mut self, now: BootTime) {
         self.lane.transmit(now);
     }

@@ -242,7 +242,7 @@ impl Task {
                     if !self.lane.handle_attempt_failed(error) {
                         failures += 1;
                     }
-                    // Pause after as many failures as there are endpoints.
+                    // Pause after one failure for each endpoint.
                     if failures == self.target.endpoints.len() {
                         failures = 0;
                         let now = self.clock.now();
@@ -258,7 +258,8 @@ impl Task {
         for _ in 1..self.target.endpoints.len() {
             let endpoint = self.session.endpoint();
             let link = self.attempt().await;
-            // If the endpoint is still the current one, a server is reachable there and rejects this client.
+            // `attempt` moves on to the next endpoint if no server serves the client at this one. If it has not moved
+            // on, the server rejected this client, and the other endpoints need not be tried.
             if link.is_ok() || self.session.endpoint() == endpoint {
                 return link;
             }
@@ -386,8 +387,8 @@ impl Drop for Task {
     }
 }
 
-/// Passes this command and up to 1,024 queued commands to the lane. `None` says that all handles and guards were
-/// dropped.
+/// Passes the command `first` and up to 1,024 queued commands to the lane. `first` is `None` after all handles and
+/// guards were dropped; the lane then closes.
 fn take_commands(
     lane: &mut GuardedLane,
     commands: &mut mpsc::UnboundedReceiver<Command>,

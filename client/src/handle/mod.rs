@@ -87,8 +87,9 @@ impl Handle {
         self.ask_or_change(need, false, encode, read).await
     }
 
-    /// Like [`Handle::ask_with`], for a request that changes something at the server. If such a request was sent to a
-    /// server that has restarted since, a refusal of its repetition does not tell whether it took effect.
+    /// Like [`Handle::ask_with`], for a request that changes something at the server. If a server process or session
+    /// that has ended got the request too, and the repetition is refused as `not_found` or unavailable, the caller gets
+    /// [`Error::Uncertain`](crate::Error::Uncertain).
     pub(crate) async fn change<T: Send + 'static>(
         &self,
         need: Option<Need>,

@@ -85,7 +85,8 @@ impl Lane {
             }
             (Job::Acquire(mut job), Response::Error(error)) if is_wait_for_nobody(&job, &error) => {
                 job.wait = match job.wait {
-                    // Not later than before, so that the lane does not wait longer for the response.
+                    // End the wait now, so that the acquire is sent again as a try. Do not move an end that has already
+                    // passed: the time limit for the response counts from it (`wait_over`).
                     Wait::Until(at) => Wait::Until(at.min(now)),
                     Wait::Try => Wait::Try,
                     Wait::Forever => Wait::Until(now),
@@ -120,14 +121,15 @@ impl Lane {
                     entry.renew_ms = Some(lease_ms);
                 }
                 self.extended(id, by, extended, carried, now);
-                // End the bound of this extend only after the new lease is applied. Otherwise the guard would rely on
-                // the old lease in between.
+                // The local deadline is limited by `extends_bound` until all pending extends have a response. Lift this
+                // limit only after the new lease is applied. Otherwise the guard would rely on the old lease in
+                // between.
                 self.extend_answered(id);
                 reply.answer(Ok(Duration::from_millis(u64::from(extended.remaining_ms))));
             }
             (Job::Extend { id, mut reply, .. }, Response::Error(error)) => {
                 if carried || reply.was_sent() || error.code == ErrorCode::Unknown {
-                    // The extend, or its first transmission, may have moved the lease.
+                    // The server may have served the extend: before it failed, or when the extend was first sent.
                     self.extend_unknown(id);
                 }
                 self.not_extended(id, error.code, BootTime::default(), now);
@@ -144,7 +146,7 @@ impl Lane {
             (Job::Check { id }, Response::Status(status)) => self.checked(id, by, status, carried, now),
             (Job::Check { id }, Response::Error(error)) => self.not_checked(id, error.code, now),
             (Job::Holds { .. }, Response::Listed(listed)) => self.holds_listed(&listed),
-            // If the server refuses to list the holds, check each of them by its id.
+            // If the server refuses to list the holds, check by its id each hold that the list would have shown.
             (Job::Holds { .. }, Response::Error(_)) => self.reconcile(false),
             (Job::Watch(job), Response::Watching(watching)) => {
                 self.watching(job, sequence.number(), watching);
@@ -165,7 +167,8 @@ impl Lane {
             (Job::KeepAlive, Response::KeptAlive(kept)) => {
                 let remaining = Duration::from_millis(u64::from(kept.remaining_ms));
                 self.move_deadline(self.session_report(kept.stamp_ms, remaining), now);
-                // After a repeated keep-alive, the welcome has already scheduled the next.
+                // If the keep-alive was first sent on an earlier connection, the welcome of this connection has already
+                // scheduled the next.
                 if !carried {
                     self.schedule_keep_alive(pending.sent);
                 }
@@ -191,8 +194,9 @@ impl Lane {
         self.holds.lose_with(id, reason, &message, &mut self.timers);
     }
 
-    /// Uses the round trip of this response as the new anchor, if the response has a stamp of its own decision and the
-    /// present anchor is not newer.
+    /// Makes the send time of this request and the server's stamp in its response the new anchor for deadlines. Does
+    /// nothing if the response has no stamp, if it is a grant that waited or found an older claim, or if the request of
+    /// the present anchor was sent later.
     fn move_anchor(&mut self, sent: BootTime, response: &Response<'_>) {
         let stamp_ms = match response {
             Response::KeptAlive(kept) => kept.stamp_ms,
@@ -207,8 +211,8 @@ impl Lane {
             Response::Granted(granted) if !granted.waited && !granted.repeated => granted.stamp_ms,
             _ => return,
         };
-        // Use the newest round trip, so that the clocks have had the least time to drift apart. A repetition counts
-        // from its first transmission, since the response may be that old.
+        // Use the newest round trip, so that the clocks have had the least time to drift apart. `sent` is the time of
+        // the first transmission: the response to a repeated request may be that old.
         if self.anchor.sent <= sent {
             self.anchor = Anchor { sent, stamp_ms };
             self.holds.alive = sent;
@@ -216,8 +220,9 @@ impl Lane {
     }
 }
 
-/// Passes a refusal on to the caller of a request that changes something. If an earlier server process or session may
-/// have served the request, some refusals do not tell whether it took effect.
+/// Passes a refusal on to the caller of a request that changes something. If an earlier server process or session got
+/// the request too, `not_found` or a temporary refusal does not tell whether that one served it. The caller then gets
+/// [`Error::Uncertain`].
 fn refuse_change(reply: &mut dyn Awaited, error: ErrorAnswer<'_>) {
     let error = Error::from(error);
     let is_inconclusive = matches!(error, Error::Unavailable(_)) || error.code() == Some(ErrorCode::NotFound);
@@ -229,8 +234,8 @@ fn no_such_answer() -> Error {
     Error::Protocol(DecodeError::BadValue { field: "opcode", value: 0 })
 }
 
-/// Returns whether the server reports the end of a wait without a claim in front, to a caller that still waits. This
-/// happens for example if an operator froze the key: the server names that reason only to a try.
+/// Returns whether this is a timeout that names no claim in front, while the caller still waits. A frozen key causes
+/// it, for example: the server reports the freeze only to a try. So the lane then sends the acquire again as a try.
 fn is_wait_for_nobody(job: &AcquireJob, error: &ErrorAnswer<'_>) -> bool {
     let ErrorDetail::Contention(contention) = error.detail else { return false };
     let is_nobody = !contention.held && contention.owner.is_empty() && contention.age_ms == 0;

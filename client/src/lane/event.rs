@@ -15,15 +15,16 @@ pub(crate) enum Event {
     /// guard for a hold, it must call [`Lane::give_back`](super::Lane::give_back), or the hold is renewed without an
     /// owner.
     Granted { grantee: Grantee, on_loss: Option<LossCallback>, holds: OneOrMore<GuardedHold> },
-    /// New deadline of the hold by its own lease and, after an outage, by its cap; see
-    /// [`Hold::bound`](crate::hold::Hold::bound).
+    /// New value of [`Hold::bound`](crate::hold::Hold::bound): the deadline by the hold's own lease, by pending extends
+    /// and, after an outage, by its cap.
     Bound { guard: GuardId, until: BootTime },
     /// New length of the hold's lease in milliseconds.
     LeaseLength { guard: GuardId, lease_ms: u32 },
     /// The guard has lost its hold.
     Lost { guard: GuardId, reason: LossReason, message: Box<str> },
-    /// A new session began. Later guards share a new session deadline and a new [`Lane::alive`](super::Lane::alive).
-    /// Guards of the old session keep the old values.
+    /// A new session began. The driver makes a new shared instant for the session deadline and one for
+    /// [`Lane::alive`](super::Lane::alive), for later guards. Guards of the old session keep their instants, which do
+    /// not move any more.
     SessionBegan,
 }
 
@@ -35,11 +36,11 @@ pub(crate) struct GuardedHold {
     pub(crate) shared: bool,
     pub(crate) clamped: bool,
     pub(crate) lease_ms: u32,
-    /// Deadline of the hold, as in [`Event::Bound`].
+    /// First value of [`Hold::bound`](crate::hold::Hold::bound).
     pub(crate) until: BootTime,
     /// Whether the hold also ends with the lease of the session.
     pub(crate) is_on_session: bool,
-    /// Time after [`Lane::alive`](super::Lane::alive) at which the hold also ends; `None` if it does not depend on the
-    /// connection.
+    /// The hold also ends this long after [`Lane::alive`](super::Lane::alive), because the server ends it some time
+    /// after the loss of the connection. `None` without such a time, or if it is below one second.
     pub(crate) grace: Option<Duration>,
 }

@@ -23,8 +23,9 @@ use crate::request::job::{AcquireJob, ConfirmJob, Job};
 /// could be frequent enough.
 pub(crate) const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
 
-/// Maximum number of grants of one acquire that have expired when they arrive; the next such grant fails the acquire.
-/// The round trip then takes longer than the lease, and further attempts would only block the key.
+/// Maximum number of late grants of one acquire, whose local deadlines have passed when they arrive. The lane tries to
+/// confirm each of them. The next late grant fails the acquire: the round trip takes longer than the lease, and further
+/// attempts would only block the key.
 pub(super) const GRANTS_LATE_MAX: u32 = 3;
 
 /// Local deadline of a hold, and the report that determines it.
@@ -43,20 +44,22 @@ impl Lane {
             return self.ask_again(job);
         }
         if grant.repeated {
-            // From here on, the lane accepts no request of an older guard, and drops its unsent release. The server
-            // serves earlier requests before the confirmation.
+            // A guard of this client may own the hold that the request id has found. Supersede it: from here on, the
+            // lane accepts no request of this older guard, and drops its unsent release. The server serves requests
+            // that were already sent before it serves the confirmation.
             for hold in grant.holds.iter() {
                 self.superseded(hold.id, None);
                 self.reconciliation.forgotten.remove(&hold.id);
             }
         }
         if carried && job.claim.may_be_taken_up() {
-            // Another client may have taken the hold up during the outage. Only a new response shows this.
+            // Another client may have taken the hold up during the outage. Only the response to a new acquire shows
+            // this. If the caller leaves before that response, the hold must be released, so note it.
             self.note_strangers(&grant);
             return self.ask_again(job);
         }
-        // A hold from before the connection, or one that the request id has found, may have ended meanwhile. Its events
-        // may have gone to another lane.
+        // If the server decided the grant before this connection, or if the request id has found an older claim, the
+        // hold may have ended since. The event that reports its end may have been lost, or gone to another lane.
         let decided_before = grant.repeated || carried && grant.stamp_ms <= self.welcome.stamp_ms;
         if decided_before {
             return self.confirm(ConfirmJob::new(grant, job));
@@ -96,7 +99,8 @@ impl Lane {
     }
 
     /// Handles the response that one hold of a grant lives. Confirms the next hold, or delivers the grant after the
-    /// last one.
+    /// last one. If the server has reported the end of a hold meanwhile, releases the others and sends the acquire
+    /// again.
     pub(super) fn confirmed(&mut self, mut job: ConfirmJob, remaining_ms: u32, stamp_ms: u64, now: BootTime) {
         if job.is_superseded {
             return;
@@ -119,8 +123,9 @@ impl Lane {
         }
     }
 
-    /// Handles the refusal to confirm one hold of a grant. Releases the other holds; sends the acquire again or fails
-    /// it.
+    /// Handles the refusal to confirm one hold of a grant. Releases all holds of the grant, except this hold if the
+    /// refusal means that it has ended or was taken up. If it has ended, sends the acquire again; in all other cases,
+    /// fails the acquire.
     pub(super) fn not_confirmed(&mut self, mut job: ConfirmJob, error: &ErrorAnswer<'_>) {
         if job.is_superseded {
             return;
@@ -171,8 +176,8 @@ impl Lane {
         }
     }
 
-    /// Hands the holds over to the caller, to make guards of them. Releases them instead if no caller is left, or if
-    /// `places` is `None` because a hold has expired.
+    /// Hands the holds over to the caller, to make guards of them. Releases them instead if no caller is left, if the
+    /// lane is closing, or if `places` is `None` because a local deadline has passed.
     fn deliver(&mut self, mut job: Box<AcquireJob>, grant: Grant, places: Option<OneOrMore<Place>>) {
         arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
         if !matches!(self.closing, Closing::Open) || !job.reply.has_caller() {

@@ -28,10 +28,11 @@ pub(super) fn patience(lease: Duration) -> Duration {
 /// State of the renewal of a hold, or of the keep-alive of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
-    /// No renewal is due: renewal is off, the session renews the hold, there is no connection, or the check of the hold
-    /// was just queued.
+    /// No renewal is due: the caller switched renewal off, the session renews the hold, there is no connection, or a
+    /// status request for this hold was just queued.
     Off,
-    /// Due at this instant: an extend, or a status if the hold does not renew itself, or the keep-alive.
+    /// At this instant, the lane sends an extend for a hold that renews itself, a status request for any other hold, or
+    /// the keep-alive of the session.
     Due(BootTime),
     /// Sent, without a response yet. At `doubt` the connection counts as dead if nothing has arrived after `since`.
     Sent { since: BootTime, doubt: BootTime },
@@ -50,14 +51,16 @@ pub(super) enum LeaseEnd {
 pub(super) struct Entry {
     /// Guard that owns the hold.
     pub(super) guard: GuardId,
-    /// Request number of the acquire, if another acquire with its request id may take up the hold.
+    /// Request number of the acquire that was granted this hold, if its caller set a request id; otherwise `None`.
+    /// Another acquire with this request id may then take up the hold, and the event about it names this number.
     pub(super) take_up_number: Option<u32>,
     pub(super) lease_end: LeaseEnd,
-    /// Time for which the hold counts as held after [`Holds::alive`]: its `release_after` less a margin. `None` if it
-    /// does not depend on the connection.
+    /// Time for which the hold counts as held after [`Holds::alive`]: its `release_after` less a margin. `None` without
+    /// a `release_after`, or if it is below one second.
     pub(super) grace: Option<Duration>,
-    /// Deadline that the hold had at the newest welcome, until the server has answered for the hold on the new
-    /// connection; then `NEVER`.
+    /// Upper bound of the local deadline while it is unknown whether the hold survived an outage: the deadline that the
+    /// hold had when the new connection was welcomed. `NEVER` once the server has confirmed the hold on this
+    /// connection.
     cap: BootTime,
     /// Value of [`Entry::bound`] that was last reported to the guard.
     told: BootTime,
@@ -66,21 +69,24 @@ pub(super) struct Entry {
     /// Length of the whole lease, as last granted.
     pub(super) lease: Duration,
     pub(super) renewal: Renewal,
-    /// The server's clock at the newest report of the lease. A late report with an older stamp changes nothing.
+    /// Stamp of the newest report of this lease: the server's clock when it decided. Reports with an older stamp are
+    /// ignored.
     pub(super) stamp_ms: u64,
-    /// Source of the newest report since the grant.
+    /// Source of the newest report since the grant; `None` until there is one.
     reported_by: Option<ReportedBy>,
-    /// Number of unanswered extends from callers. The server may serve an extend before its response is read, and
-    /// before the responses to earlier renewals. Each extend may shorten the lease.
+    /// Number of unanswered extends of this hold that callers requested. While it is above 0, the lane sends no
+    /// renewals, and `extends_bound` limits the local deadline: the server may already have shortened the lease.
     pub(super) extends_pending: u32,
-    /// Earliest local deadline that one of these extends may cause; `NEVER` without extends.
+    /// Earliest of the local deadlines that follow if the server serves one of these extends at once. `NEVER` as soon
+    /// as all of them have a response.
     pub(super) extends_bound: BootTime,
     /// Time that the timer of this hold is set to.
     timer: BootTime,
 }
 
-/// Source of the server's report of a lease. The server decides the requests of a connection in their order, so a later
-/// request has the newer report.
+/// Source of the server's report of a lease: the response to the request at this position, or the event that another
+/// client has moved the lease. Of two responses with the same stamp, the response to the later request is the newer
+/// report, because the server decides the requests of a connection in their order.
 #[derive(Clone, Copy)]
 pub(super) enum ReportedBy {
     Answer(Sequence),
@@ -144,8 +150,9 @@ impl Entry {
             (Ordering::Equal, Some(ReportedBy::Answer(newest)), ReportedBy::Answer(answer)) => {
                 newest < answer
             }
-            // The order of these two decisions is unknown, and later responses of this millisecond do not reveal it.
-            // Keep the earlier deadline.
+            // A response and an event with the same stamp, in whole milliseconds: it is unknown which of them the
+            // server decided last, so the earlier deadline counts. Later responses with this stamp do not reveal it, so
+            // they are treated in the same way.
             (Ordering::Equal, Some(ReportedBy::Event), _) | (Ordering::Equal, _, ReportedBy::Event) => {
                 self.reported_by = Some(ReportedBy::Event);
                 by = ReportedBy::Event;
@@ -166,7 +173,7 @@ impl Entry {
         true
     }
 
-    /// Removes the cap, because the server has answered for this hold on the current connection.
+    /// Removes the cap, because the server has confirmed this hold on the current connection.
     pub(super) fn uncap(&mut self) {
         self.cap = BootTime::NEVER;
     }
@@ -211,10 +218,11 @@ pub(super) struct Holds {
     graces: BTreeMap<Duration, usize>,
     /// Local deadline of the session's lease.
     pub(super) session_deadline: BootTime,
-    /// Send time of the newest request of this connection whose response had the server's stamp, or of the HELLO.
+    /// Send time of the newest request of this connection whose response had the server's stamp, or of the HELLO. The
+    /// deadline by [`Entry::grace`] counts from here.
     ///
-    /// The server may notice the loss of a connection long before the client does. But the connection was alive when
-    /// the server decided the response to that request.
+    /// The server may notice the loss of a connection long before the client does, and then begins to count the hold's
+    /// `release_after`. At the time `alive`, it had not noticed a loss yet: it decided the response later.
     pub(super) alive: BootTime,
     /// Events for guards, in their order.
     pub(super) events: VecDeque<Event>,
@@ -258,8 +266,8 @@ impl Holds {
         self.entries.get(&guard.hold).filter(|entry| entry.guard == guard)
     }
 
-    /// Removes the hold of a guard that releases or forgets it. Returns `None` if the guard has nothing to release;
-    /// otherwise the take-up number of the hold.
+    /// Removes the hold of a guard that releases or forgets it, and returns its [`Entry::take_up_number`]. Returns
+    /// `None` if the guard has nothing to release.
     pub(super) fn let_go(&mut self, guard: GuardId, timers: &mut Timers) -> Option<Option<u32>> {
         if let Some(entry) = self.remove_if(guard.hold, |entry| entry.guard == guard, timers) {
             return Some(entry.take_up_number);
@@ -278,7 +286,9 @@ impl Holds {
         self.remove_overdue_if(id, |overdue| is_meant(overdue.take_up_number));
     }
 
-    /// Forgets overdue holds that another acquire may have taken up unnoticed.
+    /// Removes the overdue holds that another acquire may take up, so that their guards release nothing when they are
+    /// dropped. Called at the end of the session: from then on no event reports a takeover, and a release could end the
+    /// hold of another client.
     pub(super) fn drop_overdue_that_may_be_taken_up(&mut self) {
         self.overdue.retain(|_, overdue| overdue.take_up_number.is_none());
     }
@@ -340,8 +350,9 @@ impl Holds {
 
     /// Reports the bound of a hold to its guard if it has moved, and sets the timer of the hold.
     ///
-    /// The deadline of the session has a timer of its own. The deadline that follows from `alive` and `grace` moves
-    /// forward without a call of this function. So the timer may fire before that deadline.
+    /// The timer ignores the deadline of the session, which has a timer of its own. The deadline by `grace` moves
+    /// forward whenever `alive` does, without a call of this function. So the timer may fire before that deadline;
+    /// `hold_due` then sets it again.
     pub(super) fn rearm(&mut self, id: LockId, timers: &mut Timers) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.rearm(self.alive, &mut self.events, timers);
@@ -402,7 +413,7 @@ impl Holds {
         self.graces.first_key_value().map(|(grace, _)| *grace)
     }
 
-    /// Caps all deadlines at their current values until the server has answered for each hold.
+    /// Sets the cap of each hold to its present local deadline. The cap stays until the server has confirmed the hold.
     pub(super) fn cap_all(&mut self, timers: &mut Timers) {
         for id in self.ids() {
             let deadline = self.entries.get(&id).map(|entry| self.deadline(entry));
@@ -430,7 +441,8 @@ impl Holds {
     }
 }
 
-/// Number of steps in the time between two renewals. A renewal is sent at the start of a step.
+/// Number of steps into which the time between two renewals is divided. Renewal times are rounded down to the start of
+/// a step, so that the renewals of many holds fall on the same instants.
 const RENEWAL_STEPS: u64 = 256;
 
 /// Returns the time of the next renewal: after a third of the remaining lease, or up to one step earlier.

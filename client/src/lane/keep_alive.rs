@@ -109,8 +109,8 @@ impl Lane {
         }
     }
 
-    /// Notes the end of the session on the server. The guards of holds on its lease are lost, and so are the guards of
-    /// holds that another acquire may take up or that depend on the connection.
+    /// Notes the end of the session on the server. Guards are lost if their hold is on the session's lease, has a
+    /// request id (another acquire may take it up), or has a `release_after` of at least one second.
     pub(super) fn session_gone(&mut self) {
         self.gone = true;
         for id in self.holds.ids_on_session() {

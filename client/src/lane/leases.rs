@@ -15,7 +15,8 @@ use crate::request::job::Job;
 
 impl Lane {
     /// Applies the response to an extend, or the event that another client has moved the lease. `carried` says that the
-    /// server may have decided it before the connection was resumed; the cap of the hold then stays.
+    /// server may have decided it before this connection was resumed. It then does not prove that the hold still lives,
+    /// so the cap of the hold stays.
     pub(super) fn extended(
         &mut self,
         id: LockId,
@@ -38,7 +39,8 @@ impl Lane {
         self.holds.rearm(id, &mut self.timers);
     }
 
-    /// Notes that one extend of a caller has its response, so it no longer limits the local deadline.
+    /// Notes that an extend of a caller is no longer pending. After the last pending extend of the hold,
+    /// `extends_bound` no longer limits its local deadline.
     pub(super) fn extend_answered(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id) {
             // The count may be 0: the extend may have been sent before the hold was granted to this lane and got its
@@ -51,8 +53,8 @@ impl Lane {
         }
     }
 
-    /// Notes that the outcome of a caller's extend is unknown. The lease may have been shortened, so the earlier
-    /// deadline applies.
+    /// Notes that the outcome of a caller's extend is unknown. The server may have shortened the lease, so the hold
+    /// keeps the earlier of its deadline and `extends_bound` until the next report of the lease.
     pub(super) fn extend_unknown(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id)
             && let LeaseEnd::Own(own) = entry.lease_end
@@ -61,7 +63,8 @@ impl Lane {
         }
     }
 
-    /// Removes the cap of this hold, because the server has listed it on the current connection.
+    /// Removes the cap of this hold (the upper bound that the outage put on its local deadline), because the server has
+    /// listed the hold on the current connection.
     pub(super) fn uncap(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id) {
             entry.uncap();
@@ -82,7 +85,8 @@ impl Lane {
         }
     }
 
-    /// Handles the state of a hold that the lane has asked for.
+    /// Handles the response to the lane's status request for a hold. If another lane has the hold, its guard is
+    /// superseded. Otherwise the reported lease moves the local deadline.
     pub(super) fn checked(
         &mut self,
         id: LockId,
@@ -125,7 +129,7 @@ impl Lane {
         now.after(retry_delay(lease))
     }
 
-    /// Checks with the server whether a hold still lives, after the connection was resumed.
+    /// Asks the server after a new welcome whether a hold still lives: with a renewal, or with a status request.
     pub(super) fn ask_for(&mut self, id: LockId, now: BootTime) {
         let Some(entry) = self.holds.get_mut(id) else { return };
         match entry.renew_ms {
@@ -134,7 +138,8 @@ impl Lane {
                 let is_own = entry.may_be_taken_up();
                 self.window.push(Job::Renew { id, lease_ms, is_own });
             }
-            // The server would serve a renewal after the pending extend of a caller, and undo the extend.
+            // Ask for the status only, if the hold does not renew itself or an extend of a caller is pending. The
+            // server would serve a renewal after that extend, and undo it.
             _ => self.window.push(Job::Check { id }),
         }
         self.holds.rearm(id, &mut self.timers);
@@ -152,7 +157,8 @@ impl Lane {
         match (entry.renewal, entry.renew_ms) {
             (Renewal::Due(at), Some(lease_ms)) if at <= now => {
                 entry.renewal = Renewal::Sent { since: now, doubt };
-                // The pending extend of a caller also renews the hold, perhaps for longer.
+                // Send no renewal while an extend of a caller is pending: the extend also renews the hold, perhaps for
+                // longer.
                 if entry.extends_pending == 0 {
                     let is_own = entry.may_be_taken_up();
                     self.window.push(Job::Renew { id, lease_ms, is_own });

@@ -117,7 +117,7 @@ pub(crate) struct Lane {
     keep_alive_sent: BootTime,
     /// Time that the timer of the keep-alive is set to.
     keep_alive_timer: BootTime,
-    /// Shortest grace of the holds when the keep-alive was scheduled.
+    /// Shortest [`holds::Entry::grace`] when the keep-alive was scheduled. The interval of keep-alives depends on it.
     keep_alive_grace: Option<Duration>,
     /// Time that the timer of unanswered requests is set to.
     answer_timer: BootTime,
@@ -201,8 +201,8 @@ impl Lane {
         self.welcome
     }
 
-    /// Returns the session request for the HELLO of a new connection. `None` while another connection of the client
-    /// opens the session.
+    /// Returns what the HELLO of a new connection requests: a new session, to join the client's session with a new
+    /// lane, or to resume this lane. `None` while another connection of the client opens the session.
     pub(crate) fn request(&mut self) -> Option<SessionRequest> {
         let lane = (!self.gone).then_some((self.welcome.session_id, self.welcome.lane));
         self.requested = self.session.request(lane, self.options.lease_ms);

@@ -16,8 +16,8 @@ use crate::request::reply::Awaited;
 const SILENCE: &str = "the server did not respond in time";
 
 impl Lane {
-    /// Cancels sent acquires whose callers have gone, except those with an unanswered cancellation. Such a cancellation
-    /// is repeated under its own number.
+    /// Cancels sent acquires whose callers have gone or got an error, unless a cancellation of the acquire was already
+    /// sent: that one is repeated under its own number.
     pub(super) fn cancel_abandoned(&mut self) {
         let mut abandoned = BTreeMap::new();
         let mut cancelled = Vec::new();
@@ -38,8 +38,8 @@ impl Lane {
         }
     }
 
-    /// Sends the acquires with a request id again whose grants were being confirmed. Another client may have taken up
-    /// the holds during the outage, and a confirmation by id would not show this.
+    /// Sends each acquire with a request id again whose grant was being confirmed when the connection broke. Another
+    /// client may have taken up the holds during the outage, and a confirmation by id would not show this.
     pub(super) fn ask_again_for_unconfirmed(&mut self) {
         let is_it = |job: &Job| matches!(job, Job::Confirm(job) if job.acquire.claim.may_be_taken_up());
         for job in self.window.take_prompt(is_it) {
@@ -49,10 +49,11 @@ impl Lane {
         }
     }
 
-    /// Queues the unanswered requests that are still valid for a new session.
+    /// Called when a new session has begun: queues the unanswered requests of the old session again, except those that
+    /// make no sense in a new one.
     pub(super) fn begin_anew(&mut self) {
-        // Another client may have taken up the hold by now, and the lane of the old session got no event. So do not
-        // release the hold; it ends with its lease.
+        // These releases are for holds with a request id. Another client may have taken up such a hold by now, and the
+        // lane of the old session got no event. So do not release the hold; it ends with its lease.
         let is_it = |job: &Job| matches!(job, Job::Release { is_own: true, .. });
         for mut job in self.window.take_prompt(is_it) {
             job.leave_uncertain("the session expired");
@@ -83,7 +84,8 @@ impl Lane {
         if let (true, Wait::Until(at)) = (self.connected, job.wait) {
             let answer_by = at.after(ANSWER_PATIENCE);
             if now < answer_by {
-                // The acquire was sent late, and the server measures the wait from its arrival.
+                // The timer was set to the end of the wait, because the acquire was unsent or disconnected then. Now it
+                // is sent, so give the server some more time: it measures the wait from the arrival of the request.
                 return arm_wait(job, answer_by, &mut self.timers);
             }
         }
@@ -133,7 +135,8 @@ impl Lane {
             job.matters_unawaited()
         });
         for id in extended {
-            // Without this extend, the lane renews the hold again.
+            // This extend is not sent any more. It must no longer limit the local deadline or take the place of
+            // renewals.
             self.extend_answered(id);
         }
     }

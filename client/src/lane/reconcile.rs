@@ -11,8 +11,8 @@
 //! again.
 //!
 //! The response to a repeated acquire may arrive after the list. If the acquire has a request id, another client may
-//! have taken up its holds. So the lane does not deliver the grant, but sends the acquire again. The holds count as
-//! listed, because the caller may leave before the second response; the lane then releases them.
+//! have taken up its holds. So the lane does not deliver the grant, but sends the acquire again. Meanwhile it treats
+//! the holds of the grant as strangers. If the caller leaves before the second response, the lane releases them.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,8 @@ pub(super) struct Reconciliation {
 }
 
 impl Reconciliation {
-    /// Returns whether the list must still show this hold, and no page has.
+    /// Returns whether the lane still waits for a page of the list to show this hold. Until then, no other response
+    /// proves that the hold still belongs to this lane.
     pub(super) fn is_unlisted(&self, id: LockId) -> bool {
         self.unlisted.contains(&id)
     }
@@ -142,7 +143,8 @@ impl Lane {
         }
     }
 
-    /// Releases the strangers that no unanswered acquire can be granted any more. Does nothing while pages are missing.
+    /// Releases the strangers (listed holds without a guard). Keeps a stranger for now if an unanswered acquire may be
+    /// granted it. Does nothing while pages of the list are missing.
     pub(super) fn settle_strangers(&mut self) {
         if self.reconciliation.is_listing || self.reconciliation.strangers.is_empty() {
             return;
@@ -174,7 +176,7 @@ impl Lane {
         self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
     }
 
-    /// Notes that the server refused to release this hold, so a later acquire may be granted it.
+    /// Notes that the server refused to release this hold. The hold may still live, so a later grant of it counts.
     pub(super) fn not_given_back(&mut self, id: LockId) {
         self.reconciliation.given_back.remove(&id);
     }

@@ -47,7 +47,8 @@ pub(super) struct Pending {
     queued: Option<LockId>,
 }
 
-/// Position of a request in the lane. It never wraps, but its number on the wire does.
+/// Position of a request in the order in which the lane sends its requests. It never wraps, but the request number that
+/// is computed from it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Sequence(u64);
 
@@ -124,7 +125,8 @@ impl Window {
             let acquire = || self.unsent_acquires.pop_first().map(|(_, job)| Job::Acquire(job));
             let Some(mut job) = self.unsent.pop_front().or_else(acquire) else { break };
             if let Some(refusal) = job.refusal(self.offered) {
-                // A newer server may have served the request before this older one replaced it.
+                // If the request was already sent, a newer server may have served it before this older one replaced it.
+                // The outcome is then unknown, for this reason.
                 job.fail_unsent(&refusal, OLDER_SERVER);
                 continue;
             }
@@ -181,8 +183,8 @@ impl Window {
             .map(|(sequence, pending)| (sequence.number(), pending))
     }
 
-    /// Removes and returns the prompt jobs that pass this test, sent or not. The lane then ignores the responses to the
-    /// sent ones.
+    /// Removes and returns the prompt jobs (all except acquires) that pass this test, sent or not. The lane then
+    /// ignores the responses to the sent ones.
     pub(super) fn take_prompt(&mut self, is_it: impl Fn(&Job) -> bool) -> Vec<Job> {
         let sent =
             self.in_flight.extract_if(.., |_, pending| is_it(&pending.job)).map(|(_, pending)| pending.job);
@@ -202,7 +204,8 @@ impl Window {
         for pending in std::mem::replace(&mut self.waiting, recent).into_values() {
             self.ask_again(pending);
         }
-        // A waiting acquire left its queue when the connection broke.
+        // The server removed waiting acquires from their queues when the connection broke. They are in flight again
+        // until the server reports that they wait.
         self.in_flight.append(&mut self.waiting);
         let offered = self.offered;
         let is_refused = |_: &Sequence, pending: &mut Pending| pending.job.refusal(offered).is_some();
@@ -219,8 +222,8 @@ impl Window {
         }
     }
 
-    /// Queues a request again, because its number has become invalid. If it is an acquire that waited, first queues the
-    /// release of its claim.
+    /// Queues a request again, to be sent under a new number, because its number has become invalid. If it is an
+    /// acquire that waited and has no request id of its caller, first queues the release of its claim.
     fn ask_again(&mut self, pending: Pending) {
         let may_be_taken_up = matches!(&pending.job, Job::Acquire(job) if job.claim.may_be_taken_up());
         if let Some(id) = pending.queued {
@@ -348,7 +351,7 @@ impl Window {
             .filter_map(|job| if let Job::Confirm(job) = job { Some(&mut **job) } else { None })
     }
 
-    /// Drops the unsent prompt jobs that fail this test.
+    /// Drops the unsent jobs other than acquires that fail this test.
     pub(super) fn retain_unsent(&mut self, keep: impl FnMut(&mut Job) -> bool) {
         self.unsent.retain_mut(keep);
     }
@@ -466,8 +469,8 @@ mod tests {
         assert_eq!(transmit(&mut window).len(), 8);
     }
 
-    /// The old acquire may have been granted with its response lost. Its hold would then block the new attempt for
-    /// ever.
+    /// The old acquire may have been granted with its response lost. Its hold would then block the new attempt until
+    /// its lease expires.
     #[test]
     fn a_waiting_acquire_older_than_the_window_gets_a_new_number() {
         let mut window = window(8, 2);

@@ -14,7 +14,8 @@ pub(crate) struct Grant {
     pub(crate) clamped: bool,
     /// Whether the request id of the acquire has found a claim that was already held.
     pub(crate) repeated: bool,
-    /// Request number of the acquire, if another acquire with its request id may take up the holds.
+    /// Request number of the acquire, if its caller set a request id, so that another acquire may take up the holds;
+    /// otherwise `None`.
     pub(crate) take_up_number: Option<u32>,
     pub(crate) holds: OneOrMore<GrantedHold>,
 }

@@ -49,7 +49,7 @@ impl<T> Reply<T> {
         }
     }
 
-    /// Delivers the result to the caller or the resolver. The reply is empty afterwards.
+    /// Delivers the result to the caller or the resolver. The reply is [`Reply::Nobody`] afterwards.
     pub(crate) fn answer(&mut self, result: Result<T>) {
         match std::mem::replace(self, Self::Nobody) {
             Self::Nobody => {}

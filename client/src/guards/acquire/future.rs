@@ -149,7 +149,7 @@ impl<G> Drop for AcquireFuture<G> {
             answer.close();
             // Without the connection task there is no request to withdraw.
             let _ = handle.command(Command::Abandon { token: *token });
-            // The guards of a grant that arrived unread release it.
+            // If the grant has arrived but was not read, make guards of its holds: dropping them releases the holds.
             if let Ok(Ok(holds)) = answer.try_recv() {
                 for hold in holds.iter() {
                     drop(Lock::new(Arc::clone(hold), Arc::clone(handle), Span::none()));

@@ -79,7 +79,9 @@ impl<G> AcquireBuilder<G> {
     ///
     /// The server ends the wait. If its response does not arrive within another half second, for example because the
     /// network fell silent, the client gives up with [`Error::Uncertain`] and withdraws the request. Without a
-    /// connection, it gives up at the end of the wait, with [`Error::Unavailable`] if the request was never sent.
+    /// connection, it gives up at the end of the wait, or earlier after
+    /// [`ClientBuilder::connect_timeout`](crate::ClientBuilder::connect_timeout). It then returns
+    /// [`Error::Unavailable`] if the request was never sent.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self

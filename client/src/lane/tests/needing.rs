@@ -62,7 +62,7 @@ fn a_request_is_refused_and_not_sent_to_a_server_without_its_capability() {
     answer.try_recv().unwrap().unwrap();
 }
 
-/// A refusal uses no number, and the requests behind it are sent.
+/// A request that the client refuses uses no request number, and the requests behind it are sent.
 #[test]
 fn a_refused_request_does_not_hold_up_others() {
     let mut rig = Rig::offering(None);

@@ -142,7 +142,7 @@ fn a_hold_whose_release_was_refused_can_be_granted_again() {
     assert!(only(&mut answer).is_held());
 }
 
-/// Only the missing pages of the list show whether another lane has the hold.
+/// Another lane may have the hold. Only the pages of the list that are still missing would show this.
 #[test]
 fn an_answer_about_a_lock_not_yet_listed_extends_no_deadline() {
     let mut rig = Rig::new();

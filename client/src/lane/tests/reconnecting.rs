@@ -143,8 +143,8 @@ fn a_lock_released_during_the_outage_is_reported_lost() {
     assert_eq!(lock.loss_reason(), Some(LossReason::Expired));
 }
 
-/// Comes back to a restarted server, or in a new session, and sends everything again. Returns the number of the first
-/// request there.
+/// Breaks the connection, and reconnects to a restarted server or in a new session. Sends everything again, and returns
+/// the number of the first repeated request.
 fn forgotten_by(rig: &mut Rig, is_restarted: bool) -> u32 {
     rig.lose_connection();
     if is_restarted {
@@ -268,7 +268,7 @@ fn a_refused_status_request_about_a_hold_is_sent_again() {
     assert!(lock.is_held());
 }
 
-/// The server has received nothing from the client since the hello.
+/// The list of holds has no stamp, so it does not show how long the connection has been alive. Only the HELLO does.
 #[test]
 fn the_deadline_of_a_listed_connection_bound_lock_counts_from_the_hello() {
     let mut rig = Rig::new();

@@ -47,8 +47,8 @@ fn requests_about_a_hold_with_a_request_id_carry_the_own_flag() {
     let plain = ["extend 9 by 3000", "extend 9 by 5000", "release 9"];
     let own = plain.map(|text| format!("{text}, if it is its own"));
     assert_eq!(sent_for_a_guard(Some(Capabilities::OWN_CLAIM), named), own);
-    // Without a request id, the hold survives its session. A later session has another lane, so the flag would not
-    // fit.
+    // A hold without a request id survives the session, and its release may be sent in a later session. The server
+    // would refuse it there with the flag, because the hold belongs to a lane of the old session.
     assert_eq!(sent_for_a_guard(Some(Capabilities::OWN_CLAIM), |_| ()), plain);
     // An older server rejects the flag.
     assert_eq!(sent_for_a_guard(Some(Capabilities::NONE), named), plain);

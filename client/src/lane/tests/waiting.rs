@@ -31,8 +31,8 @@ fn an_unanswered_acquire_ends_soon_after_its_wait_and_is_cancelled() {
     }
 }
 
-/// The request id may find a waiting claim. Until the server reports it, the acquire counts as in flight, and soon
-/// blocks the renewals behind it.
+/// The request id may find a waiting claim, so that even a try waits. Until the server reports this, the acquire counts
+/// as in flight, and soon the window has no room for renewals.
 #[test]
 fn a_try_with_a_request_id_asks_for_the_queued_event() {
     for (change, asks) in [((|_| {}) as fn(&mut AcquireJob), false), (named, true)] {

@@ -43,13 +43,14 @@ pub(crate) struct ConfirmJob {
     pub(crate) grant: Grant,
     /// Index of the hold that is being confirmed.
     pub(crate) index: usize,
-    /// Whether a newer acquire has taken up the holds, so that the answer delivers and releases nothing.
+    /// Whether a newer acquire has taken up the holds. The response to the confirmation then delivers and releases
+    /// nothing.
     pub(crate) is_superseded: bool,
     /// Whether the end of the hold's lease has moved since the confirmation was sent, so that the lane must confirm the
     /// hold again.
     pub(crate) is_stale: bool,
     /// Hold of the grant whose end the server has reported. A confirmation that arrives later may have been decided
-    /// before the end.
+    /// before the end, so it counts as refused.
     pub(crate) ended: Option<LockId>,
     pub(crate) acquire: Box<AcquireJob>,
 }

@@ -31,11 +31,11 @@ pub(crate) enum Job {
     Release {
         id: LockId,
         key: Option<Key>,
-        /// Whether the guard itself releases the hold. Otherwise the caller has only the id, and a guard may still
-        /// exist.
+        /// Whether the lane or a guard releases the hold, which then has no guard left. If false, a caller releases the
+        /// claim by its id. A guard of the hold in this client is then lost when the server confirms the release.
         by_guard: bool,
-        /// Request number of the acquire that was granted the hold, if another acquire with its request id may take the
-        /// hold up.
+        /// Request number of the acquire that was granted the hold, if its caller set a request id, so that another
+        /// acquire may take the hold up; otherwise `None`.
         take_up_number: Option<u32>,
         /// Whether the server must refuse the request if another lane has taken up the hold.
         is_own: bool,
@@ -69,7 +69,7 @@ pub(crate) enum Job {
         watch_number: u32,
         key: Key,
     },
-    /// Any other request. Its response goes to the caller and changes nothing in the lane.
+    /// Any other request. Its response goes to the caller and changes no hold or watch of the lane.
     Ask(Box<dyn Question>),
     KeepAlive,
     Goodbye,
@@ -150,8 +150,8 @@ impl Job {
         }
     }
 
-    /// Fails a job that cannot be sent in time. The caller gets `cause` if the job was never sent. If it was sent in an
-    /// earlier session, the outcome is unknown because of `reason`.
+    /// Answers the caller of an unsent job with an error. The caller gets `cause` if the job was never sent. If an
+    /// earlier session or server process got it, the outcome is unknown because of `reason`. The job can still be sent.
     pub(crate) fn fail_unsent(&mut self, cause: &Error, reason: &str) {
         match self.reply() {
             Some(reply) if reply.was_sent() => reply.leave_uncertain(reason),
