@@ -111,7 +111,8 @@ struct World {
     workers: Vec<Worker>,
     inlets: Vec<InletState>,
     listeners: Vec<Listener>,
-    /// Turns of shards that are kept from the workers, so that requests are left and answered later.
+    /// Turns of shards that the test has taken. Until it returns one, the workers cannot serve requests for keys of
+    /// that shard, and answer them later.
     kept_turns: Vec<Mail>,
     /// Every hold that was ever granted to a listener, with its key.
     known: Vec<(LockId, usize)>,
