@@ -217,7 +217,7 @@ struct RequestCount {
 }
 
 impl RequestCount {
-    /// Counts another request in this turn. Returns whether the request must wait for the next turn.
+    /// Counts another request in this turn. Returns the new count, and whether the request must wait for the next turn.
     fn one_more(self, turn: u64) -> (Self, bool) {
         let count = if turn == self.turn { self.count + 1 } else { 1 };
         (Self { turn, count }, count > HTTP_REQUESTS_PER_TURN)

@@ -127,8 +127,9 @@ impl Lane {
 
 /// Events of one acquire.
 ///
-/// The stream is woken only by worker events about its claim. Dropping it cancels a claim that still waits. Dropping it
-/// later leaves the hold alone, unless the stream has its own lane, which closes with it.
+/// The stream is woken only by worker events about its claim. Dropping it cancels a claim that still waits. A hold
+/// stays if the stream is dropped. But if the acquire set `release_after_ms`, the stream has its own lane, which closes
+/// with it: the hold is released after that time.
 #[derive(Debug)]
 pub(super) struct AcquireStream {
     followed: ReplyStream,
