@@ -67,7 +67,8 @@ pub(super) fn router(locktopus: &Arc<Locktopus>, metrics: &Arc<Metrics>) -> Rout
         .fallback(locktopus::not_found)
 }
 
-/// Returns the routes of the HTTP port for connections beyond the connection limit.
+/// Returns the routes for connections that the HTTP port accepts beyond the connection limit: health checks and
+/// metrics. All other paths get 503.
 pub(super) fn reserved_router(metrics: &Arc<Metrics>) -> Router {
     Router::new()
         .route("/metrics", get(show_metrics))

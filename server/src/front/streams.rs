@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Requests that a connection has begun. All of them share the turns of their connection, so a client gains no time by
-/// more requests.
+/// Requests that a connection has begun. All of them share the turns of their connection, so a client gets no more time
+/// of the worker by more simultaneous requests.
 #[derive(Clone, Default)]
 pub(super) struct Streams(Rc<Shared>);
 

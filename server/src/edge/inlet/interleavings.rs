@@ -29,7 +29,7 @@ const REQUEST_IDS: [&[u8]; 2] = [b"first", b"second"];
 const STEPS_PER_RUN: usize = 400;
 const RUN_COUNT: u64 = 150;
 
-/// A request of a front end that still listens.
+/// A request to which the front end still listens.
 #[derive(Debug)]
 struct Listener {
     inlet: usize,

@@ -119,7 +119,7 @@ struct Abandoned {
     /// Whether to release a hold that the request is granted.
     undo: bool,
     is_answered: bool,
-    /// Key of the cancellation. `None` if nothing is cancelled, or once the cancellation was served.
+    /// Key that the CANCEL names. `None` if the wait is not to be cancelled, or once the CANCEL was served.
     cancel_key: Option<Box<[u8]>>,
 }
 

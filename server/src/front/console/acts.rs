@@ -35,7 +35,7 @@ async fn read<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T>
         NoBody::Late => Problem::late_body(),
         NoBody::Broken => Problem::bad_input("body", "could not be read"),
     })?;
-    // The decoder would also accept a list of the members in order.
+    // Check this here, because the decoder would also accept a JSON array with the values of the members in order.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(Problem::bad_input("body", "must be a JSON object"));
     }

@@ -170,8 +170,8 @@ impl Live {
         }
     }
 
-    /// Returns the current state. A separate thread collects it, because a worker would serve no client in the
-    /// meantime.
+    /// Returns the state of the server, which may be up to [`FRESH`] old. A separate thread collects it, because a
+    /// worker would serve no client in the meantime.
     async fn collect(&self) -> Arc<ServerState> {
         // The lock is held until the state is collected, even if the client disconnects.
         let mut newest = Arc::clone(&self.newest).lock_owned().await;
@@ -278,7 +278,7 @@ impl Quorum {
     }
 }
 
-/// Sends the state of the server as long as the client may read it.
+/// Sends the state of the server every second, as long as the client may read it.
 pub(super) async fn show(State(live): State<Arc<Live>>, operator: Operator) -> Result<Response, Problem> {
     let checked = operator.caller.check_metrics_right();
     checked.map_err(|message| Problem::unauthorized(message.to_owned()))?;

@@ -241,7 +241,7 @@ async fn release_all(locks: &Space, released_count: &mut u64) -> Result<(), Prob
     }
 }
 
-/// Removes registrations. Registrations that no longer exist are ignored.
+/// Removes registrations. Ignores those that no longer exist or that have another owner by now.
 async fn unregister_all(
     space: &Space,
     registrations: impl IntoIterator<Item = Unregister<'_>>,
