@@ -21,11 +21,12 @@ struct Book {
     accounts: SharedValues<Key, Account>,
 }
 
-/// An identity with its groups, for the whole server or for one source address.
+/// Key of an account: an identity with its groups. The network is `None` in the account for the whole server.
 type Key = (Arc<str>, Vec<Arc<str>>, Option<Network>);
 
 impl AccountBook {
-    /// Returns the accounts of an identity at an address, and applies the quotas of the current policy to them.
+    /// Returns the account of an identity for the whole server, and its account for one source address. Each is `None`
+    /// without quotas for it. Sets the limits of both to the quotas of the current policy.
     pub(super) fn of(
         &self,
         policy: impl FnOnce() -> Arc<Policy>,
@@ -33,7 +34,8 @@ impl AccountBook {
         address: Option<IpAddr>,
     ) -> Accounts {
         let mut book = self.lock();
-        // Read the policy under the lock, so that no other thread applies an older policy later.
+        // Read the policy while the book is locked. Otherwise another thread, which read an older policy, could set its
+        // quotas after this thread.
         let policy = policy();
         if policy.quota_count() == 0 && book.accounts.is_empty() {
             return Accounts::NONE;

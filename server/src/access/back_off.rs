@@ -1,7 +1,9 @@
 //! Pauses of source addresses with too many failed logins. A login is an attempt to identify with credentials.
 //!
-//! [`BackOff`] decides without I/O and without a clock. An address whose logins fail too often within a second is
-//! paused. Its pauses double up to a maximum, and start small again after a quiet time without a failure.
+//! [`BackOff`] decides without I/O and without a clock. If too many logins of an address fail within a second, the
+//! address is paused: the server refuses its logins without a check of the credentials. Each pause is twice as long as
+//! the one before, up to [`LOGIN_PAUSE_MAX_MS`]. After [`LOGIN_QUIET_MS`] without a failure the pauses start at
+//! [`LOGIN_PAUSE_MIN_MS`] again.
 //!
 //! A successful login resets nothing: a client that guesses credentials may own valid ones and use them between two
 //! guesses. A login that is refused during a pause is not a failure, so a client that retries too early does not extend
@@ -74,7 +76,7 @@ impl BackOff {
         pause_ms
     }
 
-    /// Removes a few addresses whose last failure is long ago.
+    /// Removes up to [`FORGOTTEN_PER_FAILURE`] addresses whose last failure is at least [`LOGIN_QUIET_MS`] ago.
     fn forget_quiet(&mut self, now: Time) {
         for _ in 0..FORGOTTEN_PER_FAILURE {
             let Some(&(failed_at, network)) = self.by_failure.first() else { return };
@@ -108,7 +110,7 @@ impl AddressFailures {
         // Workers read the clock before they get the lock, so times may arrive out of order.
         self.failed_at = self.failed_at.max(now);
         if now < self.pause_end {
-            // Another worker checked these credentials before the pause started.
+            // Another worker admitted this login before the pause started, so its failure does not count.
             return None;
         }
         if self.series_len == 0 || now.ms_since(self.series_begun) >= LOGIN_SERIES_MS {

@@ -142,7 +142,7 @@ impl Reload for PolicyFiles {
 
     fn files(&self) -> Vec<PathBuf> {
         let AccessOptions { access, tokens, dynamodb_keys } = &self.options;
-        // A directory changes when a file appears in it or disappears from it.
+        // Watch the directory too: it changes when a file appears in it or disappears from it.
         let tokens = tokens.iter().flat_map(|path| {
             let files = token_files(path).unwrap_or_default();
             std::iter::once(path.clone()).chain(files)

@@ -64,8 +64,8 @@ pub(super) struct Logins {
     include_loopback: bool,
     /// Pauses of addresses; `None` without a limit.
     back_off: Option<Mutex<BackOff>>,
-    /// Time at which the last pause of all addresses ends, in milliseconds. From then on a login takes no lock unless
-    /// it fails.
+    /// Time at which the latest pause of any address ends, in milliseconds; 0 before the first pause. Since no address
+    /// is paused after that time, a login is then admitted without locking `back_off`.
     pauses_end_ms: AtomicU64,
     failed_count: AtomicU64,
     refused_count: AtomicU64,

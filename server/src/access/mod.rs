@@ -1,8 +1,8 @@
 //! Access control of the server.
 //!
 //! A client is identified once per connection, or once per request of some front ends, from its credentials and the
-//! [`Evidence`] of its connection. The worker then knows the client's rights in its namespace. [`Policy`] makes both
-//! decisions; `files` reads it again after a file has changed.
+//! [`Evidence`] of its connection. From the identity the worker then computes the rights of the client in its
+//! namespace. [`Policy`] makes both decisions. `files` makes a new policy after a file has changed, and on SIGHUP.
 
 mod accounts;
 mod back_off;
@@ -131,10 +131,11 @@ impl AccessControl {
         let Some(keys) = &policy.access_keys else {
             return self.identify(evidence, b"", now, now_unix_s).map_err(NotSigned::NotIdentified);
         };
-        // Accept a valid signature even during a pause. Otherwise another client at the same address could prevent
-        // heartbeats.
+        // Accept a valid signature even while its address is paused. Otherwise wrong signatures of one client would
+        // pause the address, and all other clients there could not renew their locks.
         let identity = keys.verify(request, now_unix_s).map_err(|refusal| {
-            // All other refusals are of clients that know the secret, or that sent no complete signature.
+            // Only these two refusals can be guesses. In all other cases the client knows the secret, or it sent no
+            // complete signature.
             let is_guess = matches!(refusal, SignatureRefusal::UnknownKey | SignatureRefusal::Wrong);
             if !is_guess {
                 return NotSigned::Refused { refusal, pause: None };
@@ -200,7 +201,8 @@ impl AccessControl {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Replaces the policy. New connections use it at once, and workers apply it to open connections.
+    /// Replaces the policy. New connections use it at once. Each worker checks its open connections against it in its
+    /// next housekeeping.
     pub fn replace(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
         // Release: a thread that sees the new number also sees the new policy.

@@ -50,8 +50,9 @@ impl Policy {
         Self { rules, ..Self::default() }
     }
 
-    /// Returns whether there are no rules, no tokens and no identity for clients without credentials. Clients of the
-    /// Unix socket then have no identity either, and may do everything.
+    /// Returns whether there are no rules, no tokens, no key set for JSON web tokens, and no identity for clients
+    /// without credentials. Clients of the Unix socket then have no identity either, and may do everything. Otherwise
+    /// their user id gives them an identity.
     fn is_open(&self) -> bool {
         self.rules.is_empty() && !self.has_credentials() && self.rules.anonymous().is_none()
     }
@@ -149,7 +150,9 @@ impl Policy {
         }
     }
 
-    /// Returns whether a client that was identified earlier would get the same identity now.
+    /// Returns whether the identity of an open connection is still valid. For a token, a JSON web token or an access
+    /// key, it checks the identity by itself. Otherwise it identifies the client again and compares the result.
+    /// `identity` is `None` if the client has none.
     pub fn still_knows(
         &self,
         identity: Option<&Arc<Identity>>,
@@ -165,7 +168,8 @@ impl Policy {
         identified.is_ok_and(|identified| identified.as_ref() == identity)
     }
 
-    /// Returns a function that tests whether a client has any right in a namespace.
+    /// Returns a function that tests whether a client has any right in a namespace. Without an identity the client has
+    /// all rights.
     pub fn reach(&self, identity: Option<&Arc<Identity>>) -> impl Fn(&[u8]) -> bool {
         let reach = identity.map(|identity| self.rules.reach(identity));
         move |namespace| reach.as_ref().is_none_or(|reach| reach(namespace))
@@ -181,7 +185,8 @@ impl Policy {
         self.rules.quota_count()
     }
 
-    /// Returns the quotas of an identity, or of each of its source addresses.
+    /// Returns the quotas of an identity: those for the whole identity or those for each of its source addresses, as
+    /// `holder` selects.
     pub(super) fn quotas(&self, identity: &Identity, holder: Holder) -> Quotas {
         self.rules.quotas(identity, holder)
     }
@@ -199,7 +204,8 @@ impl Policy {
         Some(if is_shared { self.shared.access(identity, namespace, kind, find) } else { find() })
     }
 
-    /// Returns a function that tests whether a client has this right for some keys of a namespace.
+    /// Returns a function that tests whether a client has this right for at least one key of a namespace. Without an
+    /// identity the client has all rights.
     pub fn allowing(&self, identity: Option<&Arc<Identity>>, right: Rights) -> impl Fn(&[u8]) -> bool {
         let allowing = identity.map(|identity| self.rules.allowing(identity, right));
         move |namespace| allowing.as_ref().is_none_or(|allowing| allowing(namespace))

@@ -6,7 +6,7 @@ use waymaker_access::Identity;
 use waymaker_engine::{Access, Grants};
 use waymaker_protocol::NamespaceKind;
 
-/// The rights of all connections under one policy.
+/// Rights that were computed under one policy and that an open connection still uses.
 ///
 /// With many rules, the rights of an identity take much memory and time to compute. Its connections therefore share
 /// them.

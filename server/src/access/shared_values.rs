@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
-/// Number of entries below which unused entries are kept.
+/// Minimum number of entries at which an insertion removes entries whose values have no owner.
 pub(super) const SWEEP_COUNT_MIN: usize = 64;
 
-/// A map of shared values. A value is dropped with its last owner.
+/// A map that finds shared values, but does not own them: a value is dropped with its last owner. Its entry stays,
+/// unused, until an insertion removes it.
 #[derive(Debug)]
 pub(super) struct SharedValues<K, V> {
     values: HashMap<K, Weak<V>>,
-    /// Number of entries at which unused entries are removed.
+    /// Number of entries at which the next insertion removes unused entries.
     sweep_at: usize,
 }
 
@@ -27,7 +28,8 @@ impl<K: Eq + Hash, V> SharedValues<K, V> {
         self.values.get(key).and_then(Weak::upgrade)
     }
 
-    /// Sets the value of a key. Removes unused entries when the number of entries has doubled since the last removal.
+    /// Sets the value of a key. If the map has twice as many entries as after the last removal, first removes the
+    /// unused entries.
     pub(super) fn insert(&mut self, key: K, value: &Arc<V>) {
         if self.values.len() >= self.sweep_at {
             self.values.retain(|_, value| value.strong_count() > 0);

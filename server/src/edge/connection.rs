@@ -47,14 +47,15 @@ pub enum Write {
 
 /// A connection of one worker.
 ///
-/// It reads and feeds the worker, in turns. A flusher writes the answers after the turns of all connections. The
-/// connection itself writes only answers that the flusher has left, answers that leave no room for more, and the last
-/// answers to a client that stopped sending. It does not read while too many bytes of answers are unwritten.
+/// In its turns, the connection reads bytes and hands them to the worker. A flusher writes the answers after the turns
+/// of all connections. The connection itself writes only in three cases: answers that the flusher could not write,
+/// answers so long that the worker accepts no more requests, and the last answers to a client that stopped sending. It
+/// does not read while too many bytes of answers are unwritten.
 #[derive(Debug)]
 pub struct Connection {
     key: ConnectionKey,
-    /// Place in the barrier, while the connection may have unread bytes: its last turn ended early, or it came from
-    /// another worker.
+    /// Place in the read barrier. `Some` while the connection may have unread bytes: its last turn ended early, or it
+    /// came from another worker and has not caught up yet.
     place: Option<Place>,
 }
 
@@ -133,13 +134,13 @@ impl Connection {
         self.key
     }
 
-    /// Begins a turn. `unread_len` returns the number of unread bytes in the socket.
+    /// Begins a turn. `unread_len` returns the number of unread bytes in the socket, for which a sweep may wait.
     #[inline]
     pub fn begin_turn(&self, barrier: &mut ReadBarrier, unread_len: impl FnOnce() -> u64) {
         barrier.begin_reading(self.place.as_ref(), unread_len);
     }
 
-    /// Whether the connection must report its turns to the barrier.
+    /// Whether the connection has a place in the read barrier. Then it must report the end of each turn.
     #[inline]
     pub fn has_place(&self) -> bool {
         self.place.is_some()
@@ -157,8 +158,8 @@ impl Connection {
         }
         loop {
             if !worker.wants_read(self.key) {
-                // Usually the flusher writes, after the turns of all connections. Answers that leave no room for more
-                // must be written now.
+                // Usually the flusher writes the answers, after the turns of all connections. But here the worker
+                // accepts no more requests, because too many bytes of answers are unwritten. So write them now.
                 if let Some(end) = self.write_on(worker, io) {
                     return TurnEnd::Over(end);
                 }
@@ -220,8 +221,8 @@ impl Connection {
         settle(worker, barrier);
     }
 
-    /// Writes all output that the socket accepts, without the flusher. Returns the end of the connection if it has
-    /// ended.
+    /// Writes all output that the socket accepts, without the flusher. Returns the reason if the connection must end,
+    /// and `None` otherwise.
     fn write_on(&self, worker: &mut Worker, io: &mut impl ConnectionIo) -> Option<End> {
         loop {
             let Some(output) = worker.output(self.key) else { return Some(End::Close) };
@@ -254,8 +255,9 @@ impl Connection {
     }
 }
 
-/// Writes the answers of one connection after the turns of all connections. Returns whether the connection must have
-/// a turn: it must end, read again after a pause, or wait until its socket accepts more.
+/// Writes the answers of one connection after the turns of all connections. Returns whether the connection must have a
+/// turn: to end, to read again because the unwritten answers had stopped its reads, or to wait until its socket accepts
+/// more.
 pub fn flush(worker: &mut Worker, key: ConnectionKey, mut write: impl FnMut(&[u8]) -> Write) -> bool {
     let is_paused = !worker.wants_read(key);
     loop {
@@ -271,8 +273,8 @@ pub fn flush(worker: &mut Worker, key: ConnectionKey, mut write: impl FnMut(&[u8
     is_paused || worker.output(key).is_none()
 }
 
-/// Reports each connection that came from another worker, once it has served the bytes that were unread when it
-/// arrived. The other worker gets the report.
+/// For each connection that came from another worker and has served the bytes that were unread when it arrived, tells
+/// that worker so. Its sweep waits for this.
 pub fn settle(worker: &mut Worker, barrier: &mut ReadBarrier) {
     while let Some(ticket) = barrier.poll_settled() {
         worker.handle_settled(ticket);

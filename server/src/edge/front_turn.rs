@@ -1,8 +1,9 @@
 //! The turn of one connection of a front end.
 //!
-//! Such a connection is one task, which runs the library that reads the socket and the requests that the library began.
-//! So other connections wait for one poll of that task at a time. When the poll ends, either all bytes that were read
-//! have reached the worker, or the connection has a place in the [`ReadBarrier`].
+//! A connection of a front end is one task. The task runs both the library that reads the socket, and the requests that
+//! the library began. A turn is one poll of this task, and the other connections of the worker wait while it lasts.
+//! When the poll ends, either all bytes that were read have reached the worker, or the connection has a place in the
+//! [`ReadBarrier`].
 
 use super::read_barrier::{Place, ReadBarrier, Served, TurnReport};
 use super::turn::{MachineStopwatch, Stopwatch};
@@ -27,9 +28,11 @@ pub struct FrontTurn<W = MachineStopwatch> {
     lets_others_read: bool,
     /// Number of the turn, which increases with each turn.
     number: u64,
-    /// Tasks of requests that are served in parts. They are woken when the next turn begins.
+    /// Wakers of requests that stopped in the middle, because they take long or because the turn was over. They
+    /// continue when the next turn begins.
     parted: Vec<Waker>,
-    /// Place in the barrier, while the last turn has left something to read or to serve.
+    /// Place in the read barrier. `Some` from the end of a turn that left something to read or to serve, until a turn
+    /// leaves nothing.
     place: Option<Place>,
 }
 
@@ -84,8 +87,8 @@ impl<W: Stopwatch> FrontTurn<W> {
         let rest_len = FRONT_TURN_LEN.saturating_sub(self.read_len);
         let len = if self.is_spent() { 0 } else { rest_len.min(FRONT_READ_LEN_MAX) };
         if len == 0 && unread_len() == 0 {
-            // The socket is empty, so the connection need not give way. It must try to read nevertheless, because only
-            // then the runtime reports the next bytes.
+            // The socket is empty, so the connection need not give way. Let it read nevertheless: the runtime reports
+            // the arrival of further bytes only after a read that found the socket empty.
             return FRONT_READ_LEN_MAX;
         }
         self.reads_later |= len == 0;
@@ -97,8 +100,9 @@ impl<W: Stopwatch> FrontTurn<W> {
         self.read_len += len;
     }
 
-    /// Notes that the client has closed the connection. Returns true if the library must not learn that before the next
-    /// turn: it drops requests when the connection ends, and the requests that this turn read have not run yet.
+    /// Notes that the client has closed the connection. Returns true if this turn has read bytes. The library must then
+    /// learn of the end only in the next turn: it drops all requests when the connection ends, and the requests that
+    /// this turn read have not run yet.
     pub fn end_later(&mut self) -> bool {
         let has_read = self.read_len > 0;
         self.reads_later |= has_read;
@@ -119,8 +123,9 @@ impl<W: Stopwatch> FrontTurn<W> {
     /// connections have read theirs. Many connections take far less time if all of them read first, and then all of
     /// them serve.
     ///
-    /// A connection that read many bytes does not wait, because its requests are a large batch already. A connection
-    /// does not wait either while others have given way, because a round then takes longer.
+    /// Returns false if the turn read at least [`FRONT_BATCH_LEN`] bytes, because its requests are a large batch
+    /// already. Also returns false if the socket may have more bytes, if the worker has no other connections, or if
+    /// others have given way, because a round then takes longer.
     pub fn let_others_read(&mut self, others: Others) -> bool {
         self.lets_others_read = self.read_len < FRONT_BATCH_LEN
             && !self.reads_later
@@ -171,7 +176,7 @@ impl<W: Stopwatch> FrontTurn<W> {
         self.number
     }
 
-    /// Registers the task of a request that is served in parts. It is woken when the next turn begins.
+    /// Registers the waker of a request that stops in the middle. It is woken when the next turn begins.
     pub fn wake_in_next_turn(&mut self, waker: Waker) {
         self.parted.push(waker);
     }

@@ -5,19 +5,19 @@
 //! before that *gives way*, and has a place here until it has caught up. A connection without a place has read all
 //! its bytes, or cannot continue because its client does not read its answers.
 //!
-//! A sweep first asks the operating system which sockets have bytes, and each of these connections runs once. From then
-//! on a connection with a place owes the bytes that are unread when it next reads. The sweep does not wait for later
-//! bytes. It also stops waiting for a connection that has used too much of the worker's time. Renewals behind expensive
-//! requests then come too late. They belong to the client that sent those requests, while all other clients wait for
-//! the sweep.
+//! A sweep first asks the operating system which sockets have bytes, and each of these connections runs once. Then each
+//! connection with a place gets a debt: the bytes that are unread when it next reads. The sweep waits until the
+//! connection has read and served these bytes, but not for later bytes. It also stops waiting for a connection that has
+//! used too much of the worker's time. Renewals behind expensive requests then come too late. They belong to the client
+//! that sent those requests, while all other clients wait for the sweep.
 //!
-//! A connection of a front end also gives way between reading requests and serving them, so that other connections
-//! read meanwhile.
+//! A connection of a front end also gives way after it has read requests and before it serves them, so that other
+//! connections read meanwhile.
 //!
 //! A connection that gave way runs again in a later round of tasks, so each sweep ends.
 //!
-//! A connection that another worker sent on owes that worker the bytes that are unread at its first turn here: see
-//! [`MoveTicket`].
+//! A connection that came from another worker also has a debt: the bytes that are unread at its first turn here. A
+//! sweep of the worker that it left waits until these bytes are served: see [`MoveTicket`].
 
 use crate::worker::MoveTicket;
 use std::time::Duration;
@@ -31,26 +31,28 @@ pub struct ReadBarrier {
     /// Number of places whose connections owe bytes.
     owing_count: u32,
     sweep: Option<Sweep>,
-    /// Whether the worker has taken new connections since the last sweep began. The operating system may not know their
-    /// sockets yet.
+    /// Whether the worker has taken new connections since the last sweep began. Their sockets may not be registered
+    /// with the operating system yet, which then would not name them.
     has_newcomers: bool,
     /// Maximum number of sockets in one answer of the operating system.
     events_per_poll: usize,
-    /// Moves to this worker whose connections have paid their debts. The workers that sent them are not informed yet.
+    /// Moves to this worker whose connections have served the bytes that were unread when they arrived. The workers
+    /// that sent them do not know it yet.
     settled: Vec<MoveTicket>,
 }
 
-/// Place in the barrier of a connection that may have unread bytes: its turn ended early, or another worker sent it on.
-/// The connection must return the place to [`ReadBarrier::catch_up`]. If it drops the place, later sweeps never
-/// complete.
+/// Place in the barrier of a connection that may have unread bytes: its turn ended early, or it came from another
+/// worker. The connection must return the place to [`ReadBarrier::catch_up`]. If it drops the place, later sweeps wait
+/// for it for ever.
 #[derive(Debug)]
 pub struct Place(u32);
 
-/// Debt of a connection with a place, to the present sweep or to the worker that sent it on. By default it is empty.
+/// Bytes of a connection with a place for which sweeps wait: the present sweep of this worker, or those of the worker
+/// that the connection left. By default there are none.
 #[derive(Clone, Copy, Debug, Default)]
 struct Debt {
     owed: Option<Owed>,
-    /// Move that brought the connection to this worker; `None` once the debt is paid.
+    /// Move that brought the connection to this worker; `None` once the bytes of the debt are served.
     moved: Option<MoveTicket>,
 }
 
@@ -73,13 +75,14 @@ struct Sweep {
 
 #[derive(Clone, Copy, Debug)]
 enum SweepStep {
-    /// Let connections that the worker has just taken register with the operating system.
+    /// Run one round, in which connections that the worker has just taken register their sockets with the operating
+    /// system.
     TakeOver,
     /// Ask the operating system which sockets have bytes.
     Ask,
     /// Ask this many times more, because one answer may not contain all sockets.
     AskOn(usize),
-    /// Wait until connections that gave way have paid their debts.
+    /// Wait until the connections with a place have served the bytes of their debts.
     Pay,
 }
 
@@ -102,7 +105,8 @@ pub struct TurnReport {
     pub served: Served,
     /// Length of the turn; 0 if it was not measured.
     pub spent: Duration,
-    /// Maximum total length of the turns of one connection for which a sweep waits.
+    /// Time that the turns of the connection may take in all while a sweep waits for it. After that, the sweep no
+    /// longer waits for its bytes.
     pub spent_max: Duration,
 }
 
@@ -125,15 +129,16 @@ impl ReadBarrier {
         Self { places, free, owing_count: 0, sweep: None, has_newcomers: false, events_per_poll, settled }
     }
 
-    /// Gives a place to a connection that another worker sent on. It owes that worker the bytes that are unread when it
-    /// first reads here.
+    /// Gives a place to a connection that came from another worker. Its debt is the bytes that are unread when it first
+    /// reads here.
     pub fn arrive(&mut self, ticket: MoveTicket) -> Place {
         self.owing_count += 1;
         self.enter(Debt { owed: Some(Owed::default()), moved: Some(ticket) })
     }
 
-    /// Notes that a connection is about to read for the first time in its turn. `unread_len` returns the number of
-    /// bytes in its socket, and is called only in the first turn after the connection began to owe bytes.
+    /// Notes that a connection is about to read for the first time in its turn. If its debt began since its last turn,
+    /// measures the debt: `unread_len` returns the number of unread bytes in its socket. Otherwise `unread_len` is not
+    /// called.
     pub fn begin_reading(&mut self, place: Option<&Place>, unread_len: impl FnOnce() -> u64) {
         let Some(Place(place)) = place else { return };
         if let Some(Owed { unread_len: owed @ None, .. }) = &mut self.places[*place as usize].owed {
@@ -142,7 +147,8 @@ impl ReadBarrier {
     }
 
     /// Notes that the turn of a connection is over although it may have more to read or to serve. Gives it a place if
-    /// it has none.
+    /// it has none. Otherwise subtracts the bytes of the turn from its debt, and ends the debt if all its bytes are
+    /// served or too much time was spent.
     pub fn give_way(&mut self, place: &mut Option<Place>, turn: TurnReport) {
         let Some(Place(place)) = place else {
             *place = Some(self.enter(Debt::default()));
@@ -163,16 +169,16 @@ impl ReadBarrier {
         }
     }
 
-    /// Frees the place of a connection. It has read its socket empty, has ended, or cannot continue until its client
-    /// reads answers.
+    /// Frees the place of a connection, if it has one, and ends its debt. The connection has read its socket empty, has
+    /// ended, or cannot continue until its client reads answers.
     pub fn catch_up(&mut self, place: &mut Option<Place>) {
         let Some(Place(place)) = place.take() else { return };
         self.pay(place);
         self.free.push(place);
     }
 
-    /// Returns a move whose connection has paid its debt, once. The caller must inform the worker that sent the
-    /// connection.
+    /// Returns a move to this worker whose connection has served the bytes that were unread when it arrived. Returns
+    /// each move once. The caller must inform the worker that sent the connection.
     #[inline]
     pub fn poll_settled(&mut self) -> Option<MoveTicket> {
         self.settled.pop()
@@ -227,7 +233,7 @@ impl ReadBarrier {
         self.owing_count > 0
     }
 
-    /// Makes every connection with a place owe the bytes that are unread when it next reads.
+    /// Begins a debt of every connection with a place: the bytes that are unread when it next reads.
     pub(crate) fn begin_debts(&mut self) {
         self.places.iter_mut().for_each(|debt| debt.owed = Some(Owed::default()));
         for free in &self.free {
@@ -348,7 +354,8 @@ mod tests {
         assert!(barrier.is_owed(), "each sweep allows it that time anew");
     }
 
-    /// A connection that continues with requests from an earlier read does not look into its socket.
+    /// A connection that serves requests from an earlier read does not call `begin_reading`, so the bytes of its debt
+    /// are unknown. Its time still counts.
     #[test]
     fn a_sweep_does_not_wait_for_a_slow_connection_without_reads() {
         let (mut barrier, mut place) = (ReadBarrier::new(1), None);

@@ -13,9 +13,10 @@ pub trait FrontWork {
     fn is_library_woken(&self) -> bool;
     /// Lets the library read and write. Ready when the connection has ended.
     fn poll_library(&mut self) -> Poll<Self::End>;
-    /// Whether there are requests that the library has begun and that never ran.
+    /// Whether there are requests that the library has begun and that have not run yet.
     fn has_begun(&self) -> bool;
-    /// Whether the requests that this turn read are served in the next round of tasks.
+    /// Decides whether the turn ends now and its new requests run in the next round of tasks, after other connections
+    /// have read.
     fn let_others_read(&mut self) -> bool;
 }
 
@@ -38,14 +39,14 @@ pub struct StreamTurns {
 }
 
 impl StreamTurns {
-    /// Runs the requests of a connection and its library, until both rest or the turn is over. Ready when the
-    /// connection has ended.
+    /// Runs the requests of a connection and its library in turn, until neither has work or the turn is over. Ready
+    /// when the connection has ended.
     ///
-    /// The library runs only if it was woken: by the socket, a timer, or a request that has bytes to send. It neither
-    /// reads nor writes before all requests have run. So a client cannot begin more requests than it lets finish. The
-    /// client also gets the results of all simultaneous events in their order. Requests that the library has begun may
-    /// have to wait until other connections have read. Only after [`GRPC_TURNS_UNREAD_MAX`] consecutive turns that were
-    /// too short for all requests, the library goes first.
+    /// The library runs only if it was woken: by the socket, a timer, or a request that has bytes to send. It runs only
+    /// after all requests that were begun or woken. So it reads no further requests while earlier ones have not run,
+    /// and it writes the responses of all requests that were woken together only after all of them are made. After the
+    /// library has begun requests, the turn may end so that other connections read first. There is one exception: after
+    /// [`GRPC_TURNS_UNREAD_MAX`] consecutive turns that were too short for all requests, the library runs first.
     pub fn poll<W: FrontWork>(&mut self, work: &mut W) -> Poll<W::End> {
         if self.part_count == GRPC_TURNS_UNREAD_MAX {
             self.part_count = 0;

@@ -5,8 +5,8 @@ use crate::limits::{READ_LEN_MAX, SWEEP_TURNS_US, TURN_US};
 use crate::worker::Budget;
 use std::time::{Duration, Instant};
 
-/// Maximum number of reads in one turn. A task may read and write 128 times in one poll. After that the runtime reports
-/// every socket as empty.
+/// Maximum number of reads in one turn. The runtime allows a task 128 reads and writes in one poll. After that it
+/// reports every socket as empty, even if bytes are unread.
 const READS_PER_TURN: u32 = 64;
 
 /// Measures how long a turn takes.
@@ -60,13 +60,13 @@ impl<W: Stopwatch> Turn<W> {
         Self { stopwatch, read_len: 0, read_count: 0 }
     }
 
-    /// Notes that bytes were read. Returns whether the socket may have more.
+    /// Notes that `len` bytes were read. Returns whether the socket may have more bytes.
     #[inline]
     pub(super) fn note_read(&mut self, len: usize) -> bool {
         self.read_len += len as u64;
         self.read_count += 1;
-        // A read that leaves room in the buffer has emptied the socket, unless the connection is encrypted. So a
-        // socket that has bytes again in the same turn may have more of them.
+        // A read that leaves room in the buffer has usually emptied the socket. But an encrypted connection returns one
+        // record at a time. So after the second read of a turn, assume that the socket may have more bytes.
         len == READ_LEN_MAX || self.read_count > 1
     }
 

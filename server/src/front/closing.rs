@@ -38,7 +38,7 @@ impl Closing {
         OpenConnection(self)
     }
 
-    /// Returns a future that completes when connections must close.
+    /// Returns a future that completes when connections must close, because the server stops.
     pub(super) fn wait(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut is_closing = self.is_closing.subscribe();
         async move {
@@ -52,7 +52,8 @@ impl Closing {
         *self.is_closing.borrow()
     }
 
-    /// Closes all connections while the workers still serve them.
+    /// Tells all connections to close, and waits until they have, for at most [`CLOSE`]. The workers must still serve
+    /// them meanwhile.
     pub(super) async fn close(&self) {
         self.is_closing.send_replace(true);
         let ended = async {

@@ -22,7 +22,8 @@ use waymaker_proto::waymaker::waymaker_service_server::WaymakerServiceServer;
 #[derive(Debug)]
 pub(super) struct Contracts {
     identity: Option<Arc<Identity>>,
-    /// Counts the connection against the quota of the identity, once for all its credentials.
+    /// Counts the connection against the quota of the identity. All credentials of one identity share this value, so
+    /// the connection counts once.
     counted: Option<Arc<Counted>>,
     pub(super) waymaker: WaymakerServiceServer<Waymaker>,
     pub(super) locket: LocketServer<Locket>,
@@ -57,11 +58,12 @@ pub(super) struct Callers {
 
 #[derive(Default)]
 struct KnownCallers {
-    /// Credentials of the latest call, and the version of the policy at that time.
+    /// Credentials of the latest call. While `version` is still the version of the policy, a call with the same
+    /// credentials uses `newest` without another identification.
     credentials: Box<[u8]>,
     version: u64,
     newest: Option<Arc<Contracts>>,
-    /// Services of all callers, since calls of several identities may alternate.
+    /// Services of all identities that have called on this connection, since calls of several identities may alternate.
     all: Vec<Arc<Contracts>>,
 }
 
@@ -114,7 +116,8 @@ impl KnownCallers {
             return Ok(Arc::clone(known));
         }
         let name = |identity: &Option<Arc<Identity>>| identity.as_ref().map(|own| Arc::clone(&own.name));
-        // Search before expired identities are removed: a client with a renewed token keeps its connection count.
+        // Search before expired identities are removed: if a client has renewed its token, its connection already
+        // counts against its quota and must not count twice.
         let same_name = self.all.iter().find(|known| name(&known.identity) == name(&caller.identity));
         let counted = same_name.map(|known| known.counted.clone());
         Local::with(|local| {

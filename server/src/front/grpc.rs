@@ -81,7 +81,8 @@ const STREAMS: [&str; 10] = [
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
-/// Returns the health and reflection services, which are called rarely.
+/// Returns a router for the health and reflection services, which are called rarely. [`Services`] calls all other
+/// services directly, without a router.
 pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -121,12 +122,14 @@ pub(super) async fn serve(fronts: &FrontConfig, local: &Local, socket: FrontSock
     let mut end = pin!(closing.wait());
     let (mut waits_for_end, mut is_ending) = (false, false);
     let mut library = |context: &mut Context<'_>| {
-        // `streams` passes the same waker to all polls, so one poll of `end` suffices until it is woken.
+        // The first poll of `end` registers the waker, and `streams` passes the same waker to all polls. So poll `end`
+        // again only once connections must close.
         let polls_end = !is_ending && (!waits_for_end || closing.is_closing());
         waits_for_end = true;
         if polls_end && end.as_mut().poll(context).is_ready() {
             is_ending = true;
-            // Calls that cross the GOAWAY are still served; the client makes later calls on another connection.
+            // This sends the GOAWAY. Calls that the client sent before it arrives are still served; the client makes
+            // later calls on another connection.
             connection.as_mut().graceful_shutdown();
         }
         connection.as_mut().poll(context)

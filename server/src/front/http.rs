@@ -67,7 +67,8 @@ pub(super) fn router(locktopus: &Arc<Locktopus>, metrics: &Arc<Metrics>) -> Rout
         .fallback(locktopus::not_found)
 }
 
-/// Returns the routes of the HTTP port for connections beyond the connection limit.
+/// Returns the routes for connections that the HTTP port accepts beyond the connection limit: health checks and
+/// metrics. All other paths get 503.
 pub(super) fn reserved_router(metrics: &Arc<Metrics>) -> Router {
     Router::new()
         .route("/metrics", get(show_metrics))
@@ -217,7 +218,7 @@ struct RequestCount {
 }
 
 impl RequestCount {
-    /// Counts another request in this turn. Returns whether the request must wait for the next turn.
+    /// Counts another request in this turn. Returns the new count, and whether the request must wait for the next turn.
     fn one_more(self, turn: u64) -> (Self, bool) {
         let count = if turn == self.turn { self.count + 1 } else { 1 };
         (Self { turn, count }, count > HTTP_REQUESTS_PER_TURN)

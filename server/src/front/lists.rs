@@ -27,13 +27,13 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tonic::Status;
 
-/// Length in bytes from which a piece of a list gets no further item.
+/// Length in bytes at which a frame of a list is long enough to be sent: it gets no further item.
 const FRAME_LEN: usize = GRPC_FRAME_LEN_MAX as usize;
 
 /// All lists without pages that a server is making or sending.
 #[derive(Debug)]
 pub(super) struct Lists {
-    /// Total length of all pages that clients have not taken completely, in bytes.
+    /// Total length in bytes of all pages of which a client has not yet taken the last item.
     len: AtomicUsize,
     /// Maximum of `len`.
     len_max: usize,
@@ -60,7 +60,7 @@ pub(super) struct List {
 struct Parts {
     /// Encoded fields of the message other than the list.
     fields: Vec<u8>,
-    /// Encoded pages that the client has not taken completely.
+    /// Encoded pages with items that the client has not taken. The page with the smallest next item is first.
     runs: BinaryHeap<Reverse<Run>>,
     /// Length of the message with all pages so far.
     message_len: usize,
@@ -214,7 +214,8 @@ impl List {
             );
             return Err(reject("bytes of a list", message));
         }
-        // The first page is always accepted: a short list helps the operator to find the cause of the memory use.
+        // The memory limit does not apply to the first page: a short list helps the operator to find the cause of the
+        // memory use.
         if let Some(limit) = full_memory.filter(|_| !is_first) {
             return Err(reject("bytes of memory", memory::refusal(limit)));
         }

@@ -37,7 +37,7 @@ const PAGES: [&str; 7] = [
 pub(super) struct LongAnswers {
     lists: Arc<Semaphore>,
     pages: Arc<Semaphore>,
-    /// Permits for calls that wait for their turn.
+    /// Permits for calls that wait for a permit of `lists` or `pages`.
     waiting: Arc<Semaphore>,
 }
 
@@ -52,7 +52,8 @@ impl LongAnswers {
         LISTS.contains(&path) || PAGES.contains(&path)
     }
 
-    /// Runs a call when it is its turn, or rejects it if too many calls wait. Calls of other paths run at once.
+    /// Runs a call with a long response once the client has taken enough of the earlier ones. Rejects the call if too
+    /// many already wait for this. Calls of other paths run at once.
     pub(super) fn queue(
         &self,
         path: &str,

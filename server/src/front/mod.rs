@@ -104,7 +104,7 @@ pub struct FrontConfig {
     side_services: Routes,
     /// Routes of the HTTP port.
     http: Router,
-    /// Routes of the HTTP port for connections beyond the connection limit.
+    /// Routes for connections that the HTTP port accepts beyond the connection limit: health checks and metrics.
     reserved: Router,
     /// Routes of the port that serves Locktopus only.
     locktopus: Router,

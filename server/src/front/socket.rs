@@ -105,7 +105,7 @@ impl AsyncRead for FrontSocket {
         });
         let has_ended = read_len == 0 && polled.is_ready() && len > 0;
         if has_ended && Local::with(|local| local.front_turn.borrow_mut().end_later()) {
-            // The next read reports the end of the stream again.
+            // The library learns of the end in the next turn: the next read of the socket reports it again.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }

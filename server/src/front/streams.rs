@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Requests that a connection has begun. All of them share the turns of their connection, so a client gains no time by
-/// more requests.
+/// Requests that a connection has begun. All of them share the turns of their connection, so a client gets no more time
+/// of the worker by more simultaneous requests.
 #[derive(Clone, Default)]
 pub(super) struct Streams(Rc<Shared>);
 
@@ -28,8 +28,9 @@ struct Shared {
     library: Library,
 }
 
-/// Waker of the HTTP/2 library, the same for all its polls. Requests wake the connection's task too. A separate waker
-/// shows whether the library itself has work; a needless poll would check all its streams.
+/// Waker of the HTTP/2 library, the same for all its polls. Not only the library but also requests wake the task of the
+/// connection. This separate waker shows whether the library itself was woken. Without that, each wake would poll the
+/// library, which then checks all its streams.
 struct Library {
     woken: Arc<LibraryWoken>,
     waker: Waker,
@@ -112,7 +113,8 @@ impl Streams {
                     return RunResult::Part;
                 }
             }
-            // The set pauses after many polls; a changed count shows that there may be more to run.
+            // The set returns `Pending` after many polls although more requests may be woken. If this poll of the set
+            // has polled any request, poll the set again.
             if has_ended || self.0.poll_count.get() != polled {
                 continue;
             }
@@ -160,7 +162,7 @@ impl<T, L: FnMut(&mut Context<'_>) -> Poll<T>> FrontWork for Work<'_, '_, L> {
 
     fn poll_library(&mut self) -> Poll<T> {
         let Library { woken, waker } = &self.streams.0.library;
-        // Clear the flag before the poll, so that a wake during the poll counts for the next one.
+        // Clear the flag before the poll, so that a wake during the poll causes another one.
         woken.is_woken.store(false, Ordering::Release);
         (self.library)(&mut Context::from_waker(waker))
     }

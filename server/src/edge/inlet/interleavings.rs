@@ -29,7 +29,7 @@ const REQUEST_IDS: [&[u8]; 2] = [b"first", b"second"];
 const STEPS_PER_RUN: usize = 400;
 const RUN_COUNT: u64 = 150;
 
-/// A request of a front end that still listens.
+/// A request to which the front end still listens.
 #[derive(Debug)]
 struct Listener {
     inlet: usize,
@@ -111,7 +111,8 @@ struct World {
     workers: Vec<Worker>,
     inlets: Vec<InletState>,
     listeners: Vec<Listener>,
-    /// Turns of shards that are kept from the workers, so that requests are left and answered later.
+    /// Turns of shards that the test has taken. Until it returns one, the workers cannot serve requests for keys of
+    /// that shard, and answer them later.
     kept_turns: Vec<Mail>,
     /// Every hold that was ever granted to a listener, with its key.
     known: Vec<(LockId, usize)>,

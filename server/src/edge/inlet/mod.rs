@@ -45,9 +45,10 @@ pub(crate) fn greet(
 
 /// The requests of an inlet, by their numbers.
 ///
-/// A number is reused once its request was answered and has no listener, but the hold that the request was granted
-/// keeps the number. So a number alone identifies the request of an *answer*, because each request is answered once. An
-/// *event* of a hold reaches a request only if this very request was granted the hold.
+/// A number is reused once its request was answered and has no listener. An *answer* belongs to the request with its
+/// number, because each request is answered once. But an *event* may name the number of a past request: TAKEN_UP has
+/// the number of the acquire that was granted the hold, however long ago. So an event of a hold reaches a request only
+/// if this very request was granted the hold.
 #[derive(Debug)]
 pub struct InletState {
     key: ConnectionKey,
@@ -59,10 +60,10 @@ pub struct InletState {
     /// Cancellations and releases that were refused because too many requests were in flight. They are sent again when
     /// answers have made room.
     put_off: Vec<PutOff>,
-    /// Number of slots that are [`Slot::Releases`]: releases without an answer.
+    /// Number of slots that are [`Slot::Releases`]: releases that the worker has not answered yet.
     release_count: usize,
-    /// Holds that abandoned requests were granted, with the numbers of these requests. They are released after all
-    /// frames of the output. Empty except while frames are processed.
+    /// Holds that were granted to requests after their listeners had left, with the numbers of these requests. They are
+    /// released once all frames of the worker's output are processed. Empty at all other times.
     unknown: Vec<(u32, LockId)>,
     /// Buffer for output of the worker. Empty except while frames are processed.
     taken: Vec<u8>,
@@ -88,7 +89,8 @@ enum Slot {
     Request {
         waker: Option<Waker>,
         answer: Option<Box<[u8]>>,
-        /// Whether a newer request took over the hold that the answer grants.
+        /// Whether a newer request took over the hold that the answer grants. The hold then stays if the listener
+        /// leaves without reading the answer.
         is_taken_up: bool,
     },
     Abandoned(Abandoned),
@@ -117,7 +119,7 @@ struct Abandoned {
     /// Whether to release a hold that the request is granted.
     undo: bool,
     is_answered: bool,
-    /// Key of the cancellation. `None` if nothing is cancelled, or once the cancellation was served.
+    /// Key that the CANCEL names. `None` if the wait is not to be cancelled, or once the CANCEL was served.
     cancel_key: Option<Box<[u8]>>,
 }
 
@@ -275,10 +277,11 @@ impl InletState {
         if self.put_off.is_empty() {
             return;
         }
-        // An event may have removed an entry of `put_off`, because a newer request took over its hold.
+        // Saturate: a TAKEN_UP event among these frames may have removed a release from `put_off`, because a newer
+        // request took over its hold.
         let refused_count = self.put_off.len().saturating_sub(put_off_before);
-        // Each answer that is not such a refusal made room for one request. Without that condition the worker would
-        // refuse the same requests again and again.
+        // Each answer made room for one request, except the refusals of cancellations and releases. If the refusals
+        // counted too, the worker would refuse the same requests again and again.
         let room = answer_count - refused_count;
         for put_off in self.put_off.drain(..room.min(self.put_off.len())).collect::<Vec<_>>() {
             match put_off {
@@ -315,7 +318,7 @@ impl InletState {
                     _ => {}
                 }
             }
-            // A watch lasts as long as its lane, and keeps its number.
+            // The client left before this answer. The watch lasts as long as its lane, so its number is not freed.
             Slot::Abandoned(_) if frame.opcode() == watch::WATCHING => {}
             Slot::Abandoned(abandoned) => {
                 abandoned.is_answered = true;
@@ -343,7 +346,7 @@ impl InletState {
     }
 
     /// Stops the delivery of the events of a hold to the request with this number. If another request of this lane has
-    /// taken the hold over, it still gets them.
+    /// taken the hold over, that request still gets the events.
     fn forget(&mut self, id: LockId, number: u32) {
         if self.followers.get(&id) == Some(&number) {
             self.followers.remove(&id);
@@ -388,7 +391,8 @@ impl InletState {
     }
 
     /// Passes an event of a hold to the listener of the request with this number, if that request was granted the hold.
-    /// Returns whether it was. `is_over`: the hold no longer belongs to the request.
+    /// Returns whether it was. If `is_over`, the hold has ended or another request has taken it over, so the request
+    /// gets no further events of it.
     fn tell_of_hold(&mut self, number: u32, id: LockId, frame: Frame<'_>, is_over: bool) -> bool {
         let Some(Slot::Followed(following)) = self.slots.get_mut((number as usize).wrapping_sub(1)) else {
             return false;
@@ -401,8 +405,8 @@ impl InletState {
         true
     }
 
-    /// Passes a frame to the listener of the followed request whose number the frame has, if `fits` accepts the
-    /// request.
+    /// Passes a frame to the listener of the followed request whose number the frame has. Drops the frame if there is
+    /// no such request, or if `fits` returns false for it.
     fn tell_if(&mut self, frame: Frame<'_>, fits: impl FnOnce(&ReplyQueue) -> bool) {
         let place = (frame.number() as usize).wrapping_sub(1);
         if let Some(Slot::Followed(following)) = self.slots.get_mut(place)
@@ -412,8 +416,9 @@ impl InletState {
         }
     }
 
-    /// Notes that a newer request has taken over the hold of the request with this number. The newer request may be
-    /// from this lane, so the older one must no longer release the hold.
+    /// Notes that a newer request has taken over the hold of the request with this number. If the newer request is from
+    /// this lane, a release for the older one would end the hold of the newer one. So the older request no longer
+    /// releases it.
     fn keep(&mut self, number: u32, id: LockId) {
         self.unknown.retain(|unknown| *unknown != (number, id));
         self.put_off.retain(|put_off| !matches!(put_off, PutOff::Release(other) if *other == id));

@@ -1,5 +1,5 @@
-//! Two requests of one lane with one request id: the newer one takes over the hold of the older one, which then
-//! leaves.
+//! Two requests of one lane with the same request id: the newer one takes over the hold of the older one, whose
+//! listener then leaves.
 
 use super::interleavings::open;
 use super::{InletState, Reply};

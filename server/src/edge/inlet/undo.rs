@@ -16,7 +16,7 @@ impl InletState {
             return;
         }
         if self.is_watch(number) {
-            // The watch lasts as long as the lane, and keeps its number.
+            // A watch lasts as long as its lane, so its number is not freed.
             let abandoned = Abandoned { undo: false, is_answered: true, cancel_key: None };
             self.slots[number as usize - 1] = Slot::Abandoned(abandoned);
         } else if self.is_answered(number) {
@@ -42,8 +42,8 @@ impl InletState {
         self.take_output(worker);
     }
 
-    /// Sends a CANCEL for the wait of an abandoned acquire, if there is a key for it. If the acquire was answered
-    /// meanwhile, frees its number instead.
+    /// Sends a CANCEL for the wait of an abandoned acquire, if its listener left a cancel key. If the acquire was
+    /// answered meanwhile, frees its number instead.
     pub(super) fn cancel(&mut self, worker: &mut Worker, acquire_number: u32, now: Moment) {
         let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
         if abandoned.is_answered {
@@ -69,7 +69,8 @@ impl InletState {
         }
     }
 
-    /// Frees the number of an abandoned request once no later answer or cancellation can name it.
+    /// Frees the number of an abandoned request if the request is answered and no cancellation of it is on its way or
+    /// put off.
     pub(super) fn end_abandoned(&mut self, number: u32) {
         if let Slot::Abandoned(Abandoned { is_answered: true, cancel_key: None, .. }) =
             &self.slots[number as usize - 1]
@@ -90,9 +91,9 @@ impl InletState {
         }
     }
 
-    /// Processes an answer while a RELEASE has no answer yet. If the answer grants a hold of an earlier request that is
-    /// being released, the listener gets a refusal instead: the RELEASE was sent later, so the worker serves it after
-    /// the grant.
+    /// Processes an answer while a RELEASE of this lane has no answer yet. A request with the request id of an earlier
+    /// one may get the hold of the earlier one, which that RELEASE ends. Its listener then gets a refusal instead of
+    /// the grant: the worker serves the RELEASE after the request, so the hold ends at once.
     #[cold]
     pub(super) fn hear_answer_during_releases(&mut self, frame: Frame<'_>) {
         let refusal = self.releases_any_of(frame).then(|| given_back(frame.number()));

@@ -34,12 +34,12 @@ pub(super) enum Refusal {
          addresses and localhost need no entry, but the name of a Docker or Kubernetes service does"
     )]
     OtherHost(String),
-    /// A page of this origin sent the request.
+    /// A page of this origin sent the request, and `--http-origins` does not allow it.
     #[error(
         "web pages of the origin {0:?} may not use this server; to allow them, add the origin to --http-origins"
     )]
     OtherOrigin(String),
-    /// A page of another origin embeds the response.
+    /// A page of another origin requests the response as an embedded resource, such as an image or a frame.
     #[error(
         "web pages of other sites may not embed responses of this server; only --http-origins '*' allows it"
     )]
@@ -67,13 +67,14 @@ impl Rule {
         }
     }
 
-    /// Returns whether the responses depend on the origin of the page.
+    /// Returns whether the responses depend on the origin of the page: pages of some other origins may use the server,
+    /// but not all. Such responses carry `Vary: Origin` for caches.
     pub(super) fn tells_origins_apart(&self) -> bool {
         !self.config.origins.is_empty() && !self.allows_every_origin()
     }
 
-    /// Admits or refuses a request. Returns the value of `Access-Control-Allow-Origin` if a page of another origin may
-    /// read the response.
+    /// Admits or refuses a request. Returns the value of `Access-Control-Allow-Origin` for its response; `None` if the
+    /// response needs no such header.
     pub(super) fn judge<B>(&self, request: &Request<B>) -> Result<Option<HeaderValue>, Refusal> {
         let reader = self.judge_host(request).and_then(|host| self.judge_page(request, host));
         if reader.is_err() && OPEN_PATHS.contains(&request.uri().path()) { Ok(None) } else { reader }

@@ -19,7 +19,8 @@ use waymaker_protocol::{
 
 /// Maximum length in characters of an error message about a body, which may quote the body.
 const PROBLEM_CHARS_MAX: usize = 200;
-/// Header that a page of another origin can send only with the consent of this server.
+/// Header that each action must have. A browser sends it for a page of another origin only after an OPTIONS response
+/// that allows it, and no response of this server does. So other pages cannot cause actions.
 const OWN_HEADER: &str = "x-waymaker-console";
 
 type Result<T> = std::result::Result<T, Problem>;
@@ -34,7 +35,7 @@ async fn read<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T>
         NoBody::Late => Problem::late_body(),
         NoBody::Broken => Problem::bad_input("body", "could not be read"),
     })?;
-    // The decoder would also accept a list of the members in order.
+    // Check this here, because the decoder would also accept a JSON array with the values of the members in order.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(Problem::bad_input("body", "must be a JSON object"));
     }

@@ -170,8 +170,8 @@ impl Live {
         }
     }
 
-    /// Returns the current state. A separate thread collects it, because a worker would serve no client in the
-    /// meantime.
+    /// Returns the state of the server, which may be up to [`FRESH`] old. A separate thread collects it, because a
+    /// worker would serve no client in the meantime.
     async fn collect(&self) -> Arc<ServerState> {
         // The lock is held until the state is collected, even if the client disconnects.
         let mut newest = Arc::clone(&self.newest).lock_owned().await;
@@ -278,7 +278,7 @@ impl Quorum {
     }
 }
 
-/// Sends the state of the server as long as the client may read it.
+/// Sends the state of the server every second, as long as the client may read it.
 pub(super) async fn show(State(live): State<Arc<Live>>, operator: Operator) -> Result<Response, Problem> {
     let checked = operator.caller.check_metrics_right();
     checked.map_err(|message| Problem::unauthorized(message.to_owned()))?;
@@ -299,7 +299,8 @@ struct Viewer {
 type Coming = Pin<Box<dyn Future<Output = Option<Bytes>> + Send>>;
 
 impl Viewer {
-    /// Creates the event for this time. Returns `None` if the client may not read further events or the server stops.
+    /// Waits until this time and returns the event with the state of the server then. Returns `None` if the client may
+    /// not get further events or the server stops.
     async fn event(self: Arc<Self>, at: Deadline) -> Option<Bytes> {
         let mut finishing = Local::with(Local::finishing);
         tokio::select! {
@@ -317,10 +318,11 @@ impl Viewer {
         Some(format!("data: {},{own}\n\n", collected.numbers).into())
     }
 
-    /// Returns whether the identity is still valid and still has the right.
+    /// Returns whether the client may get further events: its identity is still valid and may still read the metrics.
     fn may_go_on(&self) -> bool {
         let Some(identity) = &self.operator.caller.identity else {
-            // The server started without an access file but may have loaded one since.
+            // The server had no rules when the client was identified, but the access file may have been reloaded with
+            // rules since.
             return Local::with(|local| !local.node.access.policy().has_rules());
         };
         Local::with(|local| {
@@ -331,7 +333,8 @@ impl Viewer {
 
     /// Returns the keys with the most waits that the client may list.
     async fn contention(&self, contended: &[Contended]) -> Vec<ContendedRow> {
-        // Finding the rights in a namespace is expensive and most keys share few namespaces, so cache them.
+        // Computing the rights of the client in a namespace is expensive, and most of the keys are in few namespaces.
+        // So keep the rights of each namespace.
         let mut accesses: BTreeMap<&[u8], Option<Access>> = BTreeMap::new();
         let (mut rows, mut len) = (Vec::new(), 0);
         for Contended { namespace, kind, waits_per_s, key } in contended {

@@ -57,7 +57,8 @@ impl Permissions {
 }
 
 impl Operator {
-    /// Returns a function for the allowed operations in each namespace. Prepare it once for many namespaces.
+    /// Returns a function from a namespace to the operations that the operator may use there. For many namespaces, call
+    /// this once and the function for each of them.
     pub(super) fn may(&self, policy: &Policy) -> impl Fn(&[u8], NamespaceKind) -> Permissions {
         let allowed =
             Permissions::RIGHTS.map(|right| (right, policy.allowing(self.caller.identity.as_ref(), right)));

@@ -61,7 +61,8 @@ pub(super) fn meaning<'a>(condition: &Condition<'a>, key: &str) -> Result<(Meani
     let [absent, own, own_over, other, other_over] = rows;
     let rows = [absent?, own?, own_over?, other?, other_over?];
     let found = MEANINGS.iter().find(|(_, true_for)| *true_for == rows).map(|(meaning, _)| *meaning);
-    // A condition with a known meaning always compares the owner, so the reader has it.
+    // A condition with either meaning is true for `Own` but not for `Other`. So it compares the owner, and
+    // `reader.owner` is set.
     found
         .zip(reader.owner)
         .ok_or_else(|| format!("the ConditionExpression has no meaning for a lock: {SUPPORTED}"))

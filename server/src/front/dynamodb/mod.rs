@@ -95,7 +95,7 @@ fn identify(connection: &Connection, parts: &Parts, body: &[u8]) -> Result<Front
     let headers: Vec<_> = parts
         .headers
         .iter()
-        // No client signs a value that is not text.
+        // A value that is not text is verified as if it were empty, because no client signs such a value.
         .map(|(name, value)| (name.as_str(), value.to_str().unwrap_or_default()))
         .collect();
     let request = SignedRequest { method: parts.method.as_str(), headers: &headers, body };

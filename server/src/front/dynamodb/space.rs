@@ -19,7 +19,7 @@ pub(super) fn table(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(PREFIX)
 }
 
-/// Lane in one namespace. Registrations survive its closing.
+/// Lane in one namespace. A registration belongs to its owner and not to the lane, so it stays when the lane closes.
 #[derive(Debug)]
 pub(super) struct Space(Inlet);
 

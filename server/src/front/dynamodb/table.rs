@@ -1,7 +1,7 @@
 //! Operations on tables. A table is a namespace of locks that a client created or that the configuration declares.
 //!
 //! The server keeps its tables in memory ([`Tables`]). With a data directory, each table that a client created is also
-//! a registration of a registry, so it survives locks and restarts.
+//! a registration in a registry of the server. So the table survives a restart, even if it has no locks then.
 
 use super::members::Members;
 use super::problem::Problem;
@@ -81,7 +81,7 @@ async fn tables() -> Result<Arc<ServerTables>, Problem> {
     let tables = FrontConfig::with(|fronts| Arc::clone(&fronts.dynamodb_tables));
     let restore = async || {
         let tables = Arc::clone(&tables);
-        // Run in a task, because it gives way to other tasks between pages.
+        // Run in a task of its own, because `restore` yields to the other tasks of this thread between pages.
         let restored = spawn_local(async move { tables.restore().await });
         restored.await.unwrap_or_else(|_| Err(Problem::stopping()))
     };
@@ -104,7 +104,8 @@ pub(super) async fn require(table: &str) -> Result<(), Problem> {
     tables().await?.lock().require(table)
 }
 
-/// Keeps the namespace of a table, if it exists, as long as the table exists.
+/// Prevents the removal of the namespace of a table while it is idle, as long as the table exists. Does nothing if the
+/// table or the namespace does not exist.
 pub(super) fn pin_namespace(table: &str) {
     let find = || Local::with(|local| local.node.use_namespace(namespace(table).as_bytes()));
     FrontConfig::with(|fronts| fronts.dynamodb_tables.lock().pin_namespace(table, find));
@@ -240,7 +241,7 @@ async fn release_all(locks: &Space, released_count: &mut u64) -> Result<(), Prob
     }
 }
 
-/// Removes registrations. Registrations that no longer exist are ignored.
+/// Removes registrations. Ignores those that no longer exist or that have another owner by now.
 async fn unregister_all(
     space: &Space,
     registrations: impl IntoIterator<Item = Unregister<'_>>,

@@ -1,7 +1,7 @@
 //! Tables of a server and their creation and deletion. [`Tables`] decides without I/O.
 //!
-//! Only one request at a time can create or delete a table. From the start of its deletion, writes do not find a table
-//! until it is created again or the deletion has failed.
+//! A table that one request is creating or deleting cannot be created or deleted by another. From the start of its
+//! deletion, writes do not find a table until it is created again or the deletion has failed.
 
 use super::members::is_table_name;
 use super::problem::{Kind, Problem};
@@ -21,8 +21,8 @@ pub(super) struct Tables {
 #[derive(Debug)]
 struct NamedTable {
     state: State,
-    /// Keeps the namespace in use while it is idle, because a server can create only a limited number of namespaces per
-    /// run.
+    /// Prevents the removal of the namespace while it is idle. Otherwise the next lock would create it again, and a
+    /// server can create only a limited number of namespaces per run.
     namespace: Option<NamespaceUse>,
 }
 
@@ -165,7 +165,8 @@ impl Tables {
         }
     }
 
-    /// Keeps the namespace of a table as long as the table exists.
+    /// Prevents the removal of the namespace of a table, as long as the table exists. `find` marks the namespace as
+    /// used; it is called if the table exists and its namespace is not marked yet.
     pub(super) fn pin_namespace(&mut self, name: &str, find: impl FnOnce() -> Option<NamespaceUse>) {
         if let Some(table @ NamedTable { namespace: None, .. }) = self.by_name.get_mut(name) {
             table.namespace = find();

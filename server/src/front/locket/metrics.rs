@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-/// Report interval of the original. A longest latency is shown for at least this long.
+/// Report interval of the original Locket server. The metric of the longest latency covers at least this time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

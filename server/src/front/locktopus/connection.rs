@@ -170,7 +170,8 @@ impl Connection {
             return Poll::Ready(ConnectionEvent::Told(told));
         }
         if !self.session.wants_message() {
-            // The rest of an unfinished message may be waiting in the socket, so its deadline does not run.
+            // No message is read before the worker has answered, so the rest of an unfinished message may be in the
+            // socket. Stop its deadline.
             self.unfinished = None;
         } else if self.holds_message() && poll_turn(context).is_pending() {
             // Messages that were already read wait for the next turn.

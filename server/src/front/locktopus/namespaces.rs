@@ -26,7 +26,8 @@ impl Namespaces {
             return Arc::clone(namespace);
         }
         if by_name.len() >= NAMESPACE_COUNT_MAX {
-            // Namespaces without connections can go: the engine also forgets unused namespaces.
+            // Forget the namespaces without connections, as the engine does with unused namespaces. Their lock ids
+            // start at 1 again.
             by_name.retain(|_, namespace| Arc::strong_count(namespace) > 1);
         }
         Arc::clone(by_name.entry(name.into()).or_default())

@@ -63,7 +63,7 @@ pub(super) enum Closing {
     Stopping,
 }
 
-/// Reason to reject a message in the current state.
+/// Reason to reject a message: it is invalid, or its action is not allowed in the current state.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error(transparent)]
@@ -78,14 +78,14 @@ impl Session {
         Self { namespace, phase: Phase::Ready }
     }
 
-    /// Returns whether the next message may be read. The next message waits while one is being served, which keeps
-    /// their order.
+    /// Returns whether the next message may be read. After an acquire or a release, the next message is read only once
+    /// the worker has answered, which keeps their order.
     pub(super) fn wants_message(&self) -> bool {
         self.state().is_some()
     }
 
-    /// Returns the state that the client knows or is about to learn; `None` while a request is in progress or after the
-    /// end.
+    /// Returns the state that the client knows or is about to learn. Returns `None` until the worker has answered an
+    /// acquire or a release, and after the end.
     fn state(&self) -> Option<State> {
         match self.phase {
             Phase::Ready => Some(State::Ready),

@@ -26,7 +26,8 @@ pub(super) struct AcquireParameters<'a> {
     pub(super) max_wait_ms: u32,
     /// Key that a cancellation of the claim must name.
     pub(super) cancel_key: &'a [u8],
-    /// The parts of the hold that the request determines. Multi-key grants describe their holds themselves.
+    /// Fields of the granted hold that the grant of the worker does not contain, such as its key or its permits. They
+    /// are empty for a multi-key acquire, whose grant names the key of each hold.
     pub(super) hold: v1::Hold,
 }
 
@@ -127,8 +128,9 @@ impl Lane {
 
 /// Events of one acquire.
 ///
-/// The stream is woken only by worker events about its claim. Dropping it cancels a claim that still waits. Dropping it
-/// later leaves the hold alone, unless the stream has its own lane, which closes with it.
+/// The stream is woken only by worker events about its claim. Dropping it cancels a claim that still waits. A hold
+/// stays if the stream is dropped. But if the acquire set `release_after_ms`, the stream has its own lane, which closes
+/// with it: the hold is released after that time.
 #[derive(Debug)]
 pub(super) struct AcquireStream {
     followed: ReplyStream,

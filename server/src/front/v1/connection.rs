@@ -45,7 +45,8 @@ impl Space {
     }
 }
 
-/// Lane of a single stream. When the stream is dropped, its claim counts as disconnected and its watch ends.
+/// Lane of a single stream. When the stream is dropped, the lane closes: the connection of its claim counts as lost,
+/// and its watch ends.
 #[derive(Debug)]
 pub(super) struct OwnLane {
     pub(super) inlet: Inlet,
@@ -108,7 +109,8 @@ impl Connection {
             }
             _ => {}
         }
-        // The claims lane has no owner of its own, so request ids are found from every connection.
+        // A request id is found only under the same owner. So the claims lane has an empty owner instead of the
+        // address: a client can then repeat its acquire on another connection.
         let claims = self.0.open(kind, name, b"")?;
         let space = Arc::new(Space {
             claims,

@@ -77,7 +77,8 @@ fn listed(kind: NamespaceKind, page: &Listed<'_>) -> v1::ListResponse {
     }
 }
 
-/// Converts a page of waiting claims. In these, `held_ms` is the age of the wait and `remaining_ms` its remaining time.
+/// Converts a page of waiting claims. In a waiting claim of the wire, `held_ms` is the age of the wait and
+/// `remaining_ms` the remaining time of the wait.
 fn listed_waiting(kind: NamespaceKind, page: &Listed<'_>) -> v1::ListResponse {
     let stamp_ms = now_ms();
     let waiters = page.locks.iter().map(|claim| {
@@ -157,8 +158,8 @@ impl Operators {
 }
 
 impl Operators {
-    /// Returns a namespace through which the client can send requests about the namespace of this name: the default
-    /// one, or another one if the client has no right in the default one.
+    /// Returns a namespace through whose lane the client can send requests about the namespace of this name. This is
+    /// the default namespace, or another one if the client has no right in the default one.
     async fn other_namespace(&self, name: &str) -> (NamespaceKind, String) {
         let access = self.0.access(DEFAULT, NamespaceKind::Flat);
         let is_other = |other: &[u8]| other != name.as_bytes();

@@ -55,7 +55,8 @@ fn is_unidentified(error: &ErrorAnswer<'_>) -> bool {
         && matches!(error.detail, ErrorDetail::Text { field: b"credentials", .. })
 }
 
-/// Converts the refusal of a lock with another owner to the status of its contract; converts other errors as usual.
+/// Converts an error of `OwnedLockService`. If the lock belongs to another owner or nobody holds it, the status is
+/// FAILED_PRECONDITION with the text `lock unavailable`. Other errors are converted as in the other services.
 pub(super) fn unavailable(error: &ErrorAnswer<'_>) -> Status {
     match error.code {
         ErrorCode::Busy | ErrorCode::NotOwner | ErrorCode::NotFound => {

@@ -36,7 +36,8 @@ pub(in crate::front) struct LockStream {
     key: Box<str>,
     /// Worker events about the claim; `None` after the last event.
     followed: Option<ReplyStream>,
-    /// Shared lane for status requests, used if the claim existed before this stream.
+    /// Lane of the acquire, through which the stream also sends status requests. It sends one if the claim may be older
+    /// than this stream.
     inlet: Option<Arc<Inlet>>,
     /// Id of the claim, once it is known.
     id: Option<LockId>,
