@@ -13,7 +13,8 @@ use waymaker_log::Record;
 pub enum Delivery {
     /// Mail for workers.
     Workers(Vec<(u16, Mail)>),
-    /// Records for the log. The grants begin after the log has synced the records.
+    /// Records that the cluster counted the grants, for the log. The grants are mailed to workers once the log has
+    /// synced these records.
     Log(LogBatch),
 }
 

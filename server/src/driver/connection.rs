@@ -101,8 +101,8 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
             return local.note_ended();
         }
     };
-    // A moved connection has completed its handshake. The worker that sent the connection expires no leases until this
-    // worker has served it, so a slow client must not delay that here.
+    // A moved connection has completed its handshake. The worker that sent it expires no leases until this worker has
+    // served the bytes that the connection had left. So do not wait for the client here.
     if moved.is_none()
         && let Err(error) = socket.handshake(local.node.set.tls_handshake.into()).await
     {

@@ -39,8 +39,8 @@ impl Late {
         self.queue.borrow().is_empty()
     }
 
-    /// Lets one connection continue in each round of the runtime's tasks, but none while `has_work` returns that leases
-    /// are due. Never returns.
+    /// Lets one connection continue in each round of the runtime's tasks, but none while `has_work` returns true:
+    /// leases are due, or the worker has other deferred work. Never returns.
     pub(super) async fn run(&self, has_work: impl Fn() -> bool) {
         loop {
             self.any.notified().await;

@@ -76,7 +76,7 @@ pub(crate) struct AcquireKey {
     pub(crate) front_end: &'static str,
 }
 
-/// All acquires of one worker. Lanes keep their row, so only new connections and scrapes lock the table.
+/// Counters of all acquires of one worker. Lanes keep their row, so only new connections and scrapes lock the table.
 #[derive(Debug, Default)]
 pub(crate) struct AcquireTable(Mutex<Rows>);
 

@@ -145,7 +145,8 @@ impl<'a> Restoration<'a> {
         Ok(restoration)
     }
 
-    /// Assigns a worker to each session, and slots to its lanes. The worker will assign the same slots.
+    /// Assigns a worker to each session, and slots to its lanes. When the worker is created, it takes its sessions in
+    /// the same order, so their lanes get the same slots.
     fn place_sessions(&mut self, image: &Image) {
         for hold in image.holds() {
             let Some(SessionTag { place, secret, lease_ms, lane }) = hold.session else { continue };
