@@ -315,8 +315,8 @@ pub const AUDIT_REPORT_MS: u64 = 1000;
 pub const AUDIT_STOP_MS: u64 = 2000;
 /// Maximum number of characters of a key in a span.
 pub const SPAN_KEY_CHARS_MAX: usize = 128;
-/// Maximum number of open spans of a worker, each below 2 KiB. Further acquires get no span. One closed connection may
-/// end all of them.
+/// Maximum number of open spans of a worker, each below 2 KiB. Further acquires get no span. The end of one connection
+/// may end all of them at once.
 pub const SPAN_OPEN_COUNT_MAX: usize = 1024;
 /// Maximum number of ended spans that wait for export. Further spans are dropped and counted.
 pub const SPAN_QUEUE_COUNT_MAX: usize = 8192;

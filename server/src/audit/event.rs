@@ -147,7 +147,7 @@ pub struct AuditEvent {
     pub id: Option<LockId>,
     /// Reason that the client gave.
     pub reason: Option<Box<[u8]>>,
-    /// Members that only this act has, in their order in the line.
+    /// Members of the JSON object that only this act has, in the order in which they are written.
     pub details: Vec<(&'static str, Detail)>,
 }
 

@@ -20,7 +20,7 @@ pub enum Delivery {
 
 impl Delivery {
     /// Prepares the delivery of a finished question: of fences that the cluster counted for grants, or of the failure
-    /// to count them. With a log, a grant begins after the log has durably recorded that the cluster counted it. A
+    /// to count them. With a log, a grant begins after the log has synced the record that the cluster counted it. A
     /// restart drops grants without that record.
     pub fn new(settled: FinishedQuestion, has_log: bool, now: Time) -> Self {
         let FinishedQuestion { mut question, fences } = settled;

@@ -1,4 +1,5 @@
-//! Queue of the connections that gave way. A task wakes one after the other for its next turn.
+//! Queue of the connections that gave way: their turn ended before they had read and served everything. A task wakes
+//! one after the other for its next turn.
 
 use crate::edge::late::LateQueue;
 use std::cell::{Cell, RefCell};
@@ -7,7 +8,7 @@ use std::task::{Context, Waker};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-/// Tasks of the connections that gave way: their turn ended before they had read and served everything.
+/// Tasks of the connections that gave way, in the order of their next turns.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
     queue: RefCell<LateQueue<(Waker, Rc<Cell<bool>>)>>,

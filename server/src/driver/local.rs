@@ -32,7 +32,7 @@ pub(crate) struct Local {
     pub(super) index: u16,
     pub(super) handles: WorkerHandles,
     acceptors: AcceptorHandles,
-    /// New connections that were handed to this worker.
+    /// New and moved connections that were handed to this worker and that no task serves yet.
     pub(super) intake: RefCell<mpsc::UnboundedReceiver<Intake>>,
     clock: BootClock,
     /// Connections and inlets that get the worker's output from the flusher, by the slot of their lane.

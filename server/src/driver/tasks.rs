@@ -76,8 +76,8 @@ async fn take_mail(local: &Local) {
     }
 }
 
-/// Expires leases and waits that are due, and continues other deferred work. If due leases may expire only after this
-/// worker has read its sockets, reads them first. Never returns.
+/// Expires leases and waits that are due, and continues other deferred work. Reads all sockets when a due lease or wait
+/// of this worker needs that, or when another worker or the watchdog asks for it. Never returns.
 async fn sweep(local: Rc<Local>, handler: Arc<impl ConnectionHandler>) {
     loop {
         let until = local.worker.borrow().next_deadline();

@@ -53,7 +53,7 @@ impl AcquireResult {
 /// Counts in the order of [`AcquireResult::ALL`].
 pub(crate) type ResultCounts = [u64; AcquireResult::ALL.len()];
 
-/// The acquires of one worker in one namespace through one front end.
+/// Counts of the acquires of one worker in one namespace through one front end.
 #[derive(Debug, Default)]
 pub(crate) struct AcquireCounts([Cell; AcquireResult::ALL.len()]);
 

@@ -29,8 +29,9 @@ const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 /// The first accepted `HELLO` for a name creates the namespace with its kind. The server removes a namespace when no
 /// lane uses it and it has no claim and no frozen prefix:
 ///
-/// - If no shard knows its number, it is removed without asking the shards, and another namespace may get the number.
-/// - If the configuration declares it, or it is built in and a shard knows its number, it stays.
+/// - If no shard has got its number, from a request or from the log, it is removed without asking the shards, and
+///   another namespace may get the number.
+/// - It stays if the configuration declares it, or if it is built in and a shard has got its number.
 /// - Otherwise a `Removal` makes every shard check that it has no claim there, and forget its idle keys. The namespace
 ///   is removed unless a connection opened it since it was found unused. Its number is not used again before the next
 ///   start, because late answers of a cluster may still name it.
@@ -289,8 +290,7 @@ impl Namespaces {
         self.by_name.entry(name.into()).or_insert(entry)
     }
 
-    /// Removes some namespaces that no lane uses and no shard knows. It removes a limited number, so that no `HELLO`
-    /// takes long.
+    /// Removes at most [`UNKNOWN_REMOVED_AT_ONCE`] namespaces that no lane uses and whose numbers no shard has got.
     fn remove_unknown(&mut self, tell: &mut impl FnMut(NamespaceChange<'_>)) {
         let is_unknown = |entry: &Namespace| !entry.is_used() && !entry.is_known() && !entry.is_declared;
         let unknown = self.by_name.iter().filter(|(_, entry)| is_unknown(entry));

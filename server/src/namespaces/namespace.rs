@@ -47,7 +47,7 @@ impl Namespace {
 #[derive(Debug)]
 pub(super) struct SharedNamespace {
     pub(super) number: u16,
-    /// Whether a shard may have data with the number of the namespace.
+    /// Whether a shard may have got the number of the namespace, from a request or from the log.
     pub(super) is_known: AtomicBool,
     /// Default lease in milliseconds; `None` uses the default of the server.
     pub(super) lease_default_ms: Option<u32>,

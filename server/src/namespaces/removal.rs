@@ -176,8 +176,9 @@ impl Namespaces {
         looking
     }
 
-    /// Notes that a shard has forgotten the idle keys of a removal and found claims in the namespaces `in_use`. After
-    /// the last shard, removes each namespace that is empty everywhere and that no lane has opened since.
+    /// Notes that a shard has forgotten the idle keys in the namespaces of the removal with this number, and that it
+    /// has claims in the namespaces `in_use`. After the last shard, removes each namespace that is empty everywhere and
+    /// that no lane has opened since.
     pub fn note_looked(
         &mut self,
         removal: u64,

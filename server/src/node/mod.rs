@@ -67,8 +67,8 @@ pub fn shard_count(worker_count: usize) -> usize {
 pub struct HostedShard {
     /// The shard.
     pub shard: Shard,
-    /// Earliest instant for which a worker has a timer for this shard; `Time::NEVER` if none has. A worker that makes
-    /// the next deadline of the shard earlier arms another timer.
+    /// Instant of the timer that a worker last armed for this shard; `Time::NEVER` before the first and after it has
+    /// fired. A worker that makes the next deadline of the shard earlier arms another timer.
     pub armed: Time,
     /// Workers that get `Mail::Knocked` when the turn of this shard is free.
     pub knocks: Vec<u16>,

@@ -202,7 +202,7 @@ impl<'a> Restoration<'a> {
         }
         let mut freezes = self.node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
         for (namespace, prefix) in image.frozen() {
-            // The number of freezes cannot exceed the limit, so the result does not matter.
+            // The earlier server accepted these freezes within the same limit, so none is refused here.
             let _ = freezes.change(namespace, prefix, true);
         }
         let freezes = freezes.clone();
@@ -263,7 +263,7 @@ impl<'a> Restoration<'a> {
         });
         let (Some(lane), false) = (lane, matches!(hold.item, Item::Registration { .. })) else { return };
         if hold.number == 0 {
-            // The server had already forgotten the request number in memory.
+            // The earlier server kept no details of this claim, so it did not know the request number.
             return;
         }
         // The image gives every hold a deadline.
