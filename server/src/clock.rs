@@ -1,4 +1,5 @@
-//! The clocks of the server. Only this module reads them.
+//! The boot-time clock, for leases and waits, and the time of day. Only this module asks the system for them. Other
+//! modules use `Instant` for pauses and durations.
 
 use uuid::Uuid;
 use waymaker_engine::{Nanos, Time};

@@ -32,7 +32,7 @@ pub enum DataDirError {
     InUse {
         /// Path of the directory.
         path: PathBuf,
-        /// Text in the lock file of the other server, or the reason why there is none.
+        /// Text that the other server wrote into the lock file, or a note that the file is missing or empty.
         owner: String,
     },
 }
@@ -142,7 +142,7 @@ fn lock_soon(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Returns the text that the owner of the lock wrote about itself.
+/// Returns the text that the owner of the lock wrote about itself, or a note that the file is empty.
 fn owner(lock: &File) -> String {
     let mut owner = String::new();
     let _ = lock.take(256).read_to_string(&mut owner);

@@ -5,10 +5,10 @@ use waymaker_engine::{Time, WhenDurable};
 /// One deferred response, event or grant.
 #[derive(Debug)]
 pub struct DeferredEffect {
-    /// Time of the turn that produced it. It is 0 for a grant that the cluster counted, because only responses and
-    /// events use it.
+    /// Time of the turn that produced the effect. It is 0 for a grant whose fence the cluster counted: the mail about
+    /// such a grant has no stamp.
     pub stamp: Time,
-    /// Shard of that turn; likewise 0 for such a grant.
+    /// Shard of that turn. It is 0 for a grant whose fence the cluster counted: the grant itself names its shard.
     pub shard: u16,
     /// Action to take once the record is durable or the cluster has counted the fence.
     pub then: WhenDurable,

@@ -44,9 +44,9 @@ pub const EVERYWHERE_IN_FLIGHT_MAX: u32 = 16;
 pub(crate) const HIDDEN_NAMESPACES_PER_PAGE_MAX: usize = 256;
 /// Cost from which a request counts as long, in the unit of [`BATCH_COST_MAX`].
 pub const LONG_COST_MIN: usize = BATCH_COST_MAX / 4;
-/// Maximum cost of one connection's requests that wait for the turn of a shard. From then on, the server refuses
-/// further requests of [`LONG_COST_MIN`] or more, except releases and renewals. A shard serves waiting requests before
-/// it expires leases, so they delay its leases.
+/// Cost of one connection's requests that wait for turns of shards, from which the server refuses further requests of
+/// [`LONG_COST_MIN`] or more, except those that end or extend one claim. A shard serves waiting requests before it
+/// expires leases, so they delay its leases.
 pub const LEFT_COST_MAX: u32 = 8 << 10;
 /// Maximum cost of the batches that one worker serves for others before it passes the turn to the next worker. The
 /// last batch may exceed it.
@@ -70,9 +70,9 @@ pub const CONFIG_FILE_LEN_MAX: u64 = 1 << 20;
 /// Time that a worker expires leases and does other deferred work before it serves connections, in microseconds. It is
 /// longer than the turn of a connection, so that a client cannot start leases faster than they expire.
 pub const WORK_US: u64 = 500;
-/// Time of its worker that a connection with much input may use while the expiry of leases waits for its renewals, in
-/// microseconds. It suffices for many times the requests in flight. After that, leases expire although the connection
-/// has unread input.
+/// Maximum total time of the turns of one connection for which a worker waits when it reads all sockets before leases
+/// expire, in microseconds. It suffices for many times the requests in flight. After that, leases expire although the
+/// connection has unread input.
 pub const SWEEP_TURNS_US: u64 = 5_000;
 /// Like [`SWEEP_TURNS_US`], but for a connection of a front end. Such a connection may renew hundreds of leases, each
 /// with its own request.
@@ -109,8 +109,8 @@ pub const SESSION_VACANT_MS: u64 = 60_000;
 /// Number of lanes of ended sessions that a worker closes in shards before it does other work. A lane counts once for
 /// each shard that knows it.
 pub const LANE_ENDS_PER_TICK: usize = 256;
-/// Number of lanes of vacant sessions that a worker checks before it does other work. Each shard checks all lanes of a
-/// session.
+/// Number of lanes of vacant sessions that a worker checks before it does other work. The lanes of a session count once
+/// for each shard that is asked for their claims.
 pub const VACANT_LANES_PER_TICK: usize = 256;
 /// Maximum number of namespaces that one gRPC connection uses through `waymaker.v1`. Each takes two lanes.
 pub const GRPC_NAMESPACES_MAX: usize = 64;
@@ -140,7 +140,7 @@ pub const FRONT_BATCH_LEN: usize = 512;
 /// Input that a front-end connection reads in one turn, in bytes: some hundred of the smallest frames.
 pub const FRONT_TURN_LEN: usize = 4 << 10;
 /// Number of consecutive turns in which a gRPC connection may skip reading and writing because its requests take all
-/// the time.
+/// the time. The next turn reads and writes first.
 pub const GRPC_TURNS_UNREAD_MAX: u32 = 16;
 /// Default and upper bound of `--limits-grpc-streams`: maximum number of open streams of one gRPC connection. A held
 /// lock can be a stream, so holds must not use up the streams for their release.
@@ -161,13 +161,13 @@ pub const LIST_LEN_MAX: usize = 128 << 20;
 /// Default of `--limits-lists-memory`: maximum length of all lists without pages that the server builds or that clients
 /// have not read, in bytes.
 pub const LISTS_LEN_MAX: usize = 2 * LIST_LEN_MAX;
-/// Time that a list without pages is kept for its client although another list needs the memory, in milliseconds.
+/// Age of a list without pages from which the server drops it if another list needs the memory, in milliseconds.
 pub const LIST_KEPT_MS: u64 = 30_000;
 /// Number of locks in one step of building a list without pages, so that the connection can still read in its turn.
 pub const LIST_PAGE_COUNT: u16 = 256;
-/// Maximum number of incomplete requests of one gRPC connection.
+/// Maximum number of requests of one gRPC connection whose messages have not arrived completely.
 pub const GRPC_AWAITED_MAX: usize = 1024;
-/// Maximum length of all incomplete requests of one gRPC connection, in bytes.
+/// Maximum length of the parts that have arrived of all incomplete requests of one gRPC connection, in bytes.
 pub const GRPC_AWAITED_LEN_MAX: usize = 8 << 20;
 /// Maximum number of list pages of one gRPC connection that its client has not read. Further list calls wait.
 pub const GRPC_PAGES_MAX: usize = 16;
@@ -226,10 +226,11 @@ pub const WINDOW_LEN_MAX: usize = 4 << 20;
 pub const SESSION_ANSWERS_LEN_MAX: usize = 16 << 20;
 /// Maximum number of connections of one session.
 pub const LANES_PER_SESSION_MAX: usize = 64;
-/// Maximum difference between the server's clock and the timestamp that orders a client's claim, in microseconds.
+/// Maximum difference between the server's clock and the timestamp that orders a client's claim, in microseconds. A
+/// timestamp with a larger difference is replaced by the nearest allowed one.
 pub const TIMESTAMP_SKEW_MAX_US: u64 = 3_600_000_000;
-/// Number of rows of acquire counters in one worker, above which it drops unused rows. Each namespace has a row for
-/// each front end.
+/// Number of rows of acquire counters in one worker, from which a new row first drops all rows without a connection.
+/// Each namespace has a row for each front end.
 pub(crate) const ACQUIRE_ROW_COUNT_MAX: usize = 2 * NAMESPACE_COUNT_MAX;
 /// Default and upper bound of `--limits-namespaces`: maximum number of namespaces of one server, without the built-in
 /// and the declared ones.
@@ -280,7 +281,8 @@ pub const REFUSALS_PER_REST: u32 = 32;
 pub const REFUSALS_REST_MS: u64 = 10;
 /// Maximum number of source addresses that the limits per address track. Further addresses have no limits of their own.
 pub const TRACKED_ADDRESS_COUNT_MAX: usize = 1 << 16;
-/// Time within which failed logins of a source address count together, in milliseconds.
+/// Time after a first failed login of a source address in which its further failures count to the same series, in
+/// milliseconds. An address with too many failures in one series is paused.
 pub const LOGIN_SERIES_MS: u64 = 1_000;
 /// First pause of a source address with too many failed logins, in milliseconds. Each further pause is twice as long.
 pub const LOGIN_PAUSE_MIN_MS: u64 = 1_000;
@@ -293,8 +295,8 @@ pub const FAILING_ADDRESS_COUNT_MAX: usize = 1 << 16;
 /// Interval of the check for changed files, such as certificates, in milliseconds. A change takes effect after two
 /// checks.
 pub const RELOAD_LOOK_MS: u64 = 2_000;
-/// Longest interval of notices to the supervisor, in milliseconds. A watchdog below four times this interval shortens
-/// it.
+/// Longest interval of notices to the supervisor, in milliseconds. With a watchdog it is at most a quarter of the
+/// watchdog's time.
 pub const SUPERVISOR_LOOK_MS: u64 = 1_000;
 /// Maximum number of notices queued for the thread that sends them to the supervisor. Further notices are dropped.
 pub const SUPERVISOR_NOTICES_MAX: usize = 16;
@@ -313,8 +315,8 @@ pub const AUDIT_REPORT_MS: u64 = 1000;
 pub const AUDIT_STOP_MS: u64 = 2000;
 /// Maximum number of characters of a key in a span.
 pub const SPAN_KEY_CHARS_MAX: usize = 128;
-/// Maximum number of open spans of a worker, each below 2 KiB. Further acquires get no span. One closed connection may
-/// end all of them.
+/// Maximum number of open spans of a worker, each below 2 KiB. Further acquires get no span. The end of one connection
+/// may end all of them at once.
 pub const SPAN_OPEN_COUNT_MAX: usize = 1024;
 /// Maximum number of ended spans that wait for export. Further spans are dropped and counted.
 pub const SPAN_QUEUE_COUNT_MAX: usize = 8192;

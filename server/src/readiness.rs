@@ -1,8 +1,8 @@
 //! Readiness of the server, with all reasons against it.
 //!
-//! Some reasons prevent service, so that clients should wait or use another server. Others only degrade it: the server
-//! may refuse new claims, but holders still need it to renew and release. A load balancer must keep a degraded server
-//! in service.
+//! Two reasons prevent service: the server is stopping, or it refuses grants because records were lost. Clients should
+//! then wait or use another server. Other reasons only degrade it: the server may refuse new claims, but holders still
+//! need it to renew and release. A load balancer must keep a degraded server in service.
 
 use crate::log::LogPort;
 use crate::memory;
@@ -117,7 +117,8 @@ impl fmt::Display for Reason {
 pub enum ReadyStatus {
     /// The server serves all requests.
     Ready,
-    /// The server refuses what the reasons name, such as claims of one scope, and serves all other requests.
+    /// The server serves all requests except those that its reasons name, such as claims of one scope. The reason
+    /// [`ReasonCode::CompactionFailing`] names none.
     Degraded,
     /// The server refuses all new claims.
     NotReady,

@@ -36,7 +36,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 use waymaker_engine::Time;
 
-/// Interval at which a draining server checks whether holds remain.
+/// Interval at which a draining server checks whether claims remain.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 /// Runs a server until a signal stops it.
@@ -414,8 +414,8 @@ fn announce(addresses: &str) {
     let _ = writeln!(out, "ready {addresses}").and_then(|()| out.flush());
 }
 
-/// Refuses waiters and new claims, and serves releases and renewals. Ends when no hold remains, `drain` is over, or
-/// another signal arrives. With a data directory, holds survive the restart and do not count.
+/// Refuses waiters and new claims, and serves releases and renewals. Ends when no claim remains, `drain` is over, or
+/// another signal arrives. With a data directory only waiting claims count, because holds survive the restart.
 async fn drain(node: &Arc<Node>, workers: &Workers, drain: Duration, terminate: &mut Signals) {
     tracing::info!(?drain, "draining: new claims are refused; a second signal stops the server at once");
     node.set_stopping();

@@ -12,9 +12,9 @@ pub enum Act {
     ReleaseOther,
     /// A client set another lease for the hold of another identity.
     ExtendOther,
-    /// A client renewed or changed the registration of another identity, and has it now.
+    /// A client renewed or changed a registration of another identity. The registration now belongs to the client.
     RegisterOther,
-    /// A client repeated the request id of another identity, and has its claim now.
+    /// A client acquired with the request id of another identity's claim. That claim now belongs to the client.
     TakeOver,
     /// An operator ended a claim.
     ForceRelease,
@@ -147,7 +147,7 @@ pub struct AuditEvent {
     pub id: Option<LockId>,
     /// Reason that the client gave.
     pub reason: Option<Box<[u8]>>,
-    /// Members that only this act has, in their order in the line.
+    /// Members of the JSON object that only this act has, in the order in which they are written.
     pub details: Vec<(&'static str, Detail)>,
 }
 

@@ -3,7 +3,7 @@
 use super::event::Act;
 use crate::limits::{AUDIT_LINE_COUNT_MAX, AUDIT_LINES_PER_S_MAX, AUDIT_QUEUE_LEN_MAX, AUDIT_REPORT_MS};
 
-/// The queue. Its times are milliseconds of any clock, which may be set back.
+/// The queue. Its methods get the time in milliseconds from a clock that may be set back.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     lines: Vec<String>,
@@ -104,7 +104,8 @@ impl Queue {
         }
     }
 
-    /// Returns the time until dropped lines must be reported, in milliseconds; `None` if there are none.
+    /// Returns the time until the next line about dropped lines is due, in milliseconds; `None` if all dropped lines
+    /// were reported.
     pub(super) fn report_in_ms(&self, now_ms: u64) -> Option<u64> {
         let since_ms = now_ms.checked_sub(self.reported_at_ms).unwrap_or(AUDIT_REPORT_MS);
         (self.unreported_count > 0).then(|| AUDIT_REPORT_MS.saturating_sub(since_ms))

@@ -13,13 +13,14 @@ use waymaker_log::Record;
 pub enum Delivery {
     /// Mail for workers.
     Workers(Vec<(u16, Mail)>),
-    /// Records for the log. The grants begin after the log has synced the records.
+    /// Records that the cluster counted the grants, for the log. The grants are mailed to workers once the log has
+    /// synced these records.
     Log(LogBatch),
 }
 
 impl Delivery {
     /// Prepares the delivery of a finished question: of fences that the cluster counted for grants, or of the failure
-    /// to count them. With a log, a grant begins after the log has durably recorded that the cluster counted it. A
+    /// to count them. With a log, a grant begins after the log has synced the record that the cluster counted it. A
     /// restart drops grants without that record.
     pub fn new(settled: FinishedQuestion, has_log: bool, now: Time) -> Self {
         let FinishedQuestion { mut question, fences } = settled;

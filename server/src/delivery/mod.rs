@@ -12,7 +12,8 @@ use crate::node::Node;
 use waymaker_engine::{Answer, Refusal, Reserved, ReservedEnd, WhenDurable};
 use waymaker_log::store::committer::Outcome;
 
-/// Returns how the reserved claims end whose records have this outcome in the log.
+/// Returns what becomes of claims that were granted on condition that the log stores their records. `outcome` says
+/// whether it stored them.
 pub fn end_of(outcome: Outcome) -> ReservedEnd {
     match outcome {
         Outcome::Durable(since) => ReservedEnd::Begins(since),
@@ -20,8 +21,9 @@ pub fn end_of(outcome: Outcome) -> ReservedEnd {
     }
 }
 
-/// Returns the mail that delivers deferred effects to their workers, in the order of the effects. If `end` is not a
-/// begin, responses become refusals of an unknown outcome, and events are dropped.
+/// Returns the mail that delivers deferred effects to their workers, in the order of the effects. If `end` is not
+/// [`ReservedEnd::Begins`], each response becomes an error that says that the outcome is unknown, and events are
+/// dropped.
 pub fn mails(deferred: impl Iterator<Item = DeferredEffect>, end: ReservedEnd) -> Vec<(u16, Mail)> {
     let is_durable = matches!(end, ReservedEnd::Begins(_));
     let mut mails: Vec<(u16, Mail)> = Vec::new();

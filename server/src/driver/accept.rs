@@ -241,8 +241,8 @@ impl Acceptor {
         }
     }
 
-    /// Accepts all connections that are waiting now, and notifies the workers that asked for it. Stops accepting early
-    /// if the system has no resources for another connection.
+    /// Accepts all connections that are waiting now, and sends [`Mail::Drained`] to the workers that asked for it.
+    /// Stops accepting early if the system has no resources for another connection.
     async fn catch_up(&mut self, node: &Node, workers: &Workers) {
         let askers = workers.acceptors[self.index].take_askers();
         let at = BootClock.moment().passed;

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_engine::Time;
 
-/// Number of tracked addresses that are checked before a new one is added. The idle ones among them are forgotten. It
-/// is above 1, so that the table can shrink.
+/// Number of tracked addresses that are checked before a new one is added. The idle ones among them are forgotten. The
+/// number is above 1, so that the table can shrink.
 const LOOKS_PER_ADDRESS: usize = 4;
 /// Parts of a token: a rate of N per second refills N parts per millisecond.
 const PARTS_PER_TOKEN: u64 = 1_000;
@@ -201,7 +201,8 @@ impl AddressState {
         self.spent.saturating_sub(now.ms_since(self.spent_at).saturating_mul(u64::from(rate)))
     }
 
-    /// Returns whether the address can be forgotten without an effect on its limits.
+    /// Returns whether the address has no connection and a full token bucket. A new entry would be in the same state,
+    /// so the address can be forgotten.
     fn is_idle(&self, rate: Maximum, now: Time) -> bool {
         let is_full = rate.get().is_none_or(|rate| self.spent_at(rate, now) == 0);
         is_full && self.counts.connections.load(Ordering::Relaxed) == 0

@@ -21,8 +21,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 /// Time for the client to read the last answer after the server closes the connection.
 const LINGER: Duration = Duration::from_secs(1);
-/// Maximum number of bytes that are read and discarded after the server closes the connection, so that the last answer
-/// arrives.
+/// Maximum number of bytes that are read and discarded after the server closes the connection. A close with unread
+/// bytes would reset the connection, and the client might lose the last answer.
 const LINGER_LEN_MAX: u64 = 1 << 20;
 
 /// Connection with its socket.
@@ -101,8 +101,8 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
             return local.note_ended();
         }
     };
-    // A moved connection has completed its handshake. The worker that sent the connection expires no leases until this
-    // worker has served it, so a slow client must not delay that here.
+    // A moved connection has completed its handshake. The worker that sent it expires no leases until this worker has
+    // served the bytes that the connection had left. So do not wait for the client here.
     if moved.is_none()
         && let Err(error) = socket.handshake(local.node.set.tls_handshake.into()).await
     {
@@ -170,8 +170,8 @@ impl Connection {
         self.inner.run(worker, turn, &mut Io { local, socket, scratch, context })
     }
 
-    /// Ends a turn. If the time of the turn was used up before the connection had read everything, queues the
-    /// connection for its next turn.
+    /// Ends a turn. If the time of the turn was used up before the connection had read and served everything, queues
+    /// the connection for its next turn.
     fn end_turn(
         &mut self,
         local: &Local,

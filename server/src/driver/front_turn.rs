@@ -8,8 +8,8 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-/// Gives way to other tasks between the parts of a long request, until the next turn of its connection. Only futures
-/// that are polled by [`in_turns`] may await this.
+/// Waits for the next turn of the running connection. A long request awaits this between its parts, so that other tasks
+/// run. Only futures that are polled by [`in_turns`] may await this.
 pub(crate) async fn next_turn() {
     let mut begun = None;
     poll_fn(|context| {
@@ -28,7 +28,8 @@ pub(crate) async fn next_turn() {
     .await;
 }
 
-/// Returns ready while the turn of the running connection lasts. Otherwise the next turn wakes the task.
+/// Returns ready if the turn of the running connection has time left. Otherwise returns pending, and the task is woken
+/// when the next turn of the connection begins.
 pub(crate) fn poll_turn(context: &Context<'_>) -> Poll<()> {
     Local::with(|local| {
         let mut turn = local.front_turn.borrow_mut();
@@ -47,7 +48,7 @@ pub(crate) async fn in_turns<T>(connection: impl Future<Output = T>) -> T {
     poll_fn(|context| turns.run(context, |context| connection.as_mut().poll(context))).await
 }
 
-/// Turns of one connection. When it is dropped, the barrier no longer waits for the connection.
+/// Turns of one connection. When this value is dropped, sweeps of the read barrier no longer wait for the connection.
 struct Turns {
     turn: FrontTurn,
     queued: Queued,

@@ -1,4 +1,5 @@
-//! Queue of the connections that gave way. A task wakes one after the other for its next turn.
+//! Queue of the connections that gave way: their turn ended before they had read and served everything. A task wakes
+//! one after the other for its next turn.
 
 use crate::edge::late::LateQueue;
 use std::cell::{Cell, RefCell};
@@ -7,7 +8,7 @@ use std::task::{Context, Waker};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-/// Tasks of the connections that gave way: their turn ended before they had read and served everything.
+/// Tasks of the connections that gave way, in the order of their next turns.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
     queue: RefCell<LateQueue<(Waker, Rc<Cell<bool>>)>>,
@@ -39,8 +40,8 @@ impl Late {
         self.queue.borrow().is_empty()
     }
 
-    /// Lets one connection continue in each round of the runtime's tasks, but none while `has_work` returns that leases
-    /// are due. Never returns.
+    /// Lets one connection continue in each round of the runtime's tasks, but none while `has_work` returns true:
+    /// leases are due, or the worker has other deferred work. Never returns.
     pub(super) async fn run(&self, has_work: impl Fn() -> bool) {
         loop {
             self.any.notified().await;

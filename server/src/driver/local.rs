@@ -32,7 +32,7 @@ pub(crate) struct Local {
     pub(super) index: u16,
     pub(super) handles: WorkerHandles,
     acceptors: AcceptorHandles,
-    /// New connections that were handed to this worker.
+    /// New and moved connections that were handed to this worker and that no task serves yet.
     pub(super) intake: RefCell<mpsc::UnboundedReceiver<Intake>>,
     clock: BootClock,
     /// Connections and inlets that get the worker's output from the flusher, by the slot of their lane.
@@ -147,7 +147,8 @@ impl Local {
         self.worker.borrow().connection_count() + self.front_count.get()
     }
 
-    /// Describes the connections other than the running one, including those on their way to the worker.
+    /// Returns whether this worker has connections other than the running one, including those on their way to it, and
+    /// whether any of them waits for its next turn.
     pub(crate) fn others(&self) -> Others {
         let connection_count = self.handles[usize::from(self.index)].connection_count.load(Ordering::Relaxed);
         Others { are_there: connection_count > 1, have_given_way: !self.late.is_empty() }
@@ -309,8 +310,8 @@ impl Local {
         Some(sent)
     }
 
-    /// Reports to the worker that sent this connection that the connection ended on its way. That worker then no longer
-    /// waits for it before it expires leases.
+    /// Reports that a connection ended on its way between workers. The worker that sent it, maybe this one, then no
+    /// longer waits for its bytes before it expires leases.
     pub(super) fn settle(&self, moved: &MovedConnection) {
         let mut worker = self.worker.borrow_mut();
         worker.handle_settled(moved.ticket);
@@ -388,7 +389,8 @@ struct Connection {
 }
 
 impl Connection {
-    /// Writes as much output as the socket accepts. Wakes the task of the connection if the rest needs it.
+    /// Writes as much output as the socket accepts. Wakes the task of the connection if the connection must wait for
+    /// the socket, end, or read again after a pause.
     fn flush(&self, worker: &mut Worker) {
         let mut socket = self.socket.borrow_mut();
         let needs_turn = flush(worker, self.key, |output| match socket.try_write(output) {

@@ -99,8 +99,8 @@ impl WorkerHandle {
 /// Handles of all workers of a server.
 pub type WorkerHandles = Arc<[WorkerHandle]>;
 
-/// Handle through which workers ask an acceptor to accept all waiting connections. The acceptor then sends
-/// [`Mail::Drained`] to each worker that asked.
+/// Handle through which workers ask an acceptor to accept all waiting connections before sessions expire. The acceptor
+/// then sends [`Mail::Drained`] to each worker that asked.
 #[derive(Debug, Default)]
 pub struct AcceptorHandle {
     askers: Mutex<Vec<u16>>,

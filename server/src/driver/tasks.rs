@@ -76,8 +76,8 @@ async fn take_mail(local: &Local) {
     }
 }
 
-/// Expires leases and waits that are due, and continues other deferred work. If due leases may expire only after this
-/// worker has read its sockets, reads them first. Never returns.
+/// Expires leases and waits that are due, and continues other deferred work. Reads all sockets when a due lease or wait
+/// of this worker needs that, or when another worker or the watchdog asks for it. Never returns.
 async fn sweep(local: Rc<Local>, handler: Arc<impl ConnectionHandler>) {
     loop {
         let until = local.worker.borrow().next_deadline();
@@ -99,7 +99,7 @@ async fn sweep(local: Rc<Local>, handler: Arc<impl ConnectionHandler>) {
     }
 }
 
-/// Returns whether leases may expire or other work remains.
+/// Returns whether leases that may expire, or other work of the worker, are due now.
 fn has_work(local: &Local) -> bool {
     local.worker.borrow().next_deadline() <= local.now().passed
 }
@@ -127,8 +127,9 @@ async fn sleep_until(local: &Local, until: Time) {
     let _ = tokio::time::timeout(wait, local.sweeper.notified()).await;
 }
 
-/// Waits until all data that had arrived by some instant was served, and returns that instant. This includes
-/// connections that were handed over by then but not served yet.
+/// Reads all sockets, including those of connections that were handed over and not served yet. Returns an instant: all
+/// bytes that had arrived by then were served, except those of connections that used up their time
+/// ([`crate::limits::SWEEP_TURNS_US`]).
 ///
 /// Each yield lets the runtime poll the operating system once and then run every connection that became readable,
 /// before this task continues. The barrier decides how many such rounds are needed.

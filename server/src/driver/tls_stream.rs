@@ -223,7 +223,8 @@ struct ReadSide<'a, 'b> {
 impl Read for ReadSide<'_, '_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let mut buffer = ReadBuf::new(bytes);
-        // Without `unconstrained`, the runtime may report an empty socket once the task has used up its budget.
+        // Without `unconstrained`, the runtime may report that the socket is empty although it has data, once the task
+        // has used up its budget.
         let read =
             unconstrained(poll_fn(|context| Pin::new(&mut *self.socket).poll_read(context, &mut buffer)));
         match pin!(read).poll(self.context) {

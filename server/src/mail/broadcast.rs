@@ -25,7 +25,7 @@ pub(crate) enum Question {
     Namespaces { page: NamespacePage, sums: Mutex<Vec<NamespaceCounters>> },
 }
 
-/// A page of the list of namespaces. A namespace that ends later stays in it.
+/// A page of the list of namespaces. A namespace that is removed while the shards count stays in the page.
 #[derive(Debug)]
 pub(crate) struct NamespacePage {
     /// Numbers of the namespaces, in ascending order.

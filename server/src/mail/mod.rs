@@ -42,18 +42,20 @@ pub enum Mail {
         /// Right to the turn.
         pass: Pass,
     },
-    /// Read all sockets, publish the time, and answer with [`Mail::Drained`]. The asking worker wants to expire leases.
+    /// Read all sockets, publish the time of the reading
+    /// ([`Node::publish_drained`](crate::node::Node::publish_drained)), and answer with [`Mail::Drained`]. Leases that
+    /// are due wait for this, and the watchdog uses it to detect hanging workers.
     Drain {
-        /// Worker that asks.
+        /// Worker that gets the answer.
         asker: u16,
-        /// Time of the deadlines; only reads that start after it count.
+        /// Instant up to which the sockets must be read: the reading must begin at this time or later.
         due: Time,
     },
-    /// A worker that was asked with [`Mail::Drain`] has read its sockets, or an acceptor has accepted all waiting
-    /// connections. The receiver checks whether leases may expire now.
+    /// A worker that was asked with [`Mail::Drain`] has read its sockets, an acceptor has accepted all waiting
+    /// connections, or the acceptors have stopped. The receiver checks whether leases may expire now.
     Drained,
     /// The receiver moved a connection to another worker, and gave this number to the move. The connection has now
-    /// served the bytes that were unread when it arrived, or has ended.
+    /// served the bytes that were unread when it arrived, has used up the time for that, or has ended.
     Settled(u64),
     /// The server is stopping.
     Stop,
@@ -63,28 +65,32 @@ pub enum Mail {
         /// Number of the shard.
         shard: u16,
     },
-    /// Retry the requests that need the turns of several shards at once.
+    /// Try the next requests that need the turns of several shards at once. A worker sends this to itself when it has
+    /// tried as many as it may in one step.
     Untried,
-    /// Continue to end multi-key claims in their shards.
+    /// End further multi-key claims in their shards. A worker sends this to itself when it has ended as many as it may
+    /// in one step.
     Withdraw,
-    /// Continue to verify the identities of connections again.
+    /// Verify the identities of further connections again. A worker sends this to itself when it has verified as many
+    /// as it may in one step.
     Reauthorize,
-    /// Count the remaining claims in the shards of this worker, because the server is draining.
+    /// Count the remaining claims, because the server is draining. Each worker counts in its part of the shards.
     Count,
-    /// No shard has a claim of this session, which belongs to this worker and has no connection.
+    /// No shard has a claim of this session of the receiver. The session had no connection when the question was asked.
     Vacant(Arc<Vacancy>),
     /// Every shard has closed the lane of this connection.
     Closed(ConnectionKey),
-    /// Results of reservations in a shard: of claims that were granted subject to the log or the cluster.
+    /// Outcome of claims in a shard that were granted on condition that the log stores their records or the cluster
+    /// counts their fences. The receiver passes it to the shard as [`Batch::Reserved`].
     Reserved {
         /// Number of the shard.
         shard: u16,
-        /// Common result of the reservations.
+        /// Common outcome of the claims.
         end: ReservedEnd,
-        /// The reservations.
+        /// The claims.
         reserved: Vec<Reserved>,
     },
-    /// Result of the reservations of a multi-key claim.
+    /// The same for all claims of a multi-key claim.
     ReservedMultiKey(ReservedEnd, Box<ReservedMultiKey>),
     /// Close every connection after its responses are written, then end the worker.
     Finish,
@@ -118,8 +124,9 @@ pub enum Content {
     Frame(Ticket, Vec<u8>),
 }
 
-/// Work that a worker queues at a shard for the worker with its turn. The serving worker may have read the clock long
-/// before, so each batch has its own time. Nothing is decided at a time before it was requested.
+/// Work that a worker queues at a shard for the worker with its turn. That worker may have read its clock long before.
+/// Requests and changes of lanes therefore have the time at which their input was read, and the time of the shard
+/// advances to it before they are served.
 #[derive(Debug)]
 pub enum Batch {
     /// Requests of one lane for this shard.
@@ -132,9 +139,10 @@ pub enum Batch {
     Count,
     /// Publish the state of the shard for metrics.
     Publish,
-    /// Results of reservations.
+    /// Outcome of claims of the shard that were granted on condition ([`Mail::Reserved`]).
     Reserved(ReservedEnd, Vec<Reserved>),
-    /// Expire the leases that were due by this time. Input that workers had read by then was queued before this batch.
+    /// Expire the leases that were due by this time. Renewals that workers had read by then were queued at the shard
+    /// before this batch.
     Expire {
         /// Time up to which every worker had read its sockets.
         drained: Time,
@@ -148,7 +156,7 @@ pub enum Batch {
     Vacancy(Arc<Vacancy>),
     /// Check whether these namespaces are empty, and forget their idle keys.
     Forget(EmptinessCheck),
-    /// A request to every shard, its time, and the progress of this shard.
+    /// A request to every shard, the time at which it was read, and what this shard has counted for it so far.
     Broadcast(Arc<Broadcast>, Reading, CountedClaims),
 }
 
@@ -191,7 +199,7 @@ pub struct RequestBatch {
     pub kind: NamespaceKind,
     /// Session of the lane, if it has one.
     pub session: Option<SessionTag>,
-    /// Time until which the session lives at least; for display only.
+    /// Earliest time at which the session can expire; for display only.
     pub session_end: Time,
     /// Time at which the frames were read.
     pub at: Reading,

@@ -2,8 +2,8 @@
 //!
 //! Every buffer of a connection has its own bound. But there may be many connections, sessions and claims, so the
 //! server also limits its total memory. At the limit it refuses requests that need more: new claims, registrations,
-//! watches and sessions. Above the limit it also refuses connections. It always serves renewals, releases and reads, so
-//! holders lose nothing.
+//! watches and sessions. At 105 % of the limit it also refuses new connections. Open connections can always renew,
+//! release and read.
 
 mod allocator;
 
@@ -102,7 +102,8 @@ impl MemoryUse {
         Self { limit: limit.unwrap_or(0), ..Self::default() }
     }
 
-    /// Returns whether memory use has reached the limit, so that the server refuses new claims.
+    /// Returns whether the server refuses new claims: memory use has reached the limit, and has not fallen below 95 %
+    /// of it since.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
@@ -114,7 +115,7 @@ impl MemoryUse {
         self.is_full() && self.used() >= self.limit / 100 * EXCEEDED_PERCENT
     }
 
-    /// Returns the limit in bytes, if memory use has reached it.
+    /// Returns the limit in bytes if [`Self::is_full`]; `None` otherwise.
     #[inline]
     pub fn full(&self) -> Option<u64> {
         self.is_full().then_some(self.limit)
@@ -186,7 +187,7 @@ pub fn watch(memory: Arc<MemoryUse>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns the memory that belongs to this process alone, in bytes. Mapped files do not count.
+/// Returns the resident memory without shared pages, in bytes. Mapped files therefore do not count.
 fn used() -> Option<u64> {
     let page_len = rustix::param::page_size() as u64;
     StatM::from_file("/proc/self/statm").ok().map(|pages| used_pages(&pages) * page_len)

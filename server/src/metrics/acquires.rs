@@ -53,7 +53,7 @@ impl AcquireResult {
 /// Counts in the order of [`AcquireResult::ALL`].
 pub(crate) type ResultCounts = [u64; AcquireResult::ALL.len()];
 
-/// The acquires of one worker in one namespace through one front end.
+/// Counts of the acquires of one worker in one namespace through one front end.
 #[derive(Debug, Default)]
 pub(crate) struct AcquireCounts([Cell; AcquireResult::ALL.len()]);
 
@@ -76,7 +76,7 @@ pub(crate) struct AcquireKey {
     pub(crate) front_end: &'static str,
 }
 
-/// All acquires of one worker. Lanes keep their row, so only new connections and scrapes lock the table.
+/// Counters of all acquires of one worker. Lanes keep their row, so only new connections and scrapes lock the table.
 #[derive(Debug, Default)]
 pub(crate) struct AcquireTable(Mutex<Rows>);
 

@@ -17,7 +17,7 @@ pub(crate) struct Contended {
 
 impl Contended {
     /// Returns the keys of a shard with the names of their namespaces. Must be called in the turn of the shard: a
-    /// number gets another name only after every shard has forgotten its keys.
+    /// number that the shard has keys of still belongs to the same namespace then.
     pub(crate) fn of(keys: ContendedKeys, namespaces: &Mutex<Namespaces>) -> Vec<Self> {
         if keys.keys.is_empty() {
             return Vec::new();

@@ -10,8 +10,9 @@ use waymaker_engine::Time;
 
 /// Maximum number of namespaces with their own label.
 pub(crate) const LABELLED_MAX: usize = 100;
-/// Time without an acquire after which a namespace may lose its label, in milliseconds. It is longer than the interval
-/// of scrapes, because several Prometheus servers may scrape in quick succession.
+/// Time without an acquire after which a namespace may lose its label, in milliseconds. A scrape counts the acquires
+/// since the previous scrape. If several Prometheus servers scrape in quick succession, a single scrape without
+/// acquires therefore says little.
 const LABEL_IDLE_MS: u64 = 300_000;
 
 /// Remembers between scrapes which namespaces have labels.
@@ -37,8 +38,8 @@ impl NamespaceLabels {
     /// A namespace without a label gets one if there are fewer than [`LABELLED_MAX`] labels, or if another label has
     /// been idle for [`LABEL_IDLE_MS`].
     ///
-    /// A label counts from the moment it is given, and its counts are dropped when it is taken away. A series therefore
-    /// never decreases while it exists.
+    /// The counts of a label begin with the scrape that gives it, and are dropped when it is taken away. A series
+    /// therefore never decreases while it exists.
     pub(crate) fn note(&mut self, new: NewAcquires, now: Time) {
         self.choose(&new.rows, now);
         for (key, counts) in new.rows {

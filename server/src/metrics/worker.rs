@@ -30,8 +30,8 @@ pub(crate) struct WorkerMetrics {
     /// does.
     rejected: Mutex<BTreeMap<&'static str, u64>>,
     pub(crate) session_count: Cell,
-    /// Deadline of the oldest overdue lease that waits for sockets to be read, in milliseconds; `NEVER` if there is
-    /// none.
+    /// Earliest deadline of a lease, wait or session that is over but has not ended, because sockets must be read
+    /// first, in milliseconds; `NEVER` if there is none.
     oldest_due_ms: Cell,
     /// Id of the worker's thread in the operating system; 0 before the thread runs.
     pub(crate) thread_id: Cell,

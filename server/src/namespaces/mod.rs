@@ -27,19 +27,20 @@ const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 /// All namespaces of a server, by name.
 ///
 /// The first accepted `HELLO` for a name creates the namespace with its kind. The server removes a namespace when no
-/// lane uses it and it is empty:
+/// lane uses it and it has no claim and no frozen prefix:
 ///
-/// - If no shard knows its number, it is removed without asking the shards, and another namespace may get the number.
-/// - If the configuration declares it, it stays.
-/// - Otherwise a `Removal` makes every shard check that it is empty and forget its idle keys. The namespace is removed
-///   unless a connection opened it since it was found unused. Its number is not used again before the next start,
-///   because late answers of a cluster may still name it.
+/// - If no shard has got its number, from a request or from the log, it is removed without asking the shards, and
+///   another namespace may get the number.
+/// - It stays if the configuration declares it, or if it is built in and a shard has got its number.
+/// - Otherwise a `Removal` makes every shard check that it has no claim there, and forget its idle keys. The namespace
+///   is removed unless a connection opened it since it was found unused. Its number is not used again before the next
+///   start, because late answers of a cluster may still name it.
 #[derive(Debug, Default)]
 pub struct Namespaces {
     by_name: BTreeMap<Box<[u8]>, Namespace>,
-    /// Name of each number, so that the time for a page of a list depends only on the length of the page.
+    /// Name of each number. A page of a list begins at a number, so it takes time only for its own length.
     names: BTreeMap<u16, Box<[u8]>>,
-    /// Numbers that were used and that no shard knows.
+    /// Numbers that namespaces had before, and of which no shard has data. New namespaces get these numbers first.
     spare_numbers: BTreeSet<u16>,
     /// Lowest number that was never used.
     next_number: u32,
@@ -170,8 +171,9 @@ impl Namespaces {
         Ok(number)
     }
 
-    /// Completes the opening of a namespace. Passes a new namespace to `tell`, which records it in the log. If the
-    /// client was refused, removes the new namespace instead, unless another lane uses it.
+    /// Completes the opening of a namespace once it is known whether the client is accepted. Passes a namespace that
+    /// the log does not have to `tell`, which records it. If the client was refused, removes such a namespace instead,
+    /// unless another lane uses it.
     pub fn settle(&mut self, name: &[u8], is_refused: bool, mut tell: impl FnMut(NamespaceChange<'_>)) {
         let Some(entry) = self.by_name.get_mut(name) else { return };
         if entry.is_recorded {
@@ -215,7 +217,7 @@ impl Namespaces {
         let entry = self.insert(number, renamed.as_deref().unwrap_or(name), kind);
         entry.is_recorded = true;
         entry.namespace.is_known.store(true, Ordering::Relaxed);
-        // The namespaces with the numbers in between were removed before, so no shard knows these numbers.
+        // The namespaces with the numbers in between were removed before, so no shard has data of these numbers.
         for between in self.next_number..u32::from(number) {
             self.spare_numbers.insert(between as u16);
         }
@@ -288,8 +290,7 @@ impl Namespaces {
         self.by_name.entry(name.into()).or_insert(entry)
     }
 
-    /// Removes some namespaces that no lane uses and no shard knows. It removes a limited number, so that no `HELLO`
-    /// takes long.
+    /// Removes at most [`UNKNOWN_REMOVED_AT_ONCE`] namespaces that no lane uses and whose numbers no shard has got.
     fn remove_unknown(&mut self, tell: &mut impl FnMut(NamespaceChange<'_>)) {
         let is_unknown = |entry: &Namespace| !entry.is_used() && !entry.is_known() && !entry.is_declared;
         let unknown = self.by_name.iter().filter(|(_, entry)| is_unknown(entry));

@@ -14,7 +14,7 @@ pub(super) struct Namespace {
     /// check, no lane opened the namespace meanwhile.
     pub(super) last_opening: u64,
     /// Time at which the namespace was first found without a lane, or at which the last check of its shards began.
-    /// `None` while it is used.
+    /// `None` if it was opened since, or if it was last found in use, frozen, built in or declared.
     pub(super) idle_since: Option<Time>,
     /// Whether the log has the namespace.
     pub(super) is_recorded: bool,
@@ -47,7 +47,7 @@ impl Namespace {
 #[derive(Debug)]
 pub(super) struct SharedNamespace {
     pub(super) number: u16,
-    /// Whether a shard may know the number of the namespace.
+    /// Whether a shard may have got the number of the namespace, from a request or from the log.
     pub(super) is_known: AtomicBool,
     /// Default lease in milliseconds; `None` uses the default of the server.
     pub(super) lease_default_ms: Option<u32>,
@@ -68,8 +68,8 @@ impl NamespaceUse {
         self.0.lease_default_ms
     }
 
-    /// Notes that a shard is about to learn the number of the namespace. From then on the namespace is removed only
-    /// after all shards have checked that it is empty.
+    /// Notes that a request is about to bring the number of the namespace to a shard. From then on the namespace is
+    /// removed only after all shards have checked that it is empty.
     pub fn note_known(&self) {
         self.0.is_known.store(true, Ordering::Relaxed);
     }

@@ -65,9 +65,9 @@ pub struct EmptinessCheck {
 }
 
 impl Namespaces {
-    /// Updates which namespaces are idle; must be called regularly. Removes namespaces that have been idle for long and
-    /// that no shard knows. For the other idle namespaces it returns a check for every shard, or `None` if there are
-    /// none or another check is in progress.
+    /// Updates which namespaces are idle; must be called regularly. Of those that have been idle for the time of
+    /// `--limits-namespace-idle`, removes the ones that no shard knows. For the others it returns a check for every
+    /// shard, or `None` if there are none or another check is in progress.
     pub fn look(
         &mut self,
         now: Time,
@@ -176,8 +176,9 @@ impl Namespaces {
         looking
     }
 
-    /// Notes that a shard has forgotten the idle keys of a removal and found claims in the namespaces `in_use`. After
-    /// the last shard, removes each namespace that is empty everywhere and that no lane has opened since.
+    /// Notes that a shard has forgotten the idle keys in the namespaces of the removal with this number, and that it
+    /// has claims in the namespaces `in_use`. After the last shard, removes each namespace that is empty everywhere and
+    /// that no lane has opened since.
     pub fn note_looked(
         &mut self,
         removal: u64,

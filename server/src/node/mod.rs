@@ -69,8 +69,8 @@ pub fn shard_count(worker_count: usize) -> usize {
 pub struct HostedShard {
     /// The shard.
     pub shard: Shard,
-    /// Instant of the timer that some worker has armed for this shard, or `Time::NEVER`. A worker that makes the next
-    /// deadline earlier arms another timer.
+    /// Instant of the timer that a worker last armed for this shard; `Time::NEVER` before the first and after it has
+    /// fired. A worker that makes the next deadline of the shard earlier arms another timer.
     pub armed: Time,
     /// Workers that get `Mail::Knocked` when the turn of this shard is free.
     pub knocks: Vec<u16>,
@@ -143,8 +143,8 @@ pub struct Node {
     stopping: AtomicBool,
     /// Time from which grants are allowed; later than the start if the log may have lost holds.
     grants_from: Time,
-    /// Number of claims of each shard that a draining server waits for: all claims, or with a log only waiting ones. It
-    /// is very large until the shard is first counted.
+    /// Number of claims of each shard whose end a draining server awaits: all claims, or with a log only waiting ones.
+    /// It is 2^32 - 1 until the shard is first counted.
     claim_counts: Box<[AtomicU64]>,
 }
 
@@ -264,26 +264,27 @@ impl Node {
         self.restored.claims.get(&id).copied().unwrap_or(shard)
     }
 
-    /// Notes that this worker had read its sockets empty at this instant. All mail and work from that input must
-    /// already be posted.
+    /// Notes that this worker has served all bytes that had arrived in its sockets by this instant, except those of
+    /// connections that used up their time. All mail and work that resulted must already be posted.
     pub fn publish_drained(&self, worker: usize, at: Time) {
         // Release: a thread that reads this value also sees the mail posted before.
         self.drained[worker].store(at.as_millis(), Ordering::Release);
     }
 
-    /// Returns the time up to which this worker has read its sockets.
+    /// Returns the latest instant that this worker has passed to [`Self::publish_drained`].
     pub fn drained_by(&self, worker: usize) -> Time {
         Time::from_millis(self.drained[worker].load(Ordering::Acquire))
     }
 
-    /// Returns the time up to which every worker has read its sockets. Leases that were due by then may expire.
+    /// Returns the earliest of the instants that the workers last passed to [`Self::publish_drained`]. Leases that were
+    /// due by then may expire.
     #[inline]
     pub fn drained(&self) -> Time {
         (0..self.drained.len()).map(|worker| self.drained_by(worker)).min().unwrap_or(Time::ZERO)
     }
 
-    /// Notes that this acceptor has accepted all connections that were waiting at this instant, and has handed them to
-    /// workers.
+    /// Notes that this acceptor has accepted all connections that were waiting at this instant and for which the system
+    /// had resources, and has handed them to workers.
     pub fn publish_accepted(&self, acceptor: usize, at: Time) {
         // Release: a thread that reads this value also sees the connections handed over before.
         self.accepted[acceptor].store(at.as_millis(), Ordering::Release);
@@ -335,13 +336,13 @@ impl Node {
         self.grants_from.ms_since(self.clock.now())
     }
 
-    /// Returns the number of claims that a draining server waits for, at the last count of each shard. With a log these
-    /// are only waiting claims, because holds survive a restart.
+    /// Returns the number of claims whose end a draining server awaits, at the last count of each shard. With a log
+    /// these are only waiting claims, because holds survive a restart.
     pub fn claim_count(&self) -> u64 {
         self.claim_counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// Sets the number of claims of a shard that a draining server waits for.
+    /// Sets the number of claims of a shard whose end a draining server awaits.
     pub(crate) fn note_claim_count(&self, shard: u16, count: u32) {
         self.claim_counts[usize::from(shard)].store(u64::from(count), Ordering::Relaxed);
     }

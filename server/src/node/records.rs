@@ -9,8 +9,8 @@ use waymaker_log::Record;
 use waymaker_log::limits::LOG_GROUP_LEN_MAX;
 
 impl Node {
-    /// Records the ephemeral state, which survives only a clean stop, and then the stop itself. Does nothing without a
-    /// log. No worker may be running.
+    /// Writes to the log the holds and counters that are not in it, because they survive only a clean stop, and then a
+    /// record of the stop itself. Does nothing without a log. No worker may be running.
     pub fn record_ephemeral(&self) {
         let Some(log) = &self.log else { return };
         for hosted in &self.shards {

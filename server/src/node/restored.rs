@@ -8,12 +8,12 @@ use waymaker_protocol::{NamespaceKind, SessionId};
 /// Restored state that is not in the shards.
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// Shards of claims that are not in the shard of their id. The server had another number of shards when it
-    /// granted them.
+    /// Shards of restored claims that are in another shard than their id names, because the earlier server had another
+    /// number of shards.
     pub claims: BTreeMap<ClaimId, u16>,
     /// Sessions for each worker, which takes its own when it is created.
     pub(crate) sessions: Vec<Mutex<Vec<RestoredSession>>>,
-    /// Time for which the remaining leases in `RestoredLane::answers` were computed.
+    /// Time of the restore, for which the remaining leases in `RestoredLane::answers` were computed.
     pub(crate) stamp: Time,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct RestoredLane {
     pub(crate) namespace_shard: u16,
     /// Shards in which the lane has holds.
     pub(crate) known_to: Vec<u16>,
-    /// Answers that the client may not have received.
+    /// Grants of the restored holds, by request number. They are sent again if the client repeats its request.
     pub(crate) answers: BTreeMap<u32, Answer>,
 }
 

@@ -18,14 +18,15 @@ pub struct Attempt {
     pub number: u64,
 }
 
-/// One step of one counter: write this fence, unless the counter was written after this revision.
+/// One step of one counter: a conditional write in the cluster. It writes this fence, unless the counter was written
+/// after this revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Name of the counter.
     pub name: CounterName,
     /// Attempt stored beside the fence, so that a reader can recognize its own write.
     pub attempt: Attempt,
-    /// Last known revision that wrote the counter; 0 if the counter does not exist.
+    /// Last known revision that wrote the counter. If it is 0, the step is applied only if the counter does not exist.
     pub since: i64,
     /// Fence of the last grant that this step counts.
     pub fence: Fence,
@@ -67,14 +68,15 @@ pub struct FinishedQuestion {
 
 /// The counters with open questions.
 ///
-/// Each counter has one *step* at a time: a transaction that writes the next fence if the counter has not changed since
-/// the last read. All servers that count with a counter therefore agree on its order, and a step that is applied late
-/// has no effect. Grants that arrive meanwhile go together into the next step of their counter. Steps of different
-/// counters go together into one transaction.
+/// Each counter has one *step* at a time: it writes the next fence if the counter has not changed since the last reply
+/// about it. All servers that count with a counter therefore agree on its order, and a step that is applied late has no
+/// effect. Grants that arrive meanwhile go together into the next step of their counter. Steps of different counters go
+/// together into one transaction.
 ///
 /// A step whose response is lost is repeated unchanged. If the first try was applied, the second finds the written
 /// value with its own attempt, which is the response. If not, the second try is applied, and the first cannot be
-/// applied any more. The server never guesses and never counts twice.
+/// applied any more. If another server has written the counter since, the grants of the step go into a new step with
+/// higher fences. Fences may therefore skip numbers, but never repeat.
 #[derive(Debug)]
 pub struct Counters {
     run: u64,
@@ -218,7 +220,8 @@ impl Counters {
             }
             Reply::Nonsense => counted.iter().for_each(|(place, _)| self.give_up(place.question)),
             _ => {
-                // Another server has counted. Retry from its fence, before the grants that arrived later.
+                // The counter was not as the step assumed: another server has counted, or this server had forgotten its
+                // position. Retry from the found fence, before the grants that arrived later.
                 if let Some(line) = self.lines.get_mut(&step.name) {
                     line.waiting.splice(0..0, counted);
                 }
@@ -227,7 +230,7 @@ impl Counters {
         self.go_on(&step.name);
     }
 
-    /// Repeats a step whose response was lost, or that was not sent.
+    /// Queues a step again whose response was lost, or that was not sent. Drops it if all its questions have finished.
     pub fn lost(&mut self, step: &Step) {
         if let Some(line) = self.lines.get_mut(&step.name)
             && line.step.as_ref().is_some_and(|(own, _)| own.attempt == step.attempt)
@@ -320,7 +323,7 @@ impl Counters {
         }
     }
 
-    /// Fails a question. Lines of its other counters skip it later.
+    /// Fails a question. Its grants stay in the lines of their counters until `go_on` removes them.
     fn give_up(&mut self, question: u64) {
         if let Some(OpenQuestion { question, .. }) = self.questions.remove(&question) {
             self.settled.push(FinishedQuestion { question, fences: None });

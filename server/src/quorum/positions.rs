@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use waymaker_engine::{CounterName, Fence};
 
-/// The last known value of a counter. The default means that the counter does not exist.
+/// The last known value of a counter. The default stands for a counter that does not exist or is not remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// Revision of the cluster that wrote the counter; 0 if the counter does not exist.
+    /// Revision of the cluster that wrote the counter; 0 if the counter does not exist or is not remembered.
     pub(crate) revision: i64,
     /// Fence of the counter.
     pub(crate) fence: Fence,

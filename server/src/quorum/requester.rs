@@ -39,8 +39,9 @@ pub enum Act {
 ///                +------- results, probes, time -------+
 /// ```
 ///
-/// If the cluster answers nothing for too long, it counts as unavailable. The requester then fails all open questions,
-/// and shards refuse new grants of scope quorum, until a probe succeeds or a late response to a transaction arrives.
+/// If a question is overdue and no transaction was answered for [`QUORUM_ATTEMPT_MS`], or if etcd rejects the user, the
+/// cluster counts as unavailable. The requester then fails all open questions, and shards refuse new grants of scope
+/// quorum, until a probe succeeds or a late response to a transaction arrives.
 #[derive(Debug)]
 pub struct Requester {
     counters: Counters,
@@ -170,8 +171,9 @@ impl Requester {
         }
     }
 
-    /// Accepts the result of a probe. Any response shows that the cluster is up, even a refusal to read the key. If
-    /// etcd rejects the user, probes become less frequent, because a password check is expensive for a member.
+    /// Accepts the result of a probe. The cluster is up if it answers, even if it refuses to read the key. If etcd
+    /// rejects the user, the cluster stays unavailable and probes become less frequent, because a password check is
+    /// expensive for a member.
     pub fn take_look(&mut self, look: Result<(), ClusterError>, now: Time) {
         self.is_looking = false;
         let is_first = std::mem::take(&mut self.is_first_look);
@@ -204,8 +206,8 @@ impl Requester {
         self.plan_look(now);
     }
 
-    /// Fails the questions whose deadline has passed. If there are any, and the cluster has not answered any other
-    /// request recently, the cluster counts as unavailable, and all questions fail.
+    /// Fails the questions whose deadline has passed. If there are any, and no transaction was answered for
+    /// [`QUORUM_ATTEMPT_MS`], the cluster counts as unavailable, and all questions fail.
     fn expire(&mut self, now: Time) {
         if self.counters.expire(now) && now.ms_since(self.answered_at) >= QUORUM_ATTEMPT_MS {
             self.give_up(now);

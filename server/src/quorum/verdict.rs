@@ -24,9 +24,9 @@ pub(super) fn verdict(status: &Status, reason: String) -> ClusterError {
         Code::Unknown if says("raft proposal dropped") => ClusterError::NotSent { reason },
         // The member rejected the token before it checked the rights of the user.
         _ if is_stale_token(status) => ClusterError::NotSent { reason },
-        // Every member checks for these errors in the same order before it applies the request. Examples are no space,
-        // a repeated key, missing permission, and a corrupt cluster. A retry fails until an operator corrects the
-        // cause.
+        // All members apply the same requests in the same order and check for these errors first, so the request has
+        // changed nothing on any member. Examples are no space, a repeated key, missing permission, and a corrupt
+        // cluster. A retry fails until an operator corrects the cause.
         Code::InvalidArgument
         | Code::NotFound
         | Code::AlreadyExists

@@ -145,7 +145,8 @@ impl<'a> Restoration<'a> {
         Ok(restoration)
     }
 
-    /// Assigns a worker to each session, and slots to its lanes. The worker will assign the same slots.
+    /// Assigns a worker to each session, and slots to its lanes. When the worker is created, it takes its sessions in
+    /// the same order, so their lanes get the same slots.
     fn place_sessions(&mut self, image: &Image) {
         for hold in image.holds() {
             let Some(SessionTag { place, secret, lease_ms, lane }) = hold.session else { continue };
@@ -201,7 +202,7 @@ impl<'a> Restoration<'a> {
         }
         let mut freezes = self.node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
         for (namespace, prefix) in image.frozen() {
-            // The number of freezes cannot exceed the limit, so the result does not matter.
+            // The earlier server accepted these freezes within the same limit, so none is refused here.
             let _ = freezes.change(namespace, prefix, true);
         }
         let freezes = freezes.clone();
@@ -262,7 +263,7 @@ impl<'a> Restoration<'a> {
         });
         let (Some(lane), false) = (lane, matches!(hold.item, Item::Registration { .. })) else { return };
         if hold.number == 0 {
-            // The server had already forgotten the request number in memory.
+            // The earlier server kept no details of this claim, so it did not know the request number.
             return;
         }
         // The image gives every hold a deadline.

@@ -34,7 +34,8 @@ pub struct ReadLog {
     orders: Receiver<LogOrder>,
     /// Holds that were ended because newer holds contradict them.
     ended: Vec<ClaimId>,
-    /// Losses that this start must compensate. An earlier start may have accepted them.
+    /// Losses of this or an earlier start that are not waited out yet. The start raises all fences above their floor,
+    /// and refuses grants for their time.
     losses: Option<Losses>,
 }
 
@@ -106,9 +107,9 @@ impl ReadLog {
         self.losses.map(|losses| losses.wait_ms)
     }
 
-    /// Restores the state of the log into a node that has not served any client yet. After a loss of records, the
-    /// node refuses grants until the longest lease ever granted has expired. `restored_at` reads the clock once the
-    /// first records are written.
+    /// Restores the state of the log into a node that has not served any client yet. After a loss of records, the node
+    /// refuses grants until the longest lease ever granted has expired. `restored_at` is called after the first records
+    /// are written, and returns the time for which the remaining leases are computed.
     ///
     /// # Errors
     /// If the log cannot be written or contradicts itself, or if the configuration contradicts it.
@@ -201,8 +202,8 @@ impl RestoredLog {
     }
 }
 
-/// Ends the process after a failure of the disk. A failed sync is final: only a restart shows which records are
-/// durable.
+/// Logs a failure of the disk, gives workers [`LOG_LAST_WORDS_MS`] to report it to clients, and ends the process. A
+/// failed sync is final: only a restart shows which records are durable.
 fn end_process(error: &AppendError) {
     match error {
         AppendError::NoSpace => {

@@ -40,7 +40,7 @@ impl Notice {
     }
 
     /// Returns the states to send, or `None` if the notice would be wrong in this phase. For example, the end of a
-    /// reload sends `READY=1`, which a starting server must not send. `Ready` and `Stopping` begin another phase.
+    /// reload sends `READY=1`, which a starting server must not send. `Ready` and `Stopping` set the phase.
     pub(super) fn states(&self, phase: &mut Phase) -> Option<Vec<NotifyState<'_>>> {
         match self {
             Self::Ready(status) => {

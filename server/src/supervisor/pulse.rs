@@ -13,7 +13,7 @@ pub(super) struct Pulse {
 /// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Beat {
-    /// Whether all workers have read their sockets as the previous check requested.
+    /// Whether all workers have read their sockets as the previous check requested. False at the first check.
     pub(super) is_alive: bool,
     /// Time up to which all workers must now read their sockets; `None` if the previous request is still open.
     pub(super) ask: Option<Time>,

@@ -3,8 +3,8 @@
 //! A client may name the span of its caller in an acquire. If the server has a collector (`--otlp-endpoint`) and the
 //! trace is sampled, the worker keeps an open span from the request to its response (`worker/spans`). It passes the
 //! ended span to [`Traces`], which never waits. A bounded queue holds the spans for one thread; spans that do not fit
-//! are dropped and counted. The thread sends the spans in batches. A slow or missing collector therefore neither delays
-//! a request nor increases the memory use.
+//! are dropped and counted. The thread sends the spans in batches. A slow or missing collector therefore delays no
+//! request and takes no memory beyond this queue.
 //!
 //! ```text
 //!   worker -> AcquireSpan -> Traces -> queue -> thread -> collector

@@ -6,7 +6,7 @@ use crate::mail::ConnectionKey;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Request for which the worker may still produce replies. Dropping it tells the inlet that the caller has left.
+/// Request for which the worker may still produce replies. Dropping it tells the inlet that no caller awaits them.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) key: ConnectionKey,
