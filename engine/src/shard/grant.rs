@@ -54,7 +54,7 @@ impl Shard {
         Grant { id: self.id(index), ..Grant::of(&self.claims[index], self.number, index, self.now) }
     }
 
-    /// Whether a clear waiter may be granted. If not, answers its acquire, unless its lane is closed; the caller must
+    /// Whether a clear waiter may be granted. If not, refuses its acquire, unless its lane is closed. The caller must
     /// then remove the waiter.
     #[inline]
     pub(super) fn may_begin(&mut self, claim: ClaimIx, effects: &mut impl Effects) -> bool {

@@ -301,8 +301,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
     }
 
-    /// Adds all stubs to their queues. `clear` says for each stub whether it is clear; such a stub need not be
-    /// announced.
+    /// Adds all stubs to their queues. `clear` says for each stub whether it is clear; no recheck is requested for such
+    /// a stub.
     fn wait(&mut self, multi_key: &Arc<MultiKeyClaim>, clear: &[bool], effects: &mut impl Effects) {
         let request_id: Option<Arc<[u8]>> = self.request.terms.options().request_id.map(Arc::from);
         for (number, (member, located)) in multi_key.members.iter().zip(&self.located).enumerate() {

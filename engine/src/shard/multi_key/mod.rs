@@ -204,7 +204,8 @@ pub fn reserved_multi_key_claims(shards: &[&Shard]) -> Vec<Vec<ClaimId>> {
         .collect()
 }
 
-/// Marks the stubs of frozen keys as not announced, so that the thaw announces again that they are clear.
+/// Makes the queues of the claim's frozen keys forget that they have requested a recheck, so that the thaw requests
+/// one.
 fn forget_frozen(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim) {
     for member in &multi_key.members {
         let shard = &mut participants[place_of(participants, member.shard)].shard;

@@ -37,7 +37,8 @@ pub(in crate::shard) struct TreeSpace {
     pub(in crate::shard) set_count: u64,
     /// Requests for statistics that wait until all segments are counted. A work item is queued while there are any.
     pub(in crate::shard) statistics_asked: Fifo<Ticket>,
-    /// Number of the work item that will continue with sets that have become clear; 0 if there is no such item.
+    /// Number of the work item that will continue to enter sets and to grant sets that have become clear; 0 if there is
+    /// no such item.
     pub(in crate::shard) settling: u64,
     /// Time at which a hold last ended, until the resulting grants are finished.
     pub(in crate::shard) freed_at: FreedAt,
@@ -83,7 +84,7 @@ impl Discipline for Paths {
         }
     }
 
-    /// A tree has no count of reserved sets: lists skip them one by one.
+    /// A tree has no count of reserved sets: responses skip them one by one.
     fn count_reserved(_: &mut Shard, _: ClaimIx, _: bool) {}
 
     fn waiter_count(shard: &Shard, entry: KeyIx) -> u32 {
