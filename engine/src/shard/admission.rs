@@ -49,8 +49,9 @@ pub(super) trait Admission {
     /// Adds a clear claim to the holders.
     fn join(&self, shard: &mut Shard, claim: ClaimIx);
 
-    /// Called after a claim that did not wait has joined the holders. If its key has a queue, notes that stubs may no
-    /// longer be clear, and, if `is_held`, notifies watchers. Otherwise the claim is reserved.
+    /// Called after a claim that did not wait has joined the holders. `is_held` says whether its hold has begun;
+    /// otherwise it is reserved. A key with a queue notes that stubs may no longer be clear, and notifies its watchers
+    /// of a hold.
     fn note_joined(&self, shard: &mut Shard, claim: ClaimIx, is_held: bool, effects: &mut impl Effects);
 
     /// Adds a claim to the waiters. Returns the number of waiters before it, which may be 0 if the request does not ask

@@ -6,9 +6,9 @@
 //! were open before their identity had a quota. If a claim moves from a lane without accounts to a lane with accounts,
 //! the bytes of its key count, but not its other strings.
 //!
-//! Lanes without accounts must not pay for this. Once a shard has had a lane with accounts, its `room_at_once` stays 0,
-//! so each new claim takes the slow path of [`Shard::has_room_for`]. The end of a claim always reads its lane only
-//! once.
+//! As long as no lane of a shard has had accounts, counting costs nothing: a new claim is only compared with
+//! `room_at_once`. From the first accounts on, `room_at_once` stays 0, so each new claim takes the slow path of
+//! [`Shard::has_room_for`]. The end of a claim reads one record of its lane in either case.
 
 use super::Shard;
 use crate::account::{Accounts, QuotaReached, Resource};

@@ -191,7 +191,8 @@ impl Shard {
         effects: &mut impl Effects,
     ) -> bool {
         let end = self.now.after_ms(u64::from(remaining_ms));
-        // The previous lease may not be durable itself.
+        // The previous lease may not be durable itself. Then a crash would restore a still older one, which may end
+        // before this one.
         let is_shorter = end <= before && self.recorded <= self.durable;
         self.record_lease(claim, end, remaining_ms, effects);
         if !is_shorter {

@@ -44,7 +44,8 @@ struct Moves {
     count: u64,
     /// Numbers of the moves whose connections have not yet served the bytes that were unread when they moved.
     unsettled: BTreeSet<u64>,
-    /// Time of a sweep that has ended but is not published, and the number of the last move that it waits for.
+    /// Time of a reading of all sockets (a sweep) that has ended but is not published, and the number of the last move
+    /// that it waits for.
     held: Option<(Time, u64)>,
 }
 
@@ -131,7 +132,7 @@ impl Timers {
 }
 
 impl State {
-    /// Returns when to end sessions. While a session waits for the drain, the answer is never.
+    /// Returns when `tick` must go on with the end of sessions. `NEVER` while a drain is awaited: its end calls `tick`.
     #[inline]
     pub(super) fn sessions_wake(&self) -> Time {
         if self.timers.due { Time::NEVER } else { self.sessions_due() }

@@ -1,8 +1,8 @@
 //! Disciplines: the rules by which the claims of one kind of object wait, are granted and end.
 //!
 //! A key record stands for a key, for a tree namespace as a whole, or for a pool. Each kind has a discipline in a
-//! module of its own, and the functions here select it. Only they decide by the kind; the restore, leftover work and
-//! the list of contended keys only look up the record of a kind.
+//! module of its own, and the functions here call the discipline of a record. Other code only uses the kind to find the
+//! queue, pool or tree of a record: the restore, leftover work and the list of contended keys.
 
 mod flat;
 mod pool;
