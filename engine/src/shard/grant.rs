@@ -189,8 +189,8 @@ impl Shard {
         }
     }
 
-    /// Returns the contention for the refusal of a waiter whose wait ends. It does not count the waiter itself. Nothing
-    /// blocks a reserved claim.
+    /// Returns the contention for the refusal of a waiter whose wait ends: data about the claim that blocks it, and the
+    /// number of other waiters. No claim blocks a reserved claim: it waits for the log or the cluster.
     pub(super) fn contention_at_end(&self, claim: ClaimIx) -> Contention {
         if self.claims[claim].is_reserved() {
             return self.contention_with(self.claims[claim].lane, self.claims[claim].entry, ClaimIx::NONE);

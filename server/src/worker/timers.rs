@@ -99,7 +99,7 @@ impl Timers {
         self.next_wake = self.next_wake.min(at);
     }
 
-    /// Returns when this worker next visits a shard.
+    /// Returns when this worker next visits a shard; `NEVER` if no visit is armed.
     pub(super) fn comes_by(&self, shard: usize) -> Time {
         self.shards[shard]
     }

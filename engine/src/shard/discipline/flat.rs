@@ -160,7 +160,7 @@ impl Shard {
         self.queues[queue].holders.push_back(&mut self.claims, claim);
     }
 
-    /// Returns the queue of a key. Creates it with the only holder of the key if there is none.
+    /// Returns the queue of a key. If the key has none, creates it with the present holder of the key, if any.
     pub(in crate::shard) fn queue_of(&mut self, entry_index: KeyIx) -> QueueIx {
         let entry = &self.keys.entries[entry_index];
         if entry.has(entry::flag::QUEUED) {

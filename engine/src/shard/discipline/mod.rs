@@ -145,7 +145,7 @@ impl Shard {
         self.contention_with(self.claims[claim].lane, entry, blocker)
     }
 
-    /// Moves the counts that depend on the kind of a claim from one lane to another.
+    /// Moves the number of paths of a set from one lane to another. Lanes keep no such count for other kinds of claims.
     pub(super) fn move_amounts(&mut self, claim: ClaimIx, from: LaneIx, to: LaneIx) {
         with_discipline!(self, self.claims[claim].entry, D => D::change_lane(self, claim, from, to));
     }

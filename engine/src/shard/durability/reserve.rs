@@ -95,8 +95,9 @@ impl Shard {
         QuorumMember { reserved: self.reserved(claim), id: self.id(claim), counter }
     }
 
-    /// Ends the reservation of a claim for one key. If a newer request took the claim over, the claim begins only after
-    /// the record of that takeover is durable. Does nothing if the claim was given up meanwhile.
+    /// Ends the reservation of a claim for one key. `end` says whether the claim begins, is refused, or becomes
+    /// unknown. If a newer request took the claim over, the claim begins only after the record of that takeover is
+    /// durable. Does nothing if the claim was given up meanwhile.
     pub fn end_reservation(&mut self, end: ReservedEnd, mut reserved: Reserved, effects: &mut impl Effects) {
         if let ReservedEnd::Begins(at) = end
             && self.has_moved(&reserved)

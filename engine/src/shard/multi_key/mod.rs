@@ -88,7 +88,8 @@ fn must_be_reserved(participants: &[Participant<'_>], multi_key: &MultiKeyClaim,
     members.any(|(member, place)| participants[*place].shard.must_be_reserved(member.claim))
 }
 
-/// If a cluster counts any of the keys, marks all keys as beginning only when the cluster has counted.
+/// If a cluster assigns the fence of any of the keys, notes for all keys that they begin only when the cluster has
+/// answered.
 fn note_counted(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, places: &[usize]) {
     let mut members = multi_key.members.iter().zip(places);
     if members.any(|(member, place)| participants[*place].shard.is_counted(member.claim)) {

@@ -51,8 +51,8 @@ pub(in crate::shard) struct TreeSpace {
 /// Cost of comparing the rights for the paths of a set, in visits of a claim.
 const COMPARED_SET_COST: u32 = 8 * COMPARED_PATH_COUNT_MAX as u32;
 
-/// Number of nodes by which a tree must have changed before the shard updates its count of them. Tests have few nodes,
-/// so the count is exact in debug builds.
+/// Number of nodes by which a tree must have changed before a new set updates the shard's count of them. Tests have few
+/// nodes, so the count is exact in debug builds.
 const NODE_COUNT_STEP: u32 = if cfg!(debug_assertions) { 1 } else { 1024 };
 
 /// Discipline of tree namespaces.
@@ -114,7 +114,8 @@ impl Discipline for Paths {
     fn has_prefix(shard: &Shard, claim: ClaimIx, prefix: &[u8], looked: &mut u32) -> bool {
         let first_item = shard.claims[claim].position.first_item();
         shard.tree_of(claim).paths(first_item).any(|(path, _)| {
-            // Each segment costs at least the comparison of its length.
+            // The length of each segment takes 2 bytes, so this is the maximum number of segments. Each costs a
+            // comparison.
             *looked += 1 + path.len() as u32 / 2;
             path.starts_with(prefix)
         })
@@ -229,8 +230,8 @@ impl Shard {
         matches!(record.occupancy(), Occupancy::Tree(_)).then_some(whole)
     }
 
-    /// Updates the shard's count of nodes. Small changes are skipped, because the limit of a shard is millions of
-    /// nodes.
+    /// Updates the shard's count of nodes with the nodes of this tree. A new set does that only if the tree has changed
+    /// by `NODE_COUNT_STEP` nodes, because the limit of a shard is millions of nodes.
     #[cold]
     fn note_nodes(&mut self, space: TreeIx) {
         let space = &mut self.trees[space];
