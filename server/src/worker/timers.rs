@@ -1,4 +1,5 @@
-//! Deadlines for which this worker must act, and the reading of sockets that must precede their end.
+//! Deadlines of leases, waits and sessions for which this worker must act, and the reading of all sockets that must
+//! precede each end.
 
 use super::State;
 use crate::limits::LANE_ENDS_PER_TICK;

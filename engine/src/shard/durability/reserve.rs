@@ -108,7 +108,8 @@ impl Shard {
         self.end_member(end, &reserved, None, effects);
     }
 
-    /// Ends the reservation of one key. `multi_key` is the answer of a multi-key claim, which its first key sends.
+    /// Ends the reservation of one key. `multi_key` has the grants of all keys of a multi-key claim, for the answer
+    /// that its first key sends; `None` for any other key.
     pub(in crate::shard) fn end_member(
         &mut self,
         end: ReservedEnd,

@@ -163,8 +163,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         self.located.iter().map(find).collect()
     }
 
-    /// Withdraws the keys of a multi-key claim whose home ended before their shards were notified. Returns whether
-    /// there was such a key.
+    /// Withdraws the keys of a multi-key claim whose home ended, if the shards of the other keys have not been notified
+    /// of that yet. Returns whether there was such a key.
     ///
     /// The home of a claim is the last of its keys to begin. So if another key is still reserved and the home has
     /// ended, the home never began.

@@ -334,8 +334,8 @@ impl Shard {
         }
     }
 
-    /// Keeps the set of sibling keys in the detail of a hold. A repeated request finds all siblings by its request id
-    /// or, after a restart, by the number of the set.
+    /// Keeps the set of sibling keys in the detail of a hold, to compare it with the keys of a repeated acquire. After
+    /// a restart, only the hash of the set is left.
     pub(super) fn keep_siblings(&mut self, claim: ClaimIx) {
         let detail = self.detail_mut(claim);
         if let Some(keys) = detail.multi_key().map(|multi_key| Arc::clone(&multi_key.keys)) {

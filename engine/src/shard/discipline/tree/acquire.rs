@@ -215,7 +215,8 @@ impl Shard {
         self.note_named_paths(claim, items);
     }
 
-    /// Checks that the tree, the shard and the lane have room for a set of `path_count` paths.
+    /// Checks that a lane may have a set with `path_count` more paths, and that neither the tree nor the shard has
+    /// reached its maximum number of nodes.
     fn has_room_for_paths(&self, lane: LaneIx, space: TreeIx, path_count: usize) -> Result<(), Refusal> {
         let Limits { path_count_per_lane_max, node_count_per_tree_max, node_count_max, .. } = self.limits;
         let full = |limit, value: u32| Err(Refusal::Overloaded { limit, value: u64::from(value) });
