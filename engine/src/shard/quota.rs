@@ -208,8 +208,8 @@ impl Shard {
         &mut self.lanes.lanes[self.claims[claim].lane]
     }
 
-    /// Refuses to move a claim to a lane whose accounts have no room for it and for the claims that the request moved
-    /// before. An account that already counts the claim needs no more room.
+    /// Refuses to move a claim to a lane whose accounts have no room for it and for the claims that the same request
+    /// has moved. An account that already counts the claim needs no more room.
     #[inline]
     pub(super) fn may_move_to(
         &self,

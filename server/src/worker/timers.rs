@@ -25,7 +25,7 @@ pub(crate) struct Timers {
     pub(super) next_wake: Time,
     /// Whether a lease, wait or session of this worker is due and waits for a drain.
     due: bool,
-    /// Whether this worker must read its own sockets.
+    /// Whether this worker must read its own sockets, because one of its leases, waits or sessions is due.
     own: bool,
     /// For each other worker, the latest instant for which this worker has asked it to drain.
     asked: Vec<Time>,

@@ -215,8 +215,8 @@ impl Shard {
         self.tell_held(claim, effects);
         let lane = self.claims[claim].lane;
         if self.lanes.lanes[lane].state != LaneState::Open {
-            // The connection was lost while the claim was reserved, so the new hold must be adapted to that like the
-            // other claims of the lane.
+            // While reserved, this key of a multi-key claim was not linked to the lane, so the loss of the connection
+            // did not reach it. `settle_lane` applies the loss to the new hold: for example, it times its release.
             self.settle_lane(lane, effects);
         }
     }

@@ -75,8 +75,8 @@ pub fn recheck(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, 
     for (lane, place) in lanes.into_iter().zip(&places) {
         let shard = &mut participants[*place].shard;
         if shard.lanes.lanes[lane].state == LaneState::Detached {
-            // This shard already knows that the connection was lost, so the new hold must be adapted to that like the
-            // other claims of the lane.
+            // This shard already knows that the connection was lost, but the loss did not reach the stub, which was not
+            // linked to the lane. `settle_lane` applies it to the new hold: for example, it times its release.
             shard.settle_lane(lane, effects);
         }
     }
