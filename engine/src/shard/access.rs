@@ -9,7 +9,8 @@ use crate::ids::LaneAddress;
 use std::sync::Arc;
 
 impl Shard {
-    /// Sets the identity and the rights of a lane. `None` means no identity and all rights.
+    /// Sets the identity and the rights of a lane, and the accounts that come with them. `None` means no identity and
+    /// all rights.
     pub fn note_access(&mut self, lane: LaneIx, access: Option<&Arc<Access>>) {
         let known = &mut self.lanes.lanes[lane].access;
         if known.as_ref().map(Arc::as_ptr) != access.map(Arc::as_ptr) {
@@ -49,7 +50,8 @@ impl Shard {
         })
     }
 
-    /// Whether a lane may list a claim. Adds the cost of comparing the rights for its paths to `looked`.
+    /// Whether a lane may list a claim. If the lane does not have the rights for all keys, adds the cost of comparing
+    /// the keys of the claim to `looked`, in visits of a claim. Only a set of paths has such a cost.
     pub(super) fn may_list(&self, lane: LaneIx, claim: ClaimIx, looked: &mut u32) -> bool {
         let is_compared = self
             .access_of(lane)
@@ -68,7 +70,8 @@ impl Shard {
     fn covers_all_keys(&self, access: &Access, claim: ClaimIx, right: Rights) -> bool {
         let detail = self.claims[claim].detail;
         if self.details.get(detail).is_some_and(|detail| detail.multi_key().is_some()) {
-            // The claim also waits for other keys, which this shard may not know.
+            // This is one key of a waiting or reserved multi-key claim. The other keys may be in other shards, so
+            // whether the right covers them is unknown here.
             return false;
         }
         self.is_covered(claim, access, right)
@@ -102,7 +105,8 @@ impl Shard {
     #[cold]
     pub(super) fn report_act(&self, lane: LaneIx, claim: ClaimIx, act: ClaimAct, effects: &mut impl Effects) {
         let Some(access) = self.access_of(lane) else { return };
-        // Of a waiting multi-key claim, clients know only the id of the first key, so only that key is reported.
+        // Of a waiting or reserved multi-key claim, clients know only the id of the first key, so only that key is
+        // reported.
         if self.identity_of(claim) == Some(access.identity()) || self.is_far(claim) {
             return;
         }

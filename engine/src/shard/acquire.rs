@@ -206,14 +206,16 @@ impl Shard {
         Some(self.start_lease(claim, lease_ms))
     }
 
-    /// Limits the time that a claim may be reserved to its wait time. A wait time of 0 sets no limit.
+    /// Sets the deadline of a claim that is about to be reserved: if its fence is not durable within `wait_ms`, the
+    /// acquire is refused. 0 sets no deadline.
     pub(super) fn reserve_newcomer(&mut self, claim: ClaimIx, wait_ms: u32) {
         if wait_ms > 0 {
             self.claims[claim].deadline = self.wait_end(wait_ms);
         }
     }
 
-    /// Checks that `count` more claims may be linked to a lane.
+    /// Checks that the list of linked claims of a lane has room for `count` more. It contains the claims for which the
+    /// loss of the connection or the end of the session has consequences.
     pub(super) fn has_room_on_lane(&self, lane: LaneIx, count: u32) -> Result<(), Refusal> {
         let limit = self.limits.linked_claim_count_per_lane_max;
         if count == 0 || self.lanes.lanes[lane].linked_count + count <= limit {
@@ -242,7 +244,8 @@ impl Shard {
         index
     }
 
-    /// Stores the data of a claim that its record has no room for. `hangs_on_lane` links the claim to its lane.
+    /// Stores the terms and options of a claim in its detail. If `hangs_on_lane`, links the claim to its lane, so that
+    /// the loss of the connection or the end of the session reaches it.
     pub(super) fn note_options(
         &mut self,
         claim: ClaimIx,

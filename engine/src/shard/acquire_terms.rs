@@ -35,7 +35,8 @@ impl<'a> AcquireTerms<'a> {
 /// Rarely used options of an acquire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcquireOptions<'a> {
-    /// Time from the loss of the connection to the end of the hold, in milliseconds.
+    /// Time from the loss of the connection to the end of the hold, in milliseconds. `None`: the loss does not end the
+    /// hold.
     pub release_after_ms: Option<u32>,
     /// Priority of a waiter; waiters with larger values are served earlier.
     pub priority: u32,

@@ -49,8 +49,9 @@ pub(super) trait Admission {
     /// Adds a clear claim to the holders.
     fn join(&self, shard: &mut Shard, claim: ClaimIx);
 
-    /// Notes that a claim that did not wait has joined the holders. `is_held` says whether its hold has begun;
-    /// otherwise it is reserved.
+    /// Called after a claim that did not wait has joined the holders. `is_held` says whether its hold has begun;
+    /// otherwise it is reserved. A key with a queue notes that stubs may no longer be clear, and notifies its watchers
+    /// of a hold.
     fn note_joined(&self, shard: &mut Shard, claim: ClaimIx, is_held: bool, effects: &mut impl Effects);
 
     /// Adds a claim to the waiters. Returns the number of waiters before it, which may be 0 if the request does not ask
@@ -131,7 +132,7 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         match decided {
-            // A hold that was found by its request id is not a new grant.
+            // `granted` would count a new grant. This hold was granted earlier, and its request id found it.
             Ok(Some(grant)) if grant.repeated => {
                 effects.answer_acquire(caller.ticket, Answer::Granted(grant));
             }
@@ -156,7 +157,8 @@ impl Shard {
 }
 
 impl AcquireTerms<'_> {
-    /// Whether a hold with these terms ends with its lane, or is reserved first, so that it must be linked to the lane.
+    /// Whether a hold with these terms must be linked to its lane: it ends with the session or after the loss of the
+    /// connection, or it is reserved before it is held.
     #[inline]
     pub(super) fn hangs_on_lane(&self, scope: Scope) -> bool {
         self.session_lease

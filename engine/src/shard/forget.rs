@@ -26,9 +26,9 @@ impl Forgetting {
 impl Shard {
     /// Removes the idle keys and the full buckets of these namespaces over several turns. `namespaces` must be in
     /// rising order. A namespace that is found in use keeps the rest of its keys. At the end,
-    /// [`Effects::namespaces_forgotten`] reports with this number which of the namespaces are in use. The counters of
-    /// removed keys fold into the floor, so if a namespace of the same name is created again, its fences may jump up,
-    /// but never go back.
+    /// [`Effects::namespaces_forgotten`] reports with this number which of the namespaces are in use. The floor, at
+    /// which unknown keys start, rises to the counters of the removed keys. So if a namespace of the same name is
+    /// created again, its fences may jump up, but never go back.
     ///
     /// Only one walk may be in progress at a time, because a new walk replaces it without a report.
     pub fn forget_namespaces(&mut self, number: u64, namespaces: Arc<[u16]>) {
@@ -57,7 +57,8 @@ impl Shard {
             walk.in_use.extend(in_use);
         }
         self.top_waits.forget(|namespace| walk.concerns(namespace));
-        // The folded counters must be recorded before the removal of their namespace.
+        // Record the removed keys first: the log must have them before the removal of their namespace, which follows
+        // the report.
         self.record_folded(effects);
         effects.namespaces_forgotten(walk.number, walk.in_use.into_iter().collect());
     }

@@ -54,7 +54,7 @@ impl Shard {
         Grant { id: self.id(index), ..Grant::of(&self.claims[index], self.number, index, self.now) }
     }
 
-    /// Whether a clear waiter may be granted. If not, answers its acquire, unless its lane is closed; the caller must
+    /// Whether a clear waiter may be granted. If not, refuses its acquire, unless its lane is closed. The caller must
     /// then remove the waiter.
     #[inline]
     pub(super) fn may_begin(&mut self, claim: ClaimIx, effects: &mut impl Effects) -> bool {
@@ -189,8 +189,8 @@ impl Shard {
         }
     }
 
-    /// Returns the contention for the refusal of a waiter whose wait ends. It does not count the waiter itself. Nothing
-    /// blocks a reserved claim.
+    /// Returns the contention for the refusal of a waiter whose wait ends: data about the claim that blocks it, and the
+    /// number of other waiters. No claim blocks a reserved claim: it waits for the log or the cluster.
     pub(super) fn contention_at_end(&self, claim: ClaimIx) -> Contention {
         if self.claims[claim].is_reserved() {
             return self.contention_with(self.claims[claim].lane, self.claims[claim].entry, ClaimIx::NONE);

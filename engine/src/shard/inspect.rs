@@ -221,7 +221,7 @@ impl Shard {
         if entry.is_some() {
             return self.verified_of_key(entry, key, fence);
         }
-        // A counter that was folded into the floor is not above it.
+        // The key has no record, so its counter is at most the floor.
         let newest_fence = self.keys.floor();
         Ok(Verified { newest_fence, newest: newest_fence == fence && fence > Fence::NONE, held: false })
     }

@@ -1,14 +1,14 @@
 //! Accounting of the claims of lanes.
 //!
-//! A lane knows its amounts in its accounts, so it can move them to other accounts. If a lane with claims gets its
-//! first accounts, they count the claims, but neither their waiters nor their bytes. To know these amounts, the shard
-//! would have to visit each claim. This concerns lanes of an earlier server process, and lanes that were open before
-//! their identity had a quota. If a claim moves from a lane without accounts to a lane with accounts, the bytes of its
-//! key count, but not its other strings.
+//! Each lane counts its claims, waiters and bytes, so that they can move from its old accounts to new ones. If a lane
+//! with claims gets its first accounts, they count the claims, but neither their waiters nor their bytes. To know these
+//! amounts, the shard would have to visit each claim. This concerns lanes of an earlier server process, and lanes that
+//! were open before their identity had a quota. If a claim moves from a lane without accounts to a lane with accounts,
+//! the bytes of its key count, but not its other strings.
 //!
-//! Lanes without accounts must not pay for this. Once a shard has had a lane with accounts, its `room_at_once` stays 0,
-//! so each new claim takes the slow path of [`Shard::has_room_for`]. The end of a claim always reads its lane only
-//! once.
+//! As long as no lane of a shard has had accounts, counting costs nothing: a new claim is only compared with
+//! `room_at_once`. From the first accounts on, `room_at_once` stays 0, so each new claim takes the slow path of
+//! [`Shard::has_room_for`]. The end of a claim reads one record of its lane in either case.
 
 use super::Shard;
 use crate::account::{Accounts, QuotaReached, Resource};
@@ -208,8 +208,8 @@ impl Shard {
         &mut self.lanes.lanes[self.claims[claim].lane]
     }
 
-    /// Refuses to move a claim to a lane whose accounts have no room for it and for the claims that the request moved
-    /// before. An account that already counts the claim needs no more room.
+    /// Refuses to move a claim to a lane whose accounts have no room for it and for the claims that the same request
+    /// has moved. An account that already counts the claim needs no more room.
     #[inline]
     pub(super) fn may_move_to(
         &self,

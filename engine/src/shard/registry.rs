@@ -1,5 +1,5 @@
-//! Registrations of keys by owners. They have no queue. A client names the key and the owner to renew or end a
-//! registration; it must have the identity that registered the key, or the right to release claims of others.
+//! Registrations of keys by owners. Nobody waits for a registered key. A client names the key and the owner to renew or
+//! end a registration; it must have the identity that registered the key, or the right to release claims of others.
 //!
 //! In a *registry*, the hold ends with its lease. In a *lazy* namespace, the end of the lease has no immediate effect:
 //! the owner can still renew it, and other owners can take the key once the lease has been expired for longer than the
@@ -403,7 +403,8 @@ impl Shard {
         }
     }
 
-    /// Makes a lazy registration overdue: other owners may take it. Its owner can still renew it until it is removed.
+    /// Makes a lazy registration overdue: other owners may take it. Its owner can still renew it until it is taken, or
+    /// removed `LAZY_FORGET_MS` after the end of its lease.
     pub(super) fn become_overdue(&mut self, claim: ClaimIx) {
         self.claims[claim].set_state(State::Overdue);
         let registered = self.details[self.claims[claim].detail].registration();

@@ -54,7 +54,8 @@ impl Shard {
         }
     }
 
-    /// Refuses a request about a claim that another lane has, with `Superseded` if the caller may know of the claim.
+    /// If another lane has the claim, refuses the request: with `Superseded` if the caller may know of the claim,
+    /// otherwise as if the claim did not exist.
     fn check_own(&self, caller: &Caller, id: ClaimId, key: Option<&[u8]>) -> Result<(), Refusal> {
         let claim = self.claim_of(id, caller.namespace, key)?;
         if self.claims[claim].lane == caller.lane {
@@ -118,7 +119,7 @@ impl Shard {
     }
 
     /// Sets the end of a lease to `lease_ms` milliseconds from now (0 for the default), later or earlier than before.
-    /// For a claim that waits for permits, sets the length of its future lease.
+    /// For a claim that waits for permits and is not reserved yet, sets the length of its future lease.
     pub fn extend(
         &mut self,
         caller: &Caller,
@@ -190,7 +191,8 @@ impl Shard {
         effects: &mut impl Effects,
     ) -> bool {
         let end = self.now.after_ms(u64::from(remaining_ms));
-        // The previous lease may not be durable itself.
+        // The previous lease may not be durable itself. Then a crash would restore a still older one, which may end
+        // before this one.
         let is_shorter = end <= before && self.recorded <= self.durable;
         self.record_lease(claim, end, remaining_ms, effects);
         if !is_shorter {

@@ -79,7 +79,7 @@ impl Shard {
         }
         assert!(record.has(flag::LINKED), "waiter {claim} is not in the list of its lane");
         let found = self.find_waiting(self.ticket(claim));
-        // If a client reuses the number of a waiting request, only one of both is found.
+        // `found` may be another claim: a client may reuse the number of a waiting request.
         assert!(
             found.is_some() || record.state() == State::Unknown,
             "waiter {claim} is not found by its ticket"

@@ -28,8 +28,9 @@ impl Shard {
         OrderKey { rank: arrival_ms - i64::from(boost_ms), arrival: self.arrivals }
     }
 
-    /// Returns the number of the request that arrives now. A lane notes how many requests had arrived when it lost its
-    /// connection, so a request that takes over a waiter also counts.
+    /// Counts an arrival, of a claim with a detail or of an acquire that takes over a waiter, and returns its number. A
+    /// lane notes the count when its connection is lost. So the waiters of the lost connection can be told from those
+    /// of the next one.
     pub(super) fn next_arrival(&mut self) -> u64 {
         self.arrivals += 1;
         self.arrivals - 1

@@ -107,7 +107,8 @@ impl Shard {
     }
 
     /// Sends an event to all watchers of a key. Each event counts as a step, so grants stop early and continue in a
-    /// later turn. Steps never stop requests, so the worker compares [`Shard::told_count`] between requests.
+    /// later turn. Steps never stop requests, so the worker compares [`Shard::told_count`] between requests, and
+    /// postpones the rest of a batch that has caused very many events.
     fn tell_watchers(&mut self, entry: KeyIx, effects: &mut impl Effects, event: impl Fn(u32) -> Event) {
         let Some(watchers) = self.watchers.get(&entry) else { return };
         for watcher in watchers {

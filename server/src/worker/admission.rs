@@ -88,8 +88,9 @@ impl State {
         true
     }
 
-    /// Whether a request of a lane with a session is served for the first time. Otherwise the kept answer is sent
-    /// again, or the answer in preparation goes to this connection.
+    /// Whether to serve a request: it is new, or its lane has no session. Otherwise this is a repetition. If the answer
+    /// is kept, it is sent again. If the first attempt is still being served, its answer goes to this connection. A
+    /// repeated watch, and a request whose answer was dropped, are refused.
     fn is_new(&mut self, slot: LaneSlot, frame: Frame<'_>) -> bool {
         let lane = &mut self.lanes[slot];
         let Some(window) = &mut lane.window else { return true };

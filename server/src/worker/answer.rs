@@ -11,7 +11,7 @@ use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail};
 /// Data for the encoding of an answer that the answer itself does not contain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
-    /// Time of the turn that produced the answer.
+    /// Time of the turn that produced the answer. Remaining times in the answer count from it.
     pub(crate) stamp: Time,
     /// Shard that produced the answer.
     pub(crate) shard: u16,

@@ -132,7 +132,7 @@ impl State {
                 if let Some(lane) = turn.shard.count_claims_of_lanes(*next_lane, &page.numbers, claim_counts)
                 {
                     *next_lane = lane;
-                    // The rest follows after the batches that other workers left.
+                    // Count the remaining lanes of this shard after the batches that other workers have left in it.
                     let again = Batch::Broadcast(Arc::clone(broadcast), turn.shard.reading(), counted);
                     return turn.left.push_back(again);
                 }

@@ -2,10 +2,11 @@
 
 /// Time that one connection may use before the other connections of its worker have their turn.
 ///
-/// The worker asks between two batches, and only if the connection has more requests. So a budget may read a clock:
-/// connections with few requests cause no reading.
+/// The worker calls `is_spent` between two batches, and only if the connection has more requests. So a budget may read
+/// a clock: connections with few requests cause no reading.
 pub trait Budget {
-    /// Notes that a batch of maximum cost begins. The time that it takes counts.
+    /// Called before a batch of maximum cost is served, so that a budget that reads a clock starts its measurement
+    /// before this batch.
     fn begin(&mut self) {}
 
     /// Whether the time is used up.

@@ -19,8 +19,8 @@ const BYTES_PER_COST: usize = 512;
 /// Cost of a span of a request: the worker opens, ends and exports it.
 const SPAN_COST: usize = 8;
 
-/// Number of bytes of answers that cost as much as one cheap request. A batch of maximum cost has as many bytes of
-/// answers as pause a connection.
+/// Number of bytes of answers that count as 1 unit of cost. With that, the answers of a batch of maximum cost are as
+/// long as the unsent output at which the server stops reading a connection.
 const ANSWER_BYTES_PER_COST: usize = OUTPUT_LEN_PAUSE / BATCH_COST_MAX;
 
 /// Bits of the opcodes below 64 that cost 1, unless the request is long, is traced, or asks for its queue position.

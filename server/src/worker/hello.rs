@@ -265,8 +265,8 @@ impl State {
         Ok((key, number, false))
     }
 
-    /// Finds the session with this id. A client does not find the session of another identity. A session that an
-    /// earlier server knew without an identity belongs to the client that knows its id.
+    /// Finds the session with this id. A client with an identity finds only the sessions of this identity, and restored
+    /// sessions that have none. A client without an identity, which has all rights, finds every session.
     fn find_session(&self, id: SessionId, access: Option<&Access>) -> Result<SessionSlot, HelloRefusal> {
         let session = self.sessions.find(id).ok_or_else(HelloRefusal::session_gone)?;
         let own = self.sessions.get(session).and_then(|session| session.identity.as_ref());
@@ -331,8 +331,8 @@ impl State {
         lane.counted = counted;
         let (address, known_to) = (lane.address, lane.known_to.clone());
         self.change_access(node, slot, access);
-        // A turn delivers the events that other workers have posted. As long as the lane has no connection, none is
-        // written in front of the welcome.
+        // The turns for this change deliver events that other workers have posted for the lane. The lane must not have
+        // its connection yet: then these events are dropped instead of written before the welcome.
         self.change_lane(node, address, &known_to, &LaneChange::Attached);
         let lane = &mut self.lanes[slot];
         lane.epoch = epoch;
@@ -438,8 +438,8 @@ fn open_namespace(
     })
 }
 
-/// Keeps or drops a namespace after `HELLO`. A refused `HELLO` leaves no new namespace. Otherwise the namespace is
-/// recorded under the lock, so its record precedes all records of its content.
+/// Keeps or drops a namespace after `HELLO`. A refused `HELLO` leaves no new namespace. Otherwise a new namespace is
+/// recorded while the namespaces are locked, so its record precedes all records of its content.
 fn settle_namespace(node: &Node, hello: &Hello<'_>, is_refused: bool) {
     let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
     namespaces.settle(hello.namespace, is_refused, |change| node.record_namespace(change));

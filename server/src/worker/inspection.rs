@@ -22,7 +22,7 @@ impl Worker {
         self.state.lanes.iter().filter_map(counts).collect()
     }
 
-    /// Returns when this worker next visits a shard to end leases and waits. For tests.
+    /// Returns when this worker next visits a shard to end leases and waits, or to continue leftover work. For tests.
     pub fn comes_by(&self, shard: usize) -> Time {
         self.state.timers.comes_by(shard)
     }

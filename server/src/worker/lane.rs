@@ -90,13 +90,13 @@ pub(crate) struct Lane {
     pub(crate) stage: Stage,
     /// Whether the connection came from another worker. It then stays at this worker.
     pub(crate) moved: bool,
-    /// Whether the connection has one of the places that a full server reserves.
+    /// Whether the connection has one of the places that a full server reserves for operators and health checks.
     pub(crate) is_reserved: bool,
     /// Whether the connection is on the list of connections with something to write.
     pub(crate) dirty: bool,
     pub(crate) namespace: u16,
-    /// Use of the namespace by this lane, which keeps the namespace. `None` before `HELLO`, and for a restored lane
-    /// whose namespace the log does not contain.
+    /// Counts the lane as a user of its namespace, which is not removed meanwhile. `None` before `HELLO`, and for a
+    /// restored lane whose namespace the log does not contain.
     pub(crate) namespace_use: Option<NamespaceUse>,
     pub(crate) kind: NamespaceKind,
     /// Client of the connection.
@@ -109,7 +109,8 @@ pub(crate) struct Lane {
     pub(crate) access: Option<Arc<Access>>,
     /// Count of the connection in the accounts of its client.
     pub(crate) counted: Option<Counted>,
-    /// Barriers for requests that need a closer look before they are served. Depends on `kind` and `access`.
+    /// Reasons of this lane to look closer at a request before it is served: the rights that the client lacks, the kind
+    /// of the namespace, and tracing.
     pub(crate) barriers: Barriers,
     /// Shard of the namespace, if its kind keeps the whole namespace in one shard.
     pub(crate) namespace_shard: u16,
@@ -238,7 +239,8 @@ impl Lane {
         }
     }
 
-    /// Notes that a shard is about to learn of the lane's namespace.
+    /// Called before a shard learns of the lane's namespace. From then on the namespace is removed only after all
+    /// shards have checked that it is empty.
     pub(crate) fn note_namespace_known(&self) {
         if let Some(namespace) = &self.namespace_use {
             namespace.note_known();

@@ -247,7 +247,7 @@ impl State {
     }
 }
 
-/// Action of a client for which the server has waited too long.
+/// Action of a client that the server has awaited for too long.
 #[derive(Clone, Copy, Debug)]
 enum Stall {
     Hello,

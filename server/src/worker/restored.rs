@@ -14,9 +14,10 @@ use std::sync::{Arc, PoisonError};
 use waymaker_engine::{Answer, Grant, LaneSlot};
 use waymaker_protocol::Hello;
 
-/// Returns the first number for lanes that join restored sessions. It is above the numbers of lanes in sessions that
-/// began at their server. It depends on the random id of the server, so another start rarely chooses the same number.
-/// So a client of an earlier server may still resume a lane that held nothing when that server ended.
+/// Returns the first number for lanes that join restored sessions. A session numbers its first lanes from 0, below
+/// `LANES_PER_SESSION_MAX`, so the numbers from here on are different. The result also depends on the random id of the
+/// server. So lanes that joined at an earlier server rarely have the same numbers, and their clients may still resume
+/// those that the log does not contain, because they held nothing.
 fn first_joining_lane(node: &Node) -> u16 {
     let block_count = u64::from(u16::MAX) / LANES_PER_SESSION_MAX as u64;
     (1 + node.server_id % block_count) as u16 * LANES_PER_SESSION_MAX as u16

@@ -40,7 +40,8 @@ pub(crate) struct Session {
     armed: Time,
     /// Time at which it lost its last connection; `None` while it has one.
     left_at: Option<Time>,
-    /// Time of the next check whether the session has claims; without any, it ends. `NEVER` while it has a connection.
+    /// Time of the next check whether the session has claims; without any, it ends. `NEVER` while it has a connection,
+    /// or if its lease ends before the check.
     look_at: Time,
     /// Id that an earlier server gave it.
     restored_id: Option<SessionId>,

@@ -1,8 +1,8 @@
 //! Spans of traced acquires that lanes of this worker request, from the request to the response. Only a server that
 //! exports traces has any.
 //!
-//! Times are the clock readings that the worker has anyway: one for each input, such as one read. An acquire that is
-//! granted while the read that brought it is served has a duration of 0.
+//! The worker reads the clock once for each input, such as the bytes of one read, and spans begin and end at these
+//! times. So an acquire that is granted while the bytes that brought it are served has a duration of 0.
 
 use super::State;
 use super::acts::error_code_of;

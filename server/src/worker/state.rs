@@ -76,7 +76,7 @@ pub(crate) struct State {
     pub(super) lane_ends: VecDeque<LaneEnd>,
     /// The running check whether identities and rights of connections are still valid.
     pub(super) look: Option<Look>,
-    /// Version of the policy at the last such check.
+    /// Version of the access policy when the identities and rights of all connections were last checked.
     pub(super) access_version: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Deadlines for which this worker must act, and the reading of sockets that must precede their end.
+//! Deadlines of leases, waits and sessions for which this worker must act, and the reading of all sockets that must
+//! precede each end.
 
 use super::State;
 use crate::limits::LANE_ENDS_PER_TICK;
@@ -24,7 +25,7 @@ pub(crate) struct Timers {
     pub(super) next_wake: Time,
     /// Whether a lease, wait or session of this worker is due and waits for a drain.
     due: bool,
-    /// Whether this worker must read its own sockets.
+    /// Whether this worker must read its own sockets, because one of its leases, waits or sessions is due.
     own: bool,
     /// For each other worker, the latest instant for which this worker has asked it to drain.
     asked: Vec<Time>,
@@ -44,7 +45,8 @@ struct Moves {
     count: u64,
     /// Numbers of the moves whose connections have not yet served the bytes that were unread when they moved.
     unsettled: BTreeSet<u64>,
-    /// Time of a sweep that has ended but is not published, and the number of the last move that it waits for.
+    /// Time of a reading of all sockets (a sweep) that has ended but is not published, and the number of the last move
+    /// that it waits for.
     held: Option<(Time, u64)>,
 }
 
@@ -98,7 +100,7 @@ impl Timers {
         self.next_wake = self.next_wake.min(at);
     }
 
-    /// Returns when this worker next visits a shard.
+    /// Returns when this worker next visits a shard; `NEVER` if no visit is armed.
     pub(super) fn comes_by(&self, shard: usize) -> Time {
         self.shards[shard]
     }
@@ -131,7 +133,7 @@ impl Timers {
 }
 
 impl State {
-    /// Returns when to end sessions. While a session waits for the drain, the answer is never.
+    /// Returns when `tick` must go on with the end of sessions. `NEVER` while a drain is awaited: its end calls `tick`.
     #[inline]
     pub(super) fn sessions_wake(&self) -> Time {
         if self.timers.due { Time::NEVER } else { self.sessions_due() }

@@ -344,7 +344,8 @@ impl State {
                     turn.shard.end_reservation(end, reserved, &mut outbox);
                 }
             }
-            // With a log, a clean stop keeps the holds. Only the waiters are lost, so only they count.
+            // Counts the claims that a stop of the server would lose. With a log, a clean stop keeps the holds, so only
+            // the waiters count.
             Batch::Count if node.log.is_some() => node.note_claim_count(shard, turn.shard.waiting_count()),
             Batch::Count => node.note_claim_count(shard, turn.shard.claim_count()),
             Batch::Publish => {

@@ -1,8 +1,9 @@
 //! Keys: each has one exclusive holder or any number of shared ones, and a queue once claims conflict.
 //!
-//! A waiter is granted if it conflicts with no holder and all waiters before it were granted. Readers also pass the
-//! stubs of readers that wait for other keys of a multi-key claim. So a reader never passes a writer that waits before
-//! it, and consecutive readers at the front are granted together.
+//! A waiter is granted if it conflicts with no holder and all waiters before it were granted. A *stub* waits at one key
+//! of a multi-key claim, and may be clear while another key of the claim is not. A reader also passes reading stubs
+//! that are clear. So a reader never passes a writer that waits before it, and consecutive readers at the front are
+//! granted together.
 
 use super::Discipline;
 use crate::access::{Access, Rights};
@@ -26,7 +27,7 @@ impl Discipline for Flat {
         shard.queues[queue].holders.remove(&mut shard.claims, claim);
         shard.free_claim(claim);
         if shard.queues[queue].holders.count > 0 {
-            // The remaining holders share the key, and block every waiter that the ended hold blocked.
+            // All holders were readers. The remaining ones still block the writers, so no waiter becomes clear.
             return shard.simplify(entry);
         }
         shard.grant_from_head(entry, FreedAt::at(shard.cause), effects);
@@ -35,7 +36,7 @@ impl Discipline for Flat {
 
     fn end_wait(shard: &mut Shard, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
         let queue = &shard.queues[shard.keys.entries[entry].queue()];
-        // A waiter behind clear stubs may become clear although the waiter that left was not the first.
+        // The waiter that left need not be the first: a writer behind clear reading stubs blocks the readers behind it.
         let matters = queue.has_writers() && (queue.first_waiter() == claim || queue.has_reading_stubs());
         let multi_key = shard.details[shard.claims[claim].detail].multi_key().cloned();
         shard.leave_queue(claim);
@@ -159,7 +160,7 @@ impl Shard {
         self.queues[queue].holders.push_back(&mut self.claims, claim);
     }
 
-    /// Returns the queue of a key. Creates it with the only holder of the key if there is none.
+    /// Returns the queue of a key. If the key has none, creates it with the present holder of the key, if any.
     pub(in crate::shard) fn queue_of(&mut self, entry_index: KeyIx) -> QueueIx {
         let entry = &self.keys.entries[entry_index];
         if entry.has(entry::flag::QUEUED) {
@@ -178,8 +179,9 @@ impl Shard {
         queue
     }
 
-    /// Grants from the front of the queue up to the first waiter that is not clear, within the budget of steps. A stub
-    /// of a multi-key claim is not granted here; instead, a recheck of the whole claim is requested.
+    /// Grants from the front of the queue up to the first waiter that is not clear, within the budget of steps. A clear
+    /// stub of a multi-key claim is not granted here. Instead, a recheck of its whole claim is requested (the stub is
+    /// *announced*).
     pub(in crate::shard) fn grant_from_head(
         &mut self,
         entry: KeyIx,
@@ -200,7 +202,8 @@ impl Shard {
             }
             let claim = &self.claims[waiter];
             let (shared, is_stub) = (claim.has(flag::SHARED), claim.is_stub());
-            // The search skips announced stubs. They let readers pass, but a writer must wait for them.
+            // The search skips stubs that were announced before. Readers may pass them, but a writer must wait for
+            // them.
             let is_first = shared || self.queues[queue].first_waiter() == waiter;
             if !self.queues[queue].is_open_to(shared, &self.claims) || !is_first {
                 break;
@@ -274,8 +277,8 @@ impl Shard {
         if conflicts { queue.holders.first } else { queue.first_waiter() }
     }
 
-    /// Adds a claim to the waiters of its key. `is_clear_stub` says whether it is a stub that would be granted now if
-    /// it were a claim of its own. The decision of its multi-key claim knows that, so the stub is not announced.
+    /// Adds a claim to the waiters of its key. `is_clear_stub` says whether it is a stub of a multi-key claim that is
+    /// clear at this key. The caller has just checked all keys of that claim, so no recheck is requested for the stub.
     pub(in crate::shard) fn enqueue(&mut self, claim: ClaimIx, is_clear_stub: bool) {
         let entry = self.claims[claim].entry;
         let queue = self.queue_of(entry);
@@ -312,7 +315,8 @@ impl Shard {
                 || shared && queue.only_clear_readers_before(&self.claims, &self.details, order))
     }
 
-    /// Whether a claim of this mode conflicts with no holder and no waiter of the key.
+    /// Whether a claim of this mode conflicts with no holder of the key, and no waiter is before it. A reader passes
+    /// waiting stubs that are readers.
     pub(in crate::shard) fn is_clear(&self, entry: KeyIx, shared: bool) -> bool {
         let entry = &self.keys.entries[entry];
         if entry.has(entry::flag::QUEUED) {
@@ -381,7 +385,8 @@ impl Shard {
             assert_eq!(record.entry, index, "waiter {claim} names another key");
             self.verify_waiter(*claim);
         }
-        // The next waiter behind clear stubs counts as the first.
+        // A reader behind readers only can be granted like the first waiter: the loop has found that all of them are
+        // stubs.
         let only_readers =
             |before: &[ClaimIx]| before.iter().all(|claim| self.claims[*claim].has(flag::SHARED));
         let clear = |place: usize, shared: bool| {

@@ -1,8 +1,8 @@
 //! Disciplines: the rules by which the claims of one kind of object wait, are granted and end.
 //!
 //! A key record stands for a key, for a tree namespace as a whole, or for a pool. Each kind has a discipline in a
-//! module of its own, and the functions here select it. Only they decide by the kind; the restore, leftover work and
-//! the list of contended keys only look up the record of a kind.
+//! module of its own, and the functions here call the discipline of a record. Other code only uses the kind to find the
+//! queue, pool or tree of a record: the restore, leftover work and the list of contended keys.
 
 mod flat;
 mod pool;
@@ -36,7 +36,7 @@ trait Discipline {
     /// Ends a wait, and grants the waiters that it blocked.
     fn end_wait(shard: &mut Shard, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects);
 
-    /// Grants the waiters of a record that was frozen. Called for each waiter, in any order.
+    /// Grants the waiters of a record that was frozen, now or in a later turn. Called for each waiter, in any order.
     fn thaw(shard: &mut Shard, entry: KeyIx, effects: &mut impl Effects);
 
     /// Adds 1 to the count of reserved holders of the key, or subtracts 1. Responses do not show reserved holders.
@@ -66,13 +66,14 @@ trait Discipline {
     /// Returns the holders and waiters of a key, as a lane may see them.
     fn status(shard: &Shard, lane: LaneIx, entry: KeyIx, key: &[u8]) -> KeyStatus;
 
-    /// Returns whether a fence is still the newest of a key, and still held.
+    /// Returns whether a fence is the newest of a key, and whether it is still held. At a path, each held fence counts
+    /// as the newest.
     ///
     /// # Errors
     /// Returns an error if too many claims would have to be visited.
     fn verified(shard: &Shard, entry: KeyIx, key: &[u8], fence: Fence) -> Result<Verified, Refusal>;
 
-    /// Passes the object of a claim to `put`, in the form of the log.
+    /// Passes the key, permits or paths of a claim to `put`, in the form of the log.
     fn with_item(shard: &Shard, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>));
 
     /// Checks all invariants of a record, and counts in `placed` how often each claim was found. For tests.
@@ -138,12 +139,13 @@ impl Shard {
     /// Returns the contention of a waiter: the data about the claim that blocks it, as far as its client may know them.
     pub(super) fn contention_of_waiter(&self, claim: ClaimIx) -> Contention {
         let entry = self.claims[claim].entry;
-        // If no claim blocks the waiter, its wait ends in the millisecond in which it would have been granted.
+        // `blocker` is `NONE` if only a freeze prevents the grant, or if the wait ends just before a grant that is
+        // already possible.
         let blocker = with_discipline!(self, entry, D => D::blocker_of(self, claim));
         self.contention_with(self.claims[claim].lane, entry, blocker)
     }
 
-    /// Moves the counts that depend on the kind of a claim from one lane to another.
+    /// Moves the number of paths of a set from one lane to another. Lanes keep no such count for other kinds of claims.
     pub(super) fn move_amounts(&mut self, claim: ClaimIx, from: LaneIx, to: LaneIx) {
         with_discipline!(self, self.claims[claim].entry, D => D::change_lane(self, claim, from, to));
     }
@@ -173,7 +175,8 @@ impl Shard {
         with_discipline!(self, entry, D => D::status(self, lane, entry, key))
     }
 
-    /// Returns whether a fence is still the newest of a known key, and still held.
+    /// Returns whether a fence is the newest of a known key, and whether it is still held. At a path, each held fence
+    /// counts as the newest.
     ///
     /// # Errors
     /// Returns an error if too many claims would have to be visited.
@@ -195,7 +198,7 @@ impl Shard {
         Verified { newest_fence, newest, held }
     }
 
-    /// Passes the object of a claim to `put`, in the form of the log.
+    /// Passes the key, permits or paths of a claim to `put`, in the form of the log.
     pub(super) fn with_item(&self, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>)) {
         with_discipline!(self, self.claims[claim].entry, D => D::with_item(self, claim, detail, put));
     }

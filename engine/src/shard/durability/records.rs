@@ -44,13 +44,14 @@ impl Shard {
         self.record(&Record::LeaseMoved { id, deadline_ms, lease_ms }, effects);
     }
 
-    /// Adds a key record for a key that has none. If other keys are evicted for it, a later turn records that their
-    /// counters folded into the floor. Until then, the log has their exact counters.
+    /// Adds a key record for a key that has none. If records of free keys are removed for it, the floor, at which
+    /// unknown keys start, rises to their counters. A later turn records that; until then, the log has their exact
+    /// counters.
     pub(in crate::shard) fn insert_key(&mut self, namespace: u16, key: &[u8], hash: u64) -> KeyIx {
         self.keys.insert(namespace, key, hash)
     }
 
-    /// Records the keys whose counters were folded into the floor.
+    /// Records each key whose record was removed, so that only the floor covers its counter from now on.
     pub(in crate::shard) fn record_folded(&mut self, effects: &mut impl Effects) {
         for (namespace, key) in std::mem::take(&mut self.keys.folded) {
             self.record(&Record::Folded { namespace, key: &key }, effects);
@@ -71,8 +72,8 @@ impl Shard {
             }
         }
         for claim in self.claims.handles() {
-            // A reserved claim without a record is part of a multi-key claim that begins together with the records
-            // written here.
+            // A reserved claim without a record is an ephemeral key of a multi-key claim whose other keys are in the
+            // log. All keys begin once the records written here are durable.
             if self.claims[claim].is_among_holders() && !self.claims[claim].is_recorded() {
                 self.record_hold(claim, effects);
             }
@@ -123,7 +124,8 @@ impl Shard {
                 identity: self.identity_of(index).map(|identity| &**identity),
                 request_id: detail.request_id.as_deref(),
                 metadata: detail.text(),
-                // Also needed without a request id: the answer to the acquire contains all keys.
+                // Also recorded without a request id: after a restart, the answer to the repeated acquire must contain
+                // all keys.
                 set_hash: detail.key_set_hash(),
                 item,
             });

@@ -33,8 +33,8 @@ impl Shard {
         if scope == Scope::Quorum {
             let entry = self.claims[index].entry;
             let raises_scope = !self.keys.entries[entry].has(entry::flag::QUORUM);
-            // The flag is set now, so that a claim that joins the holders does not get a fence that the cluster gives
-            // to this one.
+            // Set the flag before the cluster answers. A shared claim that joins the holders meanwhile must then also
+            // ask the cluster, and cannot get the fence that the cluster gives to this claim.
             self.keys.entries[entry].flags |= entry::flag::QUORUM;
             let detail = self.detail_mut(index);
             (detail.raises_scope, detail.begins_counted) = (raises_scope, true);
@@ -53,8 +53,8 @@ impl Shard {
         self.count_reserved(index, true);
         self.count_waiter(index);
         if self.is_far(index) {
-            // The home alone is linked to the lane until all keys of the claim begin. Otherwise each shard would answer
-            // when the connection is lost.
+            // Only the claim at the first key (the home) is linked to the lane until all keys of the claim begin.
+            // Otherwise each shard would answer when the connection is lost.
             self.lanes.unlink(&mut self.claims, &mut self.details, index);
             self.claims[index].deadline = Time::NEVER;
             self.counters_of(self.namespace_of(index)).far_stub_count += 1;
@@ -95,8 +95,9 @@ impl Shard {
         QuorumMember { reserved: self.reserved(claim), id: self.id(claim), counter }
     }
 
-    /// Ends the reservation of a claim for one key. If a newer request took the claim over, it begins only after the
-    /// record of that is durable. Does nothing if the claim was given up meanwhile.
+    /// Ends the reservation of a claim for one key. `end` says whether the claim begins, is refused, or becomes
+    /// unknown. If a newer request took the claim over, the claim begins only after the record of that takeover is
+    /// durable. Does nothing if the claim was given up meanwhile.
     pub fn end_reservation(&mut self, end: ReservedEnd, mut reserved: Reserved, effects: &mut impl Effects) {
         if let ReservedEnd::Begins(at) = end
             && self.has_moved(&reserved)
@@ -107,7 +108,8 @@ impl Shard {
         self.end_member(end, &reserved, None, effects);
     }
 
-    /// Ends the reservation of one key. `multi_key` is the answer of a multi-key claim, which its first key sends.
+    /// Ends the reservation of one key. `multi_key` has the grants of all keys of a multi-key claim, for the answer
+    /// that its first key sends; `None` for any other key.
     pub(in crate::shard) fn end_member(
         &mut self,
         end: ReservedEnd,
@@ -213,8 +215,8 @@ impl Shard {
         self.tell_held(claim, effects);
         let lane = self.claims[claim].lane;
         if self.lanes.lanes[lane].state != LaneState::Open {
-            // The connection was lost while the claim was reserved, so the new hold must be adapted to that like the
-            // other claims of the lane.
+            // While reserved, this key of a multi-key claim was not linked to the lane, so the loss of the connection
+            // did not reach it. `settle_lane` applies the loss to the new hold: for example, it times its release.
             self.settle_lane(lane, effects);
         }
     }

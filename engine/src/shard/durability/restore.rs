@@ -35,7 +35,8 @@ impl Shard {
         let mut entry = self.keys.find(namespace, key, hash);
         if entry.is_none() {
             if !self.keys.has_room_for_idle() {
-                // The floor then stands for the counter. The fences of other unknown keys may skip numbers.
+                // There is no room for the record, so the floor rises to this counter instead. All unknown keys then
+                // start above it, and their fences may skip numbers.
                 return self.keys.raise_floor(fence);
             }
             entry = self.keys.insert_beside(namespace, key, hash);

@@ -164,8 +164,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         self.located.iter().map(find).collect()
     }
 
-    /// Withdraws the keys of a multi-key claim whose home ended before their shards were notified. Returns whether
-    /// there was such a key.
+    /// Withdraws the keys of a multi-key claim whose home ended, if the shards of the other keys have not been notified
+    /// of that yet. Returns whether there was such a key.
     ///
     /// The home of a claim is the last of its keys to begin. So if another key is still reserved and the home has
     /// ended, the home never began.
@@ -303,8 +303,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
     }
 
-    /// Adds all stubs to their queues. `clear` says for each stub whether it is clear; such a stub need not be
-    /// announced.
+    /// Adds all stubs to their queues. `clear` says for each stub whether it is clear; no recheck is requested for such
+    /// a stub.
     fn wait(&mut self, multi_key: &Arc<MultiKeyClaim>, clear: &[bool], effects: &mut impl Effects) {
         let request_id: Option<Arc<[u8]>> = self.request.terms.options().request_id.map(Arc::from);
         for (number, (member, located)) in multi_key.members.iter().zip(&self.located).enumerate() {

@@ -76,8 +76,8 @@ pub fn recheck(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, 
     for (lane, place) in lanes.into_iter().zip(&places) {
         let shard = &mut participants[*place].shard;
         if shard.lanes.lanes[lane].state == LaneState::Detached {
-            // This shard already knows that the connection was lost, so the new hold must be adapted to that like the
-            // other claims of the lane.
+            // This shard already knows that the connection was lost, but the loss did not reach the stub, which was not
+            // linked to the lane. `settle_lane` applies it to the new hold: for example, it times its release.
             shard.settle_lane(lane, effects);
         }
     }
@@ -89,7 +89,8 @@ fn must_be_reserved(participants: &[Participant<'_>], multi_key: &MultiKeyClaim,
     members.any(|(member, place)| participants[*place].shard.must_be_reserved(member.claim))
 }
 
-/// If a cluster counts any of the keys, marks all keys as beginning only when the cluster has counted.
+/// If a cluster assigns the fence of any of the keys, notes for all keys that they begin only when the cluster has
+/// answered.
 fn note_counted(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, places: &[usize]) {
     let mut members = multi_key.members.iter().zip(places);
     if members.any(|(member, place)| participants[*place].shard.is_counted(member.claim)) {
@@ -211,7 +212,8 @@ pub fn reserved_multi_key_claims(shards: &[&Shard]) -> Vec<Vec<ClaimId>> {
         .collect()
 }
 
-/// Marks the stubs of frozen keys as not announced, so that the thaw announces again that they are clear.
+/// Makes the queues of the claim's frozen keys forget that they have requested a recheck, so that the thaw requests
+/// one.
 fn forget_frozen(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim) {
     if !participants.iter().any(|one| one.shard.careful) {
         return;
@@ -342,8 +344,8 @@ impl Shard {
         }
     }
 
-    /// Keeps the set of sibling keys in the detail of a hold. A repeated request finds all siblings by its request id
-    /// or, after a restart, by the number of the set.
+    /// Keeps the set of sibling keys in the detail of a hold, to compare it with the keys of a repeated acquire. After
+    /// a restart, only the hash of the set is left.
     pub(super) fn keep_siblings(&mut self, claim: ClaimIx) {
         let detail = self.detail_mut(claim);
         if let Some(keys) = detail.multi_key().map(|multi_key| Arc::clone(&multi_key.keys)) {

@@ -70,7 +70,7 @@ struct Shards {
 struct Heard {
     answers: Vec<Answer>,
     recheck_count: u32,
-    /// Number of the key set in each recorded hold.
+    /// Hash of the key set in each recorded hold; `None` for a hold of one key.
     recorded_sets: Vec<Option<u64>>,
 }
 

@@ -370,9 +370,9 @@ impl Subject for Through {
         self.run(Line::Said { client, bytes }, Some(client), asked, is_known);
     }
 
-    /// Checks that the order of serving does not matter. The claims of trees and pools are in one shard. There a
-    /// worker may also serve all requests up to an instant at once, after they were left for it. Every client must
-    /// receive the same frames.
+    /// Repeats the test of a tree or a pool on new workers, with another order of serving: while another worker has the
+    /// turn, the requests up to the next advance of the time are left for it, and then all are served at once. Every
+    /// client must receive the same frames as before.
     fn finish(&mut self) {
         let Some(name) = self.course.busy.filter(|_| self.course.kind != Kind::Keys) else { return };
         let mut crew = Crew::new(self.course.kind);
@@ -569,8 +569,8 @@ fn enumerate(course: Course, menu: Vec<Ask>, steps: usize) {
     Enumeration::new(|| Through::new(course), menu, depth.unwrap_or(steps)).run();
 }
 
-/// Enumerates three menus. A few requests that wait without limit have 5 steps. The same few in every way have 4 steps,
-/// and so have all requests that wait without limit.
+/// Enumerates three menus: sequences of 5 steps of a few requests that wait without limit; of 4 steps of the same
+/// requests with no wait, a short wait and an unlimited wait; and of 4 steps of all requests that wait without limit.
 fn run_all(course: Course, Menu { few, all }: Menu) {
     for (menu, steps) in [(few.clone(), 5), (in_every_way(&few), 4), (all, 4)] {
         enumerate(course, menu, steps);

@@ -77,7 +77,8 @@ fn a_namespace_with_a_hold_is_not_removed_even_without_connections() {
     let late = (0..)
         .map(|number| format!("{number}"))
         .find(|name| rig.node.shard_of_key(name.as_bytes()) != rig.node.shard_of_key(b"key"));
-    // All shards but that of `key` have checked `other`. The shard of `late` is to check `a` last.
+    // All shards but that of `key` have checked `other`. From now on another worker has the turn of the shard of
+    // `late`, so that this shard is the last to check `a`.
     do_the_work(&mut rig);
     let turn = rig.hold_turn(late.expect("there are more shards").as_bytes());
     rig.give_back(turn_of_other);

@@ -7,8 +7,8 @@ use crate::worker::test_node::test_node_with;
 use waymaker_protocol::message::cancel::CANCELLED;
 use waymaker_protocol::{Cancel, Namespaces, Release, Watch};
 
-/// The first attempt leaves its queue when its connection is lost. A client that repeated the request before that
-/// still wants the lock.
+/// The shard learns of the lost connection after the client has repeated the request. The first attempt then leaves its
+/// queue, but the client still wants the lock.
 #[test]
 fn a_repeated_acquire_is_a_new_attempt_while_the_first_still_waits() {
     let mut rig = Rig::new(2);

@@ -231,7 +231,8 @@ fn the_farewell_is_sent_when_no_hold_of_the_session_is_left() {
     assert!(rig.take_output(key).is_none(), "the connection is closed");
 }
 
-/// Lanes of its session without a connection do not wait for the lanes of the other session.
+/// The session of the `GOODBYE` has lanes without a connection too. They are closed before the lanes of the other
+/// session.
 #[test]
 fn a_goodbye_is_answered_while_another_large_session_ends() {
     let mut rig = Rig::new(2);

@@ -7,8 +7,9 @@ use waymaker_protocol::AcquireTerms;
 use waymaker_protocol::message::acquire_keys::GRANTED_KEYS;
 use waymaker_protocol::{Inspect, Namespaces, Watch};
 
-/// The mail must not be sent when the knock is served. At that time the turn is not free yet, so the worker would knock
-/// again. On a node with many workers, these knocks would keep the turn from being given back.
+/// A worker that finds a turn held knocks: it asks the holder for mail when the turn is free. The mail must not be sent
+/// when the holder serves the knock, because the turn is not free yet, so the worker would knock again. On a node with
+/// many workers, these knocks would keep the turn from being given back.
 #[test]
 fn a_worker_waiting_for_several_turns_is_notified_when_one_is_free() {
     let mut rig = Rig::new(2);

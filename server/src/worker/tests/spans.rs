@@ -141,7 +141,7 @@ fn a_repeated_acquire_opens_no_further_span() {
 fn a_refused_acquire_is_followed_no_longer() {
     let mut rig = traced_rig(1, Limits::default());
     let (key, _) = rig.connect(SessionRequest::None);
-    // This namespace has no sets of paths, so no shard sees the request.
+    // A namespace of kind flat does not serve sets of paths, so the request is refused before a shard sees it.
     let mut buffer = Vec::new();
     let items = Items::new([PathItem { write: true, path: PathKey::new(b"\x01\0a").unwrap() }], &mut buffer);
     let request = AcquireSet {

@@ -20,7 +20,8 @@ pub struct AcquirePermits<'a> {
     pub permits: u64,
     /// Order in which the pool serves its waiters.
     pub order: PoolOrder,
-    /// Time from the client in microseconds, if the order is by timestamp.
+    /// Timestamp from the client in microseconds, by which its claim is queued. Unused if the pool serves in order of
+    /// arrival.
     pub timestamp_us: u64,
     /// Terms of the acquire.
     pub terms: AcquireTerms<'a>,

@@ -250,7 +250,8 @@ impl Shard {
                 if !self.steps.take() {
                     return self.work.push_grant(entry, &mut self.pools[space].working);
                 }
-                // The refusal of a waiter counts the other waiters, so the claim must still be among them.
+                // A refusal with `Timeout` contains the number of waiters minus this one, so the claim must still be
+                // among them.
                 let may_begin = self.may_begin(first.claim, effects);
                 self.leave_pool(first.claim);
                 if may_begin {

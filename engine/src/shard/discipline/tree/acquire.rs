@@ -154,8 +154,8 @@ impl Shard {
         segment_count(items) > self.limits.large_set_segment_count as usize
     }
 
-    /// If a set that is entering its tree may not wait, allows it to wait up to `wait_ms`, as the request does that
-    /// took it over.
+    /// Called when a repeated request has taken over the claim of a set. If the set is still entering its tree and may
+    /// not wait, allows it to wait up to `wait_ms`; 0 changes nothing.
     fn let_wait(&mut self, claim: ClaimIx, wait_ms: u32) {
         let Claim { entry, position, .. } = self.claims[claim];
         let space = self.keys.entries[entry].tree();
@@ -164,7 +164,9 @@ impl Shard {
         }
     }
 
-    /// Refuses a set that must wait but may not. If `later`, the tree finds out later whether the set must wait.
+    /// Refuses a set that was not held at once, if it must wait but may not, or if there is no room for one more
+    /// waiter. If `later`, the set enters its tree over several turns, and only then the tree finds out whether the set
+    /// must wait.
     fn may_wait_for_set(
         &self,
         caller: &Caller,
@@ -182,7 +184,8 @@ impl Shard {
         self.has_room_on_lane(caller.lane, 1)
     }
 
-    /// Returns the refusal of a set that is not clear, or may not be held. `blocker` is a claim that blocks it.
+    /// Returns the refusal of a set that is not held and may not wait: `Frozen` if no claim blocks it and its tree is
+    /// frozen, otherwise `Busy`. `blocker` is a claim that blocks it.
     pub(super) fn refusal_of_try(&self, lane: LaneIx, entry: KeyIx, blocker: Option<ClaimIx>) -> Refusal {
         match blocker {
             None if self.is_entry_frozen(entry) => Refusal::Frozen,
@@ -212,7 +215,8 @@ impl Shard {
         self.note_named_paths(claim, items);
     }
 
-    /// Checks that the tree, the shard and the lane have room for a set of `path_count` paths.
+    /// Checks that a lane may have a set with `path_count` more paths, and that neither the tree nor the shard has
+    /// reached its maximum number of nodes.
     fn has_room_for_paths(&self, lane: LaneIx, space: TreeIx, path_count: usize) -> Result<(), Refusal> {
         let Limits { path_count_per_lane_max, node_count_per_tree_max, node_count_max, .. } = self.limits;
         let full = |limit, value: u32| Err(Refusal::Overloaded { limit, value: u64::from(value) });
@@ -231,7 +235,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Refuses a set for which the tree may have no room once all sets have entered.
+    /// Refuses a set that is to enter its tree over several turns, if the tree may have no room once all sets have
+    /// entered. Also refuses a set that may not wait if the tree is frozen.
     fn has_room_to_enter(&self, entry: KeyIx, acquire: &AcquireSet<'_>) -> Result<(), Refusal> {
         if acquire.terms.wait_ms == 0 && self.is_entry_frozen(entry) {
             return Err(Refusal::Frozen);

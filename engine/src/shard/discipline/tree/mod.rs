@@ -37,7 +37,8 @@ pub(in crate::shard) struct TreeSpace {
     pub(in crate::shard) set_count: u64,
     /// Requests for statistics that wait until all segments are counted. A work item is queued while there are any.
     pub(in crate::shard) statistics_asked: Fifo<Ticket>,
-    /// Number of the work item that will continue with sets that have become clear; 0 if there is no such item.
+    /// Number of the work item that will continue to enter sets and to grant sets that have become clear; 0 if there is
+    /// no such item.
     pub(in crate::shard) settling: u64,
     /// Time at which a hold last ended, until the resulting grants are finished.
     pub(in crate::shard) freed_at: FreedAt,
@@ -50,8 +51,8 @@ pub(in crate::shard) struct TreeSpace {
 /// Cost of comparing the rights for the paths of a set, in visits of a claim.
 const COMPARED_SET_COST: u32 = 8 * COMPARED_PATH_COUNT_MAX as u32;
 
-/// Number of nodes by which a tree must have changed before the shard updates its count of them. Tests have few nodes,
-/// so the count is exact in debug builds.
+/// Number of nodes by which a tree must have changed before a new set updates the shard's count of them. Tests have few
+/// nodes, so the count is exact in debug builds.
 const NODE_COUNT_STEP: u32 = if cfg!(debug_assertions) { 1 } else { 1024 };
 
 /// Discipline of tree namespaces.
@@ -83,7 +84,7 @@ impl Discipline for Paths {
         }
     }
 
-    /// A tree has no count of reserved sets: lists skip them one by one.
+    /// A tree has no count of reserved sets: responses skip them one by one.
     fn count_reserved(_: &mut Shard, _: ClaimIx, _: bool) {}
 
     fn waiter_count(shard: &Shard, entry: KeyIx) -> u32 {
@@ -113,7 +114,8 @@ impl Discipline for Paths {
     fn has_prefix(shard: &Shard, claim: ClaimIx, prefix: &[u8], looked: &mut u32) -> bool {
         let first_item = shard.claims[claim].position.first_item();
         shard.tree_of(claim).paths(first_item).any(|(path, _)| {
-            // Each segment costs at least the comparison of its length.
+            // The length of each segment takes 2 bytes, so this is the maximum number of segments. Each costs a
+            // comparison.
             *looked += 1 + path.len() as u32 / 2;
             path.starts_with(prefix)
         })
@@ -228,8 +230,8 @@ impl Shard {
         matches!(record.occupancy(), Occupancy::Tree(_)).then_some(whole)
     }
 
-    /// Updates the shard's count of nodes. Small changes are skipped, because the limit of a shard is millions of
-    /// nodes.
+    /// Updates the shard's count of nodes with the nodes of this tree. A new set does that only if the tree has changed
+    /// by `NODE_COUNT_STEP` nodes, because the limit of a shard is millions of nodes.
     #[cold]
     fn note_nodes(&mut self, space: TreeIx) {
         let space = &mut self.trees[space];

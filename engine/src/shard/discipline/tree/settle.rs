@@ -57,7 +57,8 @@ impl Shard {
         self.work.push_tree(entry, space.tree.only_enters(), &mut space.settling);
     }
 
-    /// Grants a waiting set if all its items are clear and nothing else prevents the grant.
+    /// Grants a waiting set if all its items are clear and its tree is not frozen. If another reason prevents the
+    /// grant, such as the loss of its connection, removes the set instead.
     fn grant_set_if_clear(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].is_among_holders() {
             // The set was granted in an earlier step, but its tree has not marked all items as held yet.
