@@ -53,6 +53,18 @@ impl Lane {
         }
     }
 
+    /// Notes that a caller's extend is not sent any more. It must no longer limit the local deadline, nor take the place
+    /// of a renewal that became due meanwhile.
+    pub(super) fn extend_dropped(&mut self, id: LockId) {
+        if let Some(entry) = self.holds.get_mut(id)
+            && entry.renew_ms.is_some()
+            && matches!(entry.renewal, Renewal::Sent { .. })
+        {
+            entry.renewal = Renewal::Due(BootTime::default());
+        }
+        self.extend_answered(id);
+    }
+
     /// Notes that the outcome of a caller's extend is unknown. The server may have shortened the lease, so the hold
     /// keeps the earlier of its deadline and `extends_bound` until the next report of the lease.
     pub(super) fn extend_unknown(&mut self, id: LockId) {

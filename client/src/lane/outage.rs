@@ -135,9 +135,7 @@ impl Lane {
             job.matters_unawaited()
         });
         for id in extended {
-            // This extend is not sent any more. It must no longer limit the local deadline or take the place of
-            // renewals.
-            self.extend_answered(id);
+            self.extend_dropped(id);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The time limit of requests that have no wait of their own.
 
-use waymaker_protocol::{Contention, ErrorDetail, Released};
+use waymaker_protocol::{Contention, ErrorCode, ErrorDetail, Released};
 
 use super::*;
 
@@ -123,6 +123,22 @@ fn an_unsent_extend_does_not_stop_renewals() {
         rig.come_back(true);
         rig.sends(&[(2, "holds"), (3, "extend 9 by 30000")]);
     }
+}
+
+/// While the extend waited, it took the place of the renewal that became due.
+#[test]
+fn an_extend_that_the_full_window_kept_back_does_not_stop_renewals() {
+    let mut rig = Rig::impatient();
+    let _lock = rig.lock(1, 9, 30_000);
+    rig.advance_to(19_000);
+    let asks: Vec<_> = (0..1024).map(|_| rig.ask()).collect();
+    rig.sent();
+    let mut extend = rig.extend(9);
+    rig.advance_to(22_000);
+    assert_eq!(extend.try_recv().unwrap().unwrap_err().code(), Some(ErrorCode::Overloaded));
+    rig.receive(2, &refusal(ErrorCode::BadInput));
+    rig.sends(&[(1026, "extend 9 by 30000")]);
+    drop(asks);
 }
 
 /// The server may have served the request in the old session, and the new session has not sent it yet.
