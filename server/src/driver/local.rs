@@ -63,6 +63,8 @@ pub(crate) struct Local {
     pub(super) activity: Cell<u64>,
     pub(super) spinner: Notify,
     pub(super) spinner_sleeps: Cell<bool>,
+    /// Whether the worker has sent mail to itself: long work that it continues after connections had their turns.
+    pub(super) has_own_mail: Cell<bool>,
     /// Notified when a connection ends. A stopping worker waits for the end of its last connection.
     pub(super) connection_ended: Notify,
 }
@@ -115,6 +117,7 @@ impl Local {
             activity: Cell::new(0),
             spinner: Notify::new(),
             spinner_sleeps: Cell::new(false),
+            has_own_mail: Cell::new(false),
             connection_ended: Notify::new(),
         }
     }
@@ -215,6 +218,9 @@ impl Local {
         }
         while let Some(other) = worker.poll_wake() {
             self.handles[usize::from(other)].mail.notify_one();
+            if other == self.index {
+                self.has_own_mail.set(true);
+            }
         }
         if worker.poll_accept().is_some() {
             self.acceptors.iter().for_each(|acceptor| acceptor.ask(self.index));

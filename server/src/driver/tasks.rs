@@ -67,6 +67,10 @@ fn begin(local: &Rc<Local>, handler: &Arc<impl ConnectionHandler>, intake: Intak
 async fn take_mail(local: &Local) {
     loop {
         local.handles[usize::from(local.index)].mail.notified().await;
+        if local.has_own_mail.take() {
+            // The worker left long work to itself, so that the connections have their turns first.
+            yield_now().await;
+        }
         let mut worker = local.worker.borrow_mut();
         worker.handle_mail(local.now());
         local.follow_up(&mut worker);
