@@ -41,6 +41,7 @@ mod timers;
 mod turns;
 mod vacancy;
 mod window;
+mod withdrawals;
 
 pub use budget::{Budget, Spent, Unlimited};
 pub use lane::{Client, Identification};

@@ -10,7 +10,7 @@ use super::apply::{BatchClock, has_options, refuse, terms_of, throttle_of};
 use super::lane::Stage;
 use super::turns::ShardTurn;
 use crate::limits::BATCH_COST_MAX;
-use crate::mail::{Batch, Mail};
+use crate::mail::{Batch, LaneClosing, Mail};
 use crate::node::Node;
 use std::sync::Arc;
 use waymaker_engine::multi_key::{self, AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey};
@@ -31,6 +31,8 @@ pub(crate) enum FollowUp {
     Recheck(Arc<MultiKeyClaim>),
     /// Remove the remaining stubs of this claim, which has ended, from its shards.
     Withdraw(Arc<MultiKeyClaim>),
+    /// Note that a shard has closed this lane. Before that, removes the stubs of all claims that ended earlier.
+    Closed(Arc<LaneClosing>),
     /// Note that the shard has checked the namespaces of this removal. The listed ones are in use.
     Looked(u64, Vec<u16>),
     /// Serve this frame of the lane again: the client repeated it, and the first attempt had no effect.
@@ -129,6 +131,7 @@ impl State {
     /// Does the follow-ups of turns that were given back.
     pub(super) fn follow_up(&mut self, node: &Node) {
         let (mut withdrawn_cost, mut rechecked_cost) = (0, 0);
+        let mut closed = Vec::new();
         while let Some(follow_up) = self.follow_ups.pop() {
             match follow_up {
                 FollowUp::Withdraw(multi_key)
@@ -137,12 +140,13 @@ impl State {
                     if !self.is_withdrawing() {
                         self.mail(node, self.index, Mail::Withdraw);
                     }
-                    self.withdrawals.push_back(multi_key);
+                    self.withdrawals.push(multi_key);
                 }
                 FollowUp::Withdraw(multi_key) => {
                     withdrawn_cost += multi_key.key_count();
                     self.withdraw(node, &multi_key);
                 }
+                FollowUp::Closed(closing) => closed.push(closing),
                 FollowUp::Looked(removal, in_use) => self.end_namespaces(node, removal, &in_use),
                 FollowUp::AskAgain(lane, frame) => self.serve_again(node, lane, &frame),
                 FollowUp::Recheck(multi_key) => {
@@ -164,6 +168,10 @@ impl State {
                 }
             }
         }
+        for closing in closed {
+            self.withdrawals.hold_back(closing);
+        }
+        self.note_withdrawn(node);
     }
 
     /// Whether the removal of stubs was left to later steps.
@@ -175,13 +183,21 @@ impl State {
     pub(super) fn go_on_withdrawing(&mut self, node: &Node) {
         let mut cost = 0;
         while cost < BATCH_COST_MAX
-            && let Some(multi_key) = self.withdrawals.pop_front()
+            && let Some(multi_key) = self.withdrawals.pop()
         {
             cost += multi_key.key_count();
             self.withdraw(node, &multi_key);
         }
+        self.note_withdrawn(node);
         if self.is_withdrawing() {
             self.mail(node, self.index, Mail::Withdraw);
+        }
+    }
+
+    /// Notes the closed lanes whose claims have no stubs left.
+    fn note_withdrawn(&mut self, node: &Node) {
+        while let Some(closing) = self.withdrawals.next_closed() {
+            self.note_closed(node, &closing);
         }
     }
 

@@ -11,6 +11,7 @@ use super::serve::FrameLocation;
 use super::sessions::{SessionLimits, Sessions};
 use super::timers::Timers;
 use super::vacancy::VacancyCheck;
+use super::withdrawals::Withdrawals;
 use crate::clock::Moment;
 use crate::log::LogBatch;
 use crate::mail::{ConnectionKey, Letter, Mail};
@@ -18,7 +19,6 @@ use crate::metrics::WorkerMetrics;
 use crate::node::Node;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use waymaker_engine::multi_key::MultiKeyClaim;
 use waymaker_engine::{Nanos, QuorumQuestion, Reading, Time};
 
 /// State that belongs to this worker alone.
@@ -50,9 +50,7 @@ pub(crate) struct State {
     pub(super) wakes: Vec<u16>,
     /// Work that a turn caused and that begins only after the turn is given back.
     pub(super) follow_ups: Vec<FollowUp>,
-    /// Ended multi-key claims whose remaining stubs are removed in later steps, so that other work does not wait for
-    /// that.
-    pub(super) withdrawals: VecDeque<Arc<MultiKeyClaim>>,
+    pub(super) withdrawals: Withdrawals,
     /// Multi-shard work that waits for the turns of its shards.
     pub(super) multi_shard: MultiShardQueue,
     /// Shards whose turn holder will send mail when the turn is free.
@@ -101,7 +99,7 @@ impl State {
             mails: VecDeque::new(),
             wakes: Vec::new(),
             follow_ups: Vec::new(),
-            withdrawals: VecDeque::new(),
+            withdrawals: Withdrawals::default(),
             multi_shard: MultiShardQueue::default(),
             knocked: Vec::new(),
             followed: FollowedRequests::new(index),

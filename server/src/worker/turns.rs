@@ -4,12 +4,14 @@ use super::State;
 use super::apply::BatchClock;
 use super::cost::{cost_of_batch, cost_of_requests};
 use super::lane::no_shard_lanes;
+use super::multi_shard::FollowUp;
 use super::serve::{FrameLocation, Sender, serve_batch};
 use crate::limits::{BATCH_COST_MAX, SERVED_COST_MAX};
-use crate::mail::{Batch, LaneChange, LeftCost, Mail, RequestBatch};
+use crate::mail::{Batch, LaneChange, LaneClosing, LeftCost, Mail, RequestBatch};
 use crate::metrics::Contended;
 use crate::namespaces::{LOCKET_NAMESPACE, LOCKET_TYPES};
 use crate::node::{HostedShard, Node};
+use std::sync::Arc;
 use waymaker_engine::{HandedOver, LaneAddress, LaneSlot, Pass, Time, Turn};
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{next_frame, route};
@@ -210,13 +212,23 @@ impl State {
         }
     }
 
+    /// Notes that the shard of this turn has closed a lane. If the turn ended multi-key claims, first removes their
+    /// stubs in other shards.
+    fn note_closed_in_turn(&mut self, node: &Node, closing: Arc<LaneClosing>) {
+        if self.follow_ups.is_empty() && self.withdrawals.is_empty() {
+            self.note_closed(node, &closing);
+        } else {
+            self.follow_ups.push(FollowUp::Closed(closing));
+        }
+    }
+
     /// Notes the lanes whose last claims ended in this turn or in the turns before.
     #[cold]
     fn note_settled(&mut self, node: &Node, turn: &mut ShardTurn<'_>) {
         let HostedShard { shard, closings, .. } = &mut **turn;
         let settled: Vec<_> = closings.extract_if(.., |(lane, _)| shard.is_settled(*lane)).collect();
         for (_, closing) in settled {
-            self.note_closed(node, &closing);
+            self.note_closed_in_turn(node, closing);
         }
     }
 
@@ -318,7 +330,9 @@ impl State {
                     LaneChange::Closed { session_ended, closing } => {
                         turn.shard.close_lane(lane, session_ended, &mut outbox);
                         match closing {
-                            Some(closing) if turn.shard.is_settled(lane) => self.note_closed(node, &closing),
+                            Some(closing) if turn.shard.is_settled(lane) => {
+                                self.note_closed_in_turn(node, closing);
+                            }
                             Some(closing) => turn.closings.push((lane, closing)),
                             None => {}
                         }
