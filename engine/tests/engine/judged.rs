@@ -162,8 +162,10 @@ impl Judged {
                 let mut nothing = Recorder::default();
                 for shard in 0..self.node.shards.len() as u16 {
                     let caller = self.caller(ticket.lane.slot.index(), shard);
-                    let mut effects = Recorder::default();
+                    let waiting = std::mem::take(&mut self.effects.waiting);
+                    let mut effects = Recorder { waiting, ..Recorder::default() };
                     self.node.shards[usize::from(shard)].cancel(&caller, ticket.number, &mut effects);
+                    self.effects.waiting = std::mem::take(&mut effects.waiting);
                     self.effects.follow_ups.append(&mut effects.follow_ups);
                     let is_home = effects.said.len() > 1;
                     if is_home { &mut self.effects } else { &mut nothing }.said.append(&mut effects.said);

@@ -187,6 +187,18 @@ fn a_hold_ends_at_once_in_shards_that_saw_the_connection_loss() {
 }
 
 #[test]
+fn a_claim_is_refused_once_any_of_its_shards_stops() {
+    for shard in [HOME, FAR] {
+        let mut pair = Pair::new();
+        pair.tell(shard, |shard, _| shard.stop());
+        let asked = pair.acquire_both(0, false, AcquireOptions::default());
+        let answer = pair.answer(asked);
+        assert!(matches!(answer, Some(Answer::Refused(Refusal::Shutdown))), "shard {shard}: {answer:?}");
+        assert_eq!(pair.claim_counts(), [0, 0]);
+    }
+}
+
+#[test]
 fn no_hold_begins_once_one_of_its_shards_saw_the_session_end() {
     let mut pair = Pair::new();
     let holder = pair.hold_far_key();

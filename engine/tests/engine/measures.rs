@@ -1,6 +1,7 @@
 //! Measurements of a shard for metrics: differences of readings of the clock, in nanoseconds.
 
 use std::sync::Arc;
+use waymaker_engine::multi_key::{self, AcquireMultiKey, Participant, RequestedKey};
 use waymaker_engine::{
     Acquire, AcquirePermits, AcquireSet, AcquireTerms, Answer, Caller, ClaimId, ContendedKey, ContendedKeys,
     Effects, Event, LaneSlot, Lease, Limits, LossReason, Measure, Nanos, PoolOrder, Reading, Register, Shard,
@@ -16,6 +17,8 @@ struct Heard {
     /// Nanoseconds of the holds that ended.
     holds: Vec<u64>,
     measures: Vec<Measure>,
+    /// Types of the registrations whose lease expired.
+    expired_types: Vec<Vec<u8>>,
 }
 
 impl Effects for Heard {
@@ -35,6 +38,11 @@ impl Effects for Heard {
 
     fn measure(&mut self, measure: Measure) {
         self.measures.push(measure);
+    }
+
+    fn registration_expired(&mut self, namespace: u16, type_name: &[u8]) {
+        assert_eq!(namespace, 3, "the namespace of the registration");
+        self.expired_types.push(type_name.to_vec());
     }
 }
 
@@ -86,7 +94,7 @@ impl Bench {
             key: b"key",
             owner: b"owner",
             value: b"",
-            type_name: b"",
+            type_name: b"type",
             lease: Lease::FromNow(lease_ms),
             lazy: false,
             ephemeral: true,
@@ -248,6 +256,37 @@ fn permits_and_sets_are_handed_over_too() {
 }
 
 #[test]
+fn permits_that_are_granted_because_a_waiter_leaves_are_no_handover() {
+    let mut bench = Bench::new();
+    let acquire = |bench: &mut Bench, permits: u64| {
+        let caller = bench.caller(1);
+        let acquire = AcquirePermits {
+            name: b"pool",
+            capacity: Some(2),
+            permits,
+            order: PoolOrder::Arrival,
+            timestamp_us: 0,
+            terms: AcquireTerms { lease_ms: 3_600_000, wait_ms: u32::MAX, ..AcquireTerms::default() },
+        };
+        bench.shard.acquire_permits(&caller, &acquire, &mut bench.heard);
+        bench.number
+    };
+    acquire(&mut bench, 1);
+    acquire(&mut bench, 1);
+    bench.turn(MS);
+    // No claim waits for this permit.
+    bench.release(1);
+    bench.turn(2 * MS);
+    let big = acquire(&mut bench, 2);
+    acquire(&mut bench, 1);
+    bench.turn(3 * MS);
+    bench.measures();
+    let caller = bench.caller(1);
+    bench.shard.cancel(&caller, big, &mut bench.heard);
+    assert_eq!(bench.measures(), [Measure::Waited { nanos: MS }]);
+}
+
+#[test]
 fn a_renewal_is_measured_by_what_remained_of_the_lease() {
     let mut bench = Bench::new();
     bench.acquire(b"key", 10, 0);
@@ -264,8 +303,10 @@ fn a_registration_is_measured_when_it_is_renewed_but_is_no_hold() {
     bench.turn(MS);
     bench.register(10);
     assert_eq!(bench.measures(), [Measure::Renewed { slack_nanos: 9 * MS }]);
+    assert!(bench.heard.expired_types.is_empty());
     bench.turn(20 * MS);
     assert_eq!((bench.holds(), bench.measures()), (vec![], vec![Measure::Lost(LossReason::Expired)]));
+    assert_eq!(bench.heard.expired_types, [b"type"]);
 }
 
 #[test]
@@ -388,6 +429,22 @@ fn contended_keys_have_their_waiters_and_the_age_of_the_oldest() {
     }
     let found = bench.shard.contended_keys();
     assert_eq!(found.keys[0], contended(0, b"key", 3, Some(0), None));
+}
+
+#[test]
+fn only_the_keys_that_block_a_multi_key_claim_are_contended() {
+    let mut bench = Bench::new();
+    bench.acquire(b"held", 600_000, 0);
+    bench.turn(MS);
+    let caller = bench.caller(0);
+    let keys = [b"free", b"held"].map(|key| RequestedKey { key, shared: false, shard: 0 });
+    let terms = AcquireTerms { wait_ms: u32::MAX, ..AcquireTerms::default() };
+    let mut participants = [Participant { shard: &mut bench.shard, lane: caller.lane }];
+    let request = AcquireMultiKey { keys: &keys, terms };
+    multi_key::acquire(&mut participants, caller.ticket, 0, &request, &mut bench.heard);
+    bench.turn(2 * MS);
+    let found = bench.shard.contended_keys().keys;
+    assert_eq!(found, [contended(0, b"held", 1, Some(1), Some(1))]);
 }
 
 #[test]

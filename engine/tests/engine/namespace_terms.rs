@@ -182,6 +182,18 @@ fn a_request_for_the_default_lease_gets_the_lease_of_its_namespace() {
 }
 
 #[test]
+fn a_hold_of_a_session_has_no_default_lease() {
+    let mut rig = Rig::new(&NamespaceTerms { lease_default_ms: Some(45_000), ..NamespaceTerms::default() });
+    let mut terms = AcquireTerms { session_lease: true, ..AcquireTerms::default() };
+    let caller = rig.caller(0);
+    let shard = &mut rig.node.shards[0];
+    shard.apply_terms(0, &mut terms, &mut AcquireOptions::default());
+    let acquire = Acquire { key: b"key", hash: shard.hash(0, b"key"), terms, ..Acquire::default() };
+    shard.acquire(&caller, &acquire, &mut rig.effects);
+    assert!(rig.granted().session_lease);
+}
+
+#[test]
 fn a_claim_of_a_lower_scope_is_raised_to_the_lowest_of_its_namespace() {
     for (namespace, ask) in ASKS {
         let mut rig = Rig::new(&LOCAL);

@@ -4,7 +4,7 @@ use crate::fan_outs::FanOut;
 use crate::recorder::Effect;
 use std::collections::BTreeMap;
 use waymaker_engine::limits::LIST_SCAN_COUNT_MAX;
-use waymaker_engine::{Answer, PageBounds, PoolOrder, PoolPage};
+use waymaker_engine::{Answer, PageBounds, PoolOrder, PoolPage, Refusal};
 
 impl FanOut {
     fn set_pool(&mut self, name: &str, capacity: u64) {
@@ -49,6 +49,25 @@ fn a_page_examines_a_limited_number_of_pools_for_any_prefix() {
         }
         assert_eq!((page_count, found_count), (3, listed_count), "{}", prefix.escape_ascii());
     }
+}
+
+#[test]
+fn full_memory_refuses_a_lasting_pool_only_if_it_is_new() {
+    let mut fan_out = FanOut::new(1);
+    fan_out.set_pool("known", 1);
+    fan_out.node.shards[0].set_full_memory(Some(4096));
+    fan_out.set_pool("known", 2);
+    let caller = fan_out.caller(1, 1);
+    let shard = &mut fan_out.node.shards[0];
+    shard.set_capacity(&caller, b"new", 1, PoolOrder::Arrival, &mut fan_out.effects);
+    let Some(Effect::Answer(_, Answer::Refused(Refusal::Overloaded { limit, value }))) =
+        fan_out.effects.said.pop()
+    else {
+        panic!("a new pool is not refused");
+    };
+    assert_eq!((limit, value), ("bytes of memory", 4096));
+    fan_out.node.shards[0].set_full_memory(None);
+    fan_out.set_pool("new", 1);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::fake_log::encoded;
 pub(crate) use crate::judge::Effect;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use waymaker_engine::multi_key::MultiKeyClaim;
 use waymaker_engine::{Answer, Effects, Event, LaneAddress, QuorumQuestion, Ticket, WhenDurable};
@@ -36,11 +36,27 @@ pub(crate) struct Recorder {
     pub(crate) follow_ups: VecDeque<FollowUp>,
     pub(crate) written: Vec<Written>,
     pub(crate) asked: Vec<QuorumQuestion>,
+    /// Acquires that wait. A worker counts them, so the response to each must be that of a waiter.
+    pub(crate) waiting: BTreeSet<Ticket>,
 }
 
 impl Effects for Recorder {
     fn answer(&mut self, ticket: Ticket, answer: Answer) {
         self.said.push(Effect::Answer(ticket, answer));
+    }
+
+    fn answer_acquire(&mut self, ticket: Ticket, answer: Answer) {
+        assert!(!self.waiting.contains(&ticket), "the acquire of {ticket:?} waits: {answer:?}");
+        self.answer(ticket, answer);
+    }
+
+    fn waits(&mut self, ticket: Ticket) {
+        assert!(self.waiting.insert(ticket), "the acquire of {ticket:?} waits twice");
+    }
+
+    fn answer_waiter(&mut self, ticket: Ticket, answer: Answer) {
+        assert!(self.waiting.remove(&ticket), "the acquire of {ticket:?} does not wait: {answer:?}");
+        self.answer(ticket, answer);
     }
 
     fn event(&mut self, lane: LaneAddress, event: Event) {

@@ -420,9 +420,11 @@ fn a_waiting_set_of_very_many_nodes_is_granted_over_turns() {
     let mut fan_out = FanOut::new(1);
     let set = largest_set(0);
     let first = fan_out.hold_set(&set[..1], 0, 0).expect("it is free");
-    for _ in 0..2 {
-        assert!(fan_out.hold_set(&set, 500, u32::MAX).is_none());
+    for number in [1, 3] {
+        assert!(fan_out.ask_for_set(number, &set, 500, u32::MAX).is_none());
+        fan_out.cheap_turns();
     }
+    assert_eq!(fan_out.granted_count(), 1, "only the first set");
     fan_out.effects.said.clear();
     fan_out.turn();
     let before = fan_out.touched();

@@ -224,3 +224,39 @@ fn an_acquire_is_sent_again_if_an_outage_interrupts_its_confirmation() {
     rig.come_back(true);
     rig.sends(&[(3, "holds"), (4, "acquire k wait 0")]);
 }
+
+/// The request id finds a claim with a longer lease, and its margin is longer too.
+#[test]
+fn the_margin_of_a_longer_lease_than_requested_is_that_of_the_longer_lease() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_with(OWN, Wait::Try, |job| {
+        named(job);
+        job.renew = false;
+    });
+    rig.sent();
+    let again = rig.granted_again(9, 60_000);
+    rig.receive(1, &again);
+    rig.sends(&[(2, "status 9")]);
+    let status = rig.status(60_000);
+    rig.receive(2, &status);
+    assert_eq!(only(&mut answer).remaining(), Duration::from_millis(60_000 - 650));
+}
+
+/// A guard of this client has the hold again, so it is forgotten no longer.
+#[test]
+fn a_forgotten_hold_that_was_granted_again_is_released_without_a_caller() {
+    let mut rig = Rig::new();
+    rig.named_lock(1, 9).forget();
+    let answer = rig.acquire_with(OWN, Wait::Try, named);
+    rig.sends(&[(2, "acquire k wait 0")]);
+    let again = rig.granted_again(9, 3_000);
+    rig.receive(2, &again);
+    rig.sends(&[(3, "extend 9 by 3000")]);
+    drop(answer);
+    rig.lane.handle_command(Command::Abandon { token: 1 }, rig.now());
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(4, "holds")]);
+    rig.receive(4, &listed(&[(9, "k")], 0));
+    rig.sends(&[(5, "release 9")]);
+}

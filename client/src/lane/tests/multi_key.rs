@@ -145,3 +145,16 @@ fn a_multi_key_claim_keeps_its_request_id_in_a_new_session() {
     let _other = rig.acquire_keys();
     assert_ne!(rig.sent().remove(0).1, first);
 }
+
+/// The acquire was sent long before the server decided it, so its round trip reveals nothing about the server's clock.
+#[test]
+fn a_grant_of_several_keys_after_a_wait_moves_no_deadline() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire_keys();
+    rig.sent();
+    rig.advance_to(12_000);
+    let Response::GrantedKeys(granted) = rig.granted_keys() else { unreachable!() };
+    rig.receive(1, &Response::GrantedKeys(GrantedKeys { waited: true, ..granted }));
+    let locks = answer.try_recv().unwrap().unwrap();
+    assert_eq!(locks[0].hold.deadline(), at(12_000 + 3_000 - 80));
+}

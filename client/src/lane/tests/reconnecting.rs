@@ -281,3 +281,76 @@ fn the_deadline_of_a_listed_connection_bound_lock_counts_from_the_hello() {
     rig.receive(2, &listed(&[(9, "k")], 0));
     assert_eq!(lock.remaining(), Duration::from_millis(2_000 - 80));
 }
+
+/// Only an unknown hold leaves open whether the first transmission ended it.
+#[test]
+fn a_repeated_release_that_is_refused_for_another_reason_has_failed() {
+    let mut rig = Rig::new();
+    let mut lock = rig.lock(1, 9, 30_000);
+    let mut release = rig.release(&mut lock);
+    rig.sent();
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sent();
+    rig.receive(2, &refusal(ErrorCode::Unauthorized));
+    let error = release.try_recv().unwrap().unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::Unauthorized));
+}
+
+/// The session ends first, and the caller gets its error after that.
+#[test]
+fn the_outcome_of_a_release_from_an_ended_session_is_unknown_if_its_repetition_finds_no_hold() {
+    let mut rig = Rig::impatient();
+    let mut lock = rig.lock(1, 9, 30_000);
+    let mut release = rig.release(&mut lock);
+    rig.sent();
+    rig.lose_connection();
+    rig.come_back(false);
+    rig.sends(&[(1, "release 9")]);
+    rig.advance_to(12_000);
+    let release = uncertain(&mut release);
+    rig.receive(1, &not_found());
+    assert_eq!(outcome(&release), Some(Outcome::Unknown));
+}
+
+/// The server may have served the first transmission and shortened the lease, before it forgot the session.
+#[test]
+fn a_refused_extend_from_an_ended_session_restores_no_deadline() {
+    let mut rig = Rig::new();
+    let lock = rig.lock_with(Lease::Own { ms: 60_000 }, 1, 9, 60_000, |job| job.renew = false);
+    let (reply, _answer) = Reply::channel();
+    rig.submit(Job::Extend { id: id(9), lease_ms: 3_000, is_own: false, reply });
+    rig.sends(&[(2, "extend 9 by 3000")]);
+    rig.lose_connection();
+    rig.come_back(false);
+    let sent = rig.sent();
+    let number = sent.iter().find(|(_, text)| text == "extend 9 by 3000").expect("the extend is repeated").0;
+    rig.receive(number, &refusal(ErrorCode::Overloaded));
+    assert!(lock.hold.deadline() <= at(13_000), "{:?}", lock.hold.deadline());
+}
+
+/// A lease of 30 s ends 350 ms earlier for its guard, also if only a second of it is left.
+#[test]
+fn the_margin_of_a_checked_hold_is_that_of_its_whole_lease() {
+    let mut rig = Rig::new();
+    let lock = rig.lock_with(Lease::Own { ms: 30_000 }, 1, 9, 30_000, |job| job.renew = false);
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sends(&[(2, "holds"), (3, "status 9")]);
+    let status = rig.status(1_000);
+    rig.receive(3, &status);
+    rig.receive(2, &listed(&[(9, "k")], 0));
+    assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 350));
+}
+
+/// No keep-alive could be frequent enough.
+#[test]
+fn a_very_short_release_after_a_lost_connection_does_not_limit_the_deadline() {
+    for (release_after_ms, remaining_ms) in [(999, 60_000 - 650), (1_000, 1_000 - 60)] {
+        let mut rig = Rig::new();
+        let lock = rig.lock_with(Lease::Own { ms: 60_000 }, 1, 9, 60_000, |job| {
+            job.claim.release_after_ms = Some(release_after_ms);
+        });
+        assert_eq!(lock.remaining(), Duration::from_millis(remaining_ms), "{release_after_ms} ms");
+    }
+}

@@ -94,3 +94,18 @@ fn an_unanswered_cancel_is_repeated_with_its_number() {
         assert_eq!(texts, expected.map(|(number, text)| (number, text.to_owned())));
     }
 }
+
+/// The server itself does not know the outcome, for example because its log failed.
+#[test]
+fn an_outcome_that_the_server_does_not_know_stays_unknown() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Forever);
+    rig.sent();
+    rig.lose_connection();
+    rig.advance_to(15_000);
+    let uncertain = uncertain(&mut answer);
+    rig.come_back(true);
+    rig.sent();
+    rig.receive(1, &refusal(ErrorCode::Unknown));
+    assert_eq!(outcome(&uncertain), Some(Outcome::Unknown));
+}

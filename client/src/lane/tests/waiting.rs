@@ -120,3 +120,36 @@ fn an_acquire_that_times_out_early_is_sent_again_as_a_try() {
     rig.receive(1, &Response::Error(ErrorAnswer { code: ErrorCode::Timeout, detail }));
     rig.sends(&[(2, "acquire k wait 0")]);
 }
+
+/// A client without the right to see the owner learns only that the key is held.
+#[test]
+fn a_wait_behind_a_holder_that_just_began_ends_in_time() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Until(at(10_500)));
+    rig.sent();
+    rig.advance_to(10_500);
+    let detail = ErrorDetail::Contention(Contention { held: true, ..Contention::default() });
+    rig.receive(1, &Response::Error(ErrorAnswer { code: ErrorCode::Timeout, detail }));
+    assert!(matches!(answer.try_recv().unwrap(), Err(Error::Timeout(_))));
+    rig.sends(&[]);
+}
+
+/// Nothing can be in flight for such an acquire, so its caller need not wait for a response.
+#[test]
+fn an_acquire_that_cannot_be_sent_ends_with_its_wait() {
+    for is_connected in [false, true] {
+        let mut rig = Rig::new();
+        let mut others = Vec::new();
+        if is_connected {
+            others.extend((0..1024).map(|_| rig.acquire(OWN, Wait::Forever)));
+            rig.sent();
+        } else {
+            rig.lose_connection();
+        }
+        let mut answer = rig.acquire(OWN, Wait::Until(at(10_500)));
+        rig.advance_to(10_499);
+        assert!(answer.try_recv().is_err());
+        rig.advance_to(10_500);
+        assert!(answer.try_recv().unwrap().is_err(), "connected: {is_connected}");
+    }
+}

@@ -24,6 +24,35 @@ fn expired_registrations_are_counted_by_type() {
     assert_eq!(rig.node.expiries.read(), [counted(b"a", 1), counted(b"b", 2)]);
 }
 
+/// A registration outlives the server, so its owner must be able to renew it until the end.
+#[test]
+fn a_stopping_server_renews_registrations_and_accepts_no_new_ones() {
+    let mut rig = Rig::new(1);
+    let (key, _) = rig.connect_to(NamespaceKind::Registry, SessionRequest::None);
+    let register =
+        |key| Request::Register(Register { lease_ms: 9_000, key, owner: b"o", ..Register::default() });
+    assert_eq!(rig.ask(key, 2, &register(b"known")), [(2, Heard::Other(REGISTERED))]);
+    rig.node.set_stopping();
+    assert_eq!(rig.ask(key, 3, &register(b"known")), [(3, Heard::Other(REGISTERED))]);
+    assert_eq!(rig.ask(key, 4, &register(b"new")), [(4, Heard::Refused(ErrorCode::Shutdown))]);
+}
+
+#[test]
+fn a_lease_of_the_session_needs_a_session() {
+    let terms = AcquireTerms { session_lease: true, ..AcquireTerms::default() };
+    let acquire = Request::Acquire(Acquire { key: b"key", terms, ..Acquire::default() });
+    let mut buffer = Vec::new();
+    let keys = Request::AcquireKeys(AcquireKeys { terms, ..both_keys(&mut buffer) });
+    let mut rig = Rig::new(2);
+    let (without, _) = rig.connect(SessionRequest::None);
+    for (number, request) in [(2, &acquire), (3, &keys)] {
+        assert_eq!(rig.ask(without, number, request), [(number, Heard::Refused(ErrorCode::BadInput))]);
+    }
+    let (with, _) = rig.connect(SessionRequest::New { lease_ms: 10_000 });
+    let heard = rig.ask(with, 2, &acquire);
+    assert!(matches!(heard[..], [(2, Heard::Granted(Granted { session_lease: true, .. }))]), "{heard:?}");
+}
+
 /// Returns the remaining lease of the only hold of a key, as another client sees it.
 fn remaining_ms(rig: &mut Rig, key: &[u8]) -> u32 {
     let (asker, _) = rig.connect(SessionRequest::None);
