@@ -89,7 +89,7 @@ impl Handle {
 
     /// Like [`Handle::ask_with`], for a request that changes something at the server. If a server process or session
     /// that has ended got the request too, and the repetition is refused as `not_found` or unavailable, the caller gets
-    /// [`Error::Uncertain`](crate::Error::Uncertain).
+    /// [`Error::Uncertain`].
     pub(crate) async fn change<T: Send + 'static>(
         &self,
         need: Option<Need>,
