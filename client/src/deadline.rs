@@ -1,8 +1,8 @@
 //! Local deadline of a lock, computed without any network.
 //!
 //! The server reports how much of the lease remains at its own time `stamp`. The client knows the position of that
-//! stamp on the local clock only to within a round trip. So the client assumes the earliest possible time: the server
-//! cannot have decided before the request was sent.
+//! stamp on the local clock only from a round trip, the anchor. So it assumes the earliest possible time: the server
+//! cannot have read its clock before the anchor's request was sent. The deadline is earlier still, by a margin.
 //!
 //! ```text
 //! local   ---- sent ------------------------------- received ----------------------------->

@@ -130,9 +130,9 @@
 //!
 //! # Servers of other versions
 //!
-//! The client speaks versions 1 and 2 of the protocol. A server of version 1 refuses the HELLO of version 2. The
-//! client then connects a second time with version 1; callers notice nothing. It tries version 2 again after each
-//! outage, since the server may have been upgraded. [`ClientSession::protocol_version`] and
+//! The client speaks versions 1 and 2 of the protocol. A server of version 1 refuses the HELLO of version 2. The client
+//! then connects a second time with version 1; callers notice nothing. When the client has lost its connection, it
+//! tries version 2 again, since the server may have been upgraded. [`ClientSession::protocol_version`] and
 //! [`ClientSession::server_capabilities`] return the negotiated version and the capabilities.
 //!
 //! # Tracing

@@ -164,8 +164,8 @@ impl Account {
     /// Restarts the count of new connections if `second` is a new one.
     fn begin_second(&self, second: u64) {
         let last = self.second.load(Ordering::Relaxed);
-        // Another worker may already have begun the next second; the count then goes on. A larger step back means that
-        // the clock was set back, so the count restarts.
+        // Another worker may already have begun the next second; this connection then counts in that second. If the
+        // stored second is further ahead, the clock was set back, so the count of new connections restarts.
         let is_last = second == last || second.checked_add(1) == Some(last);
         if !is_last
             && self.second.compare_exchange(last, second, Ordering::Relaxed, Ordering::Relaxed).is_ok()

@@ -162,8 +162,8 @@ pub struct Shard {
     waits_over: Fifo<ClaimIx>,
     /// Claims whose wait ended while earlier grants of their key were unfinished.
     late_waits: Fifo<LateWait>,
-    /// Whether all timers of an instant have fired, and the waits of the claims in `waits_over` are being ended. Such a
-    /// claim is granted only by grants of its key that began before.
+    /// Whether all timers of an instant have fired, and the waits of the claims in `waits_over` are being ended.
+    /// Meanwhile such a claim is granted only if the grants of its key began before this flag was set.
     ending_waits: bool,
     /// Number of the newest work item when `ending_waits` became true. Grants with this or a smaller number began
     /// before.

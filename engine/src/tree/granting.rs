@@ -17,8 +17,9 @@ struct Granted {
     next_item: ItemIx,
 }
 
-/// Granted claims with items that are still marked as waiting and clear. Such items block the same claims as held items
-/// do, because a later claim that conflicts queues behind both.
+/// Granted claims that are too large to be held at once: some of their items are still waiting and clear (blocked by no
+/// other claim). Such items block the same claims as held items do, because a later claim that conflicts queues behind
+/// both.
 #[derive(Debug, Default)]
 pub(super) struct Granting {
     claims: Fifo<Granted>,

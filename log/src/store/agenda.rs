@@ -22,7 +22,8 @@ pub(super) enum Next {
     Compact,
     /// Check whether the disk has room again.
     Look,
-    /// Remove the losses from the superblock, because all holds that may have been lost have expired.
+    /// Remove the losses (fence floor and waiting time) from the superblock: all holds that may have been lost have
+    /// expired, so later starts need not wait.
     EndLosses,
     /// End the log in order.
     Close,

@@ -148,8 +148,8 @@ impl AccessControl {
         Ok(Some(Arc::new(identity)))
     }
 
-    /// Notes that a client's certificate was refused in the handshake, which is a failed login. Returns the pause of
-    /// the address that it starts.
+    /// Notes a failed login: the handshake refused the client's certificate. Returns the pause of the client's address
+    /// if this failure starts one.
     ///
     /// # Errors
     /// Returns the remaining pause in milliseconds, if the address is already paused.

@@ -126,7 +126,7 @@ impl Run {
         Ok(())
     }
 
-    /// Counts a failed write, and logs the first of several consecutive failures.
+    /// Counts a failed write. Logs the first of several consecutive failures, and the first success after them.
     fn note(&mut self, written: &io::Result<()>) {
         if let Err(error) = written {
             self.shared.write_failure_count.fetch_add(1, Ordering::Relaxed);

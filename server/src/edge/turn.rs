@@ -70,7 +70,8 @@ impl<W: Stopwatch> Turn<W> {
         len == READ_LEN_MAX || self.read_count > 1
     }
 
-    /// Whether the connection may read again in this turn, after a read that may have left more bytes.
+    /// Whether the connection may read or serve more in this turn: neither the reads nor the time of a turn are used
+    /// up.
     pub(super) fn may_read_on(&mut self) -> bool {
         self.read_count < READS_PER_TURN && !self.is_spent()
     }

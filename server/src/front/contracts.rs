@@ -83,7 +83,8 @@ impl Callers {
     /// Returns the services for the caller with these headers.
     ///
     /// # Errors
-    /// Fails if the caller cannot be identified, or if the connection has too many identities or exceeds a quota.
+    /// Fails if the caller cannot be identified, if logins of its address are paused, or if the connection already has
+    /// the maximum number of identities. Also fails if a new identity's quota has no room for this connection.
     pub(super) fn contracts(&self, headers: &HeaderMap) -> Result<Arc<Contracts>, Status> {
         let credentials = bearer(headers);
         let version = Local::with(|local| local.node.access.version());

@@ -276,8 +276,8 @@ impl Node {
         Time::from_millis(self.drained[worker].load(Ordering::Acquire))
     }
 
-    /// Returns the earliest of the instants that the workers last passed to [`Self::publish_drained`]. Leases that were
-    /// due by then may expire.
+    /// Returns the time up to which every worker has served its sockets: the earliest of the instants that the workers
+    /// last passed to [`Self::publish_drained`]. Leases that were due by then may expire.
     #[inline]
     pub fn drained(&self) -> Time {
         (0..self.drained.len()).map(|worker| self.drained_by(worker)).min().unwrap_or(Time::ZERO)

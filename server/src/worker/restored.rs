@@ -119,8 +119,8 @@ impl State {
         lane.window = Some(window);
     }
 
-    /// Adds a lane to a restored session if its client resumes a lane that the log does not contain. Such a lane held
-    /// nothing.
+    /// Adds a lane to a restored session if its client resumes a lane that the log does not contain, and if the session
+    /// has room. The log has no hold of such a lane.
     pub(super) fn fill_restored(&mut self, node: &Node, session: SessionSlot, number: u16) {
         let is_known = self.sessions.get(session).is_none_or(|session| session.lanes.contains_key(&number));
         if is_known || !self.sessions.is_restored(session) {

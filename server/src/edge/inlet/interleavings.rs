@@ -46,7 +46,7 @@ enum Kind {
     Followed(Following),
 }
 
-/// An acquire that the front end follows, in the state that the front end knows.
+/// An acquire whose answer and events a front end gets until its hold ends, with what the front end has heard so far.
 #[derive(Debug)]
 struct Following {
     key: usize,
