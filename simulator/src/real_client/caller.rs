@@ -6,6 +6,16 @@ use waymaker_client::{BootTime, Error, ErrorCode, NamespaceKind, Unavailable};
 /// Time after the end of its wait during which an acquire may still wait for the server's response.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
 
+/// Refusals of a repeated request that do not tell whether its first transmission took effect.
+const INCONCLUSIVE: &[ErrorCode] = &[
+    ErrorCode::NotFound,
+    ErrorCode::Shutdown,
+    ErrorCode::Recovering,
+    ErrorCode::NoSpace,
+    ErrorCode::QuorumUnavailable,
+    ErrorCode::Overloaded,
+];
+
 /// One call into the client library.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
@@ -81,6 +91,9 @@ impl Call {
             Error::Uncertain(_) if self.is_named && facts.was_down => None,
             // Another client may have the hold by then, so the release is not sent again.
             Error::Uncertain(_) if self.wait_ms.is_none() && facts.session_ended => None,
+            // An earlier process of the server or an earlier session may have served a release or an extend before
+            // its repetition was refused.
+            Error::Uncertain(_) if self.wait_ms.is_none() && facts.was_down && heard(INCONCLUSIVE) => None,
             Error::Uncertain(_) => Some("a response may still arrive"),
             Error::Unavailable(Unavailable::Unreachable { .. } | Unavailable::Disconnected { .. }) => {
                 (!is_given_up).then_some("the lane may still reconnect")
