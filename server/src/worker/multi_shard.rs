@@ -373,3 +373,27 @@ fn distinct_keys<'a>(node: &Node, items: impl IntoIterator<Item = KeyItem<'a>>) 
     keys.dedup_by_key(|key| key.key);
     keys
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::multi_shard_queue::MultiShardQueue;
+    use super::*;
+
+    fn ticket(number: u32) -> Ticket {
+        Ticket { number, ..Ticket::default() }
+    }
+
+    #[test]
+    fn a_cancelled_request_leaves_no_try_behind() {
+        let mut queue = MultiShardQueue::default();
+        for number in 0..3 {
+            let task = Task::Request { ticket: ticket(number), frame: Box::default() };
+            queue.push(MultiShard::new(vec![0], task));
+        }
+        assert!(queue.try_all());
+        assert!(queue.remove_request(ticket(0)) && queue.remove_request(ticket(1)));
+        assert!(queue.next_untried().is_some_and(|work| work.requested_by(ticket(2))));
+        assert!(queue.next_untried().is_none() && !queue.has_untried());
+        assert!(queue.try_all(), "nobody tries the work that comes next");
+    }
+}

@@ -53,7 +53,10 @@ impl MultiShardQueue {
 
     /// Removes the request with this ticket. Returns false if it is not here.
     pub(super) fn remove_request(&mut self, ticket: Ticket) -> bool {
-        let place = self.works.iter().position(|work| work.requested_by(ticket));
-        place.and_then(|place| self.works.remove(place)).is_some()
+        let Some(place) = self.works.iter().position(|work| work.requested_by(ticket)) else { return false };
+        self.works.remove(place);
+        // Otherwise the count would never reach 0, and `try_all` would report a try that nobody makes.
+        self.untried -= usize::from(place < self.untried);
+        true
     }
 }
