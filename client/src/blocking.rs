@@ -1,4 +1,4 @@
-//! The client for programs without a runtime of their own.
+//! The blocking client, for programs that have no tokio runtime.
 //!
 //! [`connect`] starts a thread that owns the connections, renews the leases and reports losses. All other calls are
 //! the same as in the asynchronous client. Use [`Block::block`] in place of `.await`:
@@ -34,13 +34,13 @@ pub trait Block: IntoFuture + Sized {
     ///
     /// # Panics
     ///
-    /// Panics in an asynchronous task of a single-threaded runtime. If that runtime also serves the client, the thread
-    /// would wait for itself.
+    /// Panics in an asynchronous task of a single-threaded runtime. Blocking would stop the only thread of that
+    /// runtime. If the runtime also serves the client, the future would wait forever for that thread.
     fn block(self) -> Self::Output {
         if let Ok(runtime) = Handle::try_current()
             && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
         {
-            // This call panics with an explanation if this thread drives the runtime, and only then.
+            // Panics with tokio's message if this thread is running the runtime's tasks; otherwise does nothing.
             runtime.block_on(async {});
         }
         pollster::block_on(self.into_future())
@@ -74,8 +74,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`ClientBuilder::connect`], and [`Error::Unavailable`] if the system cannot start the thread of the client or
-    /// its runtime.
+    /// The errors of [`ClientBuilder::connect`], and [`Error::Unavailable`] if the system cannot start the thread of
+    /// the client or its runtime.
     pub fn connect_blocking(self, url: &str) -> Result<Client> {
         let (running, ended) = oneshot::channel::<()>();
         let (reply, connected) = oneshot::channel();
@@ -103,8 +103,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`AcquireBuilder::run`](crate::AcquireBuilder::run), with [`Error::Lost`] if the lock was lost while the
-    /// work ran.
+    /// The errors of [`AcquireBuilder::run`](crate::AcquireBuilder::run). Returns [`Error::Lost`] if the lock was lost
+    /// while the work ran.
     pub fn with_lock<T>(&self, key: impl AsRef<[u8]>, work: impl FnOnce(&Lock) -> T) -> Result<T> {
         pollster::block_on(self.client.with_lock(key, async |lock| work(lock)))
     }

@@ -86,9 +86,9 @@ impl ClientBuilder {
     /// none. An unencrypted connection exposes them to the network.
     ///
     /// If the server refuses the credentials, it would refuse the next attempt too. So
-    /// [`connect`](ClientBuilder::connect) and, after an outage, each unsent call return
-    /// [`Error::Refused`](crate::Error::Refused) with the code `unauthorized` as soon as the server refuses. Watches
-    /// then end, and each lock is lost at its local deadline.
+    /// [`connect`](ClientBuilder::connect) returns [`Error::Refused`](crate::Error::Refused) with the code
+    /// `unauthorized` as soon as the server refuses. If the refusal follows an outage, each call whose request was not
+    /// sent yet returns this error. All watches end, and each lock is lost at its local deadline.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -105,8 +105,8 @@ impl ClientBuilder {
     }
 
     /// Sets for how long the session survives the loss of its connection. Default: the server's, 10 s unless
-    /// configured. It limits how long the client can resume a session, and how long locks on the session's lease are
-    /// kept.
+    /// configured. The session lease limits how long the client can resume a session, and how long locks on the
+    /// session's lease are kept.
     #[must_use]
     pub fn session_lease(mut self, lease: Duration) -> Self {
         self.session_lease = Some(lease);
@@ -129,7 +129,7 @@ impl ClientBuilder {
     /// connection breaks or the network falls silent. The call then returns
     /// [`Error::Uncertain`](crate::Error::Uncertain), or [`Error::Unavailable`](crate::Error::Unavailable) if its
     /// request was never sent; [`Client::close`] returns without an error. An acquire with
-    /// [`wait`](crate::AcquireBuilder::wait) ends soon after its wait instead.
+    /// [`wait`](crate::AcquireBuilder::wait) instead ends soon after the end of its wait limit.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = Some(timeout);
@@ -170,8 +170,8 @@ impl ClientBuilder {
     /// one runs at a time. The client tries them in turn and begins with the address that worked last. All its
     /// connections use the same address.
     ///
-    /// Locks do not move between servers: a lock is lost with its server, unless the next server has the same data
-    /// directory.
+    /// Locks do not move between servers. A lock survives its server only if the next server has the same data
+    /// directory and the lock's [`FenceScope`](crate::FenceScope) covers the failure.
     ///
     /// # Errors
     ///

@@ -102,8 +102,8 @@ impl Client {
 
     /// Runs `work` while it holds an exclusive lock on the key.
     ///
-    /// Waits for the lock without limit, renews it until `work` ends, and then releases it. Drops `work` if the lock
-    /// is lost. [`AcquireBuilder::run`] does the same for every other kind of claim, with any settings.
+    /// Waits for the lock without limit, renews it until `work` ends, and then releases it. Drops `work` if the lock is
+    /// lost. [`AcquireBuilder::run`] runs work under every other kind of claim, with any settings.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -161,7 +161,7 @@ impl Client {
         limiter::take_all(self.space(), costs.into_iter().collect(), false).await
     }
 
-    /// Refunds tokens that [`Client::take_all`] took for work that was not done. No bucket then holds more than its
+    /// Refunds tokens that [`Client::take_all`] took for work that was not done. A refund fills no bucket above its
     /// burst.
     ///
     /// # Errors
@@ -238,9 +238,9 @@ impl Client {
         self.space().flat.status(id).await
     }
 
-    /// Returns all locks held in the namespace whose keys begin with `prefix`, in no particular order. The client
-    /// reads them page by page. A lock that is held all the while is listed once. A lock that is granted or released
-    /// meanwhile may be missing.
+    /// Returns all locks held in the namespace whose keys begin with `prefix`, in no particular order. The client reads
+    /// them page by page. A lock that is held while the client reads all pages is listed once. A lock that is granted
+    /// or released while the client reads may be missing.
     ///
     /// # Errors
     ///
@@ -251,8 +251,8 @@ impl Client {
     }
 
     /// Returns all claims of the namespace that wait for keys that begin with `prefix`, in no particular order. The
-    /// client reads them page by page. A claim that waits all the while is listed once for each of its keys. A claim
-    /// that begins or ends to wait meanwhile may be missing.
+    /// client reads them page by page. A claim that waits while the client reads all pages is listed once for each of
+    /// its keys. A claim that begins or stops waiting while the client reads may be missing.
     ///
     /// # Errors
     ///
@@ -264,13 +264,13 @@ impl Client {
     }
 
     /// Returns the pools of the namespace whose names begin with `prefix`, in no particular order: pools in use, and
-    /// pools whose capacity was set. The client reads them page by page. A pool that exists all the while is listed
-    /// once. A pool that comes or goes meanwhile may be missing.
+    /// pools whose capacity was set. The client reads them page by page. A pool that exists while the client reads all
+    /// pages is listed once. A pool that is created or removed while the client reads may be missing.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with `bad_input` for a prefix that is too long, [`Error::Unavailable`],
-    /// [`Error::Uncertain`] and [`Error::Closed`]. Servers of 0.1.0 refuse the request with `bad_input`.
+    /// [`Error::Refused`] with `bad_input` for a prefix that is too long, [`Error::Unavailable`], [`Error::Uncertain`]
+    /// and [`Error::Closed`]. Servers of version 0.1.0 refuse the request with `bad_input`.
     pub async fn pools(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<PoolSummary>> {
         check_len("prefix", prefix.as_ref(), 0, KEY_LEN_MAX)?;
         self.space().handle(NamespaceKind::Pool)?.pools(prefix.as_ref().into()).await
@@ -279,7 +279,8 @@ impl Client {
     /// Ends the claim with this id, held or waiting, regardless of its owner. The key must be a key of the claim. The
     /// holder's guard is lost with [`LossReason::Revoked`](crate::LossReason::Revoked).
     ///
-    /// Returns `true` if the claim was still waiting. Its acquire then fails with [`Error::Cancelled`].
+    /// Returns `true` if the claim was still waiting. The acquire of a waiting claim then fails with
+    /// [`Error::Cancelled`].
     ///
     /// # Errors
     ///
@@ -290,7 +291,8 @@ impl Client {
         home.flat.release(id, key).await
     }
 
-    /// Returns the operator's commands for the namespace of one kind.
+    /// Returns the operator's commands for one namespace of the client: the namespace of plain keys, tree paths, pools,
+    /// limiters or registrations, as `kind` selects.
     pub fn operator(&self, kind: NamespaceKind) -> Operator {
         Operator::new(Arc::clone(self.space()), kind)
     }
@@ -373,13 +375,13 @@ impl Client {
 
     /// Sets the lease of the hold with this id to end `lease` from now, and returns the lease that the server granted.
     ///
-    /// The server notifies the holder if it is another client. The holder uses the new end from the moment the
-    /// notification arrives. A holder that cannot be reached may assume a longer lease than it has; the fence covers
-    /// that case.
+    /// If the hold belongs to another client, the server notifies that client. The holder's local deadline follows the
+    /// new lease from the moment the notification arrives. If the notification cannot arrive, the holder may assume a
+    /// longer lease than it has. Only a resource that checks the fence then rejects its writes.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with `not_found` if there is no such claim, and with `bad_input` if the length is below the
+    /// [`Error::Refused`] with `not_found` if there is no such claim, and with `bad_input` if `lease` is below the
     /// server's minimum or the hold has no lease of its own; [`Error::Unavailable`], [`Error::Uncertain`] and
     /// [`Error::Closed`].
     pub async fn extend(&self, id: LockId, lease: Duration) -> Result<Duration> {
@@ -415,7 +417,8 @@ impl Client {
             }
         }
         for answer in answers {
-            // A task that has ended has also closed its connection.
+            // A dropped answer means that the connection task has ended. The task has then closed its connection, so
+            // the close has succeeded.
             answer.await.unwrap_or(Ok(()))?;
         }
         Ok(())

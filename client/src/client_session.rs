@@ -1,4 +1,5 @@
-//! The session of a client as its users see it. `session` is the state behind this view.
+//! The session of a client, as [`Client::session`](crate::Client::session) shows it. The module `session` has the state
+//! that the connections share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +39,8 @@ impl ClientSession {
         self.state.lease
     }
 
-    /// Returns the time until the session counts as lost if it is not renewed; zero once it is lost. It is never longer
-    /// than the time after which the server would end the session.
+    /// Returns the time until the session counts as lost if it is not renewed; zero once it is lost. The returned time
+    /// is never longer than the time after which the server would end the session.
     pub fn remaining(&self) -> Duration {
         let now = self.space.session.state();
         match now.loss.reason() {
@@ -53,8 +54,8 @@ impl ClientSession {
         self.state.version
     }
 
-    /// Returns the optional parts of the protocol that the server offers, from the newest welcome. `None` if the
-    /// server speaks version 1: it does not report them, and only a request shows whether it supports one.
+    /// Returns the optional parts of the protocol that the server offers, from the newest welcome. `None` if the server
+    /// speaks version 1: such a server reports no optional parts, and only a request shows whether it supports a part.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {

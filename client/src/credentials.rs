@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-/// Maximum length of a token file, in bytes. Front ends accept longer credentials than the binary protocol.
+/// Maximum length of a token file, in bytes. The limit is above the 400 bytes of the binary protocol, because front
+/// ends accept longer credentials.
 const FILE_LEN_MAX: usize = 8 << 10;
 
 /// Proof of the identity of a client, for example a token. `Debug` does not show it, and it is wiped when the last
@@ -57,7 +58,8 @@ impl Credentials {
     /// `CredentialsError` if the file cannot be read, is empty, or is too long for a token.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, CredentialsError> {
         let path = path.as_ref();
-        // The buffer has room for the longest file, so it never moves and leaves no copy behind.
+        // The buffer has room for the longest file, so it is never reallocated. A reallocation would leave an unwiped
+        // copy of the token in memory.
         let mut bytes = Zeroizing::new(Vec::with_capacity(2 * FILE_LEN_MAX));
         File::open(path)
             .and_then(|file| file.take(FILE_LEN_MAX as u64 + 1).read_to_end(&mut bytes))

@@ -18,8 +18,8 @@
 //! at which a response arrives does not count. So a response that spent half of the lease in a socket still yields the
 //! same deadline.
 //!
-//! The margin is the time by which the holder stops earlier. It covers the remaining errors: stamps are whole
-//! milliseconds, two clocks drift, and stopping takes a moment.
+//! The margin is the time by which the local deadline lies before the end of the lease. It covers the remaining errors:
+//! stamps are whole milliseconds, two clocks drift, and a holder needs a moment to stop its work.
 
 use std::time::Duration;
 
@@ -33,14 +33,14 @@ const MARGIN_MAX: Duration = Duration::from_millis(50);
 pub struct Anchor {
     /// Time at which the request was first sent.
     pub sent: BootTime,
-    /// The server's clock at the decision, in milliseconds.
+    /// The server's clock when it decided the response, in milliseconds.
     pub stamp_ms: u64,
 }
 
 /// The server's report of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseReport {
-    /// The server's clock at the decision, in milliseconds.
+    /// The server's clock when it determined the remaining lease, in milliseconds.
     pub stamp_ms: u64,
     /// Remaining lease at that time.
     pub remaining: Duration,
@@ -53,7 +53,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns how long before the end of a lease of this length the holder stops.
+/// Returns the margin of a lease of this length: the time by which the local deadline lies before the end of the lease.
 pub fn margin(lease: Duration) -> Duration {
     let lease = nanos(lease);
     Duration::from_nanos(nanos(MARGIN_MAX).min(lease / 10) + lease / 100)
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     const LEASE: Duration = Duration::from_secs(10);
-    /// 50 ms and one hundredth of ten seconds.
+    /// Margin of `LEASE`: 50 ms and one hundredth of its ten seconds.
     const MARGIN: Duration = Duration::from_millis(150);
 
     fn at_ms(ms: u64) -> BootTime {
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_grant_after_a_long_wait_is_dated_by_a_newer_round_trip() {
         let anchor = Anchor { sent: at_ms(3_600_000), stamp_ms: 500_000 };
-        // The server decides 2 s after the anchor, and the client reads the response 1 s later.
+        // The server decides 2 s after the anchor's request was sent, and the client reads the response 1 s later.
         let deadline = deadline(anchor, report(502_000, LEASE), at_ms(3_603_000));
         assert_eq!(deadline, at_ms(3_602_000 + 10_000 - 150));
     }

@@ -70,8 +70,8 @@ pub enum Error {
         /// Number of permits of the pool.
         capacity: u64,
     },
-    /// The server refused the request for another reason, or the client rejected it because the server would refuse
-    /// it.
+    /// The server refused the request for a reason that has no variant of its own, or the client rejected the request
+    /// because the server would refuse it.
     #[error("{}", refusal(*.code, .field, .message))]
     Refused {
         /// Code of the refusal.
@@ -141,8 +141,8 @@ pub enum Unavailable {
         message: String,
         /// Limit that is reached, if the code is `overloaded`.
         limit: Option<u64>,
-        /// Time until another attempt can succeed, if the server reports it. It does so while it is `recovering`, and
-        /// while it refuses `credentials` because too many logins from this address failed.
+        /// Time until another attempt can succeed, if the server reports it. A server reports it with the code
+        /// `recovering`, and if it refuses `credentials` because too many logins from this address failed.
         retry_after: Option<Duration>,
     },
 }
@@ -188,7 +188,8 @@ impl Error {
     pub(crate) fn refused(code: ErrorCode, field: &str, value: u64, message: impl Into<String>) -> Self {
         let (field, message) = (field.to_owned(), message.into());
         match code {
-            // A refusal with a field concerns a HELLO or a repeated watch, not a claim.
+            // `cancelled` without a field means that a waiting claim ended. With a field, the code concerns a HELLO or
+            // a repeated watch, so it stays an [`Error::Refused`].
             ErrorCode::Cancelled if field.is_empty() => {
                 Self::Cancelled { reason: CancelReason::from_number(value), message }
             }
@@ -197,16 +198,16 @@ impl Error {
             | ErrorCode::NoSpace
             | ErrorCode::QuorumUnavailable
             | ErrorCode::Overloaded => {
-                // Too many logins from this address failed. The server checks credentials again after `value`
-                // milliseconds.
+                // `overloaded` with the field `credentials` means that too many logins from this address failed. The
+                // server checks credentials again after `value` milliseconds.
                 let is_pause = code == ErrorCode::Overloaded && field == "credentials";
                 let limit = (code == ErrorCode::Overloaded && value > 0 && !is_pause).then_some(value);
                 let is_time = code == ErrorCode::Recovering || is_pause;
                 let retry_after = is_time.then(|| Duration::from_millis(value));
                 Unavailable::Refused { code, field, message, limit, retry_after }.into()
             }
-            // The storage of the server failed, or the server no longer has the response. So no later response reports
-            // the outcome.
+            // `unknown` means that the storage of the server failed, or that the server no longer has the response. So
+            // no later response reports the outcome.
             ErrorCode::Unknown => Self::Uncertain(Uncertain::new(refusal(code, &field, &message)).0),
             _ => Self::Refused { code, field, message, value },
         }
@@ -286,7 +287,7 @@ fn frozen(message: &str) -> &str {
 }
 
 fn refusal(code: ErrorCode, field: &str, message: &str) -> String {
-    // The message of a decode error already begins with the name of its field.
+    // The message of a decode error already begins with the name of its field, so do not print the field twice.
     match (field, message) {
         ("", "") => code.to_string(),
         ("", message) => format!("{code}: {message}"),
@@ -350,8 +351,8 @@ mod tests {
         assert_eq!(told(b""), "cancelled: the claim ended while it waited");
     }
 
-    /// The number in this response is not a cancel reason: a server that refuses to resume a lane sends the number of
-    /// the later attempt.
+    /// A server that refuses to resume a lane, because a later attempt has resumed it, also uses the code `cancelled`.
+    /// The number in its response is then that of the later attempt, not a cancel reason.
     #[test]
     fn a_cancelled_connection_attempt_is_not_reported_as_a_cancelled_claim() {
         let message = b"a later attempt has taken up this lane";

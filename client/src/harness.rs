@@ -195,7 +195,8 @@ impl Harness {
         AcquireBuilder::new(self.handle.clone().ok_or(Error::Closed), wanted)
     }
 
-    /// Drops the client's own handle, as if the program dropped the client. Guards and futures may still have theirs.
+    /// Drops the client's own handle, as if the program dropped the client. Guards and futures may still keep the
+    /// handle alive.
     pub fn desert(&mut self) {
         self.handle = None;
     }
@@ -217,7 +218,8 @@ impl Harness {
         Some(Greeting { session, sent, offer })
     }
 
-    /// Passes the response to this HELLO to the lane. Returns whether the server has accepted the connection.
+    /// Passes the response to the HELLO of `greeting` to the lane. Returns whether the server has accepted the
+    /// connection.
     pub fn greeted(&mut self, greeting: Greeting, answer: Frame<'_>) -> bool {
         match link::welcome(answer, greeting.offer) {
             Ok(welcome) => {
@@ -301,8 +303,8 @@ impl Harness {
         self.lane.doubt()
     }
 
-    /// Returns whether nothing is left to do: no command is queued, and every request has its response or waits for a
-    /// connection that the lane does not ask for.
+    /// Returns whether nothing is left to do. No command may be queued. Every request must have its response, unless
+    /// the lane is disconnected and wants no connection.
     pub fn is_at_rest(&self) -> bool {
         self.commands.is_empty()
             && (self.lane.is_idle() || !self.lane.is_connected() && !self.wants_connection())

@@ -68,8 +68,8 @@
 //!
 //! # Acquiring
 //!
-//! Every claim is built with the settings of an [`AcquireBuilder`] and then awaited. Without settings, it waits in
-//! the queue without limit. Dropping the future gives up the queue position. Dropping a guard releases its lock, on
+//! Every claim is built with the settings of an [`AcquireBuilder`] and then awaited. Without settings, it waits in the
+//! queue without limit. Dropping the awaited future gives up the queue position. Dropping a guard releases its lock, on
 //! any thread, with or without a runtime.
 //!
 //! ```
@@ -90,8 +90,8 @@
 //! # });
 //! ```
 //!
-//! [`FenceScope`] selects the durability of a fence: it rises while the server runs, over its restarts, or even over
-//! the loss of its disk.
+//! [`FenceScope`] selects how durable a fence is: it keeps rising only while the server runs, also after restarts of
+//! the server, or even after the loss of the server's disk.
 //!
 //! # Errors
 //!
@@ -119,8 +119,8 @@
 //!
 //! The client repairs a broken connection by itself, with pauses that differ from client to client, and resumes the
 //! session. Guards stay valid. Requests are repeated under their numbers. The server does not serve a repeated request
-//! twice, unless the session ended or the server restarted meanwhile. Callers notice only the delay, until it exceeds
-//! [`ClientBuilder::connect_timeout`]. [`ClientBuilder::connect`] accepts several addresses of a server.
+//! twice, unless the session ended or the server restarted before the repetition. Callers notice only the delay, until
+//! it exceeds [`ClientBuilder::connect_timeout`]. [`ClientBuilder::connect`] accepts several addresses of a server.
 //!
 //! # Many requests
 //!
@@ -151,8 +151,8 @@
 //!  Acquire ---+     needed)        lane/   (no I/O, no clock: a value that is told what happened)
 //! ```
 //!
-//! Everything may be used from any thread. The tasks live in the runtime in which the client connected. If that
-//! runtime shuts down, the connections and renewals end, and every guard is lost.
+//! All types of this crate may be used from any thread. The tasks that serve the connections live in the runtime in
+//! which the client connected. If that runtime shuts down, the connections and renewals end, and every guard is lost.
 
 mod allowance;
 pub mod blocking;

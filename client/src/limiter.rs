@@ -109,7 +109,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::take`], but [`Error::Throttled`] only if waiting cannot help, because `cost` exceeds the burst.
+    /// Fails as [`Limiter::take`] does, with one exception: fails with [`Error::Throttled`] only if waiting cannot
+    /// help, because `cost` exceeds the burst.
     pub async fn wait(&self, cost: u32) -> Result<Allowance> {
         loop {
             let retry_after = match self.take(cost).await {

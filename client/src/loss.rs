@@ -17,8 +17,8 @@ pub enum LossReason {
     /// The server revoked the lock.
     Revoked(RevokeReason),
     /// The session ended, and with it the locks on its lease. Locks with a [request
-    /// id](crate::AcquireBuilder::request_id) are lost too: another client may have taken them over, and the ended
-    /// session would not learn it.
+    /// id](crate::AcquireBuilder::request_id) are lost too: another client may have taken them over, and the server
+    /// reports that only to a live session.
     SessionExpired,
     /// The local deadline passed, because the lock was not renewed in time. The server may still consider the lock
     /// held, or another client may hold it by now.
@@ -54,8 +54,8 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// Callback that runs once when a lock is lost. The task that calls or drops it serves all locks of a connection, so
-/// panics of the callback must not escape.
+/// Callback that runs once when a lock is lost. The task that calls or drops it serves all locks of a connection, so a
+/// panic of the callback must not end that task.
 pub(crate) struct LossCallback(Option<Box<dyn FnOnce(LossReason) + Send>>);
 
 impl LossCallback {
@@ -83,7 +83,8 @@ fn contain(run: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
         tracing::error!("a callback for the loss of a lock panicked");
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-            // The value of this panic panics again when it is dropped.
+            // Dropping the value of the first panic caused this second panic. Forget the second value, since dropping
+            // it could panic again.
             std::mem::forget(panic);
         }
     }
@@ -94,8 +95,8 @@ fn contain(run: impl FnOnce()) {
 pub(crate) struct Loss {
     /// Reason and message of the loss. Boxed, since few locks are lost.
     told: OnceLock<Box<(LossReason, Box<str>)>>,
-    /// Whether the guard released or forgot the hold. This flag is cheaper to set than `told`, and nearly every guard
-    /// sets it.
+    /// Whether the guard released or forgot the hold. Nearly every guard sets this flag, and setting it is cheaper than
+    /// storing a boxed reason in `told`.
     released: AtomicBool,
     changed: Notify,
 }
@@ -114,7 +115,8 @@ impl Loss {
     }
 
     /// Records a loss and returns whether it is the first reason. Only the task that also calls [`Loss::release`] may
-    /// call this; otherwise a lock could be both released and lost.
+    /// call this. The check for an earlier reason and the record are two steps, so calls on two threads could make a
+    /// lock both released and lost.
     pub(crate) fn set(&self, reason: LossReason, message: &str) -> bool {
         let first = self.reason().is_none() && self.told.set(Box::new((reason, message.into()))).is_ok();
         self.changed.notify_waiters();
@@ -129,7 +131,8 @@ impl Loss {
 
     pub(crate) async fn wait(&self) -> LossReason {
         loop {
-            // Register before the check, so that a loss between the check and the wait is not missed.
+            // Create the `Notified` future before the check of the reason: it also receives a notification that arrives
+            // before it is polled. So no loss between the check and the wait is missed.
             let changed = self.changed.notified();
             if let Some(reason) = self.reason() {
                 return reason;

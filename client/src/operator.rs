@@ -13,8 +13,8 @@ use crate::space::Space;
 
 /// An operator's commands for one of a client's namespaces, from [`Client::operator`](crate::Client::operator).
 ///
-/// The keys depend on the kind of the namespace: plain keys, names of pools, keys of registrations, or path keys of a
-/// tree.
+/// The form of the keys that the commands take depends on the kind of the namespace: plain keys, names of pools, keys
+/// of registrations, or path keys of a tree.
 ///
 /// ```
 /// # use waymaker_client::NamespaceKind;

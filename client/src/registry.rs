@@ -58,7 +58,7 @@ pub struct Registration {
 /// Confirmation that the registration belongs to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registered {
-    /// Id of the registration, which stays the same until another owner registers the key.
+    /// Id of the registration. Renewals by its owner keep the id; a new registration of the key has another id.
     pub id: LockId,
     /// Fence of the registration. It rises whenever the key is registered anew, and stays the same when the owner
     /// renews.
@@ -74,7 +74,7 @@ pub struct Registered {
 /// State of one registration, at the time of the server's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistrationStatus {
-    /// Id of the registration, which stays the same until another owner registers the key.
+    /// Id of the registration. Renewals by its owner keep the id; a new registration of the key has another id.
     pub id: LockId,
     /// Fence of the registration.
     pub fence: u64,
@@ -154,7 +154,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// As [`Registry::look_up`], and [`Error::Refused`](crate::Error::Refused) for a type that is too long.
+    /// Fails as [`Registry::look_up`] does, and with [`Error::Refused`](crate::Error::Refused) if the type is too long.
     pub async fn list_type(&self, type_name: impl AsRef<[u8]>) -> Result<Vec<RegistrationStatus>> {
         check_len("type", type_name.as_ref(), 0, TYPE_LEN_MAX)?;
         self.list_registrations(Some(type_name.as_ref().into())).await
@@ -317,7 +317,8 @@ impl Registration {
 impl RegistrationLease {
     fn lasting(lease: Duration) -> Result<Self> {
         lease_milliseconds(lease)?;
-        // A registration may last longer than a lock. A fraction of a millisecond is rounded up, as everywhere.
+        // Do not use `lease_milliseconds` for the value: a registration may last longer than a lock, whose lease has 32
+        // bits. A fraction of a millisecond is rounded up.
         let ms = lease.as_nanos().div_ceil(1_000_000);
         Ok(Self { ms: i64::try_from(ms).unwrap_or(i64::MAX), absolute: false })
     }

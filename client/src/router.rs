@@ -16,7 +16,8 @@ use crate::error::Result;
 use crate::lane::SessionOptions;
 use crate::space::Space;
 
-/// The spaces of a client; see the module documentation.
+/// The spaces of a client. A space is a session with its connections. There is one space, or one for each worker of the
+/// server.
 #[derive(Debug)]
 pub(crate) struct Router {
     /// At least one space; if there are several, they are ordered by worker number.

@@ -1,5 +1,5 @@
-//! The session that all connections of a client share, as the connections see it: they open, join, keep and leave it.
-//! [`ClientSession`](crate::ClientSession) is the view of its users.
+//! The session that all connections of a client share. This module has the operations of the connections: they open,
+//! join, keep and leave the session. Users of the client see the session as a [`ClientSession`](crate::ClientSession).
 //!
 //! The first connection that finds no session opens one; the others join it. A connection that reconnects resumes its
 //! lane of the session. A connection that learns of the session's end informs the others. The last connection to
@@ -15,7 +15,7 @@ use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::loss::{Loss, LossReason};
 
-/// The session of a client; see the module documentation.
+/// The session that all connections of a client share.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     state: Mutex<State>,
@@ -25,7 +25,8 @@ pub(crate) struct Session {
 struct State {
     stage: Stage,
     lease: Duration,
-    /// Latest of the local deadlines that the connections have computed.
+    /// Latest local deadline that any connection has computed. If no connection renews the session until then, the
+    /// client counts it as lost.
     deadline: BootTime,
     loss: Arc<Loss>,
     /// Callbacks that inform the connections of the end of the session.
@@ -38,8 +39,8 @@ struct State {
     version: u16,
     /// Capabilities in the newest welcome.
     capabilities: Option<Capabilities>,
-    /// Address of the server that all connections use, as the number of times that the client moved to the next
-    /// address.
+    /// Number that selects the address of the server for all connections: the index of the address is its remainder by
+    /// the number of addresses. It rises by 1 when the client moves to the next address.
     endpoint: usize,
 }
 
@@ -68,8 +69,8 @@ pub(crate) struct SessionState {
 
 /// Callback that informs a connection of the session's end. It returns false if the connection has ended.
 ///
-/// The callback must not keep the connection alive. Otherwise no connection would ever notice that all its handles
-/// are gone.
+/// The callback must not keep the connection alive. Otherwise the connection would never notice that the client has
+/// dropped all handles to it.
 pub(crate) struct Member(Box<dyn Fn(SessionId) -> bool + Send>);
 
 impl Member {
@@ -96,7 +97,8 @@ impl Session {
         Ok(())
     }
 
-    /// Removes a connection. Returns `true` for the last connection, which should send the goodbye if it can.
+    /// Removes a connection. Returns `true` for the last connection, which should send the goodbye (the request that
+    /// ends the session) if it can.
     pub(crate) fn leave(&self) -> bool {
         let mut state = self.lock();
         state.member_count -= 1;
@@ -123,8 +125,8 @@ impl Session {
         }
     }
 
-    /// Returns the endpoint to try, as a number that only rises. The index is its remainder by the count of
-    /// endpoints.
+    /// Returns the endpoint to try, as a number that only rises. Modulo the count of endpoints, it is an index of the
+    /// list of endpoints.
     pub(crate) fn endpoint(&self) -> usize {
         self.lock().endpoint
     }
@@ -172,7 +174,7 @@ impl Session {
         }
         state.stage = Stage::None;
         state.loss.set(LossReason::SessionExpired, "");
-        // Members whose connection has ended leave the list.
+        // A callback returns false if its connection has ended; remove it.
         state.members.retain(|member| member.0(id));
     }
 
@@ -183,7 +185,8 @@ impl Session {
         if state.stage == Stage::Open(id) {
             state.deadline = state.deadline.max(deadline);
             if state.loss.reason().is_some() {
-                // The session was declared lost at its local deadline before this response arrived, but it lives.
+                // `look` has declared the session lost at its local deadline, but a later response proves that the
+                // session lives. Clear the loss.
                 state.loss = Arc::default();
             }
         }

@@ -50,8 +50,8 @@ pub struct Waiter {
     pub id: LockId,
     /// Whether the claim would share the key with other readers.
     pub shared: bool,
-    /// Ticket in order of arrival. Of two waiters for this key with equal priority, the smaller ticket is served
-    /// first.
+    /// Ticket, which rises in the order in which claims began to wait. Of two waiters for this key with equal priority,
+    /// the smaller ticket is served first.
     pub ticket: u64,
     /// Time for which the claim has waited.
     pub age: Duration,
@@ -109,7 +109,7 @@ pub struct ClaimStatus {
     pub age: Duration,
     /// Priority of the claim.
     pub priority: u32,
-    /// Key of the claim; the first path of a set of paths.
+    /// Key of the claim. If the claim is for a set of paths, its first path.
     pub key: Vec<u8>,
 }
 
@@ -147,7 +147,7 @@ pub struct HeldLock {
     pub key: Vec<u8>,
     /// Owner; empty if the client set none, or if this client may not inspect the claim.
     pub owner: Vec<u8>,
-    /// Request id of the acquire; may be empty.
+    /// Request id of the acquire; empty if the acquire had none, or if this client may not inspect the claim.
     pub request_id: Vec<u8>,
     /// Metadata of the acquire; may be empty.
     pub metadata: Vec<u8>,
@@ -188,7 +188,7 @@ pub struct WaitingClaim {
     pub key: Vec<u8>,
     /// Owner; empty if the client set none, or if this client may not inspect the claim.
     pub owner: Vec<u8>,
-    /// Request id of the acquire; may be empty.
+    /// Request id of the acquire; empty if the acquire had none, or if this client may not inspect the claim.
     pub request_id: Vec<u8>,
     /// Metadata of the acquire; may be empty.
     pub metadata: Vec<u8>,
@@ -234,7 +234,7 @@ impl From<wire::Verified> for Verification {
 pub struct ReleasedClaim {
     /// Fence of the hold; 0 if the claim was waiting.
     pub fence: u64,
-    /// Key of the claim; the first of several paths.
+    /// Key of the claim. If the claim is for a set of paths, its first path.
     pub key: Vec<u8>,
     /// Owner of the claim; may be empty.
     pub owner: Vec<u8>,
@@ -411,7 +411,8 @@ pub struct PermitStatus {
     pub permits: u64,
     /// Fence of the hold; 0 while the claim waits.
     pub fence: u64,
-    /// Ticket in order of arrival while the claim waits; `None` once it holds its permits.
+    /// Ticket while the claim waits, which rises in the order in which claims began to wait; `None` once the claim
+    /// holds its permits.
     pub ticket: Option<u64>,
     /// Time since the grant, or since the wait began.
     pub age: Duration,

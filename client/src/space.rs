@@ -20,8 +20,8 @@ use crate::lane::SessionOptions;
 use crate::request::check::check_len;
 use crate::session::Session;
 
-/// Owner of a session's connections. When the last client drops it, they end, except connections that a guard still
-/// needs.
+/// Owner of a session's connections. When the last client drops the space, its connections end, except those that a
+/// guard still needs.
 pub(crate) struct Space {
     /// Target of the first connection.
     target: Target,
@@ -31,7 +31,7 @@ pub(crate) struct Space {
     pub(crate) session: Arc<Session>,
     /// The first connection.
     pub(crate) flat: Arc<Handle>,
-    /// The other connections, by the number of the kind of their namespace.
+    /// The connections for the namespaces of all other kinds, by the number of the kind. They open at first use.
     others: Mutex<BTreeMap<u8, Arc<Handle>>>,
 }
 
@@ -58,8 +58,8 @@ impl Space {
         [prefix(kind).as_bytes(), &self.target.namespace].concat()
     }
 
-    /// Returns the connection for the namespace of this kind. If there is none yet, it opens in the background, and its
-    /// requests wait meanwhile.
+    /// Returns the connection for the namespace of this kind. If there is none yet, it opens in the background, and
+    /// requests to it wait until it is open.
     pub(crate) fn handle(&self, kind: NamespaceKind) -> Result<Arc<Handle>> {
         if kind == self.target.kind {
             return Ok(Arc::clone(&self.flat));
@@ -88,7 +88,7 @@ impl Space {
         std::iter::once(&self.flat).chain(others.values()).map(Arc::clone).collect()
     }
 
-    /// Returns the connections that may have holds. Buckets have no holders.
+    /// Returns the connections that may have holds: all except the connection for token buckets, which have no holders.
     pub(crate) fn holding_handles(&self) -> Vec<Arc<Handle>> {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let holding = others.iter().filter(|(kind, _)| **kind != NamespaceKind::Limit.number());

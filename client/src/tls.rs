@@ -227,7 +227,7 @@ impl Pem {
 
 impl std::fmt::Debug for Pem {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The text may be a private key, so it is left out.
+        // The text may be a private key, so the debug output says only that the PEM was given as text.
         formatter.write_str(&self.place())
     }
 }

@@ -36,8 +36,8 @@ pub struct Uncertain {
 pub enum Outcome {
     /// The request took effect.
     Done,
-    /// The server refused the request. Or the request was an acquire that was granted after its caller got the error;
-    /// the client releases its hold.
+    /// The server refused the request. Or the request was an acquire that the server granted after its caller got
+    /// [`Error::Uncertain`](crate::Error::Uncertain); the client releases its hold.
     NotDone,
     /// The outcome can no longer be determined. For example the session ended, the client was closed, or the server
     /// failed while it served the request. A remaining lock ends with its lease;

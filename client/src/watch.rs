@@ -44,7 +44,7 @@ impl Watch {
         let (reply, answer) = Reply::channel();
         let token = handle.next_token();
         let job = WatchJob { token, key: key.clone(), listener: Some(Listener::new(sender)), reply };
-        // From here on, dropping `watch` withdraws the request.
+        // If the caller drops this future from here on, the drop of `watch` withdraws the request.
         let watch = Self { key, token, states, handle };
         watch.handle.submit(Job::Watch(job))?;
         answer.await.unwrap_or(Err(Error::Closed))?;
@@ -70,7 +70,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // Without the connection task there is no watch to end.
+        // An error means that the connection task has ended, and all watches with it; ignore the error.
         let _ = self.handle.command(Command::Unwatch { token: self.token });
     }
 }

@@ -84,7 +84,7 @@ impl BitOr for Rights {
     }
 }
 
-/// Identity of a lane, its rights in the namespace of the lane, and its accounts.
+/// Identity of a lane, its rights in the lane's namespace, and the accounts that count its resources for quotas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     everywhere: Rights,
@@ -122,13 +122,13 @@ impl Access {
         &self.grants
     }
 
-    /// Returns the same access with accounts that count the resources of its clients.
+    /// Returns the same access with accounts that count the resources of the identity's clients.
     #[must_use]
     pub fn counted_by(self, accounts: Accounts) -> Self {
         Self { accounts, ..self }
     }
 
-    /// Returns the accounts that count the resources of its clients.
+    /// Returns the accounts that count the resources of the identity's clients.
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
     }
@@ -184,7 +184,7 @@ impl Prefixes {
     fn new(mut by_prefix: Vec<(Box<[u8]>, Rights)>) -> Self {
         by_prefix.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         let mut prefixes: Vec<Prefix> = Vec::with_capacity(by_prefix.len());
-        // Positions of the previous prefix and of the prefixes with which it begins, shortest first.
+        // Positions of the newest prefix in `prefixes` and of all prefixes with which it begins, shortest first.
         let mut open: Vec<u32> = Vec::new();
         for (bytes, rights) in by_prefix {
             while open.last().is_some_and(|place| !bytes.starts_with(&prefixes[*place as usize].bytes)) {
@@ -204,8 +204,9 @@ impl Prefixes {
     }
 
     fn rights_of(&self, key: &[u8]) -> Rights {
-        // Every prefix of a key sorts before the key, or is equal to it. All prefixes between a matching prefix and the
-        // key also begin with that matching prefix. So the chain of `shorter` from the last of them contains the match.
+        // Let `last` be the last prefix that does not sort after the key. All prefixes with which the key begins sort
+        // at or before `last`. Every prefix between the longest of these and `last` begins with that longest one. So
+        // the chain of `shorter` from `last` leads to it.
         let mut place = self.0.partition_point(|prefix| *prefix.bytes <= *key).checked_sub(1);
         let Some(last) = place else { return Rights::NONE };
         let common = self.0[last].bytes.iter().zip(key).take_while(|(one, other)| one == other).count();

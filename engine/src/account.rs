@@ -103,7 +103,7 @@ impl Quotas {
     }
 }
 
-/// Counts of the resources of one owner, in all shards and workers.
+/// Counts of the resources of one identity, source address or namespace, in all shards and workers.
 ///
 /// A worker first checks for room and adds later. Workers that serve the same owner at the same moment can thus exceed
 /// a quota, each by the amount of one request.
@@ -112,7 +112,8 @@ pub struct Account {
     holder: Holder,
     used: [AtomicU64; RESOURCE_COUNT],
     max: [AtomicU64; RESOURCE_COUNT],
-    /// Second that the count of [`Resource::NewConnections`] is for.
+    /// Second in which the connections counted as [`Resource::NewConnections`] began. In another second, the count
+    /// restarts.
     second: AtomicU64,
 }
 
@@ -164,8 +165,9 @@ impl Account {
     /// Restarts the count of new connections if `second` is a new one.
     fn begin_second(&self, second: u64) {
         let last = self.second.load(Ordering::Relaxed);
-        // Another worker may already have begun the next second; this connection then counts in that second. If the
-        // stored second is further ahead, the clock was set back, so the count of new connections restarts.
+        // Another worker may already have begun the next second. A connection of the previous second then counts in the
+        // next one. If the stored second is more than one ahead, the clock was set back, so the count of new
+        // connections restarts.
         let is_last = second == last || second.checked_add(1) == Some(last);
         if !is_last
             && self.second.compare_exchange(last, second, Ordering::Relaxed, Ordering::Relaxed).is_ok()

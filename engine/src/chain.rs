@@ -7,11 +7,11 @@
 
 use crate::sync::{AtomicUsize, Ordering};
 
-/// Smallest word that is an address. Smaller words are states; nodes are aligned to at least four bytes, so no address
-/// is below 4.
+/// Smallest word that is an address. Smaller words are states of the turn or mailbox that owns the word. Nodes are
+/// aligned to at least four bytes, so no address is below 4.
 pub(crate) const FIRST_ADDRESS: usize = 4;
 
-/// Node of a chain, with one batch. The owner of the word owns the nodes.
+/// Node of a chain, with one batch. The turn or mailbox with the atomic word that heads the chain owns the node.
 #[repr(align(8))]
 pub(crate) struct Node<B> {
     /// Previous value of the word: the address of an older node, or a state.

@@ -12,16 +12,17 @@ use ahash::RandomState;
 pub(crate) mod flag {
     /// Whether the record is in use.
     pub(crate) const LIVE: u8 = 1 << 0;
-    /// Whether `head` is a queue, or a tree or pool if `TREE` or `POOL` is set. Without this flag, `head` is the only
-    /// holder, or `FREE`.
+    /// Whether `Entry::head` is a queue, or a tree or pool if `TREE` or `POOL` is set. Without this flag, `Entry::head`
+    /// is the only holder, or `FREE`.
     pub(crate) const QUEUED: u8 = 1 << 1;
-    /// Whether the key was used since the clock hand last passed.
+    /// Whether the key was used since the clock hand (which evicts idle keys) last passed its record.
     pub(crate) const USED: u8 = 1 << 2;
-    /// Whether `head` is a tree and the record stands for its namespace. Set together with `QUEUED`.
+    /// Whether `Entry::head` is a tree and the record stands for its namespace. Set together with `QUEUED`.
     pub(crate) const TREE: u8 = 1 << 3;
-    /// Whether `head` is a pool. Set together with `QUEUED`.
+    /// Whether `Entry::head` is a pool. Set together with `QUEUED`.
     pub(crate) const POOL: u8 = 1 << 4;
-    /// Whether the durable log has the counter of the key. If so, each further grant must be recorded.
+    /// Whether the durable log has the counter of the key. If so, the log must also have a record of each further
+    /// grant.
     pub(crate) const LOCAL: u8 = 1 << 5;
     /// Whether a cluster keeps the counter of the key.
     pub(crate) const QUORUM: u8 = 1 << 6;
@@ -34,9 +35,10 @@ pub(crate) struct Entry {
     key: StoredKey,
     pub(crate) flags: u8,
     pub(crate) namespace: u16,
-    /// Number of the holder, queue, tree or pool, depending on the flags; `FREE` without any.
+    /// Number of the holder, queue, tree or pool, depending on the flags; `FREE` if the key has none of them.
     head: u32,
-    /// Fence of the newest grant. Before the first grant, the floor at which the counter started.
+    /// Fence of the newest grant. Before the first grant, the fence at which the counter started (the floor of the
+    /// table).
     pub(crate) fence: Fence,
 }
 
@@ -190,7 +192,7 @@ impl Entry {
         self.flags &= !(flag::QUEUED | flag::POOL);
     }
 
-    /// Whether the record stands for this whole namespace.
+    /// Whether the record stands for this namespace as a whole, which is a tree, and not for one key.
     #[inline]
     fn is_whole(&self, namespace: u16) -> bool {
         self.namespace == namespace && self.has(flag::LIVE) && self.key.is_empty()
@@ -216,7 +218,7 @@ pub(crate) struct KeyTable {
     hasher: RandomState,
     /// Fence at which the counter of each new key record starts; at least the highest fence of all evicted keys.
     floor: Fence,
-    /// Evicted keys whose counters are in the durable log. `Shard::record_folded` takes them from here in a later turn,
+    /// Evicted keys whose counters are in the durable log. `Shard::record_folded` empties this list in a later turn,
     /// and records for each key that the floor replaces its counter.
     pub(crate) folded: Vec<(u16, Box<[u8]>)>,
     idle_count: u32,
@@ -233,7 +235,7 @@ impl KeyTable {
     pub(crate) fn new(hasher: RandomState, limits: &Limits) -> Self {
         let idle_count_max = limits.idle_key_count_max;
         Self {
-            // Every claim may have its own key, in addition to the idle keys.
+            // Every claim may have its own key, so make room for as many keys in addition to the idle ones.
             entries: Slab::with_capacity(limits.claim_count_max.saturating_add(idle_count_max)),
             index: HashIndex::new(limits.claim_count_max as usize + idle_count_max as usize),
             long_keys: LongKeys::default(),
@@ -271,8 +273,8 @@ impl KeyTable {
         self.index.find(hash, |index| self.is(index, namespace, key)).unwrap_or(KeyIx::NONE)
     }
 
-    /// Returns the record that stands for a whole namespace, or `NONE`. Its key is empty, so the search compares no
-    /// bytes.
+    /// Returns the record that stands for a tree namespace as a whole, or `NONE`. Its key is empty, so the search
+    /// compares no bytes.
     #[inline]
     pub(crate) fn find_whole(&self, namespace: u16) -> KeyIx {
         let hash = self.hash(namespace, b"");
@@ -293,8 +295,8 @@ impl KeyTable {
         self.insert_beside(namespace, key, hash_of_key)
     }
 
-    /// Adds a record like [`KeyTable::insert`], but evicts no idle key. A caller that adds several keys needs this: it
-    /// has looked up all of them first, and the idle ones must not be evicted in between.
+    /// Adds a record like [`KeyTable::insert`], but evicts no idle key. A caller that adds several keys looks up all of
+    /// them first. An eviction after these look-ups could remove the record of an idle key that the caller has found.
     pub(crate) fn insert_beside(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> KeyIx {
         let index = self.entries.allocate();
         self.entries[index] = Entry {
@@ -353,8 +355,8 @@ impl KeyTable {
         }
     }
 
-    /// Evicts the key in this slot if it is idle and `concerns` accepts its namespace. Returns the namespace if the key
-    /// is accepted but not idle.
+    /// Evicts the key in this slot if it is idle and `concerns` accepts its namespace. Returns the namespace if
+    /// `concerns` accepts it but the key is not idle.
     pub(crate) fn forget(&mut self, slot: KeyIx, concerns: impl FnOnce(u16) -> bool) -> Option<u16> {
         let entry = self.entries.get(slot).filter(|entry| entry.has(flag::LIVE))?;
         let Entry { namespace, head, .. } = *entry;
@@ -372,7 +374,8 @@ impl KeyTable {
         let hash = self.hash(self.entries[index].namespace, self.key(index));
         self.index.remove(hash, index);
         let entry = &mut self.entries[index];
-        // The counter folds into the floor, so a later record of this key never starts below it.
+        // Raise the floor, at which the counter of each new record starts. So a later record of this key never starts
+        // below the evicted counter.
         self.floor = self.floor.max(entry.fence);
         if entry.has(flag::LOCAL) {
             self.folded.push((entry.namespace, entry.key.bytes(&self.long_keys).into()));

@@ -5,8 +5,8 @@ use std::collections::{LinkedList, VecDeque};
 /// Largest number of values in one chunk. Copying a chunk takes some microseconds.
 const CHUNK_LEN: usize = 1024;
 
-/// Queue in chunks of fixed size. A single buffer would be copied each time it doubles. With a million values, that
-/// delays one request for milliseconds.
+/// Queue in chunks of fixed size. A single buffer would be copied each time it doubles. With a million values, one such
+/// copy delays a request for milliseconds.
 #[derive(Debug)]
 pub(crate) struct Fifo<T> {
     /// Oldest values. Empty only if the queue is empty. If its last value is removed and there is no other chunk, the

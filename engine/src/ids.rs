@@ -14,7 +14,7 @@ impl LaneSlot {
     }
 }
 
-/// Address of a lane: its worker, and its place there.
+/// Address of a lane: its worker, and its place among the lanes of that worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct LaneAddress {
     /// Worker that owns the lane.
@@ -30,7 +30,7 @@ pub struct LaneAddress {
 pub struct Ticket {
     /// Lane that sent the request.
     pub lane: LaneAddress,
-    /// Number of the request among the requests of that lane.
+    /// Number of the request among the requests of its lane.
     pub number: u32,
 }
 

@@ -16,7 +16,7 @@ const OVERFLOW_MAX: u32 = 255;
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 struct Group {
-    /// Seven hash bits of each entry with the highest bit set; 0 marks a free place.
+    /// Seven hash bits of each entry, below a highest bit that is always set; 0 marks a free place.
     tags: [u8; GROUP_LEN],
     /// Number of entries behind this group whose home is this group or an earlier one.
     overflow: u32,
@@ -29,8 +29,8 @@ const _: () = assert!(size_of::<Group>() == 64);
 /// Shi, 2019).
 ///
 /// A hash has a home group. Its entry is in the home group or, if that was full, in one of the groups behind it. Each
-/// group that the entry passed counts it as overflow. So a search knows where to stop, and a removal leaves no
-/// tombstone. The index holds only numbers; the caller compares the keys.
+/// group that the entry passed counts it as overflow. So a search stops at a group without overflow, and a removal
+/// leaves no tombstone. The index holds only numbers; the caller compares the keys.
 ///
 /// # Growth
 ///
@@ -50,7 +50,8 @@ pub(crate) struct HashIndex<Ix> {
     /// Bits of a hash that choose its group: the number of groups rounded up to a power of two, minus one.
     mask: usize,
     count: usize,
-    /// Number of entries from which an insertion adds a group; 0 while the index doubles.
+    /// Number of entries from which an insertion adds a group. 0 while the index doubles, so that each insertion adds
+    /// one.
     grow_at: usize,
     /// Number of groups for which address space is reserved once the index is large.
     group_count_max: usize,
@@ -85,7 +86,7 @@ impl<Ix: Handle> HashIndex<Ix> {
     #[inline]
     fn home(&self, hash: u64) -> usize {
         let number = hash as usize & self.mask;
-        // If the group does not exist yet, its entries are in the group that will be split.
+        // If the group with this number does not exist yet, its entries are in the group that will be split to fill it.
         if number < self.groups.len() { number } else { number & self.mask >> 1 }
     }
 
@@ -171,8 +172,8 @@ impl<Ix: Handle> HashIndex<Ix> {
         // home group. Otherwise more and more groups would count overflow, and searches would become long.
         self.take_out_where(split, |home, _| home == split, &hash_of, &mut moving);
         if self.groups[added - 1].overflow > 0 {
-            // Entries that passed the last group are in the first groups. If they stayed there, they would have to pass
-            // each new group.
+            // If the groups up to the last one were full, entries with home groups near the end are in the first
+            // groups. If they stayed in the first groups, a search for them would have to pass each new group.
             self.take_out_where(0, |home, number| home > number, &hash_of, &mut moving);
         }
         if self.groups.len() == self.groups.capacity() {
@@ -186,8 +187,9 @@ impl<Ix: Handle> HashIndex<Ix> {
         }
     }
 
-    /// Removes the entries for which `is_wanted` returns true, given their home group and their actual group. Searches
-    /// group `number` and the groups behind it, until no entry can have passed further.
+    /// Takes out the entries for which `is_wanted` returns true, given their home group and their actual group.
+    /// Searches group `number` and the groups behind it, and ends after the first group without overflow, since no
+    /// entry passed that group.
     fn take_out_where(
         &mut self,
         mut number: usize,
@@ -228,8 +230,8 @@ impl<Ix: Handle> HashIndex<Ix> {
     #[inline]
     fn take_out(&mut self, home: usize, number: usize, at: usize) {
         self.groups[number].tags[at] = 0;
-        // Each group that the entry passed counted it. A group that reached the maximum keeps it forever, because its
-        // true count is unknown.
+        // Each group that the entry passed has counted it in `overflow`. A group with `OVERFLOW_MAX` keeps this count
+        // forever, because its true count is unknown.
         let mut passed = home;
         while passed != number {
             let overflow = &mut self.groups[passed].overflow;

@@ -33,8 +33,8 @@ impl StoredKey {
     #[inline]
     pub(crate) fn is(&self, key: &[u8], long_keys: &LongKeys) -> bool {
         if key.len() <= INLINE_LEN {
-            // An equal length means that this key is inline too, because `LONG` is greater than any inline length. Both
-            // keys are padded with zeros.
+            // If both lengths are equal, the stored key is inline too, because `LONG` is greater than any inline
+            // length. Both keys are padded with zeros, so whole arrays are compared.
             usize::from(self.len) == key.len() && self.bytes == padded(key)
         } else {
             self.len == LONG && *long_keys.keys[self.number()] == *key
@@ -102,8 +102,8 @@ pub(crate) fn hash(hasher: &RandomState, namespace: u16, key: &[u8]) -> u64 {
 
 #[inline]
 fn padded(key: &[u8]) -> [u8; INLINE_LEN] {
-    // A key of exactly 16 bytes is copied with a constant length, which needs no call. This code runs for every
-    // request.
+    // A key of exactly 16 bytes is copied with a constant length, so the compiler emits no call of `memcpy`. This code
+    // runs for every request.
     let mut inline = [0; INLINE_LEN];
     if key.len() == INLINE_LEN {
         inline.copy_from_slice(key);

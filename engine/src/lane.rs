@@ -87,7 +87,8 @@ impl Lane {
     }
 
     /// Replaces the accounts of the lane, and moves the counted amounts from the old accounts to the new ones. If the
-    /// lane was not counted before, only the number of its claims is known.
+    /// lane had no accounts before, only the number of its claims is known, so the new accounts count no waiters and
+    /// bytes for these claims.
     pub(crate) fn set_accounts(&mut self, accounts: Accounts) {
         if self.accounts == accounts {
             return;
@@ -203,8 +204,8 @@ impl LaneTable {
         assert_eq!(self.index.len(), self.lanes.live_count() as usize, "lanes that are found");
     }
 
-    /// Subtracts 1 from the number of claims of a lane, because one ended or moved to another lane. Removes the lane if
-    /// it is closed and this was its last claim.
+    /// Subtracts 1 from the number of claims of a lane, because a claim ended or moved to another lane. Removes the
+    /// lane if it is closed and that was its last claim.
     #[inline]
     pub(crate) fn drop_claim(&mut self, index: LaneIx) {
         let lane = &mut self.lanes[index];
@@ -275,7 +276,8 @@ impl LaneTable {
         }
     }
 
-    /// Moves all settled claims of a lane to its unsettled ones, because the state of the lane changed.
+    /// Moves all claims of the lane's list `settled` to its list `unsettled`, because the state of the lane changed.
+    /// The shard must now apply the new state to each of these claims.
     pub(crate) fn unsettle(
         &mut self,
         claims: &Slab<ClaimIx, Claim>,
@@ -296,8 +298,8 @@ impl LaneTable {
         lane.unsettled.first = settled.first;
     }
 
-    /// Moves a linked claim to the settled claims of its lane. The caller must then apply the state of the lane to the
-    /// claim.
+    /// Moves a linked claim to the lane's list `settled`, which has the claims that the lane's state was applied to.
+    /// The caller must then apply the state to the claim.
     pub(crate) fn settle(
         &mut self,
         claims: &mut Slab<ClaimIx, Claim>,

@@ -1,4 +1,5 @@
-//! All limits of the engine. A full table names its limit in the refusal; nothing grows without bounds.
+//! All limits of the engine. A refusal because of a full table names the limit that was reached. Nothing grows without
+//! bounds.
 
 /// Limits of one shard. For claims, idle keys, pools with a set capacity, and buckets, the server divides the limit of
 /// the whole node by the number of shards.
@@ -7,32 +8,35 @@ pub struct Limits {
     /// Maximum number of claims, waiting or held. Bounds memory: 64 bytes for each claim, and more for its optional
     /// parts.
     pub claim_count_max: u32,
-    /// Maximum number of free keys with a counter of their own. Beyond it, the counters of the least used keys fold
-    /// into the floor, the fence at which the counter of an unknown key starts.
+    /// Maximum number of free keys with a fence counter of their own. Beyond it, the shard removes the counters of the
+    /// least used keys. It raises the floor, the fence at which the counter of an unknown key starts, at least to the
+    /// removed counters.
     pub idle_key_count_max: u32,
     /// Maximum number of waiters of one key, one pool, or one tree namespace.
     pub waiter_count_per_key_max: u32,
     /// Maximum number of linked claims of one lane in this shard. Linked claims are waiters, claims whose fence is not
     /// durable yet, holds on the session's lease, and holds that end with the connection.
     pub linked_claim_count_per_lane_max: u32,
-    /// Maximum number of paths of sets, held or waiting, of one lane in this shard. The first path of each set does not
-    /// count.
+    /// Maximum number of paths in all sets of paths that one lane holds or awaits in this shard. The first path of each
+    /// set does not count.
     pub path_count_per_lane_max: u32,
-    /// Number of nodes of a tree namespace from which new sets are refused. Each path and each prefix of a path is a
-    /// node. Bounds memory: about 100 bytes for each node, and up to 500 if sets wait there.
+    /// Number of nodes of a tree namespace from which the shard refuses new sets of paths. Each path and each prefix of
+    /// a path is a node. Bounds memory: about 100 bytes for each node, and up to 500 if sets wait for its path.
     pub node_count_per_tree_max: u32,
-    /// Number of nodes of all tree namespaces of the shard from which new sets are refused.
+    /// Number of nodes of all tree namespaces of the shard together, from which the shard refuses new sets of paths.
     pub node_count_max: u32,
-    /// Number of segments in all paths together beyond which a set of several paths enters its tree over several turns.
+    /// Number of segments in all paths of one set beyond which a set of several paths is added to its tree over several
+    /// turns.
     pub large_set_segment_count: u32,
-    /// Maximum number of pools whose capacity was set by a request of its own instead of by their first claim. Such a
-    /// pool is kept even without holders and waiters. Bounds memory: about 200 bytes for each pool, and its name.
+    /// Maximum number of pools whose capacity was set by a request to set it, instead of by their first claim. The
+    /// shard keeps such a pool even without holders and waiters. Bounds memory: about 200 bytes for each pool, and its
+    /// name.
     pub set_pool_count_max: u32,
     /// Maximum number of buckets in memory. Full buckets are removed to make room for new ones, because a full bucket
     /// behaves like a new one.
     pub bucket_count_max: u32,
-    /// Number of buckets from which each new bucket also causes a search that removes some full ones. Below it, full
-    /// buckets are kept, because a frequently used bucket is soon needed again.
+    /// Number of buckets from which the shard also removes some full buckets whenever it adds a bucket. Below this
+    /// number, it keeps full buckets, because a frequently used bucket is soon needed again.
     pub kept_bucket_count: u32,
     /// Lease in milliseconds for a request with a lease of 0.
     pub lease_default_ms: u32,
@@ -116,28 +120,29 @@ pub const FREEZE_COUNT_MAX: usize = 64;
 /// Number of frozen prefixes of a server from which clients that may not freeze their whole namespace are refused. The
 /// remaining ones are reserved for operators.
 pub const FREEZE_COUNT_OF_PREFIXES_MAX: usize = FREEZE_COUNT_MAX * 3 / 4;
-/// Time after the end of its lease during which the key of a lazy registration still belongs to its owner, in
-/// milliseconds. Later, other owners may take the key.
+/// Grace period in milliseconds after the expiry of a registration in a lazy namespace. During this period, the key
+/// still belongs to the owner of the registration. Later, other owners may take the key.
 pub const LAZY_GRACE_MS: i64 = 5_000;
-/// Time after the end of its lease at which a lazy registration is removed, in milliseconds.
+/// Time in milliseconds from the expiry of a registration in a lazy namespace until the registration is removed.
 pub const LAZY_FORGET_MS: i64 = 48 * 3_600_000;
 /// Longest lease of a registration in milliseconds: ten years. Longer ones are clamped.
 pub const REGISTRY_LEASE_MAX_MS: i64 = 10 * 365 * 86_400_000;
-/// Maximum number of paths of a set of another identity that are checked one by one against the rights of a client. To
-/// see or release a larger set, the client needs the right for every key of the namespace.
+/// Maximum number of paths of a set for which the shard compares each path with the rights of a client. Only a set that
+/// another identity acquired needs this comparison. To see or release a larger one, the client needs the right for
+/// every key of the namespace.
 pub const COMPARED_PATH_COUNT_MAX: usize = 32;
 /// Maximum number of holders, and of waiters, in an inspection.
 pub const INSPECT_HOLDER_COUNT_MAX: usize = 64;
-/// Maximum number of paths, held or awaited, that a search for overlapping sets visits.
+/// Maximum number of held or awaited paths that a search for sets with overlapping paths visits.
 pub const OVERLAP_SCAN_COUNT_MAX: usize = 1024;
-/// Maximum number of nodes that a search for overlapping holds visits. It is only a few times the maximum number of
-/// paths, because most paths share their prefixes with others.
+/// Maximum number of nodes of a tree that a search for held paths overlapping a given path visits. Most paths share
+/// their prefixes with others, so a few times the maximum number of paths suffices.
 pub const OVERLAP_NODE_COUNT_MAX: usize = 4 * OVERLAP_SCAN_COUNT_MAX;
 /// Maximum number of claims or pools that one step of a listing visits, so that no listing holds a shard for long.
 pub const LIST_SCAN_COUNT_MAX: u32 = 4096;
 /// Maximum number of lanes that one step of counting the claims of namespaces visits.
 pub const LANE_SCAN_COUNT_MAX: u32 = 1024;
-/// Maximum number of keys for which a shard counts the waits.
+/// Maximum number of keys for which a shard counts the waits, to find its most contended keys.
 pub const CONTENDED_KEY_COUNT_MAX: usize = 32;
 /// Length in milliseconds of the windows of time in which a shard counts waits, to find its most contended keys. The
 /// counts of the newest one or two windows are shown.
@@ -147,12 +152,14 @@ pub const COMPARED_WAITER_COUNT_MAX: usize = 16;
 /// Highest number of waiters before a claim that is counted one by one for its queue position. The position of the last
 /// waiter of a key needs no counting, so it may be higher.
 pub const POSITION_COUNT_MAX: usize = 1024;
-/// Number of key records that the clock hand visits for each new key while there are too many idle keys.
+/// Number of key records that the clock hand (the search for idle keys to evict) visits for each new key while there
+/// are too many idle keys.
 pub const CLOCK_HAND_STEPS: u32 = 32;
-/// Number of records of buckets that the clock hand visits for each new bucket while there are at least
-/// `Limits::kept_bucket_count` buckets.
+/// Number of bucket records that the clock hand (the search for full buckets to remove) visits for each new bucket
+/// while there are at least `Limits::kept_bucket_count` buckets.
 pub const BUCKET_SWEEP_STEPS: u32 = 8;
-/// Number of records of buckets that the clock hand also visits for each new bucket while the table is full.
+/// Number of further bucket records that the clock hand (the search for full buckets to remove) visits for each new
+/// bucket if the table is still full after `BUCKET_SWEEP_STEPS` records.
 pub const BUCKET_SWEEP_STEPS_FULL: u32 = 256;
 /// Maximum number of shards. Claim ids reserve 16 bits for the shard, which is more than enough.
 pub const SHARD_COUNT_MAX: usize = 1 << 14;

@@ -7,9 +7,10 @@ use crate::slab::Slab;
 use std::collections::BTreeMap;
 use std::iter;
 
-/// Line of waiters. Waiters that arrive in the order of their order keys form a list. A waiter whose priority puts it
-/// before the end of the list goes into a map beside it. The first waiter of the line is the first of the list or the
-/// first of the map. So the cost of adding a waiter hardly depends on the length of the line.
+/// Line of waiters, ordered by their order keys: by the time of arrival, less a boost for priority. A waiter that
+/// belongs behind all listed waiters goes to the end of a list. A waiter whose priority puts it before the end of the
+/// list goes into a map beside it. The first waiter of the line is the first of the list or the first of the map. So
+/// the cost of adding a waiter hardly depends on the length of the line.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     listed: ClaimList,
@@ -34,8 +35,9 @@ impl Line {
         self.listed.first
     }
 
-    /// Returns the first waiter at the position `from` or behind it, or `NONE`. `listed` must be the first such waiter
-    /// in the list, without the map. The caller keeps it up to date, because a search would walk the list.
+    /// Returns the first waiter of the line at the position `from` or behind it, or `NONE`. `listed` must be the first
+    /// such waiter in the list `self.listed`, regardless of the map `self.preferred`. The caller remembers `listed`,
+    /// because a search for it would visit the list from its start.
     #[inline]
     pub(crate) fn first_from(
         &self,
@@ -70,7 +72,7 @@ impl Line {
         is_by(self.listed.last) && self.preferred.last_key_value().is_none_or(|(last, _)| *last <= order)
     }
 
-    /// Adds a waiter. Returns whether it is now at the end of the list.
+    /// Adds a waiter. Returns whether it was added at the end of the list, and not to the map of preferred waiters.
     #[inline]
     pub(crate) fn add(
         &mut self,
@@ -96,7 +98,8 @@ impl Line {
         details: &Slab<DetailIx, Detail>,
         index: ClaimIx,
     ) {
-        // A waiter of the list has a neighbour or is alone in the list. A waiter of the map has no position.
+        // A waiter in the list has a neighbour in its `position`, or is the only one in the list. A waiter in the map
+        // `preferred` has an empty `position`.
         let position = claims[index].position;
         if position != Position::NOWHERE || self.listed.first == index {
             self.listed.remove(claims, index);
@@ -127,7 +130,8 @@ impl Line {
         })
     }
 
-    /// Checks that `listed` is the first waiter of the list at the position `from` or behind it. For tests.
+    /// Checks that `listed` is the first waiter of the list `self.listed` at the position `from` or behind it. For
+    /// tests.
     pub(crate) fn verify_from(
         &self,
         claims: &Slab<ClaimIx, Claim>,

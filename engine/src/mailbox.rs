@@ -53,7 +53,8 @@ impl<B> Mailbox<B> {
             return Vec::new();
         }
         let head = self.word.swap(AWAKE, Ordering::Acquire);
-        // SAFETY: the word was swapped out with Acquire, and is used once.
+        // SAFETY: `swap` took the chain of batches out of the word with Acquire, so no other thread has it. `head` is
+        // passed to `take` only here.
         unsafe { chain::take(head) }
     }
 
@@ -72,7 +73,8 @@ impl<B> Mailbox<B> {
 impl<B> Drop for Mailbox<B> {
     fn drop(&mut self) {
         let word = self.word.swap(AWAKE, Ordering::Acquire);
-        // SAFETY: the word was swapped out above; `&mut self` proves that no sender is left.
+        // SAFETY: `swap` took the chain of batches out of the word. `&mut self` proves that no other thread uses the
+        // mailbox.
         drop(unsafe { chain::take::<B>(word) });
     }
 }

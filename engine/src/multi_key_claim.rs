@@ -1,4 +1,4 @@
-//! Multi-key claims as all their shards see them. `shard/multi_key` has the rules.
+//! Multi-key claims that wait in the queues of several shards. `shard/multi_key` has the rules.
 
 use crate::handle::ClaimIx;
 use crate::ids::ClaimId;
@@ -7,7 +7,7 @@ use crate::time::Time;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-/// Multi-key claim whose acquire is not answered yet, as all its shards see it.
+/// Multi-key claim whose acquire is not answered yet. The shards of all its keys share this value.
 ///
 /// # How a multi-key claim is granted
 ///
@@ -15,28 +15,32 @@ use std::sync::atomic::AtomicUsize;
 /// turns of all shards. So two claims have the same order in all queues that they share, and cannot wait for each other
 /// in a circle. A stub blocks the waiters behind it as any waiter does, and holds nothing.
 ///
-/// The stub of the smallest key is the *home*. Only the home has a timer, is found by the ticket of the acquire, and is
-/// linked to the lane. So only its shard decides about the end of the wait. When the wait ends there,
+/// The stub of the smallest key is the *home*. (A stub is the waiter that stands for the claim at one key.) Only the
+/// home has a timer and is linked to the lane, and the ticket of the acquire finds only the home. So only the shard of
+/// the home decides about the end of the wait. When the wait ends there,
 /// [`Effects::withdraw`](crate::Effects::withdraw) removes the other stubs.
 ///
-/// When a stub becomes *clear* (it would be granted now, were it a claim of its own), its shard calls
-/// [`Effects::recheck`](crate::Effects::recheck) once. A worker then takes all turns and checks every stub again. If
-/// all stubs are clear, each becomes a hold with its own id, lease and fence. Otherwise nothing happens, and the stub
-/// that was not clear causes the next check. No worker waits while it has a turn, no key is held while the claim waits
-/// for another one, and a failed attempt uses no fence.
+/// A stub (the waiter that stands for the claim at one key) becomes *clear* when a claim for only its key would be
+/// granted. Its shard then calls [`Effects::recheck`](crate::Effects::recheck) once. A worker takes the turns of all
+/// shards of the claim and checks every stub again. If all stubs are clear, each becomes a hold with its own id, lease
+/// and fence. Otherwise nothing happens, and a stub that was not clear causes the next check when it becomes clear. No
+/// worker waits while it has a turn, no key is held while the claim waits for another one, and a failed attempt uses no
+/// fence.
 #[derive(Debug)]
 pub struct MultiKeyClaim {
-    /// Stubs in the order of the keys. The first one is the home.
+    /// Stubs (the waiters that stand for the claim, one at each key), in the order of the keys. The first one is the
+    /// home, which decides about the end of the wait.
     pub(crate) members: Box<[Member]>,
-    /// Shards of all members, each once, in rising order.
+    /// Numbers of the shards of all keys of the claim, each once, in rising order.
     pub(crate) shards: Box<[u16]>,
     /// Keys of the claim. A repeated acquire with the same request id must be for the same keys.
     pub(crate) keys: Arc<KeySet>,
-    /// End of the wait. Only the home has a timer for it.
+    /// End of the wait. Only the claim at the first key has a timer for it.
     pub(crate) wait_end: Time,
-    /// Index of the member that was not clear at the last recheck. The next recheck begins there: the member is
-    /// probably still not clear, and then no other member needs a check. A holder that releases the keys one by one
-    /// causes a recheck for each of them. Only a worker with the turns of all shards reads and changes the value.
+    /// Index of the member (the waiter at one key) that could not be granted at the last recheck of all keys. The next
+    /// recheck begins with this member, because it is probably still blocked, and then no other member needs a check.
+    /// Such repetitions are frequent: a holder that releases the keys one by one causes a recheck for each of them.
+    /// Only a worker with the turns of all shards reads and changes the value.
     pub(crate) blocked: AtomicUsize,
 }
 
@@ -59,7 +63,7 @@ impl MultiKeyClaim {
         self.members.len()
     }
 
-    /// Returns the id of the waiting claim, which is the id of its home.
+    /// Returns the id of the waiting claim, which is the id of its waiter at the first key.
     pub fn id(&self) -> ClaimId {
         self.members[0].id
     }
@@ -68,8 +72,8 @@ impl MultiKeyClaim {
 /// Keys of a multi-key claim, to compare them with the keys of a repeated acquire.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct KeySet {
-    /// Hash of the keys, which the log has instead of them; 0 if there is neither a log nor a request id. A client can
-    /// choose two sets of keys with equal hashes, so equal hashes prove nothing.
+    /// Hash of the keys; 0 if there is neither a log nor a request id. The log contains this hash instead of the keys.
+    /// A client can choose two sets of keys with equal hashes, so equal hashes do not prove that the keys are equal.
     hash: u64,
     /// Each key with its length in front, so two sets are equal exactly if these bytes are equal. Empty if the claim
     /// has no request id.
@@ -98,8 +102,8 @@ impl KeySet {
         Self { bytes: bytes.into(), hash }
     }
 
-    /// Whether both sets have the same keys. Both must belong to acquires with a request id. Claims of one acquire
-    /// share the value, so this mostly compares two addresses.
+    /// Whether both sets have the same keys. Both must belong to acquires with a request id. All claims of one acquire
+    /// share one `KeySet`, so mostly a comparison of the two addresses suffices.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         std::ptr::eq(self, other) || self == other
     }

@@ -38,8 +38,8 @@ pub(crate) struct PoolWaiter {
 /// permits would fit. In the order of arrival, this is equivalent to: a claim is granted once its permits fit together
 /// with the permits of all live claims that arrived before it.
 ///
-/// The pool only decides and counts; its owner keeps the list of holders. While `first_that_fits` returns a waiter, the
-/// owner removes that waiter with `remove_waiter`. If the owner grants the claim, it then counts the permits with
+/// The pool only decides and counts; the shard keeps the list of holders. While `first_that_fits` returns a waiter, the
+/// shard removes that waiter with `remove_waiter`. If the shard then grants the claim, it counts the permits with
 /// `hold`.
 ///
 /// Held permits exceed the capacity only after the capacity was lowered. The pool then grants nothing until enough
@@ -47,13 +47,14 @@ pub(crate) struct PoolWaiter {
 #[derive(Debug)]
 pub(crate) struct Pool {
     capacity: u64,
-    /// Whether the capacity was set by a request of its own instead of by the first claim. If so, the pool stays when
-    /// its last claim ends.
+    /// Whether a request set the capacity explicitly, instead of the first claim of the pool. If so, the pool stays
+    /// when its last claim ends.
     is_set: bool,
     order: PoolOrder,
     held: u64,
     waiting: BTreeMap<PoolKey, (ClaimIx, u64)>,
-    /// Queue position from which waiters have yet to be compared with a lowered capacity; `None` if there are none.
+    /// Queue position from which the search for waiters that exceed a lowered capacity continues; `None` if no search
+    /// is in progress.
     uncompared: Option<PoolKey>,
 }
 
@@ -72,7 +73,8 @@ pub(crate) enum TooBig {
 const COMPARED_PER_STEP: usize = 16;
 
 impl Pool {
-    /// Returns a pool without claims. Its capacity does not count as set, so the pool ends with its last claim.
+    /// Returns a pool without claims. The capacity counts as chosen by its first claim, so the pool ends with its last
+    /// claim.
     pub(crate) fn new(capacity: u64, order: PoolOrder) -> Self {
         Self { capacity, is_set: false, order, held: 0, waiting: BTreeMap::new(), uncompared: None }
     }
@@ -81,7 +83,7 @@ impl Pool {
         self.capacity
     }
 
-    /// Whether the capacity was set by a request of its own, so that the pool stays when its last claim ends.
+    /// Whether a request set the capacity explicitly, so that the pool stays when its last claim ends.
     pub(crate) fn is_set(&self) -> bool {
         self.is_set
     }
@@ -99,7 +101,7 @@ impl Pool {
         self.waiting.len()
     }
 
-    /// Whether the pool can be removed: it has no set capacity, no holders and no waiters.
+    /// Whether the pool can be removed: it has no holders and no waiters, and no request set its capacity explicitly.
     pub(crate) fn is_unused(&self) -> bool {
         !self.is_set && !self.is_in_use()
     }
@@ -158,9 +160,10 @@ impl Pool {
         Some(PoolWaiter { key, claim, permits })
     }
 
-    /// Counts permits as held. They fit, or they were held before a restart.
+    /// Counts permits as held. The caller has checked that they fit into the capacity, or restores a hold from before a
+    /// restart.
     pub(crate) fn hold(&mut self, permits: u64) {
-        // Each grant fits into the capacity, and `can_hold_more` checks each restored hold.
+        // The sum cannot overflow: each grant fits into the capacity, and `can_hold_more` checks each restored hold.
         self.held += permits;
     }
 
@@ -175,8 +178,8 @@ impl Pool {
     }
 
     /// Sets the capacity, and keeps the pool even without claims. Holders keep their permits, and more waiters may fit.
-    /// The owner must remove the waiters that `next_too_big` finds, because they would block the waiters behind them
-    /// forever.
+    /// The caller must remove the waiters that `next_too_big` finds. They can never be granted, so they would block the
+    /// waiters behind them forever.
     pub(crate) fn set_capacity(&mut self, capacity: u64) {
         if capacity < self.capacity {
             self.uncompared = self.waiting.first_key_value().map(|(first, _)| *first);
@@ -524,7 +527,7 @@ mod tests {
     /// Step of a property test.
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        /// A claim for this many permits, with this time.
+        /// Arrival of a claim for this many permits, with this timestamp.
         Insert(u64, u32),
         /// The n-th live claim ends, held or waiting. Numbers beyond the last claim begin again at the first.
         Remove(usize),
@@ -622,7 +625,8 @@ mod tests {
                     }
                 }
             }
-            // A newcomer that fits is held at once above; all other changes grant from the front.
+            // If a claim arrives and fits, the arm for `Step::Insert` has already counted it as held. After any other
+            // step, waiters are granted from the front.
             if !matches!(step, Step::Insert(..)) {
                 while let Some(first) = pool.first_that_fits() {
                     pool.remove_waiter(first.key);

@@ -7,20 +7,22 @@ use crate::list::ClaimList;
 use crate::measure::FreedAt;
 use crate::slab::Slab;
 
-/// Queue of a key. A key has a queue only while it has several holders, waiters, or a client that watches it. Otherwise
-/// its record needs no more than the only holder.
+/// Queue of a key. A key has a queue only while it has several holders, waiters, or a client that watches it. For any
+/// other key, its record contains the only holder, if there is one.
 ///
-/// Waiters are ordered by their order keys. Each kind has its own [`Line`]: writers, readers, and reading stubs. A
-/// *stub* is one key of a waiting multi-key claim. So the first waiter of each kind is found in one step, regardless of
-/// the number of other waiters before it.
+/// Waiters are ordered by their order keys: by the time of arrival, less a boost for priority. Writers, readers, and
+/// reading stubs have a [`Line`] of their own. A *stub* is the waiter that stands for a waiting multi-key claim at one
+/// of its keys. So the first waiter of each kind is found in one step, regardless of the number of other waiters before
+/// it.
 ///
 /// # Announced stubs
 ///
-/// A stub is *clear* if it would be granted now, were it a claim of its own. A clear reading stub holds nothing and
-/// lets readers pass, so very many of them may be in front. The shard *announces* each clear stub once: it requests a
-/// check of the whole claim with [`Effects::recheck`](crate::Effects::recheck). All waiters before `announced_end` are
-/// announced reading stubs, and grants continue behind them. A change that makes a stub unclear resets `announced_end`;
-/// later grants then announce all clear stubs again.
+/// A stub (the waiter of a multi-key claim at one key) is *clear* if a claim for only this key would be granted now. A
+/// clear reading stub holds nothing and lets readers pass, so very many of them may be in front. The shard *announces*
+/// each clear stub once: it requests a check of all keys of the claim with
+/// [`Effects::recheck`](crate::Effects::recheck). All waiters before `announced_end` are announced reading stubs, and
+/// grants continue behind them. A change that makes one of these stubs unclear resets `announced_end`; later grants
+/// then announce all clear stubs again.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) holders: ClaimList,
@@ -32,19 +34,22 @@ pub(crate) struct Queue {
     stubs: Line,
     /// First waiter of all kinds, or `NONE`.
     front: ClaimIx,
-    /// Position before which all waiters are announced reading stubs.
+    /// Position before which all waiters are reading stubs (readers of multi-key claims) whose claims the shard has
+    /// asked to recheck.
     announced_end: OrderKey,
-    /// First waiter at `announced_end` or behind it in the list of `stubs`, without its map; `NONE` if there is none.
+    /// First waiter in the list of the line `stubs`, regardless of the map of that line, at the position
+    /// `announced_end` or behind it; `NONE` if there is none.
     next_unannounced: ClaimIx,
-    /// Whether the first waiter is a writing stub that was announced.
+    /// Whether the first waiter is a writer of a multi-key claim, and the shard has requested the recheck of that
+    /// claim.
     front_announced: bool,
-    /// Number of the work item that will continue the grants of this key; 0 without one.
+    /// Number of the postponed work item of the shard that will continue the grants of this key; 0 if there is none.
     pub(crate) granting: u64,
-    /// Time at which the last holder left, while the resulting grants are left to later turns; otherwise `NEVER`.
+    /// Time at which the last holder left, if the resulting grants are left to later turns; otherwise `NEVER`.
     pub(crate) freed_at: FreedAt,
-    /// Version of the list of frozen prefixes for which the waiters were last checked.
+    /// Version of the list of frozen prefixes for which a thaw last checked the waiters.
     pub(crate) thawed: u64,
-    /// Whether a client watches the holders of the key. The queue stays for the watch.
+    /// Whether a client watches the holders of the key. If so, the queue stays even without waiters.
     pub(crate) watched: bool,
 }
 
@@ -107,23 +112,25 @@ impl Queue {
 
     /// Whether a claim of this mode conflicts with no holder.
     pub(crate) fn is_open_to(&self, shared: bool, claims: &Slab<ClaimIx, Claim>) -> bool {
-        // The holders are one exclusive claim or any number of shared claims, so they have the mode of the first.
+        // The holders are one exclusive claim or any number of shared claims, so the mode of the first holder is the
+        // mode of all.
         self.holders.count == 0 || shared && claims[self.holders.first].has(flag::SHARED)
     }
 
-    /// Whether all waiters are reading stubs. They let a newly arrived reader pass, because they hold nothing.
+    /// Whether all waiters are reading stubs (readers of multi-key claims that still wait for other keys). A newly
+    /// arrived reader may pass them, because they hold nothing.
     pub(crate) fn is_readable_behind_waiters(&self) -> bool {
         self.writers.count() == 0 && self.readers.count() == 0
     }
 
-    /// Whether a reading stub waits. Only clear reading stubs let other waiters pass, so without one only the first
-    /// waiter may be clear.
+    /// Whether a reading stub waits (a reader of a multi-key claim). Other waiters may pass only such a stub, and only
+    /// if nothing blocks it at this key. So without one, only the first waiter can be granted.
     pub(crate) fn has_reading_stubs(&self) -> bool {
         self.stubs.count() > 0
     }
 
-    /// Whether a writer waits. Without one, all waiters read, and only holders keep readers out. So no waiter becomes
-    /// clear when another one leaves.
+    /// Whether a writer waits. Without writers, all waiters are readers, and only a holder can block them. So the end
+    /// of a wait then allows no grant.
     pub(crate) fn has_writers(&self) -> bool {
         self.writers.count() > 0
     }
@@ -138,7 +145,8 @@ impl Queue {
         self.writers.begins_behind(claims, details, order)
     }
 
-    /// Whether all waiters before this position are reading stubs, which let readers pass.
+    /// Whether all waiters before this position are reading stubs: readers of multi-key claims, which other readers may
+    /// pass.
     pub(crate) fn only_clear_readers_before(
         &self,
         claims: &Slab<ClaimIx, Claim>,
@@ -149,8 +157,9 @@ impl Queue {
         lines.iter().all(|line| line.begins_behind(claims, details, order))
     }
 
-    /// Returns the first waiter that is not an announced stub: grants continue with it. Returns `NONE` if there is no
-    /// such waiter, or if an announced writing stub is in front, which blocks all others.
+    /// Returns the waiter with which grants continue: the first one that is not an announced stub. An announced stub is
+    /// a waiter of a multi-key claim whose recheck was already requested. Returns `NONE` if there is no such waiter, or
+    /// if the first waiter is an announced writer, which blocks all others.
     #[inline]
     pub(crate) fn next_to_grant(
         &self,
@@ -170,7 +179,8 @@ impl Queue {
         details: &Slab<DetailIx, Detail>,
     ) -> ClaimIx {
         if self.front_announced {
-            // A writing stub blocks all waiters behind it, although it holds nothing yet.
+            // The first waiter is a writer of a multi-key claim. It blocks all waiters behind it, although it holds
+            // nothing yet.
             return ClaimIx::NONE;
         }
         let earlier = |one: ClaimIx, other: ClaimIx| match (one, other) {
@@ -191,8 +201,9 @@ impl Queue {
         self.stubs.first_from(claims, details, self.announced_end, self.next_unannounced)
     }
 
-    /// Notes that this stub was announced. Has no effect on a reading stub behind another one that was not announced;
-    /// grants announce both later.
+    /// Notes that the recheck of the multi-key claim of this stub (its waiter at this key) was requested. Has no effect
+    /// on a reading stub behind another one without a requested recheck. The grants of this key later request the
+    /// rechecks for these stubs.
     pub(crate) fn note_announced(
         &mut self,
         claims: &Slab<ClaimIx, Claim>,
@@ -210,13 +221,15 @@ impl Queue {
         }
     }
 
-    /// Marks all stubs as not announced, so that they are announced again.
+    /// Forgets which stubs (waiters of multi-key claims) were announced. The next grants of this key then request the
+    /// rechecks of their claims again.
     pub(crate) fn forget_announced(&mut self) {
         (self.announced_end, self.next_unannounced, self.front_announced) =
             (OrderKey::FIRST, self.stubs.first_listed(), false);
     }
 
-    /// Notes that a claim holds the key without having waited. Stubs that conflict with it will be announced again.
+    /// Notes that a claim holds the key without having waited. Waiters of multi-key claims that conflict with it are no
+    /// longer announced. So once they are clear again, the shard requests another recheck of their claims.
     pub(crate) fn note_newcomer_holds(&mut self, shared: bool) {
         if shared {
             self.front_announced = false;
@@ -236,8 +249,9 @@ impl Queue {
         self.front.is_none() || order < order_of(claims, details, self.front)
     }
 
-    /// Adds a waiter. `is_clear_stub` says that it is a stub and clear. Such a stub counts as announced, because the
-    /// acquire that adds it has just checked all keys of its claim.
+    /// Adds a waiter. `is_clear_stub` says that it belongs to a multi-key claim, and that nothing blocks it at this
+    /// key. No recheck is requested for such a waiter, because the acquire that adds it has just checked all keys of
+    /// its claim.
     pub(crate) fn add_waiter(
         &mut self,
         claims: &mut Slab<ClaimIx, Claim>,
@@ -253,7 +267,8 @@ impl Queue {
             self.front_announced = false;
         }
         if order < self.announced_end {
-            // A waiter behind the newcomer stays clear only if the newcomer is a clear reading stub.
+            // The announced stubs behind the new waiter stay clear only if the new waiter is a clear reading stub,
+            // which readers may pass.
             if !(is_clear_stub && is_shared) {
                 self.forget_announced();
             }
@@ -323,7 +338,7 @@ impl Queue {
         self.front = front;
     }
 
-    /// Checks the counts and the announced stubs. For tests.
+    /// Checks the number and the order of the waiters, and which stubs are marked as announced. For tests.
     pub(crate) fn verify(&self, claims: &Slab<ClaimIx, Claim>, details: &Slab<DetailIx, Detail>) {
         let waiters: Vec<ClaimIx> = self.waiters(claims, details).collect();
         assert_eq!(self.waiter_count(), waiters.len() as u32, "waiters");

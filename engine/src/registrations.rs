@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub(crate) struct Registrations(BTreeMap<u16, BTreeMap<Arc<[u8]>, u64>>);
 
 impl Registrations {
-    /// Counts a registration that begins. Returns the shared name of its type.
+    /// Adds a registration that begins to the count of its type. Returns the shared name of the type.
     pub(crate) fn begin(&mut self, namespace: u16, type_name: &[u8]) -> Arc<[u8]> {
         let types = self.0.entry(namespace).or_default();
         let known = types.get_key_value(type_name).map(|(name, _)| Arc::clone(name));
@@ -18,7 +18,7 @@ impl Registrations {
         name
     }
 
-    /// Subtracts a registration that ends or gets another type.
+    /// Subtracts a registration from the count of its type, because it ends or gets another type.
     pub(crate) fn end(&mut self, namespace: u16, type_name: &[u8]) {
         let Some(types) = self.0.get_mut(&namespace) else { return };
         if let Some(count) = types.get_mut(type_name) {

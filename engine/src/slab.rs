@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Number of records for which a slab without a given capacity reserves address space.
 const RECORD_COUNT_MAX: u32 = 1 << 24;
 
-/// Records with fixed numbers. A slab with a given capacity reserves address space for so many records at once, and
-/// memory is used as records arrive, so growth copies nothing. A slab without a given capacity copies its records when
-/// it grows, until it has some thousand records and reserves the address space. If the system refuses the reservation,
-/// growth copies.
+/// Records with fixed numbers. A slab with a given capacity reserves address space for that number of records at once.
+/// It uses memory only as records arrive, so growth copies nothing. A slab without a given capacity copies its records
+/// when it grows. Once it has some thousand records, it also reserves address space. If the system refuses to reserve
+/// address space, growth copies the records.
 #[derive(Debug)]
 pub(crate) struct Slab<Ix, T> {
     records: Vec<T>,
-    /// Released records. They are in a list of their own, so the next ones can be prefetched.
+    /// Handles of released records. A separate list shows which records are allocated next, so these can be prefetched.
     free: Vec<Ix>,
     /// Number of records for which the slab reserves address space, at once or when it has grown.
     count_max: u32,
@@ -89,7 +89,7 @@ impl<Ix: Handle, T> Slab<Ix, T> {
     fn grow(&mut self) {
         #[cfg(debug_assertions)]
         {
-            // A copy reads one cache line after the other.
+            // Growth copies all records, and each copied cache line counts as one access.
             *self.touched.get_mut() += (self.records.len() * size_of::<T>() / 64) as u64;
         }
         make_room(&mut self.records, self.count_max as usize);
@@ -144,8 +144,8 @@ impl<Ix: Handle, T> Slab<Ix, T> {
         self.records.len() as u32
     }
 
-    /// Returns the handle after this one, or the first handle if this is the last one. So a clock hand goes round the
-    /// records.
+    /// Returns the handle after this one, or the first handle if this is the last one. So a search that continues with
+    /// the next handle goes round all records.
     #[inline]
     pub(crate) fn after(&self, index: Ix) -> Ix {
         let next = index.number() + 1;

@@ -8,7 +8,8 @@ pub(crate) type WorkNumber = u64;
 /// Remaining steps of follow-up work in a turn.
 ///
 /// A request is decided in a bounded number of steps, but its consequences may concern any number of claims. Each loop
-/// over claims, items or waiters takes a step for each of them. If no step is left, it leaves the rest to a later turn.
+/// over claims, waiters or paths takes a step for each of them. If no step is left, the loop leaves the rest to a later
+/// turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steps {
     left: u32,

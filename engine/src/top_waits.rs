@@ -6,14 +6,14 @@ use std::cmp::Reverse;
 
 /// Counts of waits in the newest one or two windows of time.
 ///
-/// All waits of one millisecond count for the key of the first of them. So the sum stays exact, and a busy shard
-/// compares few keys.
+/// All waits of one millisecond count for the key of the first of them. So the sum of all counts stays exact, and the
+/// search for the counter of a key runs at most once in a millisecond.
 #[derive(Debug)]
 pub(crate) struct TopWaits {
     current: TopKeys,
     current_began: Time,
     previous: TopKeys,
-    /// Length of the window of `previous` in milliseconds; 0 if there was none.
+    /// Length in milliseconds of the window in which the waits in `previous` were counted; 0 if there was none.
     previous_ms: u64,
     /// Time of the last counted wait, and the position of its key in `current`.
     counted: Option<(Time, usize)>,
@@ -59,7 +59,7 @@ impl TopWaits {
         self.counted = Some((now, self.current.add(namespace, key)));
     }
 
-    /// Counts the other waits of the newest counted millisecond.
+    /// Adds the waits in `rest` to the counter of the key of their millisecond.
     fn count_rest(&mut self) {
         let rest = std::mem::take(&mut self.rest);
         if let Some((_, place)) = self.counted {
@@ -138,7 +138,7 @@ impl TopKeys {
     }
 
     /// Returns the position of a counter for a key that has none. If all counters are in use, the key takes over the
-    /// counter with the fewest waits, and its count goes on.
+    /// counter with the fewest waits, and continues with its value.
     fn make_counter(&mut self, namespace: u16, key: &[u8]) -> usize {
         let counter = Counter { namespace, key: key.into(), waits: 0 };
         let counters = self.0.iter().enumerate();

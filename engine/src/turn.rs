@@ -1,4 +1,5 @@
-//! Exclusive turns at a shard, and the batches that other workers leave for it.
+//! Exclusive access to a shard: a worker takes its turn, and other workers leave their batches for the worker that has
+//! the turn.
 
 #![expect(
     unsafe_code,
@@ -12,12 +13,12 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicU64;
 
-/// Value of the word of a cell while no thread has the turn.
+/// Value of the atomic word of a [`TurnCell`] while no thread has the turn.
 const FREE: usize = 0;
-/// Value of the word of a cell while a thread has the turn, and no other thread has left a batch.
+/// Value of the atomic word of a [`TurnCell`] while a thread has the turn, and no other thread has left a batch.
 const HELD: usize = 1;
-// Any other value of the word means that a thread has the turn, and is the address of the newest batch that another
-// thread left.
+// Any other value of the atomic word of a [`TurnCell`] means that a thread has the turn. The value is the address of
+// the newest batch that another thread left.
 
 /// Value that any thread may use, one thread at a time, without waiting. (Flat combining, Hendler, Incze, Shavit and
 /// Tzafrir 2010, reduced to one word.)
@@ -32,13 +33,15 @@ const HELD: usize = 1;
 /// ```
 ///
 /// **Guarantees.** Between `enter` and `leave`, only the owner of the turn sees the value. Each batch is served exactly
-/// once, by the holder of the turn. None is left behind: the only way from HELD to FREE is an exchange, which fails if
-/// there is a batch. The batches of one sender are served in the order in which they were handed over.
+/// once, by the holder of the turn. No batch is forgotten: `leave` frees the turn by a compare-exchange of HELD for
+/// FREE, which fails if another thread has left a batch. The batches of one sender are served in the order in which
+/// they were handed over.
 ///
 /// **Limits.** If the thread that holds a turn is not scheduled, this value (and no other) is delayed. A turn that is
 /// dropped without `leave`, for example by a panic, keeps its value locked forever; the server aborts on panics.
 pub struct TurnCell<S, B> {
-    /// Atomic word of the turn, alone on its cache lines, so that turns of neighbouring cells do not slow it down.
+    /// Atomic word of the turn. It has its cache lines for itself, so writes to the words of neighbouring cells do not
+    /// slow it down.
     word: CachePadded<AtomicUsize>,
     value: UnsafeCell<S>,
     batches: PhantomData<B>,
@@ -46,11 +49,13 @@ pub struct TurnCell<S, B> {
     number: u64,
 }
 
-/// Number of cells created by this process. This is not one of loom's atomics, because it orders nothing.
+/// Number of cells created by this process. The counter uses the standard library's atomic type instead of loom's,
+/// because no other memory access depends on its order.
 static CELL_COUNT: AtomicU64 = AtomicU64::new(0);
 
 // SAFETY: one thread at a time reaches the value (`Turn`), and the value moves between threads with the turn, so it
-// must be Send. Batches move from one thread to another. Neither is ever shared.
+// must be Send. Batches move from one thread to another, so they must be Send too. The cell never lets two threads use
+// the value or a batch at the same time, so neither needs to be Sync.
 unsafe impl<S: Send, B: Send> Sync for TurnCell<S, B> {}
 // SAFETY: as above.
 unsafe impl<S: Send, B: Send> Send for TurnCell<S, B> {}
@@ -77,7 +82,7 @@ impl<S, B> TurnCell<S, B> {
     /// Takes the turn if it is free.
     #[inline]
     pub fn enter(&self) -> Option<Turn<'_, S, B>> {
-        // Acquire: sees all changes that the last turn made to the value.
+        // Acquire: this turn must see all changes that the last turn made to the value.
         match self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Some(Turn::of(self)),
             Err(_) => None,
@@ -111,8 +116,8 @@ impl<S, B> TurnCell<S, B> {
     /// Panics if the pass is for another cell.
     #[expect(clippy::needless_pass_by_value, reason = "a pass is good for one turn")]
     pub fn resume(&self, pass: Pass) -> Turn<'_, S, B> {
-        // Cells are compared by number, because another cell may have moved to the address of the cell that the pass is
-        // for.
+        // Cells are compared by number, not by address: after the cell of the pass was dropped, another cell may be at
+        // its address.
         assert_eq!(pass.cell_number, self.number, "the pass is for another cell");
         Turn::of(self)
     }
@@ -121,14 +126,15 @@ impl<S, B> TurnCell<S, B> {
 impl<S, B> Drop for TurnCell<S, B> {
     fn drop(&mut self) {
         let word = self.word.swap(FREE, Ordering::Acquire);
-        // SAFETY: the word was swapped out above; `&mut self` proves that no turn and no sender is left.
+        // SAFETY: the chain of batches was taken out of the word above, so it is used only once. `&mut self` proves
+        // that no turn exists and no thread hands over a batch.
         drop(unsafe { chain::take::<B>(word) });
     }
 }
 
 /// Turn on its way to another thread.
 ///
-/// A pass is valid for one turn, so it can be used once:
+/// A pass stands for exactly one turn, so it can be used only once:
 ///
 /// ```
 /// # use waymaker_engine::TurnCell;
@@ -177,7 +183,8 @@ pub struct Pass {
 #[must_use = "a turn that is dropped keeps its shard locked"]
 pub struct Turn<'a, S, B> {
     cell: &'a TurnCell<S, B>,
-    /// Exclusive access to the value. A turn may be sent and shared between threads if such a reference may.
+    /// Marks the turn as exclusive access to the value. So a turn may be sent or shared between threads if a `&mut S`
+    /// may.
     value: PhantomData<&'a mut S>,
 }
 
@@ -198,8 +205,8 @@ impl<'a, S, B> Turn<'a, S, B> {
         }
         let head = word.swap(HELD, Ordering::Acquire);
         debug_assert!(head >= FIRST_ADDRESS, "the turn was given back while it was held");
-        // SAFETY: the holder of the turn swapped the chain out with Acquire. Only the holder takes chains, and uses
-        // each once.
+        // SAFETY: `head` is the chain of batches that other threads left; the Acquire swap above took it out of the
+        // word. Only the holder of the turn takes chains, and uses each once.
         let batches = unsafe { chain::take(head) };
         Some((self, batches))
     }
@@ -207,8 +214,8 @@ impl<'a, S, B> Turn<'a, S, B> {
 
 impl<S, B> Turn<'_, S, B> {
     /// Keeps the turn held for another thread, which resumes it with [`TurnCell::resume`]. The pass must reach that
-    /// thread by a way that makes all earlier changes of the value visible to it, for example through a
-    /// [`Mailbox`](crate::Mailbox).
+    /// thread by a synchronized channel, for example a [`Mailbox`](crate::Mailbox), so that the thread sees all earlier
+    /// changes of the value.
     pub fn pass_on(self) -> Pass {
         Pass { cell_number: self.cell.number }
     }
@@ -219,8 +226,8 @@ impl<S, B> Deref for Turn<'_, S, B> {
 
     #[inline]
     fn deref(&self) -> &S {
-        // SAFETY: this turn is the only one (the word went from FREE to HELD for it), and it is borrowed as long as the
-        // reference lives.
+        // SAFETY: only one turn of the cell exists at a time, because its creation changed the word from FREE to HELD.
+        // The turn is borrowed as long as the reference lives.
         self.cell.value.with_mut(|value| unsafe { &*value })
     }
 }
@@ -228,7 +235,8 @@ impl<S, B> Deref for Turn<'_, S, B> {
 impl<S, B> DerefMut for Turn<'_, S, B> {
     #[inline]
     fn deref_mut(&mut self) -> &mut S {
-        // SAFETY: as in `deref`, and the turn is borrowed exclusively.
+        // SAFETY: only one turn of the cell exists at a time, and `&mut self` borrows it exclusively as long as the
+        // reference lives.
         self.cell.value.with_mut(|value| unsafe { &mut *value })
     }
 }
@@ -289,7 +297,8 @@ mod tests {
         assert!(matches!(cell.hand_over(Box::new(1)), HandedOver::Left));
     }
 
-    /// The check of the number prevents two turns of the new cell at once.
+    /// Without the comparison of cell numbers, the old pass would give a second turn of the new cell while another
+    /// thread has its turn.
     #[test]
     fn a_pass_is_invalid_for_a_later_cell_at_the_same_address() {
         let mut cell = Box::new(Cell::new(Vec::new()));

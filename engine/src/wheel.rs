@@ -6,19 +6,21 @@ use crate::time::Time;
 const LEVEL_COUNT: usize = 7;
 const SLOT_BITS: u32 = 6;
 const SLOT_COUNT: usize = 1 << SLOT_BITS;
-/// Mark in [`Previous`]: the other bits are the number of a slot, not of a timer.
+/// Bit of [`Previous`] that says that the other bits are the number of a slot. Without it, they are the number of a
+/// timer.
 const SLOT_MARK: u32 = 1 << 31;
-/// Last instant of the wheel, after 139 years of uptime. Later deadlines are clamped, so no slot is ever used twice.
+/// Last instant of the wheel, in milliseconds: 139 years after the start of the clock. Later deadlines are clamped to
+/// it, so the slots of the highest level never have to be used a second time.
 const HORIZON_MS: u64 = (1 << (SLOT_BITS * LEVEL_COUNT as u32)) - 1;
 
-/// Links of a timer, kept inside its record.
+/// Links of a timer to its neighbours in a slot's list, kept inside the record of the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WheelLinks {
     next: ClaimIx,
     previous: Previous,
 }
 
-/// Link before a timer: another timer, or the slot that begins with the timer.
+/// Link to the entry before a timer in its list: another timer or, for the first timer, the slot that has the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Previous(u32);
 
@@ -39,13 +41,14 @@ impl WheelLinks {
     /// Links of a timer that is not set.
     pub const UNSET: Self = Self { next: ClaimIx::NONE, previous: Previous::UNSET };
 
-    /// Returns the timer behind this one, or `NONE`.
+    /// Returns the next timer in the list of the same slot, or `NONE`.
     #[inline]
     pub(crate) fn next(self) -> ClaimIx {
         self.next
     }
 
-    /// Returns the timer before this one, or a handle that no timer has.
+    /// Returns the timer before this one in the list of the same slot. If there is none, returns a handle that no timer
+    /// has.
     #[inline]
     pub(crate) fn previous(self) -> ClaimIx {
         ClaimIx::new(self.previous.0)
@@ -62,15 +65,17 @@ impl WheelLinks {
 pub trait Timers {
     /// Returns the links of this timer.
     fn links(&mut self, timer: ClaimIx) -> &mut WheelLinks;
-    /// Returns the present deadline of this timer. A timer whose deadline was postponed goes directly to its new slot
-    /// when the wheel next moves it. A timer whose deadline was brought forward must be cleared and set again.
+    /// Returns the present deadline of this timer. The deadline of a set timer may be postponed without telling the
+    /// wheel; the wheel uses the new one when it next moves the timer to a lower level. A timer whose deadline is
+    /// brought forward must be cleared and set again.
     fn deadline(&self, timer: ClaimIx) -> Time;
 }
 
 /// Result of [`Wheel::pop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Popped {
-    /// A timer is due that was set for `at`. Its deadline may have been postponed since.
+    /// A timer is due: it was set for the instant `at`. Its deadline may have been postponed since, so the caller must
+    /// check it.
     Timer {
         /// Timer, no longer in the wheel.
         timer: ClaimIx,
@@ -79,7 +84,7 @@ pub enum Popped {
     },
     /// A timer moved to another slot. The step did work, but nothing is due yet.
     Moved,
-    /// All timers of this instant were popped; the next one is later.
+    /// All timers of the current instant were popped. Any other timer is set for a later instant.
     EndOfInstant,
     /// Nothing more is due.
     Nothing,
@@ -89,9 +94,10 @@ pub enum Popped {
 /// the records of the timers.
 ///
 /// Level 0 has a slot for each of the next 64 milliseconds, level 1 for each of the next 64 spans of 64 ms, and so on.
-/// The level of a timer is the highest group of bits in which its deadline differs from `elapsed`. When `elapsed`
-/// reaches the start of a slot of a higher level, its timers move down one by one. [`Wheel::pop`] does one such step
-/// per call, so a million timers in one slot cause no long pause.
+/// So each level stands for a group of six bits of an instant. The level of a timer is the highest group in which its
+/// deadline differs from `elapsed`. When `elapsed` reaches the start of a slot of a higher level, its timers move to
+/// lower levels, one by one. [`Wheel::pop`] does one such step per call, so a million timers in one slot cause no long
+/// pause.
 #[derive(Debug)]
 pub struct Wheel {
     /// Current instant in milliseconds. All timers before it were popped, and timers at it are being popped.
@@ -101,7 +107,8 @@ pub struct Wheel {
     /// Bit for each level that has a slot that is not empty.
     levels: u8,
     heads: [[ClaimIx; SLOT_COUNT]; LEVEL_COUNT],
-    /// Whether level 0 timers were popped at `elapsed` since the last `EndOfInstant`.
+    /// Whether level 0 timers were popped at the instant `elapsed`, and [`Popped::EndOfInstant`] was not returned for
+    /// it yet.
     instant_open: bool,
 }
 
@@ -117,7 +124,7 @@ impl Wheel {
         }
     }
 
-    /// Sets a timer that is not set. A deadline that has passed is due at the next instant.
+    /// Sets a timer that is not set. A deadline that has passed already counts as the millisecond after `elapsed`.
     #[inline]
     pub fn set(&mut self, timers: &mut impl Timers, timer: ClaimIx, deadline: Time) {
         let at = deadline.as_millis().clamp(self.elapsed + 1, HORIZON_MS);
@@ -126,7 +133,8 @@ impl Wheel {
 
     #[inline]
     fn insert(&mut self, timers: &mut impl Timers, timer: ClaimIx, at: u64) {
-        // The bits of the lowest group are set, so that equal instants give level 0.
+        // The lowest six bits are set so that a deadline equal to `elapsed`, or different only in these bits, gives
+        // level 0.
         let differing = (at ^ self.elapsed) | (SLOT_COUNT as u64 - 1);
         let level = ((63 - differing.leading_zeros()) / SLOT_BITS) as usize;
         let slot = (at >> (SLOT_BITS * level as u32)) as usize & (SLOT_COUNT - 1);
@@ -141,7 +149,8 @@ impl Wheel {
     }
 
     /// Clears a timer. Has no effect if it is not set.
-    // Always inlined: every release and every grant needs it, and a call would cost more than the body.
+    // This function is always inlined: every release and every grant calls it, and a call would cost more than its
+    // body.
     #[inline(always)]
     pub fn clear(&mut self, timers: &mut impl Timers, timer: ClaimIx) {
         let links = std::mem::replace(timers.links(timer), WheelLinks::UNSET);
@@ -165,8 +174,8 @@ impl Wheel {
     }
 
     /// Advances the wheel by one step, at most to `until`. A step takes one due timer out of the wheel, moves one timer
-    /// to a lower level, or ends an instant. Callers repeat it until it returns `Nothing`, or until the budget of the
-    /// turn is used up.
+    /// to a lower level, or reports that all timers of an instant were popped. Callers repeat the call until it returns
+    /// `Nothing`, or until the budget of the turn is used up.
     pub fn pop(&mut self, timers: &mut impl Timers, until: Time) -> Popped {
         let next = self.next_slot();
         if self.instant_open && next.is_none_or(|(_, _, at)| at > self.elapsed) {
@@ -189,12 +198,13 @@ impl Wheel {
         Popped::Moved
     }
 
-    /// Whether timers of an instant were popped whose `EndOfInstant` is not popped yet.
+    /// Whether [`Self::pop`] has returned timers of the current instant, but not yet [`Popped::EndOfInstant`] for it.
     pub fn is_within_instant(&self) -> bool {
         self.instant_open
     }
 
-    /// Returns the earliest instant at which [`Wheel::pop`] may find a timer. It may be too early, but never too late.
+    /// Returns the earliest instant at which [`Wheel::pop`] may find a timer. The first due timer may be later than
+    /// this instant, but never earlier.
     pub fn next_deadline(&self) -> Time {
         if self.instant_open {
             return Time::from_millis(self.elapsed);
@@ -205,10 +215,12 @@ impl Wheel {
         }
     }
 
-    /// Returns the next slot: its level, its number and the instant at which it begins, never before `elapsed`.
+    /// Returns the slot that is due first: its level, its number, and the instant at which it begins, or `elapsed` if
+    /// it has begun.
     fn next_slot(&self) -> Option<(usize, usize, u64)> {
-        // The timers of a higher-level slot at the current position are being moved down, and may be due now. No other
-        // timers are added to it, because any deadline that differs from `elapsed` in this group is ahead of it.
+        // A slot of a higher level that contains the instant `elapsed` comes first: its timers are being moved to lower
+        // levels, and may be due now. No timer is added to such a slot, because a timer gets this level only if its
+        // deadline is in a later slot of the level.
         let current = |level: usize| (self.elapsed >> (SLOT_BITS * level as u32)) as usize & (SLOT_COUNT - 1);
         let mut higher = self.levels & !1;
         while higher != 0 {

@@ -1,4 +1,5 @@
-//! Block of 4 KiB with one checksum at its end: a superblock copy, or the head or end of a file.
+//! Block of 4 KiB with one checksum at its end. A copy of the superblock, the head of a log file and the end of a
+//! snapshot are such blocks.
 //!
 //! In every version of the format, the magic is first, the version follows, and the checksum is in the last four bytes.
 //! So a newer version can be distinguished from damage.
@@ -9,8 +10,8 @@ use super::frame::{FORMAT_VERSION, known_versions};
 /// written again.
 pub const BLOCK_LEN: usize = 4096;
 
-/// All numbers of files, frames and starts are below this limit; a block or frame with a higher one is refused. So
-/// adding 1 to a number never overflows.
+/// Limit of all numbers of files, frames and server starts. A block or frame with this number or a higher one is
+/// refused, so adding 1 to a number never overflows.
 pub const NUMBER_LIMIT: u64 = 1 << 62;
 
 const CHECKSUM_AT: usize = BLOCK_LEN - 4;
@@ -35,7 +36,7 @@ pub enum BadBlock {
     Field(&'static str),
 }
 
-/// Block that is being filled, starting with its first byte.
+/// Block that is being filled, field by field, from its first byte on.
 #[derive(Debug)]
 pub(super) struct BlockWriter {
     bytes: [u8; BLOCK_LEN],
@@ -81,7 +82,8 @@ pub(super) struct BlockReader<'a> {
 }
 
 impl<'a> BlockReader<'a> {
-    /// Checks the block at the beginning of these bytes. Returns a reader that is behind its magic and version.
+    /// Checks the block at the beginning of these bytes. Returns a reader whose next field is the one after magic and
+    /// version.
     pub(super) fn check(bytes: &'a [u8], magic: [u8; 4]) -> Result<Self, BadBlock> {
         let bytes: &[u8; BLOCK_LEN] = bytes.first_chunk().ok_or(BadBlock::Short)?;
         if crc32c::crc32c(&bytes[..CHECKSUM_AT]) != u32_at(bytes, CHECKSUM_AT) {
@@ -108,23 +110,24 @@ impl<'a> BlockReader<'a> {
     }
 }
 
-/// Returns an error if a number is `NUMBER_LIMIT` or more: no server can have counted that far.
+/// Returns an error if one of the numbers is `NUMBER_LIMIT` or higher. No server can count that far, so an intact log
+/// has no such number.
 pub(super) fn check_numbers<const N: usize>(numbers: [u64; N]) -> Result<(), BadBlock> {
     if numbers.iter().all(|number| *number < NUMBER_LIMIT) { Ok(()) } else { Err(BadBlock::Field("number")) }
 }
 
-/// Returns the integer at this offset, which must be inside `bytes`. Offsets are constants of the format, and lengths
-/// were checked.
+/// Returns the little-endian integer that begins at this offset. All its bytes must be inside `bytes`: callers pass
+/// constant offsets of the format, after they have checked the length.
 pub(super) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     u16::from_le_bytes([bytes[offset], bytes[offset + 1]])
 }
 
-/// Returns the integer at this offset, which must be inside `bytes`.
+/// Returns the little-endian integer that begins at this offset. All its bytes must be inside `bytes`.
 pub(super) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from(u16_at(bytes, offset)) | u32::from(u16_at(bytes, offset + 2)) << 16
 }
 
-/// Returns the integer at this offset, which must be inside `bytes`.
+/// Returns the little-endian integer that begins at this offset. All its bytes must be inside `bytes`.
 pub(super) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from(u32_at(bytes, offset)) | u64::from(u32_at(bytes, offset + 4)) << 32
 }

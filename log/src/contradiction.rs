@@ -1,8 +1,8 @@
 //! Search for holds that contradict each other.
 //!
 //! A shard records the end of a hold before it grants the key again, so an intact log never has two conflicting holds
-//! of one key. Servers of format version 1 could lose some records of a multi-key claim that needed several frames, so
-//! the end of the older hold may be missing. The newer hold counts, because it was granted last.
+//! of one key. Servers of format version 1 could lose records of a multi-key claim if its records did not fit into one
+//! frame. So the end of the older hold may be missing. The newer hold is the valid one, because it was granted last.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,13 +1,13 @@
-//! Damage to a log: its kind and its place.
+//! Damage to a log: the kind of damage, and the file and byte at which it begins.
 
 use super::block::BadBlock;
 use super::file_name::FileName;
 use super::frame::BadFrame;
 
-/// Damage to the files of a log. Each case names the file, and the byte if there is one.
+/// Damage to the files of a log. Each variant names the damaged file, and the position of the damage if it is known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// A durable frame is not intact. Frames or files that were written later prove that it was durable.
+    /// A frame was durable, but is not intact now. `evidence` says how it is known that the frame was durable.
     #[error("{file}, byte {offset}: frame {lsn} was durable, but {reason} ({evidence})")]
     Frame {
         /// Damaged file.
@@ -21,7 +21,7 @@ pub enum Damage {
         /// Proof that the frame was durable.
         evidence: Evidence,
     },
-    /// A block in front of or behind the frames of a file is not intact.
+    /// A block before the first frame of a file (its head), or behind the last one, is not intact.
     #[error("{file}, byte {offset}: {reason}")]
     Block {
         /// Damaged file.
@@ -44,15 +44,16 @@ pub enum Damage {
     /// A required file is missing.
     #[error("{0} is missing")]
     Missing(FileName),
-    /// The file has the name of a log file, but one of its fields does not match this log.
+    /// The file has the name of a log file, but its head or its number does not fit this log. For example, the head has
+    /// the id of another log.
     #[error("{file}, byte 0: the file does not belong to this log: its {field} differs")]
     Stranger {
         /// Unexpected file.
         file: FileName,
-        /// Field of the file that does not match.
+        /// Name of the field that does not fit: a field in the head of the file, or `number`.
         field: &'static str,
     },
-    /// A file does not continue at the end of the file before it.
+    /// The first frame of a file does not directly follow the last frame of the file before it.
     #[error(
         "{file}, byte 0: the file continues after frame {after}, but the previous file ends with frame {end}"
     )]
@@ -64,7 +65,7 @@ pub enum Damage {
         /// Number of the last frame before it.
         end: u64,
     },
-    /// The checksum of a frame matches, but one of its records is malformed.
+    /// The checksum of a frame matches, but one of its records is malformed, so this server cannot apply it.
     #[error("{file}, byte {offset}: a record of frame {lsn} is malformed: {reason}")]
     Record {
         /// File of the record.
@@ -89,8 +90,10 @@ pub enum Damage {
 /// Proof that a frame was durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Evidence {
-    /// A later frame says in its header that the damaged frame was durable when the later one was built. Or a frame has
-    /// the number of a start that the superblock does not have, or an unknown format version.
+    /// The header of a later frame says that the damaged frame was durable when the later frame was built. Two other
+    /// finds count as this proof too, because in these cases nothing shows that the frame was not durable. A later
+    /// frame may name a server start that the superblock does not know. Or the damaged frame itself may have an unknown
+    /// format version.
     #[error("frame {lsn} at byte {offset} confirms it")]
     LaterFrame {
         /// Number of the later frame; 0 if the damaged frame itself has an unknown format version.
@@ -98,25 +101,27 @@ pub enum Evidence {
         /// Offset of the later frame in bytes.
         offset: u64,
     },
-    /// A frame with an intact header is at a place where the server cannot have written it. A crash loses and tears
-    /// frames, but never moves them.
+    /// A frame with an intact header is at a position in the file for which it was not written. A crash may lose or
+    /// tear frames, but it never moves them. So the file was damaged after it was written.
     #[error("the frame at byte {offset} was written for another position")]
     Moved {
         /// Offset of the moved frame in bytes.
         offset: u64,
     },
-    /// A later segment exists. A segment is begun only after everything before it is durable.
+    /// A later segment of the log exists. The server begins a segment only after everything in the segments before it
+    /// is durable.
     #[error("{0} continues after it")]
     LaterSegment(FileName),
-    /// The last start of the server found this frame intact at the end of the log. The superblock says so. All frames
-    /// up to it were durable.
+    /// The superblock says that the server's last start found this frame intact as the last frame of the log. So all
+    /// frames up to it were durable.
     #[error("the server started again after frame {0}")]
     LaterStart(u64),
-    /// The server stopped cleanly when this frame was the last one. The superblock says so. All frames up to it were
-    /// durable.
+    /// The superblock says that the server stopped cleanly, with this frame as the last one. So all frames up to it
+    /// were durable.
     #[error("the server stopped cleanly after frame {0}")]
     CleanStop(u64),
-    /// The snapshot is in use. A snapshot is used only after all of it is durable.
+    /// The damaged file is the snapshot that the superblock names. The server uses a snapshot only after all of it is
+    /// durable.
     #[error("the snapshot was complete")]
     Snapshot,
 }
@@ -136,8 +141,8 @@ impl Damage {
         }
     }
 
-    /// Returns the offset in the damaged file, in bytes, from which on its contents are not trusted; 0 if none of it
-    /// is.
+    /// Returns the offset in the damaged file, in bytes, from which on its contents are not trusted. Returns 0 if none
+    /// of its contents are trusted.
     pub fn offset(&self) -> u64 {
         match self {
             Self::Frame { offset, .. } | Self::Block { offset, .. } | Self::Record { offset, .. } => *offset,

@@ -1,4 +1,4 @@
-//! Fields of records: little-endian integers, and names and values with their lengths in front.
+//! Fields of records: little-endian integers, and names and values, each with its length before its bytes.
 
 use super::record::BadRecord;
 use crate::ids::ClaimId;
@@ -79,14 +79,14 @@ impl<'a> Take<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads a fence. Rejects values from 2^63 on: no server counts that far, and too few fences would be left above
-    /// them.
+    /// Reads a fence. Rejects values from 2^63 on: no server counts that far. A server that continued above such a
+    /// fence would have too few greater fences left.
     pub(super) fn fence(&mut self) -> Result<u64, BadRecord> {
         let fence = self.u64()?;
         if fence < FENCE_LIMIT { Ok(fence) } else { Err(BadRecord("a fence above the maximum")) }
     }
 
-    /// Reads the fence of a grant. The first one is 1.
+    /// Reads the fence of a grant. Rejects 0, because the fences of grants begin at 1.
     pub(super) fn granted_fence(&mut self) -> Result<u64, BadRecord> {
         match self.fence()? {
             0 => Err(BadRecord("a grant without a fence")),

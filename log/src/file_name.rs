@@ -4,29 +4,30 @@ use std::fmt;
 
 use super::block::NUMBER_LIMIT;
 
-/// Name of the superblock in a backup. A server refuses a directory with this file, because a server that continued
-/// directly from a backup would repeat fences. `waymaker-ctl restore` makes a log from a backup that continues with
-/// higher fences.
+/// Name of the superblock in a backup. A server refuses a directory with this file: if a server continued directly from
+/// a backup, it would repeat fences that were issued after the backup. `waymaker-ctl restore` makes a usable log from
+/// the backup, which continues with higher fences.
 pub const BACKUP_SUPERBLOCK_NAME: &str = "superblock.backup";
 
-/// File that belongs in a data directory. Any other name is foreign there.
+/// File that the server keeps in a data directory. A file with any other name does not belong to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileName {
     /// Lock file of the data directory.
     Lock,
     /// Both copies of the superblock.
     Superblock,
-    /// File of zeros that was created in advance, to become the next segment.
+    /// File of zeros, created before it is needed. It becomes the next segment, so the log can begin a segment even if
+    /// the disk has become full.
     Spare,
-    /// File of zeros that was created in advance. It becomes the next segment if there is no spare, for example on a
-    /// full disk.
+    /// File of zeros, created before it is needed. It becomes the next segment only if the spare file is missing, for
+    /// example because the disk is full.
     Reserve,
-    /// File whose creation was not finished. Reading ignores it, and the next start removes it.
+    /// File whose creation was not finished. Readers of the log ignore it, and the next start of the server removes it.
     Temporary(Temporary),
     /// Segment of the log, with its number.
     Segment(u64),
-    /// Snapshot, with its number. It has the state that results from all records up to some frame, and replaces these
-    /// records.
+    /// Snapshot, with its number. It has the state that results from all records up to a certain frame, and replaces
+    /// these records in the log.
     Snapshot(u64),
 }
 
@@ -58,8 +59,8 @@ const FIXED: [(FileName, &str); 9] = [
 ];
 
 impl FileName {
-    /// Returns the file with this name, or `None` if the name is foreign. Each file has exactly one name: hexadecimal
-    /// digits must be lowercase.
+    /// Returns the file with this name, or `None` if no file of a data directory has this name. Each file has exactly
+    /// one name, so numbers with uppercase hexadecimal digits are rejected.
     pub fn parse(name: &str) -> Option<Self> {
         if let Some((file, _)) = FIXED.iter().find(|(_, fixed)| *fixed == name) {
             return Some(*file);

@@ -1,4 +1,4 @@
-//! Piecewise reads of log files, so that memory use does not depend on their length.
+//! Interface to read log files in pieces, so that memory use does not depend on the length of a file.
 
 /// Readable file of the log.
 pub trait FileReader {

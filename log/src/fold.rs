@@ -13,26 +13,28 @@ pub trait Fold: Default {
     /// Error of a record that cannot be applied.
     type Error: Display;
 
-    /// Notes that reading has come to this frame of this file. The next calls of the other functions are about its
-    /// records.
+    /// Notes that the reader of the log begins this frame of this file. Until the next call, the other functions are
+    /// called for records of this frame.
     fn frame(&mut self, _file: FileName, _frame: &FrameHeader) {}
 
-    /// Notes that a whole record was read, whose last byte is in the current frame. It is called for group headers too.
-    /// For a record of a group, it is called before the end of the group was read, so the record may still be dropped.
+    /// Notes that a whole record was read, whose last byte is in the current frame. A group header, which precedes
+    /// records that are valid only together, is such a record too. For a record of a group, this function is called
+    /// before the rest of the group is read. If the rest is missing, the record is dropped later.
     fn record(&mut self, _record: &[u8]) {}
 
-    /// Applies the next record that counts: it is whole and, if it is in a group, the group is complete. It is durable
-    /// with frame `lsn`.
+    /// Applies the next record that is valid: it is whole and, if it belongs to a group, the group is complete. The
+    /// record is durable once frame `lsn` is durable.
     ///
     /// # Errors
     /// Returns an error if the record cannot be applied. No later record may then be applied.
     fn apply(&mut self, lsn: u64, record: &[u8]) -> Result<(), Self::Error>;
 
-    /// Notes that all frames up to one became durable at an instant, on the boot-time clock of the server that wrote
-    /// them.
+    /// Notes that all frames up to `durable.lsn` became durable at the instant `durable.at_ms`, on the boot-time clock
+    /// of the server that wrote them.
     fn durable(&mut self, durable: Durable);
 
-    /// Passes records to `out` that build this state from an empty one, each without its length.
+    /// Passes records to `out` that, applied to an empty state, give this state. `out` gets each record without its
+    /// length field.
     fn write(&self, out: &mut dyn FnMut(&[u8]));
 }
 

@@ -1,20 +1,21 @@
 //! Frame: the unit in which records are written to a file.
 //!
 //! A frame begins on a block boundary and fills whole blocks. Its header has its own checksum, so no length is trusted
-//! unchecked. A second checksum covers everything behind the header. Both begin with a seed that depends on the file of
-//! the frame and on the server start that wrote it. So a frame that was copied from another file does not pass the
-//! check. The header also has the position in the file, which reveals frames that were moved inside it.
+//! unchecked. A second checksum covers everything behind the header. Each checksum starts from a seed that depends on
+//! the file of the frame and on the server start that wrote it. So a frame that was copied from another file does not
+//! pass the check. The header also has the frame's position in the file, so a frame that was moved inside its file is
+//! detected.
 
 use super::block::{BLOCK_LEN, NUMBER_LIMIT, u16_at, u32_at, u64_at};
 
-/// Format version of all newly written parts of the log. Every change of the format raises it; all older versions, from
-/// 1 on, can still be read.
+/// Format version of all newly written frames and blocks of the log. Every change of the format raises it. This server
+/// can read all older versions, from 1 on.
 pub const FORMAT_VERSION: u16 = 2;
 /// Maximum length of a frame in bytes.
 pub const FRAME_LIMIT: usize = 256 << 10;
 /// Number of bytes before the records.
 pub const HEADER_LEN: usize = 80;
-/// Number of bytes behind the padding, which repeat the LSN.
+/// Number of bytes at the end of a frame, behind its padding. They repeat the number of the frame (LSN).
 pub const TRAILER_LEN: usize = 8;
 
 const MAGIC: [u8; 4] = *b"WMfr";
@@ -29,8 +30,8 @@ pub struct Origin {
     pub log_id: u64,
     /// Number of the segment or snapshot.
     pub number: u64,
-    /// Number of a server start. For reading: the start that began the file. Later starts append to a segment, so its
-    /// frames have this generation or a later one. For writing: the start that writes the frame.
+    /// Number of a server start. For writing, the start that writes the frame. For reading, the start that created the
+    /// file. Later starts append to the same segment, so a frame in it has this number or a higher one.
     pub generation: u64,
 }
 
@@ -41,12 +42,12 @@ enum Kind {
 }
 
 impl Origin {
-    /// Returns the origin of frames in a segment file.
+    /// Returns the origin (the file and the server start) of frames in a segment.
     pub fn segment(log_id: u64, number: u64, generation: u64) -> Self {
         Self { kind: Kind::Segment, log_id, number, generation }
     }
 
-    /// Returns the origin of frames in a snapshot file.
+    /// Returns the origin (the file and the server start) of frames in a snapshot.
     pub fn snapshot(log_id: u64, number: u64, generation: u64) -> Self {
         Self { kind: Kind::Snapshot, log_id, number, generation }
     }
@@ -60,16 +61,16 @@ impl Origin {
     }
 }
 
-/// Position up to which the log is durable, and the time at which it became durable. Both change together, at the end
+/// Last durable frame of the log, and the time at which it became durable. The two values change together, at the end
 /// of a flush.
 ///
-/// A sync that only ends a full segment changes neither. A grant is acknowledged, and its lease begins, once all of its
-/// flush is durable.
+/// A sync that only completes a full segment, in the middle of a flush, changes neither the frame nor the time. A grant
+/// is acknowledged, and its lease begins, once all frames of its flush are durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Durable {
     /// Number of the last frame of the flush; 0 before the first flush.
     pub lsn: u64,
-    /// End of the sync, in milliseconds of the boot-time clock.
+    /// Time at which the sync of the flush ended, in milliseconds of the boot-time clock.
     pub at_ms: u64,
 }
 
@@ -78,12 +79,13 @@ pub struct Durable {
 pub struct FrameFields {
     /// Number of the frame, counted over all segments from 1 on.
     pub lsn: u64,
-    /// The last frame that was durable when this frame was built, and since when. Zero before the first flush of a
-    /// server start, and in snapshots.
+    /// The last frame that was durable when this frame was built, and when it became durable. Zero before the first
+    /// flush of a server start, and in snapshots.
     pub durable: Durable,
     /// Position of the frame in its file, in blocks.
     pub block: u32,
-    /// Checksum of the previous frame, which may be in the segment before; 0 if there is none.
+    /// Checksum of the previous frame of the log, which may be in the previous segment; 0 if there is no previous
+    /// frame.
     pub previous: u32,
 }
 
@@ -94,7 +96,7 @@ pub struct FrameHeader {
     pub version: u16,
     /// Server start that wrote the frame.
     pub generation: u64,
-    /// Number and position of the frame, and what it says about the frames before it.
+    /// Number and position of the frame, the last durable frame, and the checksum of the previous frame.
     pub fields: FrameFields,
     /// Length of the records in bytes, including their length fields.
     pub payload_len: u32,
@@ -107,7 +109,7 @@ pub struct FrameHeader {
 /// Reason why bytes are not the expected frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadFrame {
-    /// There are only zeros instead of a header.
+    /// The bytes of the header are all zero, so no frame begins at this position.
     #[error("no frame begins here")]
     Blank,
     /// The file ends inside the frame.
@@ -119,14 +121,14 @@ pub enum BadFrame {
     /// The checksum of the header matches, but a field has an impossible value.
     #[error("the field {0} has an impossible value")]
     Field(&'static str),
-    /// The checksum of the header matches, but the one of the rest does not. Or the frame is the last one that the last
-    /// server start found, and the superblock has another checksum for it.
+    /// The checksum of the header matches, but the checksum of the rest of the frame does not. Or the superblock says
+    /// that the last server start found this frame as the last one, but with another checksum.
     #[error("the checksum of the frame does not match")]
     Checksum,
     /// The header is intact, but this server does not know its format version.
     #[error("it has format version {0}, but this server reads only {known}", known = known_versions())]
     NewerVersion(u16),
-    /// The header is intact, but it is not that of the next frame.
+    /// The header is intact, but the number of the frame is not the expected next number.
     #[error("frame {found} is here instead of frame {expected}")]
     Lsn {
         /// Number of the frame.
@@ -134,13 +136,14 @@ pub enum BadFrame {
         /// Number of the expected frame.
         expected: u64,
     },
-    /// The header is intact, but the checksum of the previous frame in it is not that of the frame before.
+    /// The header is intact, but it does not name the checksum of the frame that precedes it in the log.
     #[error("the frame does not follow the previous frame")]
     Chain,
     /// The header is intact, but the frame was written for another block of the file.
     #[error("the frame was written for block {0}")]
     Misplaced(u32),
-    /// The header is intact, but it has the number of a server start that cannot have written a frame that counts here.
+    /// The header is intact, but it names a server start that cannot have written a valid frame at this position of the
+    /// log.
     #[error("the frame was written by start {0} of the server")]
     Generation(u64),
 }
@@ -161,9 +164,9 @@ pub fn payload_limit(frame_limit: usize) -> usize {
     (frame_limit / BLOCK_LEN * BLOCK_LEN).saturating_sub(HEADER_LEN + TRAILER_LEN)
 }
 
-/// Builds a frame of the server start `origin.generation` in `out`, which it clears first. Returns the checksum of the
-/// frame. `payload` has `record_count` records, each with its length (`u32`) in front, and at most [`payload_limit`]
-/// bytes.
+/// Builds a frame of the server start `origin.generation` in `out`, whose old content is discarded. Returns the
+/// checksum of the frame. `payload` has `record_count` records, each preceded by its length (`u32`), and is at most
+/// [`payload_limit`] bytes long.
 pub fn encode(
     origin: &Origin,
     fields: &FrameFields,
@@ -201,7 +204,7 @@ pub fn encode(
 }
 
 impl FrameHeader {
-    /// Reads the header of the frame at this block of `file`, which are the bytes of the whole file.
+    /// Reads the header of the frame that begins at this block of a file. `file` is the content of the whole file.
     ///
     /// # Errors
     /// Returns an error if the checksum of the header does not match, or a field has an impossible value.
@@ -209,7 +212,7 @@ impl FrameHeader {
         Self::decode_at(origin, file.get(block as usize * BLOCK_LEN..).ok_or(BadFrame::Short)?, block)
     }
 
-    /// Reads a header like `decode`, from bytes that begin at this block.
+    /// Reads a header like [`Self::decode`], but `bytes` contains only the part of the file from this block on.
     pub(super) fn decode_at(origin: &Origin, bytes: &[u8], block: u32) -> Result<Self, BadFrame> {
         let header = bytes.first_chunk::<HEADER_LEN>().ok_or(BadFrame::Short)?;
         let generation = u64_at(header, GENERATION_AT);
@@ -273,8 +276,8 @@ impl FrameHeader {
         frame_len(self.payload_len as usize)
     }
 
-    /// Returns the records of this frame. `file` are the bytes of the whole file, in which the header gives the
-    /// position of the frame.
+    /// Returns the records of this frame. `file` is the content of the whole file; the header says at which block of it
+    /// the frame begins.
     ///
     /// # Errors
     /// Returns an error if the frame is not intact.
@@ -283,7 +286,8 @@ impl FrameHeader {
         self.records_at(origin, file.get(start..).ok_or(BadFrame::Short)?)
     }
 
-    /// Returns the records like `records`, from bytes that begin with this frame.
+    /// Returns the records of this frame like [`Self::records`], but `bytes` contains only the part of the file from
+    /// this frame on.
     pub(super) fn records_at<'a>(&self, origin: &Origin, bytes: &'a [u8]) -> Result<Records<'a>, BadFrame> {
         let frame = bytes.get(..self.frame_len()).ok_or(BadFrame::Short)?;
         let seed = Origin { generation: self.generation, ..*origin }.seed();
@@ -298,12 +302,13 @@ impl FrameHeader {
     }
 }
 
-/// Records, each with its length (`u32`) in front, that exactly fill their bytes.
+/// Iterator over records. Each record is preceded by its length (`u32`), and the records fill the bytes exactly.
 #[derive(Clone, Debug)]
 pub struct Records<'a>(&'a [u8]);
 
 impl<'a> Records<'a> {
-    /// Returns these bytes as records, or `None` unless they are exactly `count` records.
+    /// Returns an iterator over `count` records in these bytes. Returns `None` if the bytes are cut off, or if bytes
+    /// follow the last record.
     pub fn check(bytes: &'a [u8], count: u32) -> Option<Self> {
         let mut rest = bytes;
         for _ in 0..count {

@@ -1,14 +1,15 @@
-//! Makes whole records of the parts that frames store, and holds back each group until it is complete.
+//! Joins the stored parts of long records, and holds back the records of each group until the group is complete.
 //!
-//! A record that is longer than a frame is stored as several [`Record::Part`]s. Records that count only together are
-//! stored behind a [`Record::Group`]. Either may begin in one frame or segment and end in another. So recovery reads
-//! the whole log through one [`Grouped`]. A snapshot contains all of its state: the fold, and at the end the incomplete
-//! group or record.
+//! A record that is longer than a frame is stored as several [`Record::Part`]s. Records that are valid only together
+//! follow a group header ([`Record::Group`]). A long record or a group may begin in one frame or segment and end in
+//! another, so recovery reads the whole log through one [`Grouped`]. A snapshot contains the whole state of the
+//! [`Grouped`]: the folded records, and at the end the incomplete group or record.
 
 use super::fold::Fold;
 use super::record::{BadRecord, Record, Stored};
 
-/// Fold, and the stored records that wait for the rest of their group or record.
+/// State (`fold`) to which all complete records were applied, and the stored records that wait for the rest of their
+/// group or record.
 #[derive(Debug, Default)]
 pub struct Grouped<F> {
     fold: F,
@@ -33,7 +34,8 @@ struct Group {
 }
 
 impl<F: Fold> Grouped<F> {
-    /// Returns a state without an incomplete group or record. Further records are applied to `fold`.
+    /// Returns a reader of stored records that starts without an incomplete group or record. Complete records will be
+    /// applied to `fold`.
     pub fn new(fold: F) -> Self {
         Self { fold, part: None, group: Group::default() }
     }
@@ -43,13 +45,13 @@ impl<F: Fold> Grouped<F> {
         &mut self.fold
     }
 
-    /// Returns the fold of all complete groups. Drops the records of an incomplete group, and the parts of an
-    /// incomplete record.
+    /// Returns the state to which all complete groups and records were applied. Drops the records of an incomplete
+    /// group, and the parts of an incomplete record.
     pub fn into_fold(self) -> F {
         self.fold
     }
 
-    /// Takes the next record as it is stored in frame `lsn`.
+    /// Processes the next stored record of frame `lsn`: a whole record, a part of a long record, or a group header.
     ///
     /// # Errors
     /// Returns an error if the record is malformed. No later record may then be taken.
@@ -63,8 +65,8 @@ impl<F: Fold> Grouped<F> {
                 }
             }
             Stored::Started => {
-                // The previous server ended before it had written its whole group or record, so nothing of it was
-                // acknowledged.
+                // A server start follows, so the previous server ended before it had written the rest of this group or
+                // record. No client got a response that depends on it.
                 (self.part, self.group) = (None, Group::default());
                 self.take_whole(lsn, stored)
             }
@@ -81,7 +83,8 @@ impl<F: Fold> Grouped<F> {
         }
     }
 
-    /// Passes records to `out` that build this state from an empty one, each without its length.
+    /// Passes records to `out` that, read in this order by an empty `Grouped`, give the same state. The records have no
+    /// length field.
     pub(super) fn write(&self, out: &mut dyn FnMut(Written<'_>)) {
         self.fold.write(&mut |record| out(Written::Whole(record)));
         if self.group.left > 0 {
@@ -95,7 +98,7 @@ impl<F: Fold> Grouped<F> {
         }
     }
 
-    /// Adds a part. Returns the whole record after its last part, and `None` before.
+    /// Adds a part of a long record. Returns the whole record if this was its last part, otherwise `None`.
     fn join(&mut self, left: u32, bytes: &[u8]) -> Result<Option<Vec<u8>>, BadRecord> {
         let part = self.part.get_or_insert_with(|| Unfinished {
             bytes: Vec::new(),
@@ -117,7 +120,8 @@ impl<F: Fold> Grouped<F> {
         self.group.records.push(record.into());
         self.group.left -= 1;
         if self.group.left == 0 {
-            // The group is durable only with its last record, so all its records get the LSN of that record.
+            // The group becomes durable only with its last record, so all its records are applied with the frame number
+            // (LSN) of that record.
             let records = std::mem::take(&mut self.group.records);
             return records.iter().try_for_each(|record| self.fold.apply(lsn, record)).map_err(text);
         }
@@ -129,7 +133,7 @@ impl<F: Fold> Grouped<F> {
 pub(super) enum Written<'a> {
     /// Whole record.
     Whole(&'a [u8]),
-    /// Beginning of a record; the missing `left` bytes follow in the next segment.
+    /// Beginning of a record whose other `left` bytes follow in the segment after the snapshot.
     Beginning { bytes: &'a [u8], left: u32 },
 }
 

@@ -1,10 +1,11 @@
-//! Tests that recovery joins everything that a splitter splits, for all positions of snapshots and segment ends.
+//! Tests that reading the log restores every record that writing split into parts or grouped, for all positions of
+//! snapshots and segment ends.
 
 use super::frame::Durable;
 use super::split::{Payload, Splitter, split_batch};
 use super::*;
 
-/// Fold that keeps every record that counts, with the frame that makes it durable.
+/// State for tests: a list of all valid records, each with the number of the frame that makes it durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counted(Vec<(u64, Vec<u8>)>);
 
@@ -29,7 +30,7 @@ impl Counted {
     }
 }
 
-/// Returns records with these lengths and different contents as one batch.
+/// Returns a batch of records with these lengths and different contents, in encoded form, and the number of records.
 fn batch(lens: &[usize]) -> (Vec<u8>, u32) {
     let mut bytes = Vec::new();
     for (number, len) in lens.iter().enumerate() {
@@ -57,7 +58,7 @@ fn read(grouped: &mut Grouped<Counted>, lsn: u64, payload: &Payload) {
     }
 }
 
-/// Returns the state of a server that starts from a snapshot of this state.
+/// Writes this state as a snapshot, and returns the state that a server reads back from it.
 fn through_a_snapshot(grouped: &Grouped<Counted>, covers: u64) -> Grouped<Counted> {
     let covers = Position { lsn: covers, checksum: 1 };
     let header = SnapshotHeader { log_id: 1, number: 2, generation: 3, covers, next_segment: 4 };
@@ -68,7 +69,8 @@ fn through_a_snapshot(grouped: &Grouped<Counted>, covers: u64) -> Grouped<Counte
     again
 }
 
-/// Batches and groups with records that fit, just fit, or do not fit into a frame.
+/// Lengths of the records of batches. For the tested frame limits, the records fit into one frame, fill it exactly, or
+/// need several frames.
 const BATCHES: [&[usize]; 8] = [
     &[],
     &[0],
@@ -114,7 +116,8 @@ fn a_snapshot_after_any_frame_plus_later_frames_equals_the_log() {
             let before = grouped.fold().clone();
             let mut again = through_a_snapshot(&grouped, cut as u64);
             assert_eq!(again.fold().records(), before.records(), "after {cut} frames of {limit}");
-            // A snapshot of the snapshot must give the same result.
+            // The state that was read from a snapshot is written as a snapshot again. That must not change the result
+            // either.
             let mut again = through_a_snapshot(&again, cut as u64);
             for (lsn, payload) in (cut as u64 + 1..).zip(&payloads[cut..]) {
                 read(&mut again, lsn, payload);
@@ -169,7 +172,7 @@ fn invalid_parts_and_groups_are_rejected() {
     assert!(refused(&parts).contains("records of this kind are not stored in parts"));
 }
 
-/// The image must stay the same if a snapshot replaces a prefix of its log.
+/// The state must be the same whether all records are read from the log, or the first ones are replaced by a snapshot.
 #[test]
 fn a_snapshot_after_any_frame_preserves_the_image() {
     let records = [

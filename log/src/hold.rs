@@ -4,7 +4,8 @@ use super::fields::{Put, Take};
 use super::record::BadRecord;
 use crate::ids::{ClaimId, Fence, Scope};
 
-/// Session of a hold. With it, a client finds its session and the hold again after a restart.
+/// Session that a hold belongs to. The log stores it so that a client can resume its session and the hold after a
+/// restart of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SessionTag {
     /// Public part of the session's id.
@@ -28,12 +29,12 @@ pub enum Item<'a> {
         permits: u64,
         /// Capacity of the pool.
         capacity: u64,
-        /// Whether the pool serves its waiters in the order of their timestamps.
+        /// Whether the pool serves its waiters by the timestamps in their acquires instead of by arrival.
         by_timestamp: bool,
         /// Name of the pool.
         name: &'a [u8],
     },
-    /// Paths of a tree, and for each whether it is held exclusively.
+    /// Paths in a tree namespace, and for each path whether it is held exclusively.
     Paths(Vec<(&'a [u8], bool)>),
     /// Registration of a key. Its value is the metadata of the hold.
     Registration {
@@ -43,14 +44,14 @@ pub enum Item<'a> {
         type_name: &'a [u8],
         /// End of the lease in milliseconds of boot time; negative if it is before the boot of the machine.
         end_ms: i64,
-        /// Whether the registration stays after the end of its lease. Another client can then take its key.
+        /// Whether the registration stays after the end of its lease, until another client takes its key.
         lazy: bool,
     },
 }
 
 impl<'a> Item<'a> {
-    /// Returns the key whose counter, in the namespace of the hold, counts the fences of this item. It is empty for
-    /// paths: a tree namespace has one counter.
+    /// Returns the key whose counter, in the namespace of the hold, counts the fences of this item. For paths, the key
+    /// is empty, because a tree namespace has one counter for all paths.
     pub fn counter_name(&self) -> &'a [u8] {
         match *self {
             Self::Key(key) | Self::Permits { name: key, .. } | Self::Registration { key, .. } => key,
@@ -66,39 +67,42 @@ pub struct Hold<'a> {
     pub id: ClaimId,
     /// Namespace of the key.
     pub namespace: u16,
-    /// Durability of the key's counter. An ephemeral counter survives only a clean restart, others survive a crash.
+    /// Durability of the fence counter of the held object. An ephemeral counter survives only a clean restart; counters
+    /// of the other scopes survive a crash.
     pub scope: Scope,
-    /// Whether the hold is shared with other readers.
+    /// Whether the hold is shared: other shared holds of the same key may exist at the same time.
     pub shared: bool,
     /// Whether the hold lasts as long as its session.
     pub session_lease: bool,
-    /// Whether the hold has no lease: it lasts until it is released.
+    /// Whether the hold has no lease, so it does not expire: it lasts until it is released.
     pub endless: bool,
-    /// Whether the requested lease exceeded the maximum and was shortened. A restarted server repeats this in the
-    /// response to the acquire.
+    /// Whether the requested lease exceeded the maximum and was shortened. The response to the acquire says so, also if
+    /// a client repeats the acquire after a restart of the server.
     pub clamped: bool,
-    /// Whether the acquire had to wait. A restarted server repeats this in the response to the acquire.
+    /// Whether the acquire had to wait. The response to the acquire says so, also if a client repeats the acquire after
+    /// a restart of the server.
     pub waited: bool,
-    /// Whether the acquire found the claim of an earlier acquire by its request id. A restarted server repeats this in
-    /// the response to the acquire.
+    /// Whether the acquire found the claim of an earlier acquire with the same request id. The response to the acquire
+    /// says so, also if a client repeats the acquire after a restart of the server.
     pub repeated: bool,
     /// Fence of the hold, from the counter of its key.
     pub fence: Fence,
-    /// Whether the lease began when a cluster counted this hold, or another hold of the same multi-key claim. The log
-    /// does not contain that instant. Only servers of format version 1 wrote this.
+    /// Whether the lease began when an etcd cluster counted this hold, or another hold of the same multi-key claim. The
+    /// log does not contain the instant of that count. Only servers of format version 1 set this flag.
     pub begins_counted: bool,
-    /// Whether this hold takes effect only with a later [`super::Record::Counted`], because a cluster had not counted
-    /// it, or another hold of the same multi-key claim, when this record was written.
+    /// Whether this hold takes effect only with a later [`super::Record::Counted`]. When this record was written, the
+    /// etcd cluster had not yet counted the hold, or another hold of the same multi-key claim.
     pub awaits_count: bool,
     /// Time of the grant in milliseconds of boot time.
     pub since_ms: u64,
-    /// End of the lease in milliseconds of boot time. `None` if the hold has no lease of its own, or if its lease has
-    /// not begun: it begins when this record is durable, or when the cluster has counted the hold.
+    /// End of the lease in milliseconds of boot time. `None` if the hold has no lease of its own. Also `None` if its
+    /// lease has not begun: it begins when this record is durable or, if the hold awaits an etcd cluster, when the
+    /// record of the count is durable.
     pub deadline_ms: Option<u64>,
     /// Length of the lease in milliseconds, or its remaining time if the server did not know the length. `u32::MAX` for
-    /// a registration with a longer lease, whose end is [`Item::Registration`]'s `end_ms`.
+    /// a registration whose lease is too long for this field; `end_ms` of [`Item::Registration`] says when it ends.
     pub lease_ms: u32,
-    /// Time from the loss of the connection to the end of the hold, in milliseconds.
+    /// Time from the loss of the client's connection until the server releases the hold, in milliseconds.
     pub release_after_ms: Option<u32>,
     /// Priority of the acquire.
     pub priority: u32,
@@ -120,7 +124,7 @@ pub struct Hold<'a> {
     pub item: Item<'a>,
 }
 
-/// Bits that say which properties and optional fields a hold has.
+/// Bits of the `u16` in a stored hold that say which properties and optional fields it has.
 mod bit {
     pub(super) const DURABLE: u16 = 1 << 0;
     pub(super) const SHARED: u16 = 1 << 1;
@@ -140,7 +144,7 @@ mod bit {
     pub(super) const REPEATED: u16 = 1 << 15;
 }
 
-/// Kinds of items, and two flags in the same byte.
+/// Kinds of held objects. The byte with the kind has two flags as well.
 mod item {
     /// Flag: [`Hold::awaits_count`](super::Hold::awaits_count).
     pub(super) const AWAITS_COUNT: u8 = 1 << 7;
@@ -152,7 +156,7 @@ mod item {
     pub(super) const REGISTRATION: u8 = 3;
 }
 
-/// Value in place of a deadline that is `None`.
+/// Stored value for a deadline that is `None`.
 const NO_DEADLINE: u64 = u64::MAX;
 
 impl Put<'_> {
@@ -241,7 +245,7 @@ impl Put<'_> {
     }
 }
 
-/// Error of a hold without permits or paths, which no server grants.
+/// Error for a stored hold without permits or paths. No server grants such a hold, so the record is malformed.
 const HOLD_OF_NOTHING: BadRecord = BadRecord("a hold of nothing");
 
 impl<'a> Take<'a> {

@@ -1,6 +1,7 @@
-//! Ids in records: claims, and the scope of a counter.
+//! Ids of claims in records, fences, and the scope of a fence counter.
 
-/// Id of a claim: its place, and 64 secret random bits that a request about the claim must show.
+/// Id of a claim: its position in a shard (`place`), and 64 secret random bits. A request about the claim must show
+/// these bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ClaimId {
     /// Slot (32 bits), generation (16 bits) and shard (16 bits), from the lowest bit up.
@@ -17,19 +18,20 @@ impl ClaimId {
         Self { place, secret }
     }
 
-    /// Returns the shard that a place names. Places come from outside, so there may be no such shard.
+    /// Returns the shard number in a place. Clients send places in requests, so a shard with this number may not exist.
     #[inline]
     pub fn shard_of(place: u64) -> u16 {
         (place >> 48) as u16
     }
 
-    /// Returns the slot that a place names. There may be no claim in this slot.
+    /// Returns the slot number in a place. The slot may have no claim.
     #[inline]
     pub fn slot_of(place: u64) -> u32 {
         place as u32
     }
 
-    /// Returns the generation that a place names. It tells claims apart that used the same slot one after the other.
+    /// Returns the generation in a place. The generation distinguishes claims that used the same slot one after the
+    /// other.
     #[inline]
     pub fn generation_of(place: u64) -> u16 {
         (place >> 32) as u16
@@ -42,7 +44,7 @@ impl ClaimId {
 pub struct Fence(u64);
 
 impl Fence {
-    /// Fence of a key without grants, or of a claim that was not granted. No grant has it.
+    /// Fence of a key without grants, or of a claim that was not granted. The fences of grants begin at 1.
     pub const NONE: Self = Self(0);
 
     /// Returns the fence with this number.
@@ -51,7 +53,7 @@ impl Fence {
         Self(number)
     }
 
-    /// Returns the number, as clients and files have it.
+    /// Returns the number that clients see and that the log stores.
     #[inline]
     pub const fn get(self) -> u64 {
         self.0
@@ -70,15 +72,15 @@ impl std::fmt::Display for Fence {
     }
 }
 
-/// Durability of a fence counter. Each scope survives more failures than the one before.
+/// Durability of a fence counter. Each scope in this list survives more failures than the scope before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Scope {
-    /// Kept in memory. A server with a log also writes it when it stops cleanly.
+    /// The counter is kept in memory. A server with a log also writes it to the log when it stops cleanly.
     #[default]
     Ephemeral,
     /// Kept in the log of this server.
     Local,
-    /// Kept by an etcd cluster, and in the log of this server if it has one.
+    /// The counter is kept by an etcd cluster, and also in the log of this server if it has one.
     Quorum,
 }
 

@@ -6,15 +6,16 @@ use super::record::{BadRecord, Record, Started};
 use crate::ids::{ClaimId, Fence, Scope};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Largest difference, in milliseconds, between the offsets of wall clock and boot time at two starts of one boot. A
-/// larger difference means that a clock was set, and the instants of the earlier start are meaningless.
+/// Largest accepted change, in milliseconds, of the difference between wall clock and boot time from one server start
+/// to the next without a reboot. After a larger change, a clock was set between the starts, so the recorded instants of
+/// the earlier start are not used.
 const CLOCK_SKEW_MAX_MS: i64 = 1_000;
 
-/// State after some records, with which a new server starts.
+/// State that results from records of the log, and with which a new server starts.
 ///
-/// It results from records that are applied one after the other, from the log of a server or from a snapshot. A
-/// snapshot is a short log with the same result ([`Image::write`]). All maps are ordered, so the same records give the
-/// same image and the same snapshot.
+/// The state results from records that are applied one after the other, read from the log of a server or from a
+/// snapshot. A snapshot is a short list of records that gives the same state ([`Image::write`]). All maps are ordered,
+/// so the same records give the same image and the same snapshot.
 #[derive(Debug, Default)]
 pub struct Image {
     started: Option<Started>,
@@ -23,7 +24,7 @@ pub struct Image {
     namespaces: BTreeMap<u16, Namespace>,
     holds: BTreeMap<ClaimId, StoredHold>,
     /// Holds whose lease has not begun, each with the number of a frame: its lease begins when that frame is durable.
-    /// In the order of the frames.
+    /// Sorted by the frame number.
     unbegun: VecDeque<(u64, ClaimId)>,
     counter_count: usize,
 }
@@ -43,7 +44,7 @@ struct Counter {
     scope: Scope,
 }
 
-/// Hold as it was written, and its later changes.
+/// Hold: its record as it was read, and the fields that later records changed.
 #[derive(Debug)]
 struct StoredHold {
     record: Box<[u8]>,
@@ -54,9 +55,10 @@ struct StoredHold {
     lease_ms: u32,
     /// End of the lease of a registration, in milliseconds of boot time; `None` for other holds.
     end_ms: Option<i64>,
-    /// Length of the lease of a registration, if it is longer than its record can express; otherwise 0.
+    /// Length of the lease of a registration in milliseconds, if it is too long for the record's `lease_ms`; otherwise
+    /// 0.
     longer_ms: u64,
-    /// Whether the hold takes effect only after a cluster has counted it.
+    /// Whether the hold takes effect only after an etcd cluster has counted it.
     awaits_count: bool,
 }
 
@@ -74,7 +76,7 @@ pub struct KeyCounter<'a> {
 }
 
 impl Image {
-    /// Applies the next record, which is in the frame with this number.
+    /// Applies the next record, which is in the frame with the number `lsn`.
     ///
     /// # Errors
     /// Returns an error if the record is malformed, or is a group header or a part.
@@ -107,8 +109,9 @@ impl Image {
             Record::Counted { id, fence } => self.note_counted(lsn, id, fence),
             Record::Counter { namespace, scope, fence, key } => self.count(namespace, key, fence, scope),
             Record::Folded { namespace, key } => {
-                // Folding removes the fence counter of a key and raises the fence floor to it. If this record follows
-                // the removal of the namespace, nothing is left to do: the removal folded all its counters.
+                // This record says that the server dropped the fence counter of a key, and raised the fence floor of
+                // all keys to the value of that counter instead. If the namespace was removed before, its counters were
+                // dropped in the same way, and nothing is left to do.
                 let namespace = self.namespaces.get_mut(&namespace);
                 if let Some(counter) = namespace.and_then(|namespace| namespace.counters.remove(key)) {
                     self.floor = self.floor.max(counter.fence);
@@ -149,20 +152,21 @@ impl Image {
         }
     }
 
-    /// Converts all leases to the clocks of a server that starts. On the same boot of the machine, a lease that has
+    /// Converts all leases to the clocks of a server that starts. If the machine was not rebooted, a lease that has
     /// begun keeps its end. After a reboot or a change of a clock, or if the beginning of a lease is unknown, the full
-    /// lease begins again now: it ends late, never early. The lease of a registration always begins again. The lease of
-    /// a lazy registration keeps its end in wall time instead. Removes holds that the cluster has not counted.
+    /// lease begins again at the start: it ends late, never early. The lease of a registration always begins again, but
+    /// a lazy registration keeps the end of its lease in wall time. Removes the holds that an etcd cluster has not
+    /// counted yet.
     pub fn rebase(&mut self, started: &Started) {
         let Some(before) = self.started else { return };
-        // The records may contain any values, so the arithmetic saturates.
+        // Damaged or forged records may contain any values, so the arithmetic saturates instead of overflowing.
         let distance = |started: &Started| started.unix_ms.saturating_sub_unsigned(started.now_ms);
         let moved_ms = distance(started).saturating_sub(distance(&before));
         let is_same_boot =
             before.boot_id == started.boot_id && moved_ms.saturating_abs() <= CLOCK_SKEW_MAX_MS;
         self.unbegun.clear();
-        // No client learned of a hold that the cluster had not counted. The cluster may give its fence to a grant of
-        // another server.
+        // The server told no client of a hold that the cluster had not counted. The cluster may have given its fence to
+        // a grant of another server, so the hold is removed.
         self.holds.retain(|_, hold| !hold.awaits_count);
         for hold in self.holds.values_mut() {
             let full_ms = started.now_ms.saturating_add(u64::from(hold.lease_ms).max(hold.longer_ms));
@@ -179,9 +183,9 @@ impl Image {
         }
     }
 
-    /// Drops all holds and counters with scope ephemeral, which the clean stop before a `Started` record wrote. The
-    /// server that wrote `Started` had them in memory, did not log their changes, and wrote them again only if it
-    /// stopped cleanly.
+    /// Drops all holds and counters with scope ephemeral, when a `Started` record is applied. The previous server wrote
+    /// them when it stopped cleanly. The server that started took them into memory and did not log their changes, so
+    /// the written ones are outdated. If that server stops cleanly, it writes them again.
     fn forget_ephemeral(&mut self) {
         self.holds.retain(|_, hold| hold.scope.is_durable());
         for namespace in self.namespaces.values_mut() {
@@ -190,7 +194,7 @@ impl Image {
         self.counter_count = self.namespaces.values().map(|namespace| namespace.counters.len()).sum();
     }
 
-    /// Raises the floor and all counters to at least this fence.
+    /// Raises the fence floor, which all new counters start above, and all existing counters to at least this fence.
     pub fn begin_above(&mut self, fence: Fence) {
         self.floor = self.floor.max(fence);
         for namespace in self.namespaces.values_mut() {
@@ -224,16 +228,17 @@ impl Image {
             _ => (None, false),
         };
         self.count(hold.namespace, hold.item.counter_name(), hold.fence, hold.scope);
-        // Registrations contain the end of their lease. Only lazy ones have no deadline, because nothing happens at
-        // that end.
+        // The record of a registration contains the end of its lease. A lazy registration has no deadline, because it
+        // stays when its lease ends.
         let deadline_ms = match end_ms {
             Some(_) if lazy => None,
             Some(end_ms) => Some(u64::try_from(end_ms).unwrap_or(0)),
             None => hold.deadline_ms,
         };
         let begins_when_durable = deadline_ms.is_none() && end_ms.is_none() && !hold.begins_counted;
-        // A claim has a second record if an acquire with the same request id took it over before it was durable. Its
-        // lease begins when the first record is durable, and the cluster counts it once.
+        // A claim gets a second record if another acquire with the same request id takes the claim over before the
+        // first record is durable. The lease still begins when the first record is durable, and the cluster counts the
+        // claim once.
         let before = self.holds.get(&hold.id).filter(|_| begins_when_durable);
         let deadline_ms = before.map_or(deadline_ms, |before| before.deadline_ms);
         let awaits_count = hold.awaits_count && before.is_none_or(|before| before.awaits_count);
@@ -255,8 +260,8 @@ impl Image {
         self.holds.insert(hold.id, stored);
     }
 
-    /// Notes that the cluster has counted a hold. The hold now takes effect, and its lease begins when this record is
-    /// durable. If the hold has ended, its counter is not needed here, because the cluster has it.
+    /// Notes that the etcd cluster has counted a hold. The hold takes effect, and its lease begins when the record of
+    /// the count is durable. If the hold has ended, the count is ignored, because the cluster itself keeps the counter.
     fn note_counted(&mut self, lsn: u64, id: ClaimId, fence: Fence) {
         let Some(stored) = self.holds.get_mut(&id) else { return };
         stored.fence = stored.fence.max(fence);
@@ -269,7 +274,8 @@ impl Image {
         }
     }
 
-    /// Returns the last server that wrote, and its clocks when it started; `None` without any record of a start.
+    /// Returns the last start of a server in the log, with the clocks at that start; `None` if there is no record of a
+    /// start.
     pub fn started(&self) -> Option<&Started> {
         self.started.as_ref()
     }
@@ -279,7 +285,7 @@ impl Image {
         self.stopped
     }
 
-    /// Returns the floor: fences of keys without a counter begin above it.
+    /// Returns the fence floor. The first fence of a key that has no counter is above it.
     pub fn floor(&self) -> Fence {
         self.floor
     }
@@ -294,14 +300,14 @@ impl Image {
         self.holds.len()
     }
 
-    /// Returns number, kind and name of each namespace.
+    /// Returns the number, the kind (as stored) and the name of each namespace.
     pub fn namespaces(&self) -> impl Iterator<Item = (u16, u8, &[u8])> {
         self.namespaces.iter().filter_map(|(number, namespace)| {
             namespace.named.as_ref().map(|(kind, name)| (*number, *kind, &**name))
         })
     }
 
-    /// Returns the counters, in the order of their namespaces and keys.
+    /// Returns the fence counters, in the order of their namespaces and keys.
     pub fn counters(&self) -> impl Iterator<Item = KeyCounter<'_>> {
         self.namespaces.iter().flat_map(|(number, namespace)| {
             namespace.counters.iter().map(|(key, counter)| {
@@ -348,7 +354,8 @@ impl Image {
         })
     }
 
-    /// Passes the records of this image to `out`, each without its length.
+    /// Passes records to `out` that, applied to an empty image, give this image. `out` gets each record without its
+    /// length field.
     pub fn write(&self, out: &mut dyn FnMut(&[u8])) {
         let mut bytes = Vec::new();
         let mut put = |record: &Record<'_>| {
@@ -381,7 +388,8 @@ impl Image {
     }
 }
 
-/// Returns the length of a registration's lease if it is longer than its record can express, otherwise 0.
+/// Returns the length of a registration's lease in milliseconds if it is too long for the record's `lease_ms`,
+/// otherwise 0.
 fn longer_ms(hold: &Hold<'_>, end_ms: Option<i64>) -> u64 {
     let end_ms = end_ms.filter(|_| hold.lease_ms == u32::MAX).and_then(|end_ms| u64::try_from(end_ms).ok());
     end_ms.map_or(0, |end_ms| end_ms.saturating_sub(hold.since_ms))

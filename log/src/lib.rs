@@ -1,12 +1,12 @@
 //! The durable log: its byte format, and its store.
 //!
-//! In the format, `record` has the records, `split` stores them in frames, `group` joins them again, and `image` is the
-//! state that they result in. Other modules describe the files and decide which of their contents to trust. No module
-//! of the format opens a file. `store` owns the files and the threads that write them. The crate reads no clock: the
+//! In the format, `record` defines the records, `split` stores them in frames, `group` joins them again, and `image` is
+//! the state that they result in. Other modules describe the files and decide which bytes in them to trust. No module
+//! of the format opens a file; `store` owns the files and the threads that write them. The crate reads no clock: the
 //! server passes the time.
 //!
-//! `docs/reference/log-format.md` describes every byte, and explains why no acknowledged record is lost and no dropped
-//! record returns.
+//! `docs/reference/log-format.md` describes every byte. It also explains why no acknowledged record is lost, and why a
+//! record that one start dropped does not reappear at a later start.
 
 pub mod block;
 mod contradiction;

@@ -16,17 +16,18 @@ use std::ops::RangeInclusive;
 pub struct Found<F> {
     /// State that results from the records.
     pub fold: F,
-    /// Last frame of the log, after which the log continues.
+    /// Last frame of the log. The next frame follows it.
     pub position: Position,
-    /// What follows the last frame in the last segment.
+    /// State of the bytes behind the last frame in the last segment.
     pub tail: Tail,
-    /// Start that began the last segment; 0 without a segment. Later starts may have appended to that segment.
+    /// Number of the server start that began the last segment; 0 without a segment. Later starts may have appended to
+    /// that segment.
     pub generation: u64,
     /// Number of the snapshot; 0 without one.
     pub snapshot: u64,
     /// Number of the first segment that is not in the snapshot.
     pub first_segment: u64,
-    /// Segment in which the log continues. `None` if the first segment is not begun yet.
+    /// Segment to which new frames are appended. `None` if the first segment does not exist yet.
     pub last_segment: Option<LastSegment>,
 }
 
@@ -35,7 +36,7 @@ pub struct Found<F> {
 pub struct LastSegment {
     /// Header of the segment.
     pub header: SegmentHeader,
-    /// Number of the block behind the last frame of the segment.
+    /// Number of the first block behind the last frame of the segment.
     pub end_block: u32,
 }
 
@@ -50,7 +51,8 @@ pub struct Unread<F> {
     pub position: Position,
 }
 
-/// Function that opens a file. An error counts as damage, never as the end of the log.
+/// Function that opens a file of the log. An error, also for a missing file, counts as damage and not as the end of the
+/// log.
 pub type ReadFile<'a> = dyn FnMut(FileName) -> Result<Box<dyn FileReader>, Damage> + 'a;
 
 /// Reads the snapshot and the segments, piece by piece. `newest_segment` is the highest number of an existing segment
@@ -81,8 +83,8 @@ pub fn read_log<F: Fold>(
     }
 }
 
-/// Reads a snapshot into `fold`. Returns a recovery that continues with the first frame after the snapshot. With number
-/// 0 there is no snapshot, nothing is read, and recovery continues with frame 1.
+/// Reads a snapshot into `fold`. Returns a [`Recovery`] that continues with the first frame after the snapshot. If the
+/// number is 0, there is no snapshot: reads nothing, and the [`Recovery`] continues with frame 1.
 ///
 /// # Errors
 /// Returns an error if the snapshot is damaged, or its next segment is not `first_segment`.
@@ -105,7 +107,8 @@ pub fn fold_snapshot<F: Fold>(
     Ok(Recovery::new(log_id, grouped, header.covers))
 }
 
-/// Returns the last segment and its end, or `None` if there is no segment yet.
+/// Reads all segments. Returns the header of the last one and where its frames end, or `None` if there is no segment
+/// yet.
 fn read_segments<F: Fold>(
     superblock: &Superblock,
     newest_segment: u64,
@@ -117,8 +120,8 @@ fn read_segments<F: Fold>(
     if last == 0 && newest == 0 {
         return Ok(None);
     }
-    // A server creates a segment and then writes its number to the superblock. So a crash can leave one segment with a
-    // higher number than the superblock has, but never two.
+    // A server first creates a segment and then writes its number to the superblock. So a crash can leave one segment
+    // that the superblock does not know, but never two.
     if newest > last + 1 {
         return Err(Damage::Stranger { file: FileName::Segment(newest), field: "number" });
     }

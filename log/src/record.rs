@@ -5,28 +5,28 @@ use super::hold::Hold;
 use crate::ids::{ClaimId, Fence, Scope};
 use std::fmt;
 
-/// Fact of the log. Records are written in the order in which they became true in their shard.
+/// One fact that the log records. The records of a shard are written in the order in which their facts became true.
 #[expect(clippy::large_enum_variant, reason = "a record is made, encoded and dropped at once, on the stack")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// A server begins to write. All following records up to the next `Started` are from it.
+    /// A server starts to write. That server wrote all records up to the next `Started`.
     Started(Started),
     /// A namespace exists.
     Namespace {
         /// Number by which other records name it.
         number: u16,
-        /// Number of its kind, as the server assigns it.
+        /// Number of the namespace's kind; the server assigns these numbers.
         kind: u8,
         /// Name of the namespace.
         name: &'a [u8],
     },
-    /// A namespace was removed with its counters, and the floor has risen to at least their fences. The number of the
-    /// namespace may be used again.
+    /// A namespace was removed, together with its fence counters. The fence floor, above which new counters begin, is
+    /// now at least the highest of their fences. The number of the namespace may be used again.
     NamespaceRemoved {
         /// Former number of the namespace.
         number: u16,
     },
-    /// A claim is held. This record also raises the counter of its key to its fence.
+    /// A claim is held. The record also raises the fence counter of the held object to the fence of the hold.
     Held(Hold<'a>),
     /// The lease of a hold has a new end.
     LeaseMoved {
@@ -42,50 +42,52 @@ pub enum Record<'a> {
         /// Id of the hold.
         id: ClaimId,
     },
-    /// A cluster has counted a hold, or another hold of the same multi-key claim. The fences of the hold and of its key
-    /// rise to `fence`. If the hold was recorded with [`Hold::awaits_count`], it also takes effect now, and its lease
-    /// begins when this record is durable.
+    /// The etcd cluster has counted a hold, or another hold of the same multi-key claim. The fence of the hold, and the
+    /// fence counter of its key, rise to `fence`. If the hold was recorded with [`Hold::awaits_count`], it takes effect
+    /// with this record, and its lease begins when this record is durable.
     Counted {
         /// Id of the hold.
         id: ClaimId,
         /// Fence of the hold.
         fence: Fence,
     },
-    /// The fence counter of a key has at least this value. Written by a clean stop and in snapshots; a grant needs
-    /// none, because `Held` has its fence.
+    /// The fence counter of a key has at least this value. A clean stop and snapshots write this record. A grant does
+    /// not need it, because its `Held` record has the fence.
     Counter {
         /// Namespace of the key.
         namespace: u16,
-        /// Durability of the counter. An ephemeral counter survives only a clean restart, others survive a crash.
+        /// Durability of the counter. An ephemeral counter survives only a clean restart; counters of the other scopes
+        /// survive a crash.
         scope: Scope,
         /// Fence of the newest grant.
         fence: Fence,
         /// Key of the counter.
         key: &'a [u8],
     },
-    /// The counter of an idle key was removed, and the floor has risen to at least its fence.
+    /// The fence counter of an idle key was removed. The fence floor, above which new counters begin, is now at least
+    /// the value of the removed counter.
     Folded {
         /// Namespace of the key.
         namespace: u16,
         /// Folded key.
         key: &'a [u8],
     },
-    /// Fences of keys without a counter begin above this fence.
+    /// The fence floor was raised: the first fence of a key that has no counter is greater than `fence`.
     Floor {
         /// New floor.
         fence: Fence,
     },
-    /// All fences, of keys with or without a counter, continue above this fence, because records were lost.
+    /// Records were lost, so all later fences must be greater than `fence`, whether their key has a counter or not.
     BeginAbove {
         /// Lower bound of all fences.
         fence: Fence,
     },
-    /// Group header: the next `count` records apply only if all of them are present.
+    /// Group header: the next `count` records are applied only if the log contains all of them.
     Group {
         /// Number of records; a record that is stored in parts counts once.
         count: u32,
     },
-    /// Part of a record that is longer than a frame. The parts of a record follow one another.
+    /// Part of a record that is longer than a frame. The parts of a record are consecutive records.
     Part {
         /// Number of bytes of the record in later parts; 0 in the last part.
         left: u32,
@@ -98,28 +100,28 @@ pub enum Record<'a> {
         namespace: u16,
         /// Number of permits; 0 if an operator removed the pool.
         capacity: u64,
-        /// Whether the pool serves its waiters in the order of their timestamps.
+        /// Whether the pool serves its waiters by the timestamps in their acquires instead of by arrival.
         by_timestamp: bool,
         /// Name of the pool.
         name: &'a [u8],
     },
-    /// An operator froze, or thawed, the keys that begin with a prefix.
+    /// An operator froze the keys that begin with a prefix, so that they are not granted, or ended that freeze.
     Frozen {
         /// Namespace of the keys.
         namespace: u16,
-        /// Whether the keys were frozen instead of thawed.
+        /// Whether the keys were frozen; `false` if a freeze ended.
         frozen: bool,
         /// Prefix of the keys.
         prefix: &'a [u8],
     },
-    /// The server stopped cleanly, after it had written all its state.
+    /// The server stopped cleanly. It had recorded all of its state before this record.
     Stopped,
 }
 
-/// Server that writes the following records, and the state of its clocks.
+/// Start of the server that writes the following records: the boot of the machine, and the times on its clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Started {
-    /// Id of the machine's boot, at which boot time began.
+    /// Id of the machine's boot. Boot times are comparable only within one boot.
     pub boot_id: [u8; 16],
     /// Boot time in milliseconds.
     pub now_ms: u64,
@@ -158,14 +160,17 @@ mod tag {
     pub(super) const NAMESPACE_REMOVED: u8 = 16;
 }
 
-/// Number of bytes of a part before its share of the record.
+/// Number of bytes in a part of a record before the record's own bytes: the kind of the record (1) and the `left` field
+/// (4).
 pub(super) const PART_HEADER_LEN: usize = 5;
 
-/// Form in which a frame stores a record, as far as grouping needs to know.
+/// Form in which a frame stores a record. The variants distinguish only the forms that are handled differently when
+/// parts and groups are joined.
 pub(super) enum Stored<'a> {
     /// The stored bytes are a whole record.
     Whole,
-    /// The stored bytes are a whole record, which also drops a group or record that an earlier server did not finish.
+    /// The stored bytes are a whole `Started` record. All groups and records that an earlier server did not finish are
+    /// dropped.
     Started,
     /// See [`Record::Group`].
     Group { count: u32 },
@@ -174,7 +179,7 @@ pub(super) enum Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
-    /// Returns the form of a stored record. Most records need not be decoded for it.
+    /// Returns the form of a stored record. Decodes only parts and group headers; the first byte shows all other forms.
     pub(super) fn of(bytes: &'a [u8]) -> Result<Self, BadRecord> {
         Ok(match bytes.first() {
             Some(&tag::STARTED) => Self::Started,
@@ -189,7 +194,7 @@ impl<'a> Stored<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Appends the record to `out`, with its length in four bytes in front.
+    /// Appends the record to `out`: its length in four bytes, then its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let begin = out.len();
         out.extend_from_slice(&[0; 4]);
@@ -282,7 +287,7 @@ impl<'a> Record<'a> {
         out[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
     }
 
-    /// Reads one record without its length. It must fill all of `bytes`.
+    /// Decodes one record. `bytes` must be exactly this record, without its length field.
     ///
     /// # Errors
     /// Returns an error if the bytes are malformed, or a record of a later version.
@@ -340,7 +345,8 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Returns the records in `bytes`, each of which has its length in front. An error is the last item.
+/// Returns the records in `bytes`, each of which is preceded by its length. If a record is cut off, the iterator
+/// returns an error and ends.
 pub fn each(mut bytes: &[u8]) -> impl Iterator<Item = Result<&[u8], BadRecord>> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {
@@ -442,7 +448,8 @@ mod tests {
             for len in 4..bytes.len() {
                 assert!(each(&bytes[..len]).next().unwrap().is_err());
             }
-            // A part uses all bytes up to the end. Only joining it with the other parts detects missing bytes.
+            // A cut part still decodes, because a part has no length of its own for its bytes. The missing bytes are
+            // detected only when the parts are joined.
             let is_part = matches!(record, Record::Part { .. });
             let complete_len = if is_part { 4 + PART_HEADER_LEN + 1 } else { bytes.len() };
             for len in 4..complete_len {

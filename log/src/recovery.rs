@@ -1,11 +1,12 @@
 //! Decision which frames of segment files to trust.
 //!
-//! The header of the next segment gives the end of a segment, and all frames before that end must be intact. In the
-//! last segment, the first frame that is not intact is the end, unless there is proof that it was durable.
+//! The header of the next segment says where a segment ends, and all frames before that end must be intact. The last
+//! segment has no successor. Its frames end before the first frame that is not intact, unless there is proof that this
+//! frame was durable.
 //!
-//! A server start appends behind the last frame that it found, over the existing bytes. The superblock has this frame
-//! and the number of the start. Behind the frame, only frames of that start count. So no frame that an earlier start
-//! dropped ever returns.
+//! A server start appends behind the last frame that it found, and overwrites the bytes there. The superblock has that
+//! frame and the number of the start. Behind that frame, only frames with this start number are valid. So no frame that
+//! an earlier start dropped becomes valid again.
 
 use super::block::{BLOCK_LEN, BadBlock};
 use super::damage::{Damage, Evidence};
@@ -23,28 +24,29 @@ use std::ops::RangeInclusive;
 pub struct Position {
     /// Number of the frame; 0 before the first frame.
     pub lsn: u64,
-    /// Checksum of the frame; 0 before the first frame. Also 0 if it is unknown, because the log was restored from a
-    /// backup or continued after accepted damage.
+    /// Checksum of the frame; 0 before the first frame. Also 0 if the checksum is unknown, because the log was restored
+    /// from a backup or continued after accepted damage.
     pub checksum: u32,
 }
 
-/// What follows the last intact frame in the last segment.
+/// State of the bytes behind the last intact frame in the last segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// The block behind the last intact frame was never written, or the file ends there. No later frame of the last
-    /// start was found.
+    /// The block behind the last intact frame was never written, or the file ends there. The file has no later frame of
+    /// the newest server start.
     Clean,
-    /// There are other bytes: a frame that was not written completely, or frames that the last server start dropped.
-    /// They were never acknowledged and are dropped.
+    /// The last intact frame is followed by a frame that was not written completely, or by frames that the last server
+    /// start dropped. No client was told of their records, and they are dropped.
     Torn {
-        /// Offset of the first of those bytes in the file, in bytes.
+        /// Offset in the file, in bytes, of the first byte behind the last intact frame.
         offset: u64,
     },
-    /// There are frames behind a frame that is not intact. None of them was acknowledged, and all are dropped.
+    /// A frame is not intact, but whole frames follow it. The disk may write unsynced frames in any order before a
+    /// crash, so no client was told of their records. All of them are dropped.
     OutOfOrder {
         /// Offset of the frame that is not intact, in bytes.
         offset: u64,
-        /// Number of intact frames found behind that frame.
+        /// Number of intact frames found behind the frame that is not intact.
         frames: u32,
     },
 }
@@ -54,25 +56,26 @@ pub enum Tail {
 pub struct End {
     /// What follows the last intact frame.
     pub tail: Tail,
-    /// Number of the block behind the last intact frame.
+    /// Number of the first block behind the last intact frame.
     pub block: u32,
 }
 
-/// State of reading a log, segment after segment.
+/// Reader of a log, segment after segment, and the state that results from the records so far.
 #[derive(Debug)]
 pub struct Recovery<F> {
     grouped: Grouped<F>,
     log_id: u64,
     position: Position,
-    /// Newest `FrameFields::durable` that was read in frames of the start `generation`. `None` before the first frame
-    /// of that start, and after a snapshot.
+    /// Newest durable position, from the headers of the frames that the server start `generation` wrote. `None` before
+    /// the first frame of that start, and after a snapshot.
     durable: Option<Durable>,
-    /// Server start that wrote the last frame, or that began the segment behind it.
+    /// Number of the server start that wrote the last frame, or that began the segment which is read now.
     generation: u64,
 }
 
 impl<F: Fold> Recovery<F> {
-    /// Returns a state that continues behind this frame, up to which `grouped` has all records.
+    /// Returns a reader that continues with the frame after `position`. `grouped` must have all records up to that
+    /// frame.
     pub fn new(log_id: u64, grouped: Grouped<F>, position: Position) -> Self {
         Self { grouped, log_id, position, durable: None, generation: 0 }
     }
@@ -82,7 +85,7 @@ impl<F: Fold> Recovery<F> {
         self.position
     }
 
-    /// Returns the fold, and the group or record that is incomplete at the end.
+    /// Returns the state that results from all records, with the group or record that is incomplete at the end.
     pub fn into_grouped(self) -> Grouped<F> {
         self.grouped
     }
@@ -92,7 +95,8 @@ impl<F: Fold> Recovery<F> {
         self.grouped.into_fold()
     }
 
-    /// Checks that this file can be the next segment, with this number.
+    /// Checks that this file is an undamaged segment of this log, with this number, and that it can follow the segments
+    /// read so far. Returns its header.
     ///
     /// # Errors
     /// Returns an error if the file is damaged, or is another file.
@@ -151,7 +155,8 @@ impl<F: Fold> Recovery<F> {
         Ok(())
     }
 
-    /// Reads the last segment of a log with this superblock.
+    /// Reads the last segment of a log. The superblock says which frames in it must exist, and which start wrote the
+    /// frames after them.
     ///
     /// # Errors
     /// Returns an error if a durable frame is not intact, or a frame has a malformed record.
@@ -164,11 +169,12 @@ impl<F: Fold> Recovery<F> {
         self.begin(header)?;
         let mut block = 1;
         let Superblock { start, clean_lsn, .. } = *superblock;
-        // A start of a log without segments begins the first one before it writes its own number to the superblock.
-        // After a crash in between, the number in the segment is the higher one.
+        // If the log has no segment, a start creates the first one before it writes its own number to the superblock.
+        // If it crashes in between, the segment has the higher number.
         let newest = superblock.generation.max(header.generation);
         let reason = loop {
-            // The last start dropped everything after the last frame that it found. So only its own frames count there.
+            // The last start dropped all frames after the last frame that it found (`start.lsn`). So only frames that
+            // it wrote itself are valid after that frame.
             let oldest = if self.position.lsn < start.lsn { self.generation } else { newest };
             match self.frame(header, file, block, oldest..=newest)? {
                 Ok((frame, _)) if frame.fields.lsn == start.lsn && frame.checksum != start.checksum => {
@@ -202,7 +208,7 @@ impl<F: Fold> Recovery<F> {
         Ok(End { tail, block })
     }
 
-    /// Begins the next segment, whose first frame is behind its header block.
+    /// Begins to read the next segment. Checks that its first frame follows the last frame that was read.
     fn begin(&mut self, header: &SegmentHeader) -> Result<(), Damage> {
         if header.after != self.position {
             let file = FileName::Segment(header.number);
@@ -215,14 +221,15 @@ impl<F: Fold> Recovery<F> {
     /// Continues with frames of this server start.
     fn enter(&mut self, generation: u64) {
         if generation != self.generation {
-            // Another start may be on another boot of the machine, so the instants in its frames cannot be compared
-            // with earlier ones.
+            // The machine may have been rebooted between two starts, so the instants in frames of this start cannot be
+            // compared with those of the start before it.
             self.durable = None;
         }
         self.generation = generation;
     }
 
-    /// Returns the frame at this block if it is the next one and one of these starts wrote it.
+    /// Reads the frame at this block. Returns a [`BadFrame`] unless it is the intact next frame of the log, and one of
+    /// the starts in `generations` wrote it.
     fn frame<'a>(
         &self,
         header: &SegmentHeader,
@@ -273,12 +280,14 @@ impl<F: Fold> Recovery<F> {
         Ok(())
     }
 
-    /// Passes the durable position of this frame to the fold if it is later than the known one.
+    /// Passes the durable position in the header of this frame to `fold`, if it is later than the last one that was
+    /// passed.
     ///
-    /// In frames of version 1, only the LSN rose when a segment became full in the middle of a flush. The instant
-    /// beside it was the end of the previous flush, which is too early for a lease. So in version 1, an LSN counts only
-    /// together with a later instant. There, the first position of a start or behind a snapshot does not count either,
-    /// because the instant before it is unknown. The affected leases begin a little later, or again.
+    /// In frames of version 1, the durable LSN rose alone when a segment became full in the middle of a flush. The
+    /// instant beside it was the end of the previous flush, which is too early for a lease to begin. So a durable LSN
+    /// of version 1 is used only if the instant beside it has risen too. In version 1, the first position of a start,
+    /// or after a snapshot, is not used either, because the instant before it is unknown. The affected leases begin a
+    /// little later, or in full at the next start.
     fn note_durable(&mut self, frame: &FrameHeader) {
         let durable = frame.fields.durable;
         let is_later = match self.durable {
@@ -293,9 +302,9 @@ impl<F: Fold> Recovery<F> {
         }
     }
 
-    /// Searches for frames of the newest start after the last intact frame. A frame with an intact header but damaged
-    /// records is used too: its header says up to which frame the log was durable when it was built. Frames of earlier
-    /// starts are skipped, because the newest start has dropped them.
+    /// Searches for frames of the newest start after the last intact frame. The search also uses a frame with an intact
+    /// header but damaged records: its header says up to which frame the log was durable when it was built. Frames of
+    /// earlier starts are skipped, because the newest start has dropped them.
     fn behind(
         &self,
         header: &SegmentHeader,
@@ -313,8 +322,8 @@ impl<F: Fold> Recovery<F> {
             match FrameHeader::decode_at(&origin, bytes, block) {
                 Ok(frame) if frame.generation < newest => block += 1,
                 Ok(frame) if frame.generation > newest => {
-                    // A start writes its number to the superblock before its first frame. So the superblock is older
-                    // than this frame, and cannot say which frames were durable.
+                    // A start writes its number to the superblock before it writes its first frame. So this superblock
+                    // was written before the start that wrote the frame, and cannot say which frames were durable.
                     let offset = offset_of(block);
                     return Ok(Remainder::Durable(Evidence::LaterFrame { lsn: frame.fields.lsn, offset }));
                 }
@@ -352,16 +361,17 @@ impl<F: Fold> Recovery<F> {
 enum Remainder {
     /// Proof that the bad frame was durable.
     Durable(Evidence),
-    /// Number of later frames, without proof that the bad frame was durable.
+    /// Number of intact frames after the frame that is not intact. None of them proves that this frame was durable.
     Frames(u32),
 }
 
-/// Returns whether a block was never written: it has only zeros. Also true at the end of the file.
+/// Returns whether a block was never written, so that all its bytes are zero. Returns `true` for an empty slice too,
+/// which is read at the end of the file.
 fn is_blank(block: &[u8]) -> bool {
     block.iter().all(|byte| *byte == 0)
 }
 
-/// Reads bytes of a file. An error counts as damage, never as the end of the file.
+/// Reads bytes of a file. If they cannot be read, returns this as damage, and never treats it as the end of the file.
 pub(super) fn read(
     reader: &mut dyn FileReader,
     file: FileName,

@@ -8,22 +8,22 @@ use super::recovery::Position;
 pub const SEGMENT_LEN_DEFAULT: u64 = 64 << 20;
 /// Minimum length of a segment file in bytes.
 pub const SEGMENT_LEN_MIN: u64 = 64 << 10;
-/// Maximum length of a segment file in bytes. Block numbers must fit into 32 bits.
+/// Maximum length of a segment file in bytes. It keeps block numbers far below the limit of their 32 bits.
 pub const SEGMENT_LEN_MAX: u64 = 1 << 30;
 
 const MAGIC: [u8; 4] = *b"WMsg";
 
-/// Header of a segment file, with the last frame of the segment before it. This block is durable before the first frame
-/// of its file is written. So no bytes after that last frame in the segment before are part of the log.
+/// First block of a segment file. It names the last frame of the previous segment, and is durable before the first
+/// frame of its own file is written. So bytes behind that frame in the previous segment are not part of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// Id of the log that the segment belongs to.
     pub log_id: u64,
     /// Number of the segment. Numbers of segments have no gaps.
     pub number: u64,
-    /// Server start that began the segment. Later starts may also append to it.
+    /// Number of the server start that created the segment. Later starts may also append to it.
     pub generation: u64,
-    /// Length of the file in bytes, including this block.
+    /// Length of the file in bytes, including the block of this header.
     pub len: u64,
     /// Frame after which the segment continues.
     pub after: Position,
@@ -48,7 +48,7 @@ impl SegmentHeader {
             .seal()
     }
 
-    /// Reads the header at the beginning of these bytes.
+    /// Reads the header block at the beginning of `bytes`.
     ///
     /// # Errors
     /// Returns an error if the block is damaged or has an impossible value.
@@ -67,7 +67,7 @@ impl SegmentHeader {
         Ok(Self { log_id, number, generation, len, after })
     }
 
-    /// Returns the origin of frames in this file.
+    /// Returns the origin (the file and the server start) with which the frames of this file are checked.
     pub fn origin(&self) -> Origin {
         Origin::segment(self.log_id, self.number, self.generation)
     }

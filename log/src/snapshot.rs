@@ -1,5 +1,5 @@
-//! Snapshot file: a header block, frames of records, and an end block. The end block has the number of frames and of
-//! records, and a checksum of the checksums of all frames.
+//! Snapshot file: a header block, frames of records, and an end block. The end block has the number of frames, the
+//! number of records, and a checksum over the checksums of all frames.
 
 use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
 use super::damage::{Damage, Evidence};
@@ -14,7 +14,8 @@ use super::split::{Payload, Splitter};
 const MAGIC: [u8; 4] = *b"WMsn";
 const END_MAGIC: [u8; 4] = *b"WMse";
 
-/// Function that passes bytes to its argument, piece by piece: records without their lengths, or the pieces of a file.
+/// Function that passes data to its argument, piece by piece. A piece is either one record without its length field, or
+/// some bytes of a file.
 pub type Source<'a> = dyn FnMut(&mut dyn FnMut(&[u8])) + 'a;
 
 /// Header of a snapshot file.
@@ -28,7 +29,7 @@ pub struct SnapshotHeader {
     pub generation: u64,
     /// Last frame whose records are in the snapshot.
     pub covers: Position,
-    /// Number of the segment whose first frame follows that frame.
+    /// Number of the first segment that is not in the snapshot. Its first frame follows the frame `covers`.
     pub next_segment: u64,
 }
 
@@ -45,7 +46,7 @@ impl SnapshotHeader {
             .seal()
     }
 
-    /// Reads the header at the beginning of these bytes.
+    /// Reads the header block at the beginning of `bytes`.
     ///
     /// # Errors
     /// Returns an error if the block is damaged.
@@ -63,14 +64,14 @@ impl SnapshotHeader {
     }
 }
 
-/// Writes a snapshot file with this header. It contains the fold, and then the incomplete group or record, which the
-/// next segment completes. `out` takes the bytes of the file, piece by piece.
+/// Writes a snapshot file with this header. The file has the records of the folded state, then those of an incomplete
+/// group or record, which the next segment completes. `out` takes the bytes of the file, piece by piece.
 pub fn write_snapshot<F: Fold>(header: &SnapshotHeader, grouped: &Grouped<F>, out: &mut dyn FnMut(&[u8])) {
     write_pieces(header, |put| grouped.write(put), out);
 }
 
-/// Writes a snapshot file with this header and the records that `write` provides, each without its length. `out` takes
-/// the bytes of the file, piece by piece.
+/// Writes a snapshot file with this header and the records that `write` provides. `write` passes each record without
+/// its length field. `out` takes the bytes of the file, piece by piece.
 pub fn write_records(header: &SnapshotHeader, write: &mut Source<'_>, out: &mut dyn FnMut(&[u8])) {
     write_pieces(header, |put| write(&mut |record| put(Written::Whole(record))), out);
 }
@@ -94,7 +95,8 @@ fn write_pieces(
     out(&frames.end());
 }
 
-/// Writer of the frames of a snapshot file. It counts frames and records and sums up the checksums, for the end block.
+/// Writer of the frames of a snapshot file. For the end block, it counts the frames and records, and computes a
+/// checksum over the checksums of the frames.
 struct FrameWriter {
     origin: Origin,
     frames: u64,
@@ -137,7 +139,7 @@ impl FrameWriter {
     }
 }
 
-/// Reads the records of this snapshot file into `grouped`. Returns the header of the file.
+/// Reads the records of a snapshot file into `grouped`, and checks the whole file. Returns the header of the file.
 ///
 /// # Errors
 /// Returns an error if the file is damaged, incomplete, or not the snapshot with this number of this log.

@@ -2,7 +2,7 @@
 
 use super::record::{PART_HEADER_LEN, Record, each};
 
-/// Stored records of one frame, each with its length in front.
+/// Records of one frame, as they are stored: each is preceded by its length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Payload {
     /// Bytes of the stored records.
@@ -14,8 +14,9 @@ pub struct Payload {
 /// Size of a length field in bytes.
 const LENGTH_LEN: usize = 4;
 
-/// Splits records into payloads of a limited length. A record that does not fit into the current payload begins the
-/// next one. A record that is longer than any payload is stored in parts.
+/// Distributes records to frames: it collects them in payloads of a limited length, one for each frame. A record that
+/// does not fit into the current payload begins the next one. A record that is longer than any payload is stored in
+/// parts.
 #[derive(Debug)]
 pub struct Splitter {
     limit: usize,
@@ -23,7 +24,7 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// Minimum limit in bytes, with room for a part of one byte.
+    /// Minimum length limit of a payload in bytes: room for one part with one byte of a record.
     pub const LIMIT_MIN: usize = LENGTH_LEN + PART_HEADER_LEN + 1;
 
     /// Returns a splitter with payloads of at most `limit` bytes.
@@ -35,7 +36,7 @@ impl Splitter {
         Self { limit, current: Payload::default() }
     }
 
-    /// Adds a record. `out` takes each full payload.
+    /// Adds a record. If the current payload has no room left, passes it to `out` and begins the next one.
     pub fn push(&mut self, record: &[u8], out: &mut dyn FnMut(Payload)) {
         if LENGTH_LEN + record.len() > self.limit {
             return self.push_parts(record, 0, out);
@@ -48,7 +49,8 @@ impl Splitter {
         self.current.count += 1;
     }
 
-    /// Adds a record in parts, or the beginning of one whose last `left` bytes are stored elsewhere.
+    /// Adds a record in parts. If `left` is not 0, `bytes` is only the beginning of the record, and its last `left`
+    /// bytes follow in another file.
     pub(super) fn push_parts(&mut self, mut bytes: &[u8], left: u32, out: &mut dyn FnMut(Payload)) {
         while !bytes.is_empty() {
             let mut room = self.limit.saturating_sub(self.current.bytes.len());
@@ -75,8 +77,9 @@ impl Splitter {
     }
 }
 
-/// Splits a batch of `count` records, each with its length in front, that count only together. `out` takes payloads of
-/// at most `limit` bytes. The first one begins with a group header.
+/// Distributes a batch to frames. The batch has `count` records, each preceded by its length, that are valid only
+/// together. `out` takes the payloads of the frames, each at most `limit` bytes long. The first payload begins with a
+/// group header.
 pub fn split_batch(records: &[u8], count: u32, limit: usize, out: &mut dyn FnMut(Payload)) {
     let mut splitter = Splitter::new(limit);
     let mut header = Vec::new();

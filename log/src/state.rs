@@ -1,6 +1,6 @@
 //! State of a log.
 
-/// State of the durable log, as a shard knows it.
+/// State of the durable log, as the shards see it when they decide about a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LogState {
     /// The server has no log, so nothing is recorded.
@@ -8,10 +8,10 @@ pub enum LogState {
     Absent,
     /// The log accepts all records.
     Ready,
-    /// The disk is full. The server refuses new durable grants, and keeps the room that is left in the log for ends and
-    /// renewals.
+    /// The disk is full. The server refuses new durable grants, so that the room left in the log is used for records of
+    /// ended and renewed holds.
     NoSpace,
-    /// The write in progress has taken longer than `LOG_STALLED_MS`. The server makes no new durable grants until it
-    /// ends.
+    /// The write in progress has taken longer than `LOG_STALLED_MS`. The server makes no new durable grants until that
+    /// write has ended.
     Slow,
 }

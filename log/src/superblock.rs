@@ -1,8 +1,8 @@
-//! Superblock: the data that must be known before any other file is read.
+//! Superblock: the data of a log that a server must know before it reads any other file.
 //!
-//! There are two copies. An update writes one copy and syncs, then writes the other and syncs; only then is it
-//! complete. So either copy alone has all data that the server ever relied on, and at least one of them is always
-//! intact.
+//! The file has two copies of the superblock. An update writes and syncs one copy, and then the other. The server
+//! relies on the update only when both are synced. So each copy alone has all data that the server ever relied on, and
+//! at least one copy is always intact.
 
 use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
 use super::frame::known_versions;
@@ -65,37 +65,38 @@ pub struct Superblock {
     pub segment_len: u64,
     /// Number of the first segment that is not in the snapshot.
     pub first_segment: u64,
-    /// Number of the last segment that may have acknowledged frames; 0 before the first start.
+    /// Number of the last segment to which frames may have been written and acknowledged; 0 before the first start.
     pub last_segment: u64,
-    /// Number of the snapshot in use, which the first segment continues; 0 without one.
+    /// Number of the current snapshot, after which the first segment continues; 0 without a snapshot.
     pub snapshot: u64,
     /// Upper bound of the fences of all recorded grants.
     pub fence_floor: Fence,
     /// Upper bound of the lengths of all recorded leases of holds and sessions, in milliseconds. It is at most 2^32;
     /// only leases of registrations can be longer.
     pub longest_lease_ms: u64,
-    /// Number of the last frame if the server stopped cleanly behind it; otherwise 0.
+    /// Number of the last frame of the log if the server stopped cleanly after that frame; otherwise 0.
     pub clean_lsn: u64,
-    /// Losses, until one start has run for their `wait_ms`; `None` if there are none.
+    /// Note of lost records, kept until one start has run for [`Losses::wait_ms`]; `None` if there is none.
     pub losses: Option<Losses>,
-    /// Last frame that the last start found. All frames up to it are durable, and later frames are of that start's
-    /// generation.
+    /// Last frame that the last server start found. This frame and all frames before it are durable. Later frames are
+    /// valid only if that start (`generation`) wrote them.
     pub start: Position,
 }
 
-/// Losses of a log whose operator accepted damage, or that was restored from a backup. They apply to every start until
-/// one start has run for `wait_ms` and has removed them.
+/// Note that records of this log were lost: its operator accepted damage, or it was restored from a backup. The note
+/// applies to every server start, until one start has run for `wait_ms` and removes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Losses {
-    /// Bound above which every new fence must be.
+    /// Fence below every new one: each new fence must be greater, because the lost records may have contained fences up
+    /// to this one.
     pub fence_floor: Fence,
-    /// Time from a start until it may grant, in milliseconds. All lost holds have expired by then.
+    /// Time that a start must wait before it grants, in milliseconds. After this time, all lost holds have expired.
     pub wait_ms: u64,
 }
 
 impl Superblock {
-    /// Notes that records were dropped. They may have contained any fence up to the floor, and any lease up to the
-    /// longest one.
+    /// Notes that records were dropped. They may have contained any fence up to the current fence floor, and any lease
+    /// up to the longest noted lease.
     pub fn note_losses(&mut self) {
         self.losses = Some(Losses { fence_floor: self.fence_floor, wait_ms: self.longest_lease_ms });
     }
@@ -121,7 +122,7 @@ impl Superblock {
             .seal()
     }
 
-    /// Reads the copy at the beginning of these bytes.
+    /// Reads the copy of the superblock at the beginning of `bytes`.
     ///
     /// # Errors
     /// Returns an error if the copy is damaged.
@@ -152,8 +153,8 @@ impl Superblock {
         Ok(this)
     }
 
-    /// Returns the newer intact copy of this file, and the copy that the next update must write first: the damaged one,
-    /// otherwise the older one. `None` means that both copies are equal.
+    /// Returns the newer intact copy in this file, and the copy that the next update must write first. That is the
+    /// damaged copy or, if none is damaged, the older one; `None` if both are equal.
     ///
     /// # Errors
     /// Returns an error if no copy is intact, or an intact one has a newer format.

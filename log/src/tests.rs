@@ -1,10 +1,10 @@
-//! Tests of the bytes of the format. Any change of these bytes needs a new format version.
+//! Tests of the bytes of the log format. A change that breaks one of these tests needs a new format version.
 
 use super::block::BLOCK_LEN;
 use super::frame::{self, FORMAT_VERSION, HEADER_LEN, TRAILER_LEN};
 use super::*;
 
-/// Fold that keeps every record and every durable position.
+/// Fold for tests that keeps every record and every reported durable position.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Everything {
     records: Vec<(u64, Vec<u8>)>,
@@ -32,7 +32,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the fields of a block as text. Checks that the rest is zero and that the checksum is last.
+/// Returns the fields at the beginning of a block as hexadecimal text. Checks that the bytes after them are zero, and
+/// that the block ends with its checksum.
 fn shown(block: &[u8; BLOCK_LEN], fields_len: usize) -> String {
     assert!(block[fields_len..BLOCK_LEN - 4].iter().all(|byte| *byte == 0));
     assert_eq!(block[BLOCK_LEN - 4..], crc32c::crc32c(&block[..BLOCK_LEN - 4]).to_le_bytes());
@@ -77,7 +78,8 @@ fn a_frame_is_encoded_as_documented() {
     assert!(bytes[HEADER_LEN + 10..BLOCK_LEN - TRAILER_LEN].iter().all(|byte| *byte == 0));
     assert_eq!(bytes[BLOCK_LEN - TRAILER_LEN..], 0x33u64.to_le_bytes());
 
-    // Both checksums begin with the same seed: kind, log id, number and generation.
+    // Both checksums of a frame, of the header and of the rest, start from the same seed: the checksum of file kind,
+    // log id, number and generation.
     let seed = crc32c::crc32c(&[&[0][..], &bytes[8..32]].concat());
     assert_eq!(bytes[72..76], crc32c::crc32c_append(seed, &bytes[HEADER_LEN..]).to_le_bytes());
     assert_eq!(bytes[76..80], crc32c::crc32c_append(seed, &bytes[..76]).to_le_bytes());
@@ -103,7 +105,7 @@ fn a_frame_is_valid_only_where_it_was_written() {
     ] {
         assert_eq!(FrameHeader::decode(&other, &bytes, 0), Err(BadFrame::HeaderChecksum));
     }
-    // A file has frames of the start that began it, and of later ones.
+    // A segment has frames of the server start that began it, and of later starts.
     let begun_by = |generation| FrameHeader::decode(&Origin::segment(log_id, number, generation), &bytes, 0);
     assert_eq!(begun_by(generation - 1).map(|header| header.generation), Ok(generation));
     assert_eq!(begun_by(generation + 1), Err(BadFrame::Field("generation")));
@@ -324,7 +326,8 @@ fn assert_is_read(records: &[Vec<u8>]) {
     assert!(found.iter().map(|(_, record)| record).eq(records));
 }
 
-/// Returns a segment in this format version, with one record in each frame and these durable LSNs and instants.
+/// Returns a segment in this format version, with one frame for each pair. Each frame has one record, and the LSN and
+/// instant of the pair as its durable position.
 fn segment_of(version: u16, pairs: &[(u64, u64)]) -> Vec<u8> {
     let header = SegmentHeader { after: Position::default(), ..segment_header() };
     let mut file = header.encode().to_vec();
@@ -363,7 +366,8 @@ fn recovery_reports_each_record_with_its_lsn_and_each_durable_point_once() {
     assert_eq!(found.durable, [Durable { lsn: 2, at_ms: 103 }, Durable { lsn: 4, at_ms: 103 }]);
 }
 
-/// Returns a segment with frames of these generations. The record of each frame is its generation.
+/// Returns a segment with one frame for each of these server starts, and the positions of the frames. The record of
+/// each frame is the number of its start.
 fn segment_of_starts(generations: &[u8]) -> (Vec<u8>, Vec<Position>) {
     let header = SegmentHeader { after: Position::default(), generation: 1, ..segment_header() };
     let mut file = header.encode().to_vec();
@@ -382,7 +386,8 @@ fn segment_of_starts(generations: &[u8]) -> (Vec<u8>, Vec<Position>) {
     (file, positions)
 }
 
-/// Returns the records of a last segment whose superblock has start number `generation` behind frame `lsn`.
+/// Reads a last segment with frames of these server starts, and returns its records. The superblock says that the start
+/// `generation` appended behind frame `lsn`.
 fn read_starts(generations: &[u8], generation: u64, lsn: usize) -> Result<Vec<u8>, Damage> {
     let (file, positions) = segment_of_starts(generations);
     let superblock = Superblock { generation, start: positions[lsn], ..Default::default() };
@@ -395,7 +400,8 @@ fn read_starts(generations: &[u8], generation: u64, lsn: usize) -> Result<Vec<u8
 #[test]
 fn frames_after_the_start_position_count_only_if_that_start_wrote_them() {
     assert_eq!(read_starts(&[1, 1, 2, 4], 4, 3), Ok(vec![1, 1, 2, 4]));
-    // Start 4 dropped these frames, and has written nothing yet, or one frame.
+    // Start 4 dropped the frames of start 2 behind frame 2. It has written no frame yet in the first case, and one
+    // frame in the second.
     assert_eq!(read_starts(&[1, 1, 2, 2], 4, 2), Ok(vec![1, 1]));
     assert_eq!(read_starts(&[1, 1, 4, 2, 2], 4, 2), Ok(vec![1, 1, 4]));
     let evidence = |read: Result<Vec<u8>, Damage>| match read {
@@ -426,7 +432,8 @@ fn all_frames_up_to_the_start_position_must_be_present() {
     assert_eq!(damage.offset(), 3 * BLOCK_LEN as u64);
 }
 
-/// Servers of version 1 raised the LSN in the middle of a flush, and left the instant of the previous flush beside it.
+/// Servers of version 1 raised the durable LSN in the middle of a flush, but left the instant of the previous flush
+/// beside it.
 #[test]
 fn a_version_1_durable_lsn_counts_only_with_a_later_timestamp() {
     let (_, found) =

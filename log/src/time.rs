@@ -1,7 +1,7 @@
 //! Instants, in milliseconds.
 
-/// Milliseconds on a monotonic clock: the boot-time clock of the machine in a server, a counter in a test. This
-/// crate and the engine compare instants and never read a clock.
+/// Instant in milliseconds on a monotonic clock. In a server, this is the boot-time clock of the machine; in a test, a
+/// counter. This crate and the engine only compare instants, and never read a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
@@ -36,8 +36,8 @@ impl Time {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Returns the milliseconds from `earlier` to this instant for a response. The maximum is `u32::MAX`, which means
-    /// "without end".
+    /// Returns the milliseconds from `earlier` to this instant, as a response states them. Larger values become
+    /// `u32::MAX`, which means "without end".
     #[inline]
     pub const fn remaining_ms_since(self, earlier: Self) -> u32 {
         let millis = self.ms_since(earlier);

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A set of capabilities. `HELLO` carries the set that the client understands, `WELCOME` the set that the server
-/// offers.
+/// Set of capabilities, which are optional parts of the protocol. `HELLO` has the set that the client understands,
+/// `WELCOME` the set that the server offers.
 ///
 /// Each bit stands for one optional part of the protocol. Both peers ignore unknown bits, so different versions work
 /// together. A bit never changes its meaning. `docs/reference/wire.md` lists all bits.
@@ -21,18 +21,19 @@ impl Capabilities {
     pub const LIST_POOLS: Self = Self(1 << 2);
     /// The server serves `REMOVE_NAMESPACE`.
     pub const REMOVE_NAMESPACE: Self = Self(1 << 3);
-    /// The server accepts the flag `OWN` of `RELEASE` and `EXTEND`.
+    /// The server accepts the flag `OWN` of `RELEASE` and `EXTEND`. With it, the request affects only a claim of the
+    /// same lane.
     pub const OWN_CLAIM: Self = Self(1 << 4);
-    /// A client with this capability answers `PING` with `PONG`. A server with it accepts `PONG`, and sends `PING` to
-    /// such a client after a time without frames from it.
+    /// The client or server handles `PING`. A client with this capability answers `PING` with `PONG`. A server with
+    /// this capability sends `PING` to such a client if it has received no frame from it for some time.
     pub const PING: Self = Self(1 << 5);
     /// The server serves `SERVER_STATUS`.
     pub const SERVER_STATUS: Self = Self(1 << 6);
-    /// The server accepts `reason` in `FREEZE` and `SET_CAPACITY`.
+    /// The server accepts the field `reason` in `FREEZE` and `SET_CAPACITY`, which it writes to the audit log.
     pub const REASON: Self = Self(1 << 7);
-    /// The server accepts the flag `WAITING` of `LIST`.
+    /// The server accepts the flag `WAITING` of `LIST`, which lists waiting claims instead of holds.
     pub const LIST_WAITING: Self = Self(1 << 8);
-    /// The server accepts `traceparent` in acquires and in `REGISTER`.
+    /// The server accepts the trace context `traceparent` in acquires and in `REGISTER`.
     pub const TRACEPARENT: Self = Self(1 << 9);
     /// Every capability that this version of the crate knows.
     pub const KNOWN: Self = Self(
@@ -106,7 +107,7 @@ impl Capabilities {
 }
 
 impl fmt::Debug for Capabilities {
-    /// Writes the names of known capabilities, then all unknown bits as one hexadecimal number:
+    /// Writes the names of known capabilities, and after them all unknown bits as one hexadecimal number:
     /// `{scope_local, 0x8000000000000000}`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut set = formatter.debug_set();

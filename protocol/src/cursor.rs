@@ -1,10 +1,10 @@
-//! Reading and writing the fields of a body. Every error names the field.
+//! Reading and writing the fields of a frame's body. Every error of a read names the field.
 
 use crate::decode_error::DecodeError;
 use crate::frame::Frame;
 use crate::id::ID_LEN;
 
-/// Reads the fields of one frame in order. Each method takes the name of its field for the error.
+/// Reader of the fields of one frame, in order. Each method takes the name of the field, to name it in an error.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
     bytes: &'a [u8],
@@ -25,13 +25,13 @@ macro_rules! read_integer {
 }
 
 impl<'a> Cursor<'a> {
-    /// Returns a cursor at the first byte of the body.
+    /// Returns a cursor at the first byte of the frame's body.
     #[inline]
     pub fn new(frame: Frame<'a>) -> Self {
         Self { bytes: frame.bytes(), offset: crate::frame::HEADER_LEN }
     }
 
-    /// Returns a cursor at the first of these bytes, which need not be a whole frame.
+    /// Returns a cursor at the first of these bytes. They may be only a part of a frame.
     #[inline]
     pub fn over(bytes: &'a [u8]) -> Self {
         Self { bytes, offset: 0 }
@@ -39,14 +39,14 @@ impl<'a> Cursor<'a> {
 
     read_integer!(u8: u8, u16: u16, u32: u32, u64: u64, i64: i64);
 
-    /// Returns the number of bytes before the next field, counted from the start of the frame, or of the bytes of
-    /// [`Cursor::over`].
+    /// Returns the number of bytes before the next field. They count from the start of the frame, or from the start of
+    /// the bytes that were given to [`Cursor::over`].
     #[inline]
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Returns the bytes read since the cursor was at `offset`.
+    /// Returns the bytes that were read since [`Self::offset`] returned `offset`.
     #[inline]
     pub fn read_since(&self, offset: usize) -> &'a [u8] {
         self.bytes.get(offset..self.offset).unwrap_or_default()

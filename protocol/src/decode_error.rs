@@ -1,6 +1,7 @@
 //! Reasons why the message in a frame cannot be decoded.
 
-/// A malformed frame. Each variant names the wrong field, so that the author of the sending peer can find the defect.
+/// A malformed frame. Each variant names the wrong part of the frame, so that the author of the sending program can
+/// find the defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The body ends inside a field.
@@ -20,7 +21,8 @@ pub enum DecodeError {
     TooLong {
         /// Name of the field.
         field: &'static str,
-        /// Length of the field or segment in bytes, as far as it was measured.
+        /// Length of the field or segment in bytes. Measuring may stop above the limit, so the real length may be
+        /// larger.
         actual: usize,
         /// Maximum length of the field or segment in bytes.
         limit: usize,
@@ -28,7 +30,7 @@ pub enum DecodeError {
     /// A list or a path has more items than its limit.
     #[error("{field}: {count} items; the maximum is {limit}")]
     TooMany {
-        /// Name of the field that counts the items, or of the path.
+        /// Name of the field with the number of items. For a path, name of the field with the path.
         field: &'static str,
         /// Number of items. Counting may stop at the first item above the limit.
         count: usize,
@@ -54,7 +56,7 @@ pub enum DecodeError {
     BadValue {
         /// Name of the field.
         field: &'static str,
-        /// Value of the field; 0 for a wrong `traceparent`, which is no number.
+        /// Value of the field; 0 for a malformed `traceparent`, which is not a number.
         value: u64,
     },
     /// The frame has flags that its message does not define.
@@ -97,7 +99,7 @@ impl DecodeError {
         }
     }
 
-    /// Returns the exceeded limit, or 0 if the error is about something else.
+    /// Returns the limit that the message exceeds, or 0 if the error is not about a limit.
     pub fn limit(&self) -> u64 {
         match self {
             Self::TooLong { limit, .. } | Self::TooMany { limit, .. } => *limit as u64,

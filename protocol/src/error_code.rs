@@ -47,8 +47,9 @@ error_codes! {
     Busy = 1, "busy";
     /// The wait ended before the grant. The response describes the conflicting claim.
     Timeout = 2, "timeout";
-    /// The claim was cancelled while it waited, or belongs to another lane: `CancelReason` says why. Other requests get
-    /// this code if a later request has replaced them, for example an older attempt to resume a lane.
+    /// The claim was cancelled while it waited, or a request with the flag `OWN` names a claim of another lane.
+    /// `CancelReason` says why. An outdated attempt to resume a lane, and a watch that is repeated after its connection
+    /// was lost, also get this code.
     Cancelled = 3, "cancelled";
     /// The claim, registration or namespace does not exist, or no longer exists.
     NotFound = 4, "not_found";
@@ -64,7 +65,7 @@ error_codes! {
     SessionGone = 9, "session_gone";
     /// The request is invalid. The response names the field and the limit.
     BadInput = 10, "bad_input";
-    /// The pool has another capacity than the acquire expects. The response names it.
+    /// The pool has another capacity than the acquire expects. The response contains the capacity of the pool.
     CapacityMismatch = 11, "capacity_mismatch";
     /// The limiter refuses the request. The response says how long to wait before a retry.
     Throttled = 12, "throttled";
@@ -72,7 +73,8 @@ error_codes! {
     Frozen = 13, "frozen";
     /// The disk is full: the server refuses new durable grants.
     NoSpace = 14, "no_space";
-    /// The cluster that counts fences did not count this grant, so nothing is held.
+    /// The cluster that counts the fences of the quorum scope did not count a fence for this grant, so the client holds
+    /// nothing.
     QuorumUnavailable = 15, "quorum_unavailable";
     /// The server does not offer the requested scope, or its log has not confirmed a write for a long time.
     ScopeUnavailable = 16, "scope_unavailable";

@@ -5,7 +5,7 @@
 //! | length | number | opcode |  zero  | flags  | body ...
 //! ```
 //!
-//! `length` counts the bytes after it. The sender of a request chooses `number`; the response repeats it.
+//! The field `length` counts the bytes after itself. The sender of a request chooses `number`; the response repeats it.
 //! [`Event::encode`](crate::Event::encode) says which number an event has. All numbers, in the header and in bodies,
 //! are little endian.
 
@@ -53,7 +53,7 @@ pub fn next_frame(bytes: &[u8], frame_len_max: usize) -> Result<Option<Frame<'_>
     if (length as usize) < HEADER_LEN - LENGTH_LEN {
         return Err(FrameError::TooShort { length });
     }
-    // The sum may exceed a usize of 32 bits.
+    // Add as u64: the sum may not fit a usize of 32 bits.
     let len = u64::from(length) + LENGTH_LEN as u64;
     if len > frame_len_max as u64 {
         return Err(FrameError::TooLong { len, limit: frame_len_max });
@@ -62,8 +62,8 @@ pub fn next_frame(bytes: &[u8], frame_len_max: usize) -> Result<Option<Frame<'_>
 }
 
 impl<'a> Frame<'a> {
-    /// Returns the frame that has exactly these bytes, which [`next_frame`] found before. Returns `None` if they are
-    /// too few for a header.
+    /// Returns a frame of these bytes, which must be the bytes of one frame that [`next_frame`] returned. Returns
+    /// `None` if there are fewer bytes than a header has.
     #[inline]
     pub fn whole(bytes: &'a [u8]) -> Option<Self> {
         (bytes.len() >= HEADER_LEN).then_some(Self { bytes })
@@ -112,7 +112,7 @@ impl<'a> Frame<'a> {
     /// Returns a [`DecodeError`] if a flag is not in `known`, or if the zero byte of the header is not zero.
     #[inline]
     pub fn checked_flags(self, known: u16) -> Result<u16, DecodeError> {
-        // Compare both at once, because every message is checked.
+        // Compare the zero byte and the flags in one step, because every message passes this check.
         let word = u32::from_le_bytes([self.bytes[8], self.bytes[9], self.bytes[10], self.bytes[11]]);
         if word & !(u32::from(known) << 16 | 0xff) != 0 {
             return Err(self.bad_flags(known));
@@ -141,7 +141,7 @@ pub fn header(opcode: u8, flags: u16, number: u32, body_len: usize) -> [u8; HEAD
     header
 }
 
-/// Appends a frame whose body `body` writes, then sets its length.
+/// Appends a frame: writes the header, calls `body` to append the body, then sets the length in the header.
 #[inline]
 pub fn put_frame(out: &mut Vec<u8>, opcode: u8, flags: u16, number: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();

@@ -1,4 +1,5 @@
-//! Lists in a request. Decoding checks a list once; after that its items are read in place.
+//! Lists in a request. Decoding checks all items of a list once. After that, the items are read directly from the bytes
+//! of the frame.
 
 use std::marker::PhantomData;
 
@@ -30,7 +31,7 @@ pub struct Items<'a, T> {
 }
 
 impl<'a, T: Item<'a>> Items<'a, T> {
-    /// Encodes these items into `buffer`, replacing its contents, and returns the list.
+    /// Encodes `items` into `buffer`, replacing the contents of `buffer`, and returns the list.
     ///
     /// # Errors
     /// Returns an error if there is no item, if there are more than [`Item::COUNT_MAX`], or if an item is malformed. It
@@ -45,7 +46,7 @@ impl<'a, T: Item<'a>> Items<'a, T> {
         Self::check(count, &mut Cursor::over(buffer))
     }
 
-    /// Reads a number of items, then the items.
+    /// Reads the number of items, then reads and checks the items.
     pub(crate) fn decode(cursor: &mut Cursor<'a>) -> Result<Self, DecodeError> {
         let count = usize::from(cursor.u16("count")?);
         Self::check(count, cursor)
@@ -79,7 +80,7 @@ impl<T> Items<'_, T> {
         usize::from(self.count)
     }
 
-    /// Returns whether the list is empty. Only the default value is.
+    /// Returns whether the list is empty. Only the default list is.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.count == 0

@@ -16,7 +16,8 @@ pub const SEGMENT_LEN_MAX: usize = 1024;
 pub const PATH_KEY_LEN_MAX: usize = u16::MAX as usize;
 /// Maximum number of paths or keys in one acquire.
 pub const ITEM_COUNT_MAX: usize = 1024;
-/// Longest list of keys in `ACQUIRE_KEYS`, in bytes. The server hashes, stores and returns all of them in one step.
+/// Longest list of keys in `ACQUIRE_KEYS`, in bytes. The server hashes, stores and returns all keys of the list in one
+/// step.
 pub const KEYS_BYTES_MAX: usize = 128 << 10;
 /// Maximum number of buckets in one `THROTTLE_ALL`.
 pub const BUCKET_COUNT_MAX: usize = 64;
@@ -41,16 +42,18 @@ pub const CREDENTIALS_LEN_MAX: usize = 3_072;
 pub const LIST_PAGE_MAX: u16 = 1024;
 /// Length in bytes after which the server ends a page. One more item of any size still fits the frame.
 pub const LIST_PAGE_BYTES_MAX: usize = 64 << 10;
-/// Maximum number of holders that one `INSPECTED` lists. The number of holders beside the list is exact.
+/// Maximum number of holders, and of waiters, that one `INSPECTED` lists. Its `holder_count` and `waiter_count` are
+/// exact even if the lists are cut.
 pub const INSPECT_HOLDERS_MAX: usize = 64;
-/// Maximum number of holders, and of waiters, that one `POOL_DESCRIBED` lists. The numbers beside the lists are exact.
+/// Maximum number of holders, and of waiters, that one `POOL_DESCRIBED` lists. Its `holder_count` and `waiter_count`
+/// are exact even if the lists are cut.
 pub const DESCRIBE_LISTED_MAX: usize = 64;
 /// Maximum number of unanswered requests of one connection. Acquires that wait in a queue do not count. It is also the
 /// number of responses that a lane keeps for repeated requests.
 pub const IN_FLIGHT_MAX: u32 = 1024;
-/// `lease_ms` of an `ACQUIRE_SET` whose hold has no lease.
+/// Value of `lease_ms` in an `ACQUIRE_SET` whose hold has no lease.
 pub const LEASE_NONE_MS: u32 = u32::MAX;
-/// `wait_ms` of an acquire that waits until it is cancelled.
+/// Value of `wait_ms` in an acquire that waits until it is cancelled.
 pub const WAIT_FOREVER_MS: u32 = u32::MAX;
 /// Longest version in `SERVER_STATUS_ANSWER`, in bytes.
 pub const SERVER_VERSION_LEN_MAX: usize = 64;
@@ -62,7 +65,7 @@ pub const SERVER_REASONS_MAX: usize = 16;
 pub const REASON_CODE_LEN_MAX: usize = 64;
 /// Longest message of a reason in `SERVER_STATUS_ANSWER`, in bytes.
 pub const REASON_MESSAGE_LEN_MAX: usize = 512;
-/// `worker` of a `HELLO` that has no preference.
+/// Value of `worker` in a `HELLO` whose client accepts any worker.
 pub const ANY_WORKER: u16 = u16::MAX;
 
 const _: () = {

@@ -60,7 +60,7 @@ fn write_readable(bytes: &[u8], is_escaped: impl Fn(char) -> bool, formatter: &m
 
 /// Returns whether a terminal would interpret this character instead of showing it.
 fn is_hidden(char: char) -> bool {
-    // Unicode's marks, embeddings, overrides and isolates for the direction of writing.
+    // Unicode characters that control the direction of writing: marks, embeddings, overrides and isolates.
     let turns = matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     // A terminal may start a new line at a line or paragraph separator.
     turns || char.is_control() || matches!(char, '\u{2028}' | '\u{2029}')

@@ -27,7 +27,7 @@ pub type TraceParentBytes = [u8; TraceParent::LEN];
 /// Reasons why a text or bytes are not a trace context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceParentError {
-    /// The text does not have the form of the header.
+    /// The text does not have the form of the header `traceparent`.
     #[error(
         "a trace context has the form 00-TRACE_ID-SPAN_ID-FLAGS with 32, 16 and 2 lower-case hexadecimal digits"
     )]

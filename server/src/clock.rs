@@ -4,10 +4,10 @@
 use uuid::Uuid;
 use waymaker_engine::{Nanos, Time};
 
-/// One reading of a clock, rounded to whole milliseconds in both directions.
+/// One reading of a clock, rounded up to a whole millisecond in `now` and down in `passed`.
 ///
 /// The engine counts whole milliseconds. Leases, waits and sessions start at `now`, and their deadlines are compared
-/// with `passed`. With one rounding for both, a lease could end up to one millisecond early.
+/// with `passed`. If both used the same rounding, a lease could end up to one millisecond early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Moment {
     /// Reading rounded up to a whole millisecond.

@@ -92,7 +92,7 @@ mod tests {
         for path in [&text, &below_text] {
             assert_eq!(kind(directory(path)), Err(ErrorKind::NotADirectory), "{path:?}");
         }
-        // No user may write here, not even root.
+        // No user can create a directory in `/proc`, not even root.
         assert!(directory(Path::new("/proc/self/new")).is_err());
     }
 }

@@ -43,7 +43,7 @@ pub enum DataDirError {
 pub struct DataDir {
     /// File `LOCK`, which servers of every version lock.
     lock: File,
-    /// The directory itself, locked too, so that deleting `LOCK` admits no second server.
+    /// The directory itself, locked too: a second server cannot start even if somebody deletes `LOCK`.
     _directory: File,
     path: PathBuf,
 }
@@ -59,7 +59,7 @@ impl DataDir {
         creatable::directory(path).map_err(|error| unwritable(path, error))?;
         let lock = path.join("LOCK");
         if lock.exists() {
-            // The file may belong to another user who started a server here.
+            // Check the lock file too: it may belong to another user, who started a server in this directory earlier.
             creatable::file(&lock).map_err(|error| unwritable(&lock, error))?;
         }
         Ok(())
@@ -142,7 +142,7 @@ fn lock_soon(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Returns the text that the owner of the lock wrote about itself, or a note that the file is empty.
+/// Returns the text that the server with the lock wrote into the lock file, or a note that the file is empty.
 fn owner(lock: &File) -> String {
     let mut owner = String::new();
     let _ = lock.take(256).read_to_string(&mut owner);

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Maximum number of types of one namespace with their own counter. Clients choose the types, so a bound is necessary.
+/// Maximum number of registration types in one namespace that have their own counter. Clients choose the types, so the
+/// number of counters needs a limit.
 const TYPE_COUNT_MAX: usize = 64;
 
-/// Registrations that have expired since the start of the server. A mutex suffices: registrations expire rarely, and
-/// counting one takes little time.
+/// Counters of the registrations that have expired since the start of the server. A mutex suffices: registrations
+/// expire rarely, and counting one takes little time.
 #[derive(Debug, Default)]
 pub struct Expiries(Mutex<BTreeMap<u16, Types>>);
 
@@ -40,7 +41,7 @@ impl Expiries {
         *types.entry(Box::from(type_name)).or_default() += 1;
     }
 
-    /// Removes the counts of a removed namespace, so that they do not accumulate.
+    /// Removes the counters of a namespace that was removed, so that counters do not accumulate.
     pub(crate) fn forget(&self, namespace: u16) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&namespace);
     }

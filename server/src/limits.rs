@@ -9,13 +9,14 @@ pub const OUTPUT_LEN_PAUSE: usize = 256 << 10;
 /// the further output comes from requests that were read before, such as those that other workers serve, and from
 /// events.
 pub const OUTPUT_LEN_REFUSE: usize = 2 * OUTPUT_LEN_PAUSE;
-/// Unsent output at which the server closes a connection, in bytes: events continue although the client does not read.
-/// The longest response always fits.
+/// Unsent output at which the server closes a connection, in bytes. Events continue after requests are refused, even if
+/// the client does not read. The longest response to an accepted request fits below it.
 pub const OUTPUT_LEN_MAX: usize = OUTPUT_LEN_REFUSE + wire::FRAME_LEN_MAX;
-/// Maximum of `--limits-connections`. No process has more descriptors.
+/// Maximum of `--limits-connections`. It is just below the default limit of Linux for the file descriptors of one
+/// process, 1,048,576.
 pub const CONNECTIONS_SET_MAX: u32 = 1_000_000;
 /// Minimum of the configured timeouts for a handshake, `HELLO`, a frame and a write, in milliseconds. It equals the
-/// interval of the checks.
+/// interval at which workers check these timeouts.
 pub const TIMEOUT_MIN_MS: u64 = HOUSEKEEPING_MS;
 /// Maximum of the configured timeouts for a handshake, `HELLO`, a frame and a write, in milliseconds.
 pub const TIMEOUT_MAX_MS: u64 = 600_000;
@@ -37,19 +38,19 @@ pub const WAITING_SET_MAX: u32 = 100_000;
 /// `IN_FLIGHT_MAX` of the protocol bounds other requests.
 pub const WAITING_MAX: u32 = 10_000;
 /// Maximum number of unanswered requests of one connection that all shards serve, such as `FREEZE`. While a worker has
-/// the turn of a shard, other workers queue such requests there, in front of later requests of other clients.
+/// the turn of a shard, other workers queue such requests at the shard. They delay later requests of other clients.
 pub const EVERYWHERE_IN_FLIGHT_MAX: u32 = 16;
-/// Maximum number of namespaces that one page of `NAMESPACES` skips because the client may not list them. Each is
-/// compared with the client's rules.
+/// Maximum number of namespaces that one page of `NAMESPACES` skips because the client may not list them. The bound is
+/// needed because the server compares each skipped namespace with the client's rules.
 pub(crate) const HIDDEN_NAMESPACES_PER_PAGE_MAX: usize = 256;
 /// Cost from which a request counts as long, in the unit of [`BATCH_COST_MAX`].
 pub const LONG_COST_MIN: usize = BATCH_COST_MAX / 4;
-/// Cost of one connection's requests that wait for turns of shards, from which the server refuses further requests of
-/// [`LONG_COST_MIN`] or more, except those that end or extend one claim. A shard serves waiting requests before it
-/// expires leases, so they delay its leases.
+/// Limit on the total cost of one connection's requests that wait for turns of shards. At the limit, the server refuses
+/// further requests of [`LONG_COST_MIN`] or more, except those that end or extend one claim. A shard serves waiting
+/// requests before it expires leases, so waiting requests delay the expiry.
 pub const LEFT_COST_MAX: u32 = 8 << 10;
-/// Maximum cost of the batches that one worker serves for others before it passes the turn to the next worker. The
-/// last batch may exceed it.
+/// Maximum cost of the other workers' batches that a worker serves in one turn of a shard. After that, it passes the
+/// turn to the next worker. The last batch may exceed the maximum.
 pub const SERVED_COST_MAX: usize = 2 * BATCH_COST_MAX;
 /// Maximum cost of a batch, the requests that are served together. The unit is an acquire of one key. After each batch
 /// the worker measures the output and checks the connection's time.
@@ -62,17 +63,17 @@ pub const TOLD_PER_BATCH_MAX: u32 = 1024;
 pub const TURN_US: u64 = 250;
 /// Length of the buffer that a worker reads into, in bytes.
 pub const READ_LEN_MAX: usize = 64 << 10;
-/// TLS overhead after which a read ends, in bytes. Key updates are nearly all overhead and take 80 µs per KiB (AMD
-/// EPYC, 2026-11-26).
+/// TLS overhead (bytes that are not payload) after which one read of a connection ends, in bytes. Key updates are
+/// nearly all overhead and take 80 µs per KiB (AMD EPYC, 2026-11-26).
 pub const TLS_OVERHEAD_PER_READ: usize = 8 << 10;
 /// Maximum length of the configuration file, in bytes.
 pub const CONFIG_FILE_LEN_MAX: u64 = 1 << 20;
 /// Time that a worker expires leases and does other deferred work before it serves connections, in microseconds. It is
 /// longer than the turn of a connection, so that a client cannot start leases faster than they expire.
 pub const WORK_US: u64 = 500;
-/// Maximum total time of the turns of one connection for which a worker waits when it reads all sockets before leases
-/// expire, in microseconds. It suffices for many times the requests in flight. After that, leases expire although the
-/// connection has unread input.
+/// Maximum total time of the turns that a worker gives one connection while it reads all sockets before leases expire,
+/// in microseconds. The time suffices for many times the requests in flight. When the time is used up, leases expire
+/// although the connection has unread input.
 pub const SWEEP_TURNS_US: u64 = 5_000;
 /// Like [`SWEEP_TURNS_US`], but for a connection of a front end. Such a connection may renew hundreds of leases, each
 /// with its own request.
@@ -87,14 +88,15 @@ pub const FRAME_MS: u64 = 10_000;
 /// milliseconds.
 pub const WRITE_MS: u64 = 10_000;
 /// Default of `--limits-ping`: silence of a connection after which the server sends `PING`, and the interval of further
-/// `PING`s, in milliseconds. Only clients with the capability get them.
+/// `PING`s, in milliseconds. The server sends `PING` only to clients that have announced that they answer it.
 pub const PING_MS: u64 = 15_000;
 /// Number of consecutive unanswered `PING`s after which the server closes a connection.
 pub const PINGS_MISSED_MAX: u8 = 3;
-/// Interval at which a worker checks its connections for the timeouts above and publishes metrics, in milliseconds.
+/// Interval at which a worker checks its connections for the timeouts of a handshake, `HELLO`, a frame, a write and
+/// `PING`, in milliseconds. At the same interval it publishes metrics.
 pub const HOUSEKEEPING_MS: u64 = 500;
-/// Length of the kernel's send buffer of one connection, in bytes. By default it grows to megabytes if the client never
-/// reads.
+/// Length of the kernel's send buffer of one connection, in bytes. Without this setting the kernel lets the buffer grow
+/// to megabytes if the client never reads.
 pub const SEND_BUFFER_LEN: usize = 256 << 10;
 /// Default of `--limits-session-lease-default`: lease of a session that requests 0, in milliseconds.
 pub const SESSION_LEASE_DEFAULT_MS: u32 = 10_000;
@@ -106,11 +108,11 @@ pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
 /// Default of `--limits-session-idle`: longest life of a session without connections, holds and waiters, in
 /// milliseconds. Without this limit such sessions could use up the maximum number of sessions for the longest lease.
 pub const SESSION_VACANT_MS: u64 = 60_000;
-/// Number of lanes of ended sessions that a worker closes in shards before it does other work. A lane counts once for
-/// each shard that knows it.
+/// Maximum number of lanes of ended sessions that a worker closes in shards before it does other work. A lane counts
+/// once for each shard in which the worker closes it.
 pub const LANE_ENDS_PER_TICK: usize = 256;
-/// Number of lanes of vacant sessions that a worker checks before it does other work. The lanes of a session count once
-/// for each shard that is asked for their claims.
+/// Number of lanes of vacant sessions (sessions without a connection) after which a worker stops asking shards for
+/// their claims and does other work. The lanes of a session count once for each shard that is asked.
 pub const VACANT_LANES_PER_TICK: usize = 256;
 /// Maximum number of namespaces that one gRPC connection uses through `waymaker.v1`. Each takes two lanes.
 pub const GRPC_NAMESPACES_MAX: usize = 64;
@@ -134,8 +136,8 @@ pub const FRONT_WATCH_BACKLOG_MAX: usize = 256;
 /// Maximum length of one read from a front-end connection, in bytes. The server measures time after each read, which
 /// may have dozens of requests.
 pub const FRONT_READ_LEN_MAX: usize = 1 << 10;
-/// Input of a front-end connection that is served immediately, in bytes. Shorter input waits until other connections
-/// have read, because requests take less time together.
+/// Length of input from which the requests of a front-end connection are served immediately, in bytes. After shorter
+/// input, other connections read first. Serving the requests of many connections together takes less time.
 pub const FRONT_BATCH_LEN: usize = 512;
 /// Input that a front-end connection reads in one turn, in bytes: some hundred of the smallest frames.
 pub const FRONT_TURN_LEN: usize = 4 << 10;
@@ -143,7 +145,7 @@ pub const FRONT_TURN_LEN: usize = 4 << 10;
 /// the time. The next turn reads and writes first.
 pub const GRPC_TURNS_UNREAD_MAX: u32 = 16;
 /// Default and upper bound of `--limits-grpc-streams`: maximum number of open streams of one gRPC connection. A held
-/// lock can be a stream, so holds must not use up the streams for their release.
+/// lock can keep a stream open. The limit is high so that streams remain for the requests that release the locks.
 pub const GRPC_STREAM_COUNT_MAX: u32 = 100_000;
 /// Flow-control window of one gRPC stream, in bytes.
 pub const GRPC_STREAM_WINDOW_LEN: u32 = 64 << 10;
@@ -163,23 +165,26 @@ pub const LIST_LEN_MAX: usize = 128 << 20;
 pub const LISTS_LEN_MAX: usize = 2 * LIST_LEN_MAX;
 /// Age of a list without pages from which the server drops it if another list needs the memory, in milliseconds.
 pub const LIST_KEPT_MS: u64 = 30_000;
-/// Number of locks in one step of building a list without pages, so that the connection can still read in its turn.
+/// Number of locks in one step of building a list without pages. A step is short, so that the connection can also read
+/// in the same turn.
 pub const LIST_PAGE_COUNT: u16 = 256;
 /// Maximum number of requests of one gRPC connection whose messages have not arrived completely.
 pub const GRPC_AWAITED_MAX: usize = 1024;
 /// Maximum length of the parts that have arrived of all incomplete requests of one gRPC connection, in bytes.
 pub const GRPC_AWAITED_LEN_MAX: usize = 8 << 20;
-/// Maximum number of list pages of one gRPC connection that its client has not read. Further list calls wait.
+/// Maximum number of list pages of one gRPC connection that its client has not read. Further list calls wait until the
+/// client has read one.
 pub const GRPC_PAGES_MAX: usize = 16;
-/// Maximum number of list calls of one gRPC connection that wait for earlier pages. The server refuses further calls.
+/// Maximum number of list calls of one gRPC connection that wait until the client has read earlier lists or pages. The
+/// server refuses further calls.
 pub const GRPC_LONG_WAITING_MAX: usize = 1024;
 /// Length of unread responses of one gRPC connection from which calls are refused, in bytes.
 pub const GRPC_UNTAKEN_LEN_MAX: usize = 8 << 20;
 /// Length of one piece of an unread gRPC response, in bytes. The HTTP/2 library takes a whole piece as soon as the
 /// client reads anything.
 pub const GRPC_PIECE_LEN: usize = 1 << 10;
-/// Length up to which an unread gRPC message is kept as encoded, in bytes. Longer messages are copied, because their
-/// encoder may keep far more memory.
+/// Length up to which an unread gRPC message stays in the buffer of its encoder, in bytes. Longer messages are copied,
+/// because their encoder may keep far more memory.
 pub const GRPC_SHORT_LEN: usize = 256;
 /// Maximum number of open calls of health and reflection on one gRPC connection.
 pub const GRPC_SIDE_CALLS_MAX: usize = 16;
@@ -200,12 +205,12 @@ pub const DYNAMODB_HEAD_MS: u64 = 100_000;
 pub const HTTP_BUFFER_LEN: usize = 8 << 10;
 /// Length of one piece of a long HTTP response, in bytes.
 pub const HTTP_PIECE_LEN: usize = 16 << 10;
-/// Number of HTTP/1 requests that a connection starts in one turn. After 16 the library itself ends the turn, but its
-/// task then runs again before other connections are read.
+/// Number of HTTP/1 requests that a connection starts in one turn. The HTTP library itself stops only after 16
+/// requests, and its task runs again before the worker reads other connections.
 pub const HTTP_REQUESTS_PER_TURN: u32 = 8;
 /// Maximum number of tables that DynamoDB clients create.
 pub const DYNAMODB_TABLES_MAX: usize = 1_000;
-/// Length of the read buffer of a WebSocket until it gets a longer message, in bytes.
+/// Length of the read buffer of a WebSocket until a longer message arrives, in bytes.
 pub const WEBSOCKET_BUFFER_LEN: usize = 1 << 10;
 /// Maximum length of the output, such as pongs, that is buffered for a WebSocket whose client does not read, in bytes.
 pub const WEBSOCKET_OUTPUT_LEN_MAX: usize = 64 << 10;
@@ -215,12 +220,14 @@ pub const WEBSOCKET_PING_MS: u64 = 15_000;
 pub const WEBSOCKET_PINGS_MISSED_MAX: u32 = 2;
 /// Time that a closing WebSocket has to read the close frame, in milliseconds.
 pub const WEBSOCKET_LINGER_MS: u64 = 1_000;
-/// Input that the server reads and discards while a WebSocket closes, in bytes, so that the close frame arrives.
+/// Maximum input that the server reads and discards while a WebSocket closes, in bytes. Unread input would reset the
+/// connection, and the client might not get the close frame.
 pub const WEBSOCKET_LINGER_LEN_MAX: u64 = 1 << 20;
 /// Default and upper bound of `--limits-sessions`: maximum number of sessions of one server, with an equal share for
 /// each worker. Sessions survive their connections, so no other limit bounds them.
 pub const SESSION_COUNT_MAX: usize = 1 << 17;
-/// Maximum length of long responses, such as grants of many keys, that a lane keeps for repeated requests, in bytes.
+/// Maximum length of the long responses, such as grants of many keys, that a lane keeps in case the client repeats a
+/// request, in bytes.
 pub const WINDOW_LEN_MAX: usize = 4 << 20;
 /// Maximum length of long responses that all lanes of a session keep, in bytes.
 pub const SESSION_ANSWERS_LEN_MAX: usize = 16 << 20;
@@ -229,8 +236,8 @@ pub const LANES_PER_SESSION_MAX: usize = 64;
 /// Maximum difference between the server's clock and the timestamp that orders a client's claim, in microseconds. A
 /// timestamp with a larger difference is replaced by the nearest allowed one.
 pub const TIMESTAMP_SKEW_MAX_US: u64 = 3_600_000_000;
-/// Number of rows of acquire counters in one worker, from which a new row first drops all rows without a connection.
-/// Each namespace has a row for each front end.
+/// Number of rows of acquire counters in one worker at which a new row first drops all rows without a connection. Each
+/// namespace has a row for each front end.
 pub(crate) const ACQUIRE_ROW_COUNT_MAX: usize = 2 * NAMESPACE_COUNT_MAX;
 /// Default and upper bound of `--limits-namespaces`: maximum number of namespaces of one server, without the built-in
 /// and the declared ones.
@@ -242,35 +249,39 @@ pub const DECLARED_NAMESPACE_COUNT_MAX: usize = 1024;
 pub const NAMESPACE_IDLE_MS: u64 = 60_000;
 /// Interval of the check for idle namespaces, in milliseconds.
 pub const NAMESPACE_LOOK_MS: u64 = 5_000;
-/// Maximum number of namespaces that one check removes: all of them, so that each shard scans its keys once.
+/// Maximum number of namespaces that one check for idle namespaces removes: all of them, so that each shard scans its
+/// keys only once.
 pub const NAMESPACE_REMOVALS_MAX: usize = NAMESPACE_COUNT_MAX;
 /// Maximum number of requests of operators to remove a namespace that wait while the shards check other namespaces.
 /// Further requests are refused.
 pub const NAMESPACE_REMOVALS_WANTED_MAX: usize = 1024;
 /// Time that workers get to report a failed log to their clients before the process ends, in milliseconds.
 pub const LOG_LAST_WORDS_MS: u64 = 300;
-/// Time within which the cluster must count a claim of scope quorum, in milliseconds. After it the claim is refused.
+/// Time within which the etcd cluster must count the fence of a claim of scope quorum, in milliseconds. After this time
+/// the server refuses the claim.
 pub const QUORUM_ANSWER_MS: u64 = 1_800;
-/// Timeout of a request to one member of the cluster, in milliseconds. The next request goes to another member.
+/// Timeout of a request to one member of the etcd cluster, in milliseconds. The next request goes to another member.
 pub const QUORUM_ATTEMPT_MS: u64 = 500;
-/// Pause after a failed request to the cluster, in milliseconds. During an election members refuse requests
-/// immediately.
+/// Pause after a failed request to the etcd cluster, in milliseconds. During an election members refuse requests
+/// immediately, so retries without a pause would be useless work.
 pub const QUORUM_RETRY_MS: u64 = 25;
 /// Interval of probes of an unavailable cluster, in milliseconds.
 pub const QUORUM_PROBE_MS: u64 = 250;
-/// Maximum interval of probes of a cluster that rejects the user, in milliseconds.
+/// Maximum interval of probes of an etcd cluster that rejects the user and password of this server, in milliseconds.
 pub const QUORUM_PROBE_MAX_MS: u64 = 30_000;
 /// Maximum number of transactions in flight to the cluster.
 pub const QUORUM_TRANSACTION_COUNT_MAX: usize = 4;
-/// Maximum number of workers of one server. Their numbers stay below `ANY_WORKER`.
+/// Maximum number of workers of one server. Their numbers stay below `ANY_WORKER`, the value of `HELLO` for a client
+/// that prefers no worker.
 pub const WORKER_COUNT_MAX: usize = 1024;
-/// Number of file descriptors that are kept for logs and for operators.
+/// Number of file descriptors that the server does not use for ordinary connections. They are kept for logs and for
+/// operators.
 pub const SPARE_DESCRIPTORS: u64 = 128;
 /// Number of connections that the HTTP port may have beyond the limit of connections, out of [`SPARE_DESCRIPTORS`]. The
 /// Unix socket may have as many more. A full server can therefore still report health and metrics and admit operators.
 pub const RESERVED_CONNECTION_COUNT_MAX: usize = 16;
-/// Longest life of a connection of the HTTP port beyond the limit of connections, in milliseconds. It gets one
-/// response, and then another client can have its place.
+/// Longest life of a connection of the HTTP port beyond the limit of connections, in milliseconds. The server closes it
+/// after one response, and then another client can connect instead.
 pub const RESERVED_CONNECTION_MS: u64 = 5_000;
 /// Time for the head of the request of a connection beyond the limit of connections, in milliseconds.
 pub const RESERVED_HEAD_MS: u64 = 1_000;
@@ -295,36 +306,37 @@ pub const FAILING_ADDRESS_COUNT_MAX: usize = 1 << 16;
 /// Interval of the check for changed files, such as certificates, in milliseconds. A change takes effect after two
 /// checks.
 pub const RELOAD_LOOK_MS: u64 = 2_000;
-/// Longest interval of notices to the supervisor, in milliseconds. With a watchdog it is at most a quarter of the
-/// watchdog's time.
+/// Interval at which the server checks its state to notify its supervisor, such as systemd, in milliseconds. If the
+/// supervisor has a watchdog, the interval is at most a quarter of the watchdog's time.
 pub const SUPERVISOR_LOOK_MS: u64 = 1_000;
-/// Maximum number of notices queued for the thread that sends them to the supervisor. Further notices are dropped.
+/// Maximum number of notices queued for the thread that sends them to the supervisor, such as systemd. Further notices
+/// are dropped.
 pub const SUPERVISOR_NOTICES_MAX: usize = 16;
-/// Longest interval of the check whether grants have resumed, in milliseconds.
+/// Longest interval of the check whether grants have resumed after a start with lost records, in milliseconds.
 pub const RECOVERY_LOOK_MS: u64 = 1_000;
 /// Maximum number of audit lines queued for the thread that writes them. Further lines are dropped and counted.
 pub const AUDIT_LINE_COUNT_MAX: usize = 4096;
 /// Maximum length of the audit lines queued for the thread that writes them, in bytes. Further lines are dropped and
 /// counted.
 pub const AUDIT_QUEUE_LEN_MAX: usize = 4 << 20;
-/// Maximum number of lines of one act per second. The server drops and counts further lines.
+/// Maximum number of audit lines per second for each kind of act. The server drops and counts further lines.
 pub const AUDIT_LINES_PER_S_MAX: u32 = 1000;
-/// Interval of lines that report dropped lines, in milliseconds.
+/// Interval of the audit lines that report the number of dropped audit lines, in milliseconds.
 pub const AUDIT_REPORT_MS: u64 = 1000;
 /// Time that a stopping server waits for the audit log, in milliseconds.
 pub const AUDIT_STOP_MS: u64 = 2000;
-/// Maximum number of characters of a key in a span.
+/// Maximum number of characters of a key in an exported trace span.
 pub const SPAN_KEY_CHARS_MAX: usize = 128;
-/// Maximum number of open spans of a worker, each below 2 KiB. Further acquires get no span. The end of one connection
-/// may end all of them at once.
+/// Maximum number of open trace spans of a worker, each below 2 KiB. Further acquires get no span. The end of a single
+/// connection may end all open spans at once.
 pub const SPAN_OPEN_COUNT_MAX: usize = 1024;
 /// Maximum number of ended spans that wait for export. Further spans are dropped and counted.
 pub const SPAN_QUEUE_COUNT_MAX: usize = 8192;
-/// Maximum number of spans in one request to the collector.
+/// Maximum number of spans in one request to the OpenTelemetry collector.
 pub const SPAN_BATCH_COUNT_MAX: usize = 512;
 /// Interval at which the exporter checks the queue of spans, in milliseconds.
 pub const SPAN_PAUSE_MS: u64 = 200;
-/// Timeout of a request to the collector, in milliseconds.
+/// Timeout of a request to the OpenTelemetry collector, in milliseconds.
 pub const SPAN_EXPORT_MS: u64 = 5_000;
 /// Shortest pause between attempts to reach a failing collector, in milliseconds. It doubles with each failure.
 pub const SPAN_RETRY_MIN_MS: u64 = 1_000;

@@ -3,7 +3,8 @@
 use crate::deferred::DeferredEffect;
 use waymaker_log::store::{port, thread};
 
-/// Records of this server, and the effects that wait for them.
+/// A batch of records for the log, with the effects (responses, events and grants) that wait until the records are
+/// durable.
 pub type LogBatch = port::LogBatch<DeferredEffect>;
 /// Order to the log thread of this server.
 pub type LogOrder = port::LogOrder<DeferredEffect>;

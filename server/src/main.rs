@@ -57,7 +57,7 @@ fn check(options: &Options) -> ExitCode {
 }
 
 fn start_log(options: &Options) {
-    // Escape sequences for colours would clutter files and journals.
+    // Use colours only on a terminal: their escape sequences would clutter files and journals.
     let is_coloured =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let layer = tracing_subscriber::fmt::layer().with_ansi(is_coloured).with_writer(std::io::stderr);
@@ -68,8 +68,8 @@ fn start_log(options: &Options) {
     tracing_subscriber::registry().with(layer.with_filter(options.log.clone())).init();
 }
 
-/// Aborts the process after a panic. The runtime would catch a panic in a task, and a server without one shard that
-/// still responds is worse than a stopped one. Release builds abort anyway.
+/// Aborts the process after a panic. Otherwise the runtime would catch a panic in a task. A server that still responds
+/// but has lost a shard is worse than a stopped one. Release builds abort anyway.
 fn abort_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// Value that disables a limit.
 const NONE: &str = "none";
-/// Largest limit. No process has more descriptors, so a larger limit would have no effect.
+/// Largest limit. It is just below the default limit of Linux for the file descriptors of one process, 1,048,576.
 const LARGEST: u32 = 1_000_000;
 
 /// A number from 1 to 1,000,000, or no limit. The default is no limit.

@@ -1,4 +1,4 @@
-//! The part of a source address that the limits per address count.
+//! The part of a client's source address to which the limits per address apply.
 
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

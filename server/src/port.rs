@@ -19,7 +19,7 @@ impl Port {
     /// All ports, in the order of their numbers.
     pub(crate) const ALL: [Self; 5] = [Self::Binary, Self::Grpc, Self::Http, Self::Locktopus, Self::Dynamodb];
 
-    /// Returns the name of the port in the readiness line.
+    /// Returns the name of the port in the line `ready` that the server prints when it is ready.
     pub fn name(self) -> &'static str {
         match self {
             Self::Binary => "binary",

@@ -101,7 +101,7 @@ pub struct Reason {
     pub code: ReasonCode,
     /// Sentence for people.
     pub message: String,
-    /// Remaining time of the reason, in milliseconds; `None` if the server does not know it.
+    /// Time until the reason ends, in milliseconds; `None` if the server does not know it.
     pub remaining_ms: Option<u64>,
 }
 
@@ -174,7 +174,7 @@ impl fmt::Display for Readiness {
     }
 }
 
-/// Returns the reason with this code, if the facts support it.
+/// Returns the reason with this code if it applies to these facts.
 fn reason(code: ReasonCode, facts: &Facts) -> Option<Reason> {
     let mut remaining_ms = None;
     let message = match code {

@@ -54,7 +54,8 @@ impl Reloader {
                 },
                 () = sleep(Duration::from_millis(RELOAD_LOOK_MS)), if !self.watched.is_empty() => false,
             };
-            // A file system that does not respond must not keep this thread from accepting connections.
+            // Read the files on another thread. A file system that does not respond must not keep this thread, which
+            // also accepts connections, from running.
             let looked = spawn_blocking(move || {
                 if is_asked {
                     self.reload_all();
@@ -87,7 +88,7 @@ impl Reloader {
 #[derive(Debug)]
 struct WatchedObject {
     subject: Box<dyn Reload>,
-    /// State of the files at the last check.
+    /// State of each file of `subject` at the last check; `None` for a missing file.
     stamps: Vec<Option<Stamp>>,
     state: State,
 }
@@ -105,14 +106,15 @@ enum State {
     Unusable(String),
 }
 
-/// State of a file, which differs after the file was written or replaced.
+/// State of a file from its metadata. It differs after the file was written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
     inode: u64,
     len: u64,
     modified: (i64, i64),
-    /// Time of the last change of contents or attributes. Unlike the modification time, a copy cannot preserve it.
+    /// Time of the last change of contents or attributes. A program can set the modification time of a file to that of
+    /// another file, but it cannot set this time.
     changed: (i64, i64),
 }
 
@@ -177,7 +179,7 @@ impl WatchedObject {
 
     /// Reads the files, changed or not.
     fn reload(&mut self, audit: &Audit) {
-        // Take the stamps before reading: the next check then finds a change that happens meanwhile.
+        // Take the stamps before reading. If a file changes during the read, the next check then finds another stamp.
         self.stamps = self.current_stamps();
         let subject = self.subject.subject();
         let reloaded = self.subject.reload();
@@ -244,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Returns a reloader whose file was confirmed, with the contents `before`.
+    /// Returns a reloader with one file whose contents are `before` and which the first check has already read.
     fn reloader(directory: &tempfile::TempDir) -> (Reloader, Words) {
         let (path, in_use) = (directory.path().join("words"), Arc::new(Mutex::new("before".to_owned())));
         let words = Words { path, in_use, read_count: Arc::default() };

@@ -215,7 +215,8 @@ async fn serve(
     }
     announce(&addresses);
     supervisor.note_ready(&Readiness::of(&node), &addresses);
-    // Record the event after the line `ready`, which must be the first on standard output.
+    // Record the start in the audit log only after the line `ready`. That line must be the first on standard output,
+    // where the audit log may go too.
     audit.record(&start_event(options, &addresses));
     let watch =
         supervisor::watch(supervisor.clone(), Arc::clone(&node), Arc::clone(&workers.handles), addresses);
@@ -242,7 +243,8 @@ async fn serve(
         }
     }
     supervisor.note_stopping();
-    // No connection is accepted any more, so leases must not wait for the acceptors before they expire.
+    // No connection is accepted any more. Publish that every connection up to `Time::NEVER` is accepted, because
+    // sessions expire only after the acceptors have reported.
     (0..node.acceptor_count()).for_each(|acceptor| node.publish_accepted(acceptor, Time::NEVER));
     workers.tell(&node, || Mail::Drained);
     fronts.drain();
@@ -251,7 +253,8 @@ async fn serve(
     watch.abort();
     workers.tell(&node, || Mail::Finish);
     workers.join();
-    // The workers have ended, so no further span ends.
+    // No span can end after the workers have ended. So the thread that exports traces can now send the last spans and
+    // end.
     drop(trace_thread);
     if let Some(quorum) = quorum {
         quorum.stop();
@@ -394,14 +397,15 @@ fn start_event(options: &Options, addresses: &str) -> AuditEvent {
     AuditEvent { details, ..AuditEvent::new(Act::Start, Caller::default()) }
 }
 
-/// Marks the gRPC health service as ready when grants resume.
+/// Waits until the pause of grants after a loss of records has ended, and marks the gRPC health service as ready.
 async fn note_recovery(node: Arc<Node>, fronts: Arc<FrontConfig>) {
     loop {
         let remaining_ms = node.grants_refused_ms();
         if remaining_ms == 0 {
             return fronts.set_ready(true);
         }
-        // The timer stops while the machine is suspended, but the clock of grants does not. So wake up now and then.
+        // `sleep` does not count time in which the machine is suspended, but the clock that ends the pause of grants
+        // does. So check the remaining time at least every `RECOVERY_LOOK_MS`.
         tokio::time::sleep(Duration::from_millis(remaining_ms.min(RECOVERY_LOOK_MS))).await;
     }
 }
@@ -443,8 +447,8 @@ struct Signals {
 
 impl Signals {
     fn new() -> std::io::Result<Self> {
-        // Without a handler, a write beyond the file size limit ends the process. With a handler the write fails
-        // instead.
+        // Install a handler for SIGXFSZ. With a handler, a write beyond the file size limit fails. Without one, it ends
+        // the process.
         drop(signal(SignalKind::from_raw(nix::libc::SIGXFSZ))?);
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }

@@ -1,8 +1,9 @@
 //! TLS for listeners: the server's certificate and the verification of clients' certificates.
 //!
 //! A server has one [`Tls`], and each listener has its [`TlsAcceptor`] with its protocols. The files can be read again
-//! ([`crate::reload`]). New connections then use the new contents, and open connections continue. Sessions from before
-//! cannot be resumed, so a revoked client cannot avoid the check.
+//! ([`crate::reload`]). New connections then use the new contents, and open connections continue. TLS sessions from
+//! before the reload cannot be resumed. So a client whose certificate is now revoked must present it again and is
+//! rejected.
 //!
 //! The server accepts no early data: an attacker could record and replay it.
 
@@ -172,7 +173,8 @@ impl TlsAcceptor {
     /// # Errors
     /// Returns an error if the system provides no randomness.
     pub fn begin(&self) -> Result<ServerConnection, rustls::Error> {
-        // The copy shares all large parts and the cache of resumable sessions.
+        // This clone is cheap: it shares the large parts of the configuration, and also the cache of resumable TLS
+        // sessions.
         let mut config = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
         config.alpn_protocols.clone_from(&self.protocols);
         ServerConnection::new(Arc::new(config))
@@ -213,7 +215,7 @@ fn client_verifier(
     match crl {
         None => verifier.build().map_err(unusable("--tls-client-ca", ca)),
         Some(crl) => {
-            // The roots are valid here, so only a revocation list can be wrong.
+            // The roots have been checked, so `build` fails only if a revocation list cannot be used.
             verifier.with_crls(revocation_lists(crl)?).build().map_err(unusable(CLIENT_CRL, crl))
         }
     }

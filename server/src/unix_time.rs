@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Maximum difference between the displayed and the current time of day, in milliseconds. Above it the offset changes.
 const TOLERANCE_MS: u64 = 100;
-/// Maximum number of pairs of readings, until both clocks are read close enough together.
+/// Maximum number of attempts to read the server's clock and the time of day within 1 ms of each other.
 const READINGS_MAX: usize = 5;
 
 /// Converts instants of the server's clock into milliseconds since 1970.
 ///
-/// The offset between the two clocks is kept, so that an instant is always displayed as the same time. The offset
-/// changes only if the machine's time of day was set or has drifted.
+/// `offset_ms` is kept between calls, so that an instant is always displayed as the same time. It changes only if the
+/// machine's time of day was set or has drifted.
 #[derive(Debug)]
 pub struct UnixTime {
     offset_ms: AtomicI64,
@@ -40,8 +40,9 @@ impl UnixTime {
 
 /// Returns the time of day minus the time of the server's clock, in milliseconds.
 ///
-/// The two clocks cannot be read at the same instant. If the thread is interrupted between the readings, the difference
-/// is wrong by that time. The closest of a few pairs of readings therefore counts.
+/// The server's clock and the time of day cannot be read at the same instant. If the thread is interrupted between the
+/// two readings, the difference is wrong by the time of the interruption. So the function reads several pairs and uses
+/// the pair whose readings were closest together.
 fn offset_ms(clock: &dyn Clock) -> i64 {
     let mut closest = (u64::MAX, 0);
     for _ in 0..READINGS_MAX {

@@ -41,7 +41,7 @@ impl Timer for SystemTimer {
         const NONE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let value = match at {
             BootTime::NEVER => NONE,
-            // All zero would disarm the timer instead of firing it at once.
+            // The kernel disarms a timer that is set to 0. An instant of at least 1 ns fires at once.
             BootTime(nanos) => {
                 let nanos = nanos.max(1);
                 Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 }
@@ -55,7 +55,7 @@ impl Timer for SystemTimer {
     fn poll_fired(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             let Ok(mut ready) = ready!(self.descriptor.poll_read_ready(context)) else {
-                // The runtime is shutting down and drops this task.
+                // The runtime is shutting down. It drops this task, so the timer need never fire.
                 return Poll::Pending;
             };
             let read = ready.try_io(|descriptor| Ok(rustix::io::read(descriptor, &mut [0_u8; 8])?));

@@ -1,7 +1,8 @@
 //! The clock that leases are measured with, and its timers.
 //!
-//! The system clock has two forms behind one interface: `linux` uses kernel timers that fire right after a suspended
-//! machine wakes up; `portable` works on every other system. Both count the time that the machine is suspended.
+//! The system clock has two implementations behind one interface: `linux` uses kernel timers that fire right after a
+//! suspended machine wakes up. `portable` works on every other system. Both count the time that the machine is
+//! suspended.
 
 #[cfg(target_os = "linux")]
 mod linux;
@@ -21,7 +22,8 @@ use portable as system;
 /// Instant in nanoseconds since the machine booted, including the time during which it was suspended. On systems other
 /// than Linux and macOS, [`BootClock`] counts from its first use in this process instead.
 ///
-/// `std::time::Instant` stands still while the machine sleeps; a lease on a server does not.
+/// `std::time::Instant` stands still while the machine sleeps, but a lease on a server continues to run. So an
+/// `Instant` would show the end of a lease too late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BootTime(u64);
 
@@ -115,10 +117,10 @@ impl fmt::Display for BootTime {
 mod tests {
     use super::*;
 
-    /// A form of the clock: a function that reads it, and a timer on it.
+    /// One implementation of the system clock: a function that reads it, and a timer on it.
     type Form = (fn() -> BootTime, Box<dyn Timer>);
 
-    /// Returns every form of the clock that this system has.
+    /// Returns every implementation of the clock that works on this system.
     fn forms() -> Vec<Form> {
         let mut forms: Vec<Form> = vec![(portable::now, Box::new(portable::SystemTimer::new().unwrap()))];
         #[cfg(target_os = "linux")]
@@ -133,7 +135,7 @@ mod tests {
     #[tokio::test]
     async fn a_timer_fires_at_its_instant_and_not_before() {
         for (now, mut timer) in forms() {
-            // The longest delay is above the longest single sleep of the portable timer.
+            // The delay of 250 ms exceeds `SLEEP_MAX`, the longest single sleep of the portable timer.
             for delay_ms in [0, 5, 250] {
                 let at = now().after(Duration::from_millis(delay_ms));
                 timer.arm(at);

@@ -44,9 +44,9 @@ const SUSPENSION_MIN: Duration = Duration::from_millis(100);
 /// Counts time from readings of two clocks: a monotonic clock that may stand still during a suspension, and a wall
 /// clock that counts suspensions and may be set.
 ///
-/// A lock must not count as held after its lease. So between two readings the wall clock counts if it advanced
-/// clearly more. If the wall clock is set forward, this clock advances with it: guards then report a loss too early,
-/// which is safe. If the wall clock is set back, the monotonic clock counts.
+/// A lock must not count as held after its lease. So the time between two readings is the advance of the wall clock if
+/// it exceeds the monotonic clock's by `SUSPENSION_MIN`. If the wall clock is set forward, `Elapsed` advances with it:
+/// guards then report a loss too early, which is safe. If the wall clock is set back, the monotonic clock counts.
 #[cfg(any(test, not(target_vendor = "apple")))]
 struct Elapsed {
     nanos: u64,
@@ -114,7 +114,8 @@ mod tests {
 
     const START_S: u64 = 1_800_000_000;
 
-    /// Returns the time in seconds after each reading of (monotonic, wall) seconds.
+    /// Returns the seconds that [`Elapsed`] shows after each reading. A reading has the seconds of the monotonic clock
+    /// and of the wall clock.
     fn counted(readings: &[(u64, u64)]) -> Vec<u64> {
         let mut elapsed = Elapsed::ZERO;
         let seconds = |(monotonic, wall): &(u64, u64)| {
@@ -144,7 +145,7 @@ mod tests {
         let mut elapsed = Elapsed::ZERO;
         elapsed.advance(Duration::ZERO, Duration::ZERO);
         for step in 1..=1_000 {
-            // The wall clock is read early and late in turn.
+            // Every second reading of the wall clock is 50 ms late.
             let jitter = Duration::from_millis(if step % 2 == 0 { 50 } else { 0 });
             let time = Duration::from_millis(100 * step);
             let now = elapsed.advance(time, time + jitter);

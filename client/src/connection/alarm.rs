@@ -8,7 +8,7 @@ use crate::clock::{BootTime, Timer};
 /// earlier, never later. It may therefore fire too early; the task then finds nothing due and waits again.
 pub(super) struct Alarm {
     timer: Box<dyn Timer>,
-    /// Instant for which the timer is armed; `NEVER` if it is not.
+    /// Instant for which the timer is armed; `NEVER` if the timer is not armed.
     armed: BootTime,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::BootTime;
 
 /// Pause after the first failed attempt, before it is shortened at random. Also the pause after a connection that broke
-/// at once, and between two looks whether another connection has opened the session.
+/// at once, and between two checks whether another connection of the client has opened the session.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

@@ -35,8 +35,8 @@ pub(crate) struct GuardedLane {
     alive: Arc<SharedInstant>,
 }
 
-/// Hasher for the consecutive numbers of guards. The guards are in a hash table because it keeps its memory when guards
-/// come and go.
+/// Hasher for the consecutive numbers of guards. The guards are in a hash table because a tree would allocate and free
+/// nodes as guards come and go.
 #[derive(Default)]
 struct NumberHasher(u64);
 
@@ -213,7 +213,7 @@ impl GuardedLane {
         holds: OneOrMore<GuardedHold>,
     ) {
         if self.handle.strong_count() == 0 {
-            // All handles and guards are gone, so no guard can be made of this grant.
+            // A guard needs a handle, and all handles were dropped. So release the holds.
             holds.iter().for_each(|hold| self.lane.give_back(hold.guard));
             return grantee.taken_back();
         }
@@ -226,8 +226,8 @@ impl GuardedLane {
             }
         };
         if let (Some(refused), Some(handle)) = (grantee.deliver(holds), self.handle.upgrade()) {
-            // The caller has dropped its future. Release the holds with the command of a dropped guard. If the last
-            // handle was dropped too, no command is needed: the lane closes and releases all holds.
+            // The caller has dropped its future, so release the holds as a dropped guard would. If the last handle was
+            // dropped too, send no command: the lane closes and releases all holds.
             for hold in refused.iter() {
                 let release = Command::Release { hold: Arc::clone(hold), reply: Reply::Nobody };
                 let _ = handle.command(release);

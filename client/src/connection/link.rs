@@ -99,7 +99,7 @@ pub(crate) struct LinkWriter {
 }
 
 impl LinkWriter {
-    /// Sends these bytes, and clears the buffer when all are written. Returns ready when the socket has accepted all of
+    /// Sends `bytes`, and clears the buffer when all are written. Returns ready when the socket has accepted all of
     /// them. Until then the caller may append more bytes and must call again.
     pub(crate) fn poll_send(
         &mut self,
@@ -147,8 +147,8 @@ pub(crate) async fn open(
 ) -> Result<Greeted> {
     let failed = |error| Error::connect(endpoint.address.to_string(), error);
     let mut link = connect(endpoint).await.map_err(failed)?;
-    // The buffer contains the credentials and is wiped on drop. With room for any HELLO, it never moves, so it leaves
-    // no copy behind.
+    // The buffer contains the credentials and is wiped on drop. It has room for any HELLO, so it is never reallocated.
+    // A reallocation would leave an unwiped copy in memory.
     let mut out = Zeroizing::new(Vec::with_capacity(FRAME_LEN_BEFORE_HELLO_MAX));
     Request::Hello(hello(target, offer, session, attempt)).encode(0, &mut out);
     let sent = clock.now();
@@ -156,7 +156,8 @@ pub(crate) async fn open(
     let bytes = loop {
         match link.reader.next() {
             Ok(Some(bytes)) => break bytes,
-            // The first bytes of another protocol may look like the start of a long frame.
+            // The first bytes of another protocol may look like the start of a long frame. Check for such a protocol
+            // now, because the rest of that frame would never arrive.
             Ok(None) if Protocol::of(&link.reader.buffer).is_some() => {
                 return Err(link.reader.other_protocol(endpoint));
             }

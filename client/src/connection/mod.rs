@@ -1,8 +1,8 @@
 //! The task that owns the socket of a connection: it passes frames to the lane and sends the lane's bytes.
 //!
 //! Only this task reads and writes the socket, and passes the time to the lane. Commands that arrive while it writes
-//! are collected for the next write. After a read, it handles all whole frames before it writes. It alternates between
-//! two methods: `serve` while connected, `reconnect` while not.
+//! are collected for the next write. After a read, it handles all whole frames before it writes. The task alternates
+//! between two methods: `serve` while connected, `reconnect` while not.
 //!
 //! `link` is the open socket with its handshake, `codec` cuts its bytes into frames, and `server_protocol` detects a
 //! server of another protocol. `guarded_lane` is the lane with the state of its guards.
@@ -160,7 +160,7 @@ impl Task {
                 return Error::disconnected(doubt);
             }
             let timeout = lane.next_timeout();
-            // Try to send before the wait below: the socket nearly always accepts the bytes at once.
+            // Try to send before waiting for input: the socket nearly always accepts the bytes at once.
             let sent = poll_fn(|context| Poll::Ready(writer.poll_send(context, lane.out()))).await;
             if let Poll::Ready(Err(error)) = sent {
                 return Error::disconnected(error.to_string());
@@ -268,8 +268,8 @@ impl Task {
         self.attempt().await
     }
 
-    /// Makes one attempt at the current endpoint. If no server serves the client there, all connections of the client
-    /// move to the next endpoint.
+    /// Makes one attempt at the current endpoint. If no server serves the client at this endpoint, all connections of
+    /// the client move to the next endpoint.
     async fn attempt(&mut self) -> Result<Link> {
         let endpoint = self.session.endpoint();
         let index = endpoint % self.target.endpoints.len();
@@ -286,15 +286,16 @@ impl Task {
         link
     }
 
-    /// Adapts the HELLO to a server that refused it. Returns whether there is another HELLO to try; in one attempt this
-    /// happens at most twice.
+    /// Adapts the HELLO to a server that refused it. Returns whether there is another HELLO to try; one attempt tries
+    /// at most two more.
     fn adapts_to(&mut self, endpoint: usize, error: &Error) -> bool {
         if self.lane.handle_hello_refused(endpoint, error) {
             tracing::debug!("the server supports only protocol version 1; reconnecting without capabilities");
             return true;
         }
         match error {
-            // The server was restarted with fewer workers, so ask for any worker.
+            // The server has no worker with this number, for example after a restart with fewer workers. So ask for any
+            // worker.
             Error::Refused { field, .. } if field == "worker" && self.target.worker != ANY_WORKER => {
                 self.target.worker = ANY_WORKER;
                 self.lane.withdraw_request();
@@ -304,14 +305,15 @@ impl Task {
         }
     }
 
-    /// Makes one attempt to connect and to complete the handshake, and serves callers and timers meanwhile.
+    /// Makes one attempt to connect and to complete the handshake, and serves callers and timers until it ends.
     async fn attempt_at(&mut self, index: usize, give_up: BootTime) -> Result<Link> {
         let endpoint = &self.target.endpoints.clone()[index];
         let request = loop {
             match self.lane.request() {
                 Some(request) => break request,
                 None if self.lane.is_finished() => return Err(Error::Closed),
-                // Another connection of this client is opening the session; look again after a pause.
+                // Another connection of this client is opening the session. Check again after a pause whether it is
+                // open.
                 None => self.wait_until(self.clock.now().after(FIRST_PAUSE)).await,
             }
         };
@@ -346,7 +348,7 @@ impl Task {
         }
     }
 
-    /// Waits until `at`, and serves callers and timers meanwhile.
+    /// Waits until `at`. Serves callers and timers while it waits.
     async fn wait_until(&mut self, at: BootTime) {
         while self.clock.now() < at && !self.lane.is_finished() {
             let timeout = self.lane.next_timeout().min(at);
@@ -382,7 +384,7 @@ impl Drop for Task {
         }
         self.lane.transmit(now);
         let mut context = Context::from_waker(Waker::noop());
-        // No caller is left to get an error.
+        // The task ends, so no caller can get this error; ignore it.
         let _ = writer.poll_send(&mut context, self.lane.out());
     }
 }

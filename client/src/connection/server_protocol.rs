@@ -26,7 +26,7 @@ impl Protocol {
     pub fn of(bytes: &[u8]) -> Option<Self> {
         match bytes {
             [b'H', b'T', b'T', b'P', b'/', ..] => Some(Self::Http),
-            // The frame SETTINGS, or GOAWAY, of stream 0.
+            // The first HTTP/2 frame of a server: SETTINGS, or GOAWAY, of stream 0.
             [0, _, _, 4 | 7, _, 0, 0, 0, 0, ..] => Some(Self::Http2),
             // A TLS record: an alert or a handshake.
             [0x15 | 0x16, 3, ..] => Some(Self::Tls),

@@ -133,13 +133,13 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lock is lost, [`Error::Refused`] if the length is below the minimum or the lock has no
-    /// lease of its own, [`Error::Uncertain`] if no response arrived, [`Error::Unavailable`] and [`Error::Closed`].
+    /// [`Error::Lost`] if the lock is lost, [`Error::Refused`] if `lease` is below the server's minimum or the lock has
+    /// no lease of its own, [`Error::Uncertain`] if no response arrived, [`Error::Unavailable`] and [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future after its first poll does not withdraw the request, so the lease may still move. The local
-    /// deadline accounts for this.
+    /// Dropping the future after its first poll does not withdraw the request, so the lease may still move. Until the
+    /// server responds, the local deadline is the earlier of those of the old and the requested lease.
     pub async fn extend(&self, lease: Duration) -> Result<Duration> {
         if let Some(reason) = self.hold.loss.reason() {
             return Err(Error::Lost(reason));
@@ -183,7 +183,7 @@ impl Lock {
         self.handle.command(Command::Release { hold: Arc::clone(&self.hold), reply })?;
         let answer = answer.await.unwrap_or(Err(Error::Closed));
         match (lost, answer) {
-            // The server may have kept the hold beyond the local deadline, so the release was still useful.
+            // Release even a lock that was lost at its local deadline, because the server may keep its hold for longer.
             (Some(reason), _) => Err(Error::Lost(reason)),
             (None, Err(error)) => Err(lost_if_gone(error)),
             (None, Ok(_)) => Ok(()),
@@ -195,7 +195,7 @@ impl Lock {
     /// the session's lease stays as long as the session, which the client still renews.
     pub fn forget(mut self) -> LockId {
         self.armed = false;
-        // If the connection task has ended, no guard releases the hold any more; ignore the error.
+        // If the connection task has ended, nothing releases the hold anyway, so ignore the error.
         let _ = self.handle.command(Command::Forget { hold: Arc::clone(&self.hold) });
         self.hold.id()
     }

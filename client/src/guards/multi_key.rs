@@ -104,7 +104,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`Lock::extend`]. The other locks are extended even if one fails.
+    /// The errors of [`Lock::extend`]. If the extend of one lock fails, the others are still extended.
     ///
     /// # Cancel safety
     ///
@@ -118,15 +118,15 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`Lock::release`]: a loss if there is one, or else the first error. The other locks are released even if one
-    /// fails.
+    /// The errors of [`Lock::release`]: [`Error::Lost`] if any lock was lost, or else the first error. If the release
+    /// of one lock fails, the others are still released.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future still releases all locks.
     pub async fn release(self) -> Result<()> {
         let mut released = together(self.locks.into_iter().map(Lock::release).collect()).await;
-        // A lost lock is more important to the caller than a release that found no connection.
+        // Report a lost lock first: it matters more to the caller than a release that found no connection.
         match released.iter().position(|released| matches!(released, Err(Error::Lost(_)))) {
             Some(place) => released.swap_remove(place),
             None => released.into_iter().collect(),

@@ -24,7 +24,7 @@ pub enum Enqueued<G = Lock> {
 /// A claim that waits in its queue. Await it to get the guard.
 ///
 /// Dropping this value withdraws the claim, as dropping an [`AcquireFuture`] does. If the connection breaks, the claim
-/// loses its queue position and is queued again behind the others. [`Queued::place`] does not change then.
+/// loses its queue position and is queued again behind the others. [`Queued::place`] still returns the old position.
 #[must_use = "dropping it cancels the claim"]
 pub struct Queued<G = Lock> {
     place: QueuePlace,
@@ -70,8 +70,8 @@ impl<G: Guard> Queued<G> {
         tokio::select! {
             biased;
             granted = &mut future => granted.map(Enqueued::Granted),
-            // The position arrives only while the claim waits. If the claim is refused or granted first, the other
-            // branch has the result.
+            // The position arrives only while the claim waits. If the claim is granted or refused first, `future` has
+            // the result.
             Ok(place) = place => Ok(Enqueued::Queued(Self { place, future })),
         }
     }

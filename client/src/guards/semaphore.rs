@@ -124,9 +124,10 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`Semaphore::describe`]. Also [`Error::Refused`](crate::Error::Refused) with `bad_input` for the capacity 0,
-    /// and with the field `reason` if this handle has a [reason](Semaphore::reason), but the server is older and lacks
-    /// [`Capabilities::REASON`](crate::Capabilities). The capacity then stays unchanged.
+    /// The errors of [`Semaphore::describe`]. Also [`Error::Refused`](crate::Error::Refused) with `bad_input` for the
+    /// capacity 0. If this handle has a [reason](Semaphore::reason), but the server is older and lacks
+    /// [`Capabilities::REASON`](crate::Capabilities), the refusal has the field `reason`. A refused call leaves the
+    /// capacity unchanged.
     pub async fn set_capacity(&self, capacity: u64) -> Result<Option<u64>> {
         check_positive("capacity", capacity)?;
         self.put_capacity(capacity).await
@@ -136,13 +137,13 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As [`Semaphore::set_capacity`], and [`Error::Busy`](crate::Error::Busy) if permits of the pool are held or
-    /// requested. Servers of 0.1.0 refuse the request with `bad_input`.
+    /// The errors of [`Semaphore::set_capacity`], and [`Error::Busy`](crate::Error::Busy) if permits of the pool are
+    /// held or requested. Servers of version 0.1.0 refuse the request with `bad_input`.
     pub async fn remove_pool(&self) -> Result<Option<u64>> {
         self.put_capacity(0).await
     }
 
-    /// Sets the capacity; 0 removes the pool. Returns the previous capacity, or `None` without one.
+    /// Sets the capacity; 0 removes the pool. Returns the previous capacity, or `None` if the pool did not exist.
     async fn put_capacity(&self, capacity: u64) -> Result<Option<u64>> {
         check_len("name", &self.name, 1, KEY_LEN_MAX)?;
         check_len("reason", &self.reason, 0, REASON_LEN_MAX)?;

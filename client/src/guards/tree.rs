@@ -77,8 +77,8 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// As [`Tree::inspect`], and [`Error::Refused`] with `bad_input` and the field `waiting` if the server is older
-    /// and lacks [`Capabilities::LIST_WAITING`](crate::Capabilities).
+    /// The errors of [`Tree::inspect`]. Also [`Error::Refused`] with `bad_input` and the field `waiting` if the server
+    /// is older and lacks [`Capabilities::LIST_WAITING`](crate::Capabilities).
     pub async fn list_waiting(
         &self,
         path: impl IntoIterator<Item = impl AsRef<[u8]>>,
@@ -115,7 +115,8 @@ impl AcquireBuilder<TreeLock> {
         self.claim.release_after_ms = Some(release_after_ms);
         if release_after_ms < RELEASE_AFTER_BELIEVED_MIN_MS {
             let min = u64::from(RELEASE_AFTER_BELIEVED_MIN_MS);
-            // With a shorter time, the client could not notice the loss in time.
+            // With a shorter `release_after`, the server could release the lock before the client notices the loss of
+            // the connection.
             let message = format!("{release_after_ms} ms; the minimum without a lease is {min} ms");
             self.check(Err(Error::refused(ErrorCode::BadInput, "release_after", min, message)));
         }

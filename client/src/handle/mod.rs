@@ -87,9 +87,9 @@ impl Handle {
         self.ask_or_change(need, false, encode, read).await
     }
 
-    /// Like [`Handle::ask_with`], for a request that changes something at the server. If a server process or session
-    /// that has ended got the request too, and the repetition is refused as `not_found` or unavailable, the caller gets
-    /// [`Error::Uncertain`].
+    /// Like [`Handle::ask_with`], for a request that changes something at the server. After a restart of the server, or
+    /// in a new session, the lane sends an unanswered request again. If this repetition is refused as `not_found` or
+    /// unavailable, the first transmission may still have taken effect. The caller then gets [`Error::Uncertain`].
     pub(crate) async fn change<T: Send + 'static>(
         &self,
         need: Option<Need>,

@@ -66,7 +66,8 @@ impl Lane {
         if let Response::Error(error) = &response
             && error.code == ErrorCode::SessionGone
         {
-            // The server did nothing. Put the request back, so that it is repeated in the new session.
+            // The session has ended, so the server did nothing with this request. Put the request back, so that it is
+            // repeated in the new session.
             self.window.put_back(sequence, pending);
             self.session.gone(self.welcome.session_id);
             self.session_gone();
@@ -85,8 +86,8 @@ impl Lane {
             }
             (Job::Acquire(mut job), Response::Error(error)) if is_wait_for_nobody(&job, &error) => {
                 job.wait = match job.wait {
-                    // End the wait now, so that the acquire is sent again as a try. Do not move an end that has already
-                    // passed: the time limit for the response counts from it (`wait_over`).
+                    // Set the end of the wait to now, so that the acquire is sent again as a try. Keep an end that has
+                    // already passed: `wait_over` counts the time limit for the response from it.
                     Wait::Until(at) => Wait::Until(at.min(now)),
                     Wait::Try => Wait::Try,
                     Wait::Forever => Wait::Until(now),
@@ -122,14 +123,15 @@ impl Lane {
                 }
                 self.extended(id, by, extended, carried, now);
                 // The local deadline is limited by `extends_bound` until all pending extends have a response. Lift this
-                // limit only after the new lease is applied. Otherwise the guard would rely on the old lease in
-                // between.
+                // limit only after the new lease is applied. If the limit were lifted first, the guard would briefly
+                // rely on the old lease.
                 self.extend_answered(id);
                 reply.answer(Ok(Duration::from_millis(u64::from(extended.remaining_ms))));
             }
             (Job::Extend { id, mut reply, .. }, Response::Error(error)) => {
                 if carried || reply.was_sent() || error.code == ErrorCode::Unknown {
-                    // The server may have served the extend: before it failed, or when the extend was first sent.
+                    // The server may have served the extend: on an earlier connection, or, if the code is `unknown`,
+                    // before the server failed.
                     self.extend_unknown(id);
                 }
                 self.not_extended(id, error.code, BootTime::default(), now);
@@ -167,13 +169,13 @@ impl Lane {
             (Job::KeepAlive, Response::KeptAlive(kept)) => {
                 let remaining = Duration::from_millis(u64::from(kept.remaining_ms));
                 self.move_deadline(self.session_report(kept.stamp_ms, remaining), now);
-                // If the keep-alive was first sent on an earlier connection, the welcome of this connection has already
-                // scheduled the next.
+                // Do not schedule the next keep-alive if this one was first sent on an earlier connection: the welcome
+                // of the present connection has already scheduled it.
                 if !carried {
                     self.schedule_keep_alive(pending.sent);
                 }
             }
-            // A server that cannot serve this keep-alive may serve the next.
+            // A server that cannot serve this keep-alive may serve the next one, so schedule it.
             (Job::KeepAlive, Response::Error(_)) if !carried => self.schedule_keep_alive(now),
             (Job::KeepAlive, Response::Error(_)) => {}
             (Job::Goodbye, Response::Farewell(_) | Response::Error(_)) => self.finish(),
@@ -206,13 +208,13 @@ impl Lane {
             Response::Verified(verified) => verified.stamp_ms,
             Response::PoolDescribed(described) => described.stamp_ms,
             Response::GrantedKeys(granted) if !granted.waited && !granted.repeated => granted.stamp_ms,
-            // The acquire of a grant that waited was sent long before the decision. A repeated grant may have the
-            // stamp of an older claim.
+            // Use no grant that waited: its acquire was sent long before the decision, so the deadlines would be too
+            // early. Use no repeated grant: it may have the stamp of an older claim.
             Response::Granted(granted) if !granted.waited && !granted.repeated => granted.stamp_ms,
             _ => return,
         };
-        // Use the newest round trip, so that the clocks have had the least time to drift apart. `sent` is the time of
-        // the first transmission: the response to a repeated request may be that old.
+        // Use the newest round trip, so that the clocks have had the least time to drift apart. `sent` must be the time
+        // of the first transmission, because the response to a repeated request may be as old as that.
         if self.anchor.sent <= sent {
             self.anchor = Anchor { sent, stamp_ms };
             self.holds.alive = sent;
@@ -220,9 +222,9 @@ impl Lane {
     }
 }
 
-/// Passes a refusal on to the caller of a request that changes something. If an earlier server process or session got
-/// the request too, `not_found` or a temporary refusal does not tell whether that one served it. The caller then gets
-/// [`Error::Uncertain`].
+/// Passes a refusal on to the caller of a request that changes something. An earlier server process or session may have
+/// got the request too. A `not_found` or a temporary refusal then does not tell whether the earlier one served the
+/// request, so the caller gets [`Error::Uncertain`].
 fn refuse_change(reply: &mut dyn Awaited, error: ErrorAnswer<'_>) {
     let error = Error::from(error);
     let is_inconclusive = matches!(error, Error::Unavailable(_)) || error.code() == Some(ErrorCode::NotFound);
@@ -234,16 +236,18 @@ fn no_such_answer() -> Error {
     Error::Protocol(DecodeError::BadValue { field: "opcode", value: 0 })
 }
 
-/// Returns whether this is a timeout that names no claim in front, while the caller still waits. A frozen key causes
-/// it, for example: the server reports the freeze only to a try. So the lane then sends the acquire again as a try.
+/// Returns whether the server reports a timeout without a claim in front, while the caller still waits. The timeout may
+/// come from a frozen key, because the server reports the freeze only to a try. So the lane sends the acquire again as
+/// a try.
 fn is_wait_for_nobody(job: &AcquireJob, error: &ErrorAnswer<'_>) -> bool {
     let ErrorDetail::Contention(contention) = error.detail else { return false };
     let is_nobody = !contention.held && contention.owner.is_empty() && contention.age_ms == 0;
     error.code == ErrorCode::Timeout && is_nobody && job.reply.has_caller()
 }
 
-/// Converts the error of a refused acquire for its caller: `busy` becomes a timeout if the acquire had a wait. The lane
-/// sends such an acquire as a try if it repeats it after the end of its wait.
+/// Converts the error of a refused acquire for its caller: `busy` becomes a timeout if the acquire had a wait. The
+/// server can answer such an acquire with `busy`, because the lane sends it as a try if it repeats it after the end of
+/// the wait.
 fn refused(wait: Wait, error: Error) -> Error {
     match (wait, error) {
         (Wait::Until(_), Error::Busy(contention)) => Error::Timeout(contention),
@@ -260,7 +264,8 @@ pub(super) fn lost_by(code: ErrorCode) -> Option<LossReason> {
         }
         ErrorCode::Revoked => Some(LossReason::Revoked(RevokeReason::Other(0))),
         ErrorCode::SessionGone => Some(LossReason::SessionExpired),
-        // The request had the flag OWN, and another lane has taken up the claim.
+        // The request had the flag OWN, which limits it to holds of this lane. The server refuses it with this code if
+        // another lane has taken up the hold.
         ErrorCode::Cancelled => Some(LossReason::Superseded),
         _ => None,
     }

@@ -15,8 +15,8 @@ pub(crate) enum Event {
     /// guard for a hold, it must call [`Lane::give_back`](super::Lane::give_back), or the hold is renewed without an
     /// owner.
     Granted { grantee: Grantee, on_loss: Option<LossCallback>, holds: OneOrMore<GuardedHold> },
-    /// New value of [`Hold::bound`](crate::hold::Hold::bound): the deadline by the hold's own lease, by pending extends
-    /// and, after an outage, by its cap.
+    /// New value of [`Hold::bound`](crate::hold::Hold::bound). The bound is the earliest of three deadlines: by the
+    /// hold's own lease, by pending extends and, after an outage, the one from before it.
     Bound { guard: GuardId, until: BootTime },
     /// New length of the hold's lease in milliseconds.
     LeaseLength { guard: GuardId, lease_ms: u32 },

@@ -19,8 +19,8 @@ use crate::request::claim::Lease;
 use crate::request::grant::{Grant, GrantedHold};
 use crate::request::job::{AcquireJob, ConfirmJob, Job};
 
-/// Minimum `release_after` in milliseconds that the local deadline takes into account. For a shorter one, no keep-alive
-/// could be frequent enough.
+/// Minimum `release_after` in milliseconds that the local deadline takes into account. For a shorter one, keep-alives
+/// are too rare to move the deadline forward in time.
 pub(crate) const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
 
 /// Maximum number of late grants of one acquire, whose local deadlines have passed when they arrive. The lane tries to
@@ -45,7 +45,7 @@ impl Lane {
         }
         if grant.repeated {
             // A guard of this client may own the hold that the request id has found. Supersede it: from here on, the
-            // lane accepts no request of this older guard, and drops its unsent release. The server serves requests
+            // lane accepts no request of this older guard, and drops its unsent release. The server serves its requests
             // that were already sent before it serves the confirmation.
             for hold in grant.holds.iter() {
                 self.superseded(hold.id, None);
@@ -53,13 +53,15 @@ impl Lane {
             }
         }
         if carried && job.claim.may_be_taken_up() {
-            // Another client may have taken the hold up during the outage. Only the response to a new acquire shows
-            // this. If the caller leaves before that response, the hold must be released, so note it.
+            // The acquire was sent before an outage, and another client may have taken up the hold since. Only the
+            // response to a new acquire shows who owns it. `note_strangers` lets the lane release the hold if the
+            // caller leaves before that response.
             self.note_strangers(&grant);
             return self.ask_again(job);
         }
         // If the server decided the grant before this connection, or if the request id has found an older claim, the
-        // hold may have ended since. The event that reports its end may have been lost, or gone to another lane.
+        // hold may have ended since. The event that reports its end may have been lost, or gone to another lane. So
+        // confirm the hold with the server.
         let decided_before = grant.repeated || carried && grant.stamp_ms <= self.welcome.stamp_ms;
         if decided_before {
             return self.confirm(ConfirmJob::new(grant, job));
@@ -82,8 +84,8 @@ impl Lane {
         }
     }
 
-    /// Queues the request that confirms a hold of a grant. It goes behind all queued releases: the server must serve
-    /// the release of an older guard first.
+    /// Queues the request that confirms a hold of a grant. It goes behind all queued releases. So if an older guard
+    /// releases the same hold, the server refuses the confirmation.
     fn confirm(&mut self, job: ConfirmJob) {
         self.window.push(Job::Confirm(Box::new(job)));
     }
@@ -98,9 +100,9 @@ impl Lane {
         }
     }
 
-    /// Handles the response that one hold of a grant lives. Confirms the next hold, or delivers the grant after the
-    /// last one. If the server has reported the end of a hold meanwhile, releases the others and sends the acquire
-    /// again.
+    /// Handles the response that one hold of a grant still exists. Confirms the next hold, or delivers the grant after
+    /// the last one. If the server has reported the end of any hold of the grant since its confirmation began, releases
+    /// the other holds and sends the acquire again.
     pub(super) fn confirmed(&mut self, mut job: ConfirmJob, remaining_ms: u32, stamp_ms: u64, now: BootTime) {
         if job.is_superseded {
             return;
@@ -160,7 +162,8 @@ impl Lane {
             Lease::Own { ms } => {
                 let asked_ms = if ms == 0 { self.welcome.lease_default_ms } else { ms };
                 let asked = Duration::from_millis(u64::from(asked_ms.min(self.welcome.lease_max_ms)));
-                // A claim found again by its request id has less left than its full lease.
+                // For a claim found again by its request id, `remaining` is less than its whole lease. So compute the
+                // margin from the requested lease.
                 let report = LeaseReport { stamp_ms: hold.stamp_ms, remaining, lease: asked.max(remaining) };
                 Place { deadline: deadline(self.anchor, report, now), report }
             }
@@ -185,7 +188,8 @@ impl Lane {
             return job.reply.taken_back();
         }
         let Some(places) = places else {
-            // The round trip takes longer than the lease.
+            // A local deadline had passed when the grant or its confirmation arrived: the round trip takes longer than
+            // the lease.
             self.release_grant(&grant, None);
             return job.reply.answer(Err(Error::Lost(LossReason::LocalDeadline)));
         };
@@ -202,7 +206,8 @@ impl Lane {
                 OneOrMore::More(placed.map(|(hold, place)| guard(hold, place)).collect())
             }
         };
-        // The interval of keep-alives follows the shortest grace of the holds.
+        // The interval of keep-alives depends on the shortest `grace` of all holds. If the new holds change it,
+        // schedule the next keep-alive anew.
         if self.holds.grace_min() != self.keep_alive_grace && matches!(self.keep_alive, Renewal::Due(_)) {
             self.schedule_keep_alive(self.keep_alive_sent);
         }

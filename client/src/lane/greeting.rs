@@ -42,9 +42,10 @@ impl Greeting {
     }
 
     /// Notes that the server at this endpoint refused this field of HELLO as `bad_input`. Returns whether to send an
-    /// older HELLO at once. This is true at most once for each endpoint and outage, so the attempts end.
+    /// older HELLO at once. Returns true at most once for each endpoint and outage, so the attempts end.
     ///
-    /// A refused `version` does not cause an older HELLO: the offered range also includes version 1.
+    /// A refused `version` does not cause an older HELLO: the refused HELLO also offered version 1, so the server would
+    /// refuse version 1 alone too.
     pub(super) fn handle_refused(&mut self, endpoint: usize, field: &str) -> bool {
         field == "flags" && self.older.insert(endpoint)
     }

@@ -52,7 +52,7 @@ pub(super) struct Entry {
     /// Guard that owns the hold.
     pub(super) guard: GuardId,
     /// Request number of the acquire that was granted this hold, if its caller set a request id; otherwise `None`.
-    /// Another acquire with this request id may then take up the hold, and the event about it names this number.
+    /// Another acquire with this request id may take up the hold, and the event about the takeover names this number.
     pub(super) take_up_number: Option<u32>,
     pub(super) lease_end: LeaseEnd,
     /// Time for which the hold counts as held after [`Holds::alive`]: its `release_after` less a margin. `None` without
@@ -69,22 +69,22 @@ pub(super) struct Entry {
     /// Length of the whole lease, as last granted.
     pub(super) lease: Duration,
     pub(super) renewal: Renewal,
-    /// Stamp of the newest report of this lease: the server's clock when it decided. Reports with an older stamp are
-    /// ignored.
+    /// Stamp of the newest report of this lease: the server's clock when it determined the remaining lease. Reports
+    /// with an older stamp are ignored.
     pub(super) stamp_ms: u64,
     /// Source of the newest report since the grant; `None` until there is one.
     reported_by: Option<ReportedBy>,
     /// Number of unanswered extends of this hold that callers requested. While it is above 0, the lane sends no
     /// renewals, and `extends_bound` limits the local deadline: the server may already have shortened the lease.
     pub(super) extends_pending: u32,
-    /// Earliest of the local deadlines that follow if the server serves one of these extends at once. `NEVER` as soon
-    /// as all of them have a response.
+    /// Earliest of the local deadlines that follow if the server serves one of the pending extends at once. `NEVER` as
+    /// soon as all of them have a response.
     pub(super) extends_bound: BootTime,
     /// Time that the timer of this hold is set to.
     timer: BootTime,
 }
 
-/// Source of the server's report of a lease: the response to the request at this position, or the event that another
+/// Source of the server's report of a lease: the response to the request with this sequence, or the event that another
 /// client has moved the lease. Of two responses with the same stamp, the response to the later request is the newer
 /// report, because the server decides the requests of a connection in their order.
 #[derive(Clone, Copy)]
@@ -124,8 +124,9 @@ impl Entry {
         self.take_up_number.is_some()
     }
 
-    /// Returns the local deadline by the hold's own lease, by unanswered extends and by its cap. Excludes the deadline
-    /// of the session and the deadline by `grace`.
+    /// Returns the local deadline by the hold's own lease, by unanswered extends and by its cap (the deadline from
+    /// before an outage, while the hold is unconfirmed). Excludes the deadline of the session and the deadline by
+    /// `grace`.
     pub(super) fn bound(&self) -> BootTime {
         match self.lease_end {
             LeaseEnd::Own(deadline) => deadline.min(self.extends_bound).min(self.cap),
@@ -145,14 +146,14 @@ impl Entry {
         let deadline = deadline(anchor, report, now);
         let is_newer = match (report.stamp_ms.cmp(&self.stamp_ms), self.reported_by, by) {
             (Ordering::Less, ..) => false,
-            // The server confirms a longer lease only once it is durable, so responses may arrive in another order than
-            // the requests.
+            // Responses may arrive in another order than the requests, because the server confirms a longer lease only
+            // once it is durable. So of two responses with the same stamp, that to the later request counts.
             (Ordering::Equal, Some(ReportedBy::Answer(newest)), ReportedBy::Answer(answer)) => {
                 newest < answer
             }
-            // A response and an event with the same stamp, in whole milliseconds: it is unknown which of them the
-            // server decided last, so the earlier deadline counts. Later responses with this stamp do not reveal it, so
-            // they are treated in the same way.
+            // A response and an event have the same stamp, in whole milliseconds. It is unknown which of the two
+            // changes the server made last, so the earlier deadline counts. Later responses with this stamp do not
+            // reveal the order, so the earlier deadline counts for them too.
             (Ordering::Equal, Some(ReportedBy::Event), _) | (Ordering::Equal, _, ReportedBy::Event) => {
                 self.reported_by = Some(ReportedBy::Event);
                 by = ReportedBy::Event;
@@ -173,12 +174,14 @@ impl Entry {
         true
     }
 
-    /// Removes the cap, because the server has confirmed this hold on the current connection.
+    /// Removes the cap (the upper bound from before an outage), because the server has confirmed this hold on the
+    /// current connection.
     pub(super) fn uncap(&mut self) {
         self.cap = BootTime::NEVER;
     }
 
-    /// Does [`Holds::rearm`] for this entry. `alive` is [`Holds::alive`].
+    /// Reports the bound of this entry to its guard if it has moved, and sets the entry's timer. `alive` is
+    /// [`Holds::alive`].
     fn rearm(&mut self, alive: BootTime, events: &mut VecDeque<Event>, timers: &mut Timers) {
         let bound = self.bound();
         if bound != self.told {
@@ -222,7 +225,8 @@ pub(super) struct Holds {
     /// deadline by [`Entry::grace`] counts from here.
     ///
     /// The server may notice the loss of a connection long before the client does, and then begins to count the hold's
-    /// `release_after`. At the time `alive`, it had not noticed a loss yet: it decided the response later.
+    /// `release_after`. At the time `alive`, the server had not noticed a loss yet, because it decided the response on
+    /// this connection after that time.
     pub(super) alive: BootTime,
     /// Events for guards, in their order.
     pub(super) events: VecDeque<Event>,
@@ -298,7 +302,7 @@ impl Holds {
         std::mem::take(&mut self.overdue).into_iter()
     }
 
-    /// Removes a hold that counts as held and passes this test.
+    /// Removes and returns the hold with this id if it counts as held and `is_it` accepts it.
     fn remove_if(
         &mut self,
         id: LockId,
@@ -314,7 +318,7 @@ impl Holds {
         Some(entry)
     }
 
-    /// Removes an overdue hold that passes this test.
+    /// Removes and returns the overdue hold with this id if `is_it` accepts it.
     fn remove_overdue_if(&mut self, id: LockId, is_it: impl Fn(&Overdue) -> bool) -> Option<Overdue> {
         self.overdue.get(&id).is_some_and(is_it).then(|| self.overdue.remove(&id)).flatten()
     }
@@ -332,7 +336,7 @@ impl Holds {
         }
     }
 
-    /// Returns the deadline that a hold with this grace has by [`Holds::alive`]; `NEVER` without a grace.
+    /// Returns the deadline that follows from [`Holds::alive`] for a hold with this grace; `NEVER` without a grace.
     fn tie_end(&self, grace: Option<Duration>) -> BootTime {
         grace.map_or(BootTime::NEVER, |grace| self.alive.after(grace))
     }
@@ -348,7 +352,7 @@ impl Holds {
         self.entries.get(&id).is_some_and(|entry| self.deadline(entry) <= now)
     }
 
-    /// Reports the bound of a hold to its guard if it has moved, and sets the timer of the hold.
+    /// Reports [`Entry::bound`] of a hold to its guard if the bound has moved, and sets the timer of the hold.
     ///
     /// The timer ignores the deadline of the session, which has a timer of its own. The deadline by `grace` moves
     /// forward whenever `alive` does, without a call of this function. So the timer may fire before that deadline;
@@ -413,7 +417,8 @@ impl Holds {
         self.graces.first_key_value().map(|(grace, _)| *grace)
     }
 
-    /// Sets the cap of each hold to its present local deadline. The cap stays until the server has confirmed the hold.
+    /// Sets the cap (the upper bound of the local deadline) of each hold to its present local deadline. The cap stays
+    /// until the server has confirmed the hold.
     pub(super) fn cap_all(&mut self, timers: &mut Timers) {
         for id in self.ids() {
             let deadline = self.entries.get(&id).map(|entry| self.deadline(entry));
@@ -450,7 +455,8 @@ const RENEWAL_STEPS: u64 = 256;
 /// For all leases of one length, the steps begin at the same instants. So thousands of renewals are sent in a few
 /// writes and answered in a few reads, regardless of when the locks were granted.
 pub(super) fn renew_at(deadline: BootTime, report: LeaseReport) -> BootTime {
-    // Nanoseconds as integers: every grant and every renewal computes this, and `Duration` divides slowly.
+    // Compute with integer nanoseconds: every grant and every renewal calls this function, and `Duration` divides
+    // slowly.
     let remaining = nanos(report.remaining);
     let usable = remaining.saturating_sub(nanos(margin(report.lease)));
     let interval = remaining / 3;

@@ -49,14 +49,16 @@ impl Lane {
                 self.holds.lose(id, LossReason::LocalDeadline, &mut self.timers);
             }
         }
-        // Other connections may keep the session for longer, so look at the shared deadline.
+        // The session is lost only if the deadline that all connections share has passed too: another connection may
+        // have renewed the session later.
         let look_again = self.session.look(now);
         self.set_deadline_timer(look_again);
     }
 
     /// Schedules the next keep-alive. `sent` is the instant from which the interval counts.
     pub(super) fn schedule_keep_alive(&mut self, sent: BootTime) {
-        // Send at least once in `PATIENCE_MAX`: keep-alives detect a dead connection and keep the anchor recent.
+        // Send at least once in `PATIENCE_MAX`: keep-alives detect a dead connection and keep the anchor of the
+        // deadlines recent.
         self.keep_alive_grace = self.holds.grace_min();
         let grace = self.keep_alive_grace.map_or(PATIENCE_MAX, |grace| grace / 3);
         let interval = (self.session_lease() / 3).min(PATIENCE_MAX).min(grace);
@@ -74,7 +76,7 @@ impl Lane {
         self.keep_alive_timer = at;
     }
 
-    /// Handles the timer of the keep-alive: sends it, or looks whether the server still sends frames.
+    /// Handles the timer of the keep-alive: sends it, or checks whether the server still sends frames.
     pub(super) fn keep_alive_due(&mut self, now: BootTime) {
         self.keep_alive_timer = BootTime::NEVER;
         let doubt = now.after(patience(self.session_lease()));
@@ -116,13 +118,14 @@ impl Lane {
         for id in self.holds.ids_on_session() {
             self.holds.lose(id, LossReason::SessionExpired, &mut self.timers);
         }
-        // Another client may take these holds up, and the lane of an ended session gets no event about it.
+        // Another client may take up holds with a request id, and the lane of an ended session gets no event about it.
+        // So their guards must not count as held any more.
         for id in self.holds.ids_that_may_be_taken_up() {
             self.holds.lose(id, LossReason::SessionExpired, &mut self.timers);
         }
         self.holds.drop_overdue_that_may_be_taken_up();
-        // For these holds the connection is lost with the session, and a new lane cannot resume it. So the server ends
-        // them after their `release_after`.
+        // For holds with a `release_after`, the connection is lost with the session, and a new lane cannot resume it.
+        // So the server ends these holds after their `release_after`.
         for id in self.holds.ids_tied_to_connection() {
             let reason = LossReason::Revoked(RevokeReason::ConnectionLost);
             self.holds.lose(id, reason, &mut self.timers);

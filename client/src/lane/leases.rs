@@ -15,8 +15,8 @@ use crate::request::job::Job;
 
 impl Lane {
     /// Applies the response to an extend, or the event that another client has moved the lease. `carried` says that the
-    /// server may have decided it before this connection was resumed. It then does not prove that the hold still lives,
-    /// so the cap of the hold stays.
+    /// server may have made the change before this connection was resumed. The report then does not prove that the hold
+    /// still exists, so the hold keeps its cap (the deadline from before the outage).
     pub(super) fn extended(
         &mut self,
         id: LockId,
@@ -43,8 +43,8 @@ impl Lane {
     /// `extends_bound` no longer limits its local deadline.
     pub(super) fn extend_answered(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id) {
-            // The count may be 0: the extend may have been sent before the hold was granted to this lane and got its
-            // entry.
+            // Saturate, because the number of pending extends may be 0 here. The lane may have sent the extend before
+            // the hold was granted to it and got its entry.
             entry.extends_pending = entry.extends_pending.saturating_sub(1);
             if entry.extends_pending == 0 {
                 entry.extends_bound = BootTime::NEVER;
@@ -53,8 +53,8 @@ impl Lane {
         }
     }
 
-    /// Notes that a caller's extend is not sent any more. It must no longer limit the local deadline, nor take the place
-    /// of a renewal that became due meanwhile.
+    /// Notes that a caller's extend was dropped before it was sent. The extend no longer limits the local deadline. If
+    /// a renewal became due while the extend was pending, the lane sends the renewal now.
     pub(super) fn extend_dropped(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id)
             && entry.renew_ms.is_some()

@@ -1,8 +1,8 @@
 //! The client's state machine for one lane of a session, without I/O, guards or channels.
 //!
 //! A [`Lane`] receives inputs and decides what to do next. It never reads a clock, opens a socket or sleeps. The task
-//! in `connection` does this for it, or the simulator. `connection::guarded_lane` sits between the two: it makes the
-//! state of guards and passes events on to it.
+//! in `connection` does this for it; in simulations, the simulator does. `connection::guarded_lane` sits between the
+//! task and the lane: it makes the state of guards and passes the lane's events to the guards.
 //!
 //! ```text
 //!  handles, guards --requests--> submit, release -+                    +--> out (bytes to send)
@@ -27,7 +27,8 @@
 //! 2. **A resumed connection proves nothing about a hold.** During an outage, another client may release a hold, and
 //!    the event that reports the release is lost. So the lane checks every hold after each new `WELCOME`. It checks
 //!    holds on the session's lease together, with a list of the lane's holds. It checks a hold that it renews with an
-//!    extend, and other holds with a status. Until the response arrives, a cap keeps the old deadline of each hold.
+//!    extend, and other holds with a status request. Until the response arrives, each hold keeps its deadline from
+//!    before the outage (the cap).
 //! 3. **A grant that no caller accepts is released.** The lane hands a grant over once. If no guard can be made of it,
 //!    the lane releases it at once. If the caller has dropped its future, the holds are released as by a dropped guard.
 //! 4. **A hold has one owner.** A request id may find a hold that has a guard in this client, or a hold that is about
@@ -37,14 +38,15 @@
 //! 5. **Requests are repeated under their numbers** while the session lives, so the server can tell a repetition from a
 //!    new request. In a new session, numbers start again, and the lane sends an unanswered acquire as a new one. If the
 //!    old acquire was granted after all, its hold stays until its lease expires. The response to a repeated request may
-//!    be old, so the lane confirms a grant from before the connection before it delivers it.
+//!    be old, so the lane asks the server to confirm a grant that was decided before the connection began. Only then
+//!    does the caller get it.
 //!
 //! # An example of rule 5 and why grants are confirmed
 //!
 //! The server grants an acquire, and the connection breaks before the response arrives. The client reconnects, repeats
-//! request 7 and gets the first response again: granted, 30 s, with the stamp of that time. Meanwhile the hold may have
-//! ended, because its claim has a `release_after` of 1 s. So the grant becomes a `ConfirmJob`, which sends an extend
-//! with the id of the hold. The caller gets the lock only after the response to this extend. If that response is
+//! request 7 and gets the first response again: granted, 30 s, with the stamp of that time. During the outage the hold
+//! may have ended, because its claim has a `release_after` of 1 s. So the grant becomes a `ConfirmJob`, which sends an
+//! extend with the id of the hold. The caller gets the lock only after the response to this extend. If that response is
 //! `not_found`, the lane sends the acquire again as if it had never been granted.
 
 mod answers;
@@ -149,8 +151,8 @@ pub(crate) struct Lane {
 /// Progress of the lane's shutdown.
 enum Closing {
     Open,
-    /// The lane first releases and cancels everything. It then sends the goodbye, unless other connections use the
-    /// session.
+    /// The lane first releases all holds and cancels all acquires. It then sends the goodbye, the request that ends the
+    /// session, unless other connections use the session.
     Draining {
         replies: Vec<Reply<()>>,
         goodbye_sent: bool,
@@ -235,12 +237,12 @@ impl Lane {
 
     /// Returns whether the client should connect.
     ///
-    /// As long as callers wait for the end of the outage, it always should. Later it should only if a guard still
-    /// counts as held, a key is watched, or a caller waits for a response or may query an outcome. It also should if
-    /// other connections keep the session alive and this lane may have left a hold in it.
+    /// Returns true as long as callers wait for the end of the outage. After that, returns true if a guard still counts
+    /// as held, a key is watched, or a caller waits for a response or may query an outcome. Also returns true if other
+    /// connections keep the session alive and this lane may have left a hold in it.
     ///
-    /// After the server has refused the credentials, only callers and guards with a local deadline count. So the
-    /// attempts end.
+    /// After the server has refused the credentials, returns true only for waiting callers and for guards that have a
+    /// local deadline. The client then stops connecting as soon as these are gone.
     pub(crate) fn wants_connection(&self, now: BootTime) -> bool {
         if self.is_unauthorized {
             return self.window.is_awaited() || self.holds.any_expires(now);
@@ -267,7 +269,8 @@ impl Lane {
     }
 
     /// Returns the send time of the newest request whose response had the server's stamp, or of the HELLO: the
-    /// connection was alive then. The driver must publish this time to guards only after it has handled all events.
+    /// connection was still alive at that time. The driver must publish this time to guards only after it has handled
+    /// all events.
     pub(crate) fn alive(&self) -> BootTime {
         self.holds.alive
     }
@@ -321,9 +324,10 @@ impl Lane {
             response => match self.window.take(frame.number()) {
                 Some((sequence, pending)) => self.handle_answer(sequence, pending, response, now),
                 None => match response {
-                    // The error concerns the connection as a whole, for example a limit that the client exceeded.
+                    // An error without a request number concerns the whole connection, for example a limit that the
+                    // client exceeded. So it ends the connection.
                     Response::Error(error) if frame.number() == 0 => Err(error.into()),
-                    // The server repeated an earlier response, or the lane no longer waits for this one.
+                    // Ignore the response: the server repeated an earlier one, or the lane no longer waits for it.
                     _ => Ok(()),
                 },
             },
@@ -350,8 +354,8 @@ impl Lane {
     /// Handles the loss of the connection.
     pub(crate) fn handle_disconnected(&mut self, cause: Error, now: BootTime) {
         if matches!(&self.closing, Closing::Draining { goodbye_sent: true, .. }) {
-            // The server closes the connection after its farewell. If the goodbye was lost, the session ends when its
-            // lease expires.
+            // The goodbye was sent, and the server closes the connection after its farewell. So finish: if the goodbye
+            // was lost, the session ends when its lease expires.
             return self.finish();
         }
         self.connected = false;
@@ -381,7 +385,7 @@ impl Lane {
     }
 
     /// Notes that the server at this endpoint refused HELLO. Returns whether to connect to it again at once, with the
-    /// HELLO that [`Lane::request`] and [`Lane::offer`] describe then.
+    /// older HELLO that [`Lane::request`] and [`Lane::offer`] return from now on.
     pub(crate) fn handle_hello_refused(&mut self, endpoint: usize, error: &Error) -> bool {
         let Error::Refused { code: ErrorCode::BadInput, field, .. } = error else { return false };
         let is_older = self.greeting.handle_refused(endpoint, field);
@@ -391,8 +395,8 @@ impl Lane {
         is_older
     }
 
-    /// Starts the time during which callers wait for a connection. Also called when a caller arrives after that time
-    /// has passed.
+    /// Starts the time during which callers wait for a connection. Also called when a caller sends a request after that
+    /// time has passed.
     pub(crate) fn begin_outage(&mut self, now: BootTime) {
         self.greeting.begin_outage();
         self.is_unauthorized = false;
@@ -420,7 +424,7 @@ impl Lane {
             self.session_gone();
             return true;
         }
-        // The server would refuse the next attempt too, so callers need not wait for it.
+        // After these refusals, the server would refuse the next attempt too, so do not let callers wait for it.
         if matches!(error.code(), Some(ErrorCode::BadInput | ErrorCode::Unauthorized)) {
             self.outage_end = None;
         }
@@ -435,7 +439,7 @@ impl Lane {
         false
     }
 
-    /// Handles a new connection, whose hello was sent at `sent`.
+    /// Handles a new connection, whose HELLO was sent at `sent`.
     pub(crate) fn handle_welcome(&mut self, welcome: Welcome, sent: BootTime, now: BootTime) {
         let resumed = !self.gone && welcome.resumed && welcome.session_id == self.welcome.session_id;
         if !resumed {
@@ -453,10 +457,11 @@ impl Lane {
         self.session.opened(welcome.session_id, self.session_lease());
         self.session.served_by(welcome.version, welcome.capabilities);
         self.window.offered = welcome.capabilities.unwrap_or_default();
-        // Stamps of another server, or from before a restart, cannot be compared with later stamps.
+        // Always replace the anchor: stamps of another server, or from before a restart, cannot be compared with later
+        // stamps.
         self.anchor = Anchor { sent, stamp_ms: welcome.stamp_ms };
         self.outage_end = None;
-        // These unsent jobs belong to the old connection. The steps below create the ones that are still needed.
+        // Drop the unsent jobs that refer to the old connection. The calls below queue those that are still needed.
         self.window.retain_unsent(|job| {
             !matches!(
                 job,
@@ -469,8 +474,8 @@ impl Lane {
         });
         self.ask_again_for_unconfirmed();
         let watches = self.take_unanswered_watches();
-        // Cap the holds before the session's deadline and `alive` move. Otherwise these would extend holds that the
-        // server has not confirmed.
+        // Cap the holds before the session's deadline and `alive` move. Otherwise the move would extend the local
+        // deadlines of holds that the server has not confirmed.
         self.holds.cap_all(&mut self.timers);
         if resumed {
             self.holds.alive = sent;

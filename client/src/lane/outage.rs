@@ -49,17 +49,17 @@ impl Lane {
         }
     }
 
-    /// Called when a new session has begun: queues the unanswered requests of the old session again, except those that
-    /// make no sense in a new one.
+    /// Called when a new session has begun: queues the unanswered requests of the old session again. Drops those that
+    /// refer to the old session or connection, such as cancellations, renewals and keep-alives.
     pub(super) fn begin_anew(&mut self) {
-        // These releases are for holds with a request id. Another client may have taken up such a hold by now, and the
-        // lane of the old session got no event. So do not release the hold; it ends with its lease.
+        // Drop the releases of holds with a request id. Another client may have taken up the hold by now, and no event
+        // reports this for a lane of the old session. A hold that is not released ends with its lease.
         let is_it = |job: &Job| matches!(job, Job::Release { is_own: true, .. });
         for mut job in self.window.take_prompt(is_it) {
             job.leave_uncertain("the session expired");
         }
-        // Drop checks and renewals, because `ask_for_all` checks all holds, and requests that refer to old request
-        // numbers.
+        // Drop checks and renewals: `ask_for_all` queues new ones for all holds. Drop cancellations, because they
+        // contain request numbers of the old session.
         self.window.restart(self.welcome.in_flight_max, |job| {
             !matches!(
                 job,
@@ -84,8 +84,9 @@ impl Lane {
         if let (true, Wait::Until(at)) = (self.connected, job.wait) {
             let answer_by = at.after(ANSWER_PATIENCE);
             if now < answer_by {
-                // The timer was set to the end of the wait, because the acquire was unsent or disconnected then. Now it
-                // is sent, so give the server some more time: it measures the wait from the arrival of the request.
+                // The timer was set to the end of the wait, because the acquire was unsent or the lane was
+                // disconnected. The acquire has been sent since, so give the server some more time: it measures the
+                // wait from the arrival of the request.
                 return arm_wait(job, answer_by, &mut self.timers);
             }
         }
@@ -98,8 +99,8 @@ impl Lane {
         }
     }
 
-    /// Reports to all waiting callers that the connection is not restored in time. If it is restored later, the lane
-    /// still repeats the sent requests, to learn of grants and release them.
+    /// Reports to all waiting callers that the outage has lasted too long, or that the server rejects this client. If
+    /// the connection is restored later, the lane still repeats the sent requests, to learn of grants and release them.
     pub(super) fn tell_outage(&mut self) {
         let reason = self.outage_reason();
         for (_, pending) in self.window.pending_mut() {
@@ -115,8 +116,8 @@ impl Lane {
         }
     }
 
-    /// Fails the unsent requests other than acquires that pass this test. Releases and confirmations are still sent,
-    /// because other clients may wait for the keys.
+    /// Fails the unsent requests, other than acquires, for which `is_it` returns true. Releases and confirmations are
+    /// still sent, because other clients may wait for the keys.
     pub(super) fn fail_unsent(
         &mut self,
         cause: &Error,

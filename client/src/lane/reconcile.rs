@@ -1,8 +1,8 @@
 //! Comparison of the guards with the server's list of the lane's holds, after a connection was resumed.
 //!
-//! A listed hold lives. The lane checks by id each unlisted hold that is on the session's lease or that another acquire
-//! may take up by its request id. If an unlisted hold with a request id lives, another lane has it, and its guard is
-//! superseded.
+//! A hold that the server lists still exists. The lane checks by id each unlisted hold that is on the session's lease
+//! or that another acquire may take up by its request id. If an unlisted hold with a request id still exists, another
+//! lane has it, and its guard is superseded.
 //!
 //! A listed hold without a guard is called a stranger, and the lane releases it (gives it back). Otherwise it would
 //! block other clients as long as the session lives, and also this client's own next acquire. If an acquire is in
@@ -11,8 +11,9 @@
 //! again.
 //!
 //! The response to a repeated acquire may arrive after the list. If the acquire has a request id, another client may
-//! have taken up its holds. So the lane does not deliver the grant, but sends the acquire again. Meanwhile it treats
-//! the holds of the grant as strangers. If the caller leaves before the second response, the lane releases them.
+//! have taken up its holds. So the lane does not deliver the grant, but sends the acquire again. Until the response to
+//! the second acquire, it treats the holds of the grant as strangers. If the caller leaves before that response, the
+//! lane releases them.
 
 use std::collections::BTreeSet;
 
@@ -41,14 +42,14 @@ pub(super) struct Reconciliation {
     given_back: BTreeSet<LockId>,
     /// Holds whose guards were forgotten, so that the lane does not release them.
     pub(super) forgotten: BTreeSet<LockId>,
-    /// Holds in `forgotten` from before the current list began that no page has listed yet. After the last page they
-    /// have ended.
+    /// Holds that were in `forgotten` when the current list began and that no page has listed yet. Those that remain
+    /// after the last page have ended.
     forgotten_unlisted: BTreeSet<LockId>,
 }
 
 impl Reconciliation {
-    /// Returns whether the lane still waits for a page of the list to show this hold. Until then, no other response
-    /// proves that the hold still belongs to this lane.
+    /// Returns whether the lane still waits for a page of the server's list of holds to show this hold. Until then, no
+    /// other response proves that the hold still belongs to this lane.
     pub(super) fn is_unlisted(&self, id: LockId) -> bool {
         self.unlisted.contains(&id)
     }
@@ -56,7 +57,7 @@ impl Reconciliation {
 
 impl Lane {
     /// Checks every hold after a new welcome, because the known state is from before the outage. In a resumed session,
-    /// also begins the list.
+    /// also requests the first page of the server's list of holds.
     pub(super) fn ask_for_all(&mut self, resumed: bool, now: BootTime) {
         self.reconciliation.is_listing = resumed;
         self.reconciliation.strangers.clear();
@@ -68,7 +69,7 @@ impl Lane {
             let on_session = self.holds.ids_on_session().into_iter();
             on_session.chain(self.holds.ids_that_may_be_taken_up()).collect()
         } else {
-            // The forgotten holds belong to a lane of the old session, so the new lane never lists them.
+            // Forget them: they belong to a lane of the old session, so no list of the new lane shows them.
             self.reconciliation.forgotten.clear();
             BTreeSet::new()
         };
@@ -102,8 +103,8 @@ impl Lane {
         }
     }
 
-    /// Finishes the list: checks the unlisted holds by id, and releases strangers. `is_complete` is false if the server
-    /// refused to list.
+    /// Called after the last page of the server's list, or if the server refused to list (`is_complete` is false).
+    /// Checks the unlisted holds by id, and releases listed holds that have no guard.
     pub(super) fn reconcile(&mut self, is_complete: bool) {
         self.reconciliation.is_listing = false;
         for id in std::mem::take(&mut self.reconciliation.unlisted) {
@@ -122,15 +123,16 @@ impl Lane {
         self.reconciliation.unlisted.contains(&id) || self.reconciliation.missing.contains(&id)
     }
 
-    /// Handles the report that this hold lives. Returns whether another lane has the hold, because no page has listed
-    /// it.
+    /// Handles the report that this hold still exists. Returns whether another lane has the hold, because no page of
+    /// the list has shown it for this lane.
     pub(super) fn is_elsewhere(&mut self, id: LockId) -> bool {
         self.reconciliation.missing.remove(&id)
     }
 
-    /// Treats the holds of a grant like listed strangers, so that they are released if no acquire gets them. A server
-    /// without the capability `OWN_CLAIM` would also release a hold that another lane has taken up. For such a server,
-    /// the holds of a grant from before the connection are released only if the list shows them.
+    /// Treats the holds of a grant like strangers (listed holds without a guard): the lane releases them if no acquire
+    /// is granted them. A server without the capability `OWN_CLAIM` would also release a hold that another lane has
+    /// taken up. For such a server, the holds of a grant from before the connection are released only if the list shows
+    /// them.
     pub(super) fn note_strangers(&mut self, grant: &Grant) {
         if !self.window.offered.contains(Capabilities::OWN_CLAIM) && grant.stamp_ms < self.welcome.stamp_ms {
             return;
@@ -151,8 +153,8 @@ impl Lane {
         }
         let strangers = std::mem::take(&mut self.reconciliation.strangers);
         if !matches!(self.closing, Closing::Open) {
-            // The releases of all guarded holds are queued already. The strangers end with the session or with their
-            // leases.
+            // The lane is closing and has already queued the releases of all guarded holds. The strangers end with the
+            // session or with their leases.
             return;
         }
         let confirming = self.window.confirming();
@@ -176,13 +178,14 @@ impl Lane {
         self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
     }
 
-    /// Notes that the server refused to release this hold. The hold may still live, so a later grant of it counts.
+    /// Notes that the server refused to release this hold. The hold may still live, so the lane accepts a later grant
+    /// of it.
     pub(super) fn not_given_back(&mut self, id: LockId) {
         self.reconciliation.given_back.remove(&id);
     }
 
-    /// Returns whether the lane has released this hold as a stranger on this connection. A grant of it is then
-    /// outdated.
+    /// Returns whether the lane has released this hold as a stranger on this connection. If it has, any grant of this
+    /// hold was decided before the release, so the grant is outdated.
     pub(super) fn was_given_back(&self, id: LockId) -> bool {
         self.reconciliation.given_back.contains(&id)
     }

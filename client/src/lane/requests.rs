@@ -128,7 +128,8 @@ impl Lane {
     pub(crate) fn abandon(&mut self, token: u64) {
         if let Some(mut job) = self.window.take_unsent_acquire(token) {
             arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
-            // The comparison with the list may have kept a hold because this acquire could have been granted it.
+            // `settle_strangers` may have kept a listed hold because this acquire could have been granted it. Decide
+            // again without the acquire.
             return self.settle_strangers();
         }
         if let Some((number, job)) = self.window.sent_acquire(token) {
@@ -167,8 +168,8 @@ impl Lane {
             self.release_unasked(id, overdue.take_up_number);
         }
         if !self.connected && (self.window.is_empty() || self.outage_end.is_none()) {
-            // Finish without a goodbye; the session then ends when its lease expires. Either no request is left for
-            // which the client should connect again, or the outage has lasted for too long already.
+            // Either no request is left for which the client should connect again, or the outage has lasted for too
+            // long already. So finish without a goodbye; the session ends when its lease expires.
             self.finish();
         }
     }
@@ -188,7 +189,8 @@ impl Lane {
         }
     }
 
-    /// Removes the guard of a hold and keeps the hold on the server. `reconcile` does not release it.
+    /// Removes the guard of a hold and keeps the hold on the server. The comparison with the server's list after an
+    /// outage (`reconcile`) does not release it.
     pub(crate) fn forget(&mut self, guard: GuardId) {
         let is_owner = self.holds.owned(guard).is_some();
         self.holds.let_go(guard, &mut self.timers);

@@ -118,7 +118,8 @@ fn refusal(code: ErrorCode) -> Response<'static> {
     Response::Error(ErrorAnswer { code, detail: ErrorDetail::Text { value: 0, field: b"", message: b"" } })
 }
 
-/// Returns one page of the list of holds, from their places and keys. `next` is the cursor of the next page.
+/// Returns one page of the server's list of holds. `holds` has the `LockId::place` and the key of each hold; `next` is
+/// the cursor of the next page.
 fn listed(holds: &[(u64, &'static str)], next: u64) -> Response<'static> {
     let lock = |(place, key): &(u64, &'static str)| ListedLock {
         id: id(*place),
@@ -255,7 +256,7 @@ impl Rig {
         self.lane.handle_command(Command::Submit(job), self.clock.now());
     }
 
-    /// Returns a grant of the hold with `place`, decided now.
+    /// Returns the server's grant, decided now, of the hold whose id has this `place`.
     fn granted(&self, place: u64, remaining_ms: u32, waited: bool) -> Response<'static> {
         let stamp_ms = self.stamp_ms();
         Response::Granted(Granted {
@@ -291,12 +292,13 @@ impl Rig {
         })
     }
 
-    /// Returns a lock with a lease of its own, granted to the acquire with `number`.
+    /// Returns a lock with a lease of its own, granted to the acquire with the request number `number`.
     fn lock(&mut self, number: u32, place: u64, lease_ms: u32) -> Lock {
         self.lock_with(Lease::Own { ms: lease_ms }, number, place, lease_ms, |_| {})
     }
 
-    /// Returns a lock that is granted for `remaining_ms` to the acquire with `number`.
+    /// Acquires a lock and returns its guard. The server grants `remaining_ms` to the acquire, which has the request
+    /// number `number`.
     fn lock_with(
         &mut self,
         lease: Lease,
@@ -327,7 +329,7 @@ impl Rig {
         self.ask_or_change(false)
     }
 
-    /// Sends a request that changes something if `is_change`.
+    /// Sends a query for a caller. If `is_change` is true, the lane treats it like a request that changes something.
     fn ask_or_change(&mut self, is_change: bool) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = Reply::channel();
         let encode =
@@ -366,7 +368,8 @@ impl Rig {
 /// Answer to an acquire, as its caller gets it.
 struct Answer {
     holds: oneshot::Receiver<Result<OneOrMore<Arc<Hold>>>>,
-    /// Weak, because a caller without a future keeps no connection.
+    /// An `Answer` stands for a caller without a future, so it must not keep the connection open as a strong handle
+    /// would.
     handle: Weak<Handle>,
 }
 
@@ -426,7 +429,7 @@ fn named(job: &mut AcquireJob) {
 }
 
 impl Rig {
-    /// Returns the grant of the hold with `place` to an acquire whose request id has found the hold.
+    /// Returns the grant of the hold whose id has this `place`, to an acquire whose request id has found the hold.
     fn granted_again(&self, place: u64, remaining_ms: u32) -> Response<'static> {
         let stamp_ms = self.stamp_ms();
         let granted = Granted { id: id(place), fence: 1, remaining_ms, stamp_ms, ..Granted::default() };
@@ -439,7 +442,8 @@ impl Rig {
         answer
     }
 
-    /// Returns a lock that another acquire may take up, granted to the acquire with `number`.
+    /// Returns a lock with a request id, granted to the acquire with the request number `number`. Another acquire may
+    /// take up its hold.
     fn named_lock(&mut self, number: u32, place: u64) -> Lock {
         self.lock_with(OWN, number, place, 3_000, named)
     }

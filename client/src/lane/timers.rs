@@ -22,7 +22,8 @@ pub(super) enum TimerKey {
     Session,
 }
 
-/// An ordered set of timers. The owner of a timer stores its instant, and passes it to move or clear the timer.
+/// An ordered set of timers. The owner of a timer stores the instant to which it is set, and passes this instant to
+/// move or clear the timer.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     set: BTreeSet<(BootTime, TimerKey)>,

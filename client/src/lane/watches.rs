@@ -57,7 +57,8 @@ impl Watches {
 }
 
 impl Lane {
-    /// Handles the response that the server watches the key. Ends the watch on the server if it was dropped meanwhile.
+    /// Handles the response that the server watches the key. Ends the watch on the server if the caller dropped it
+    /// before this response.
     pub(super) fn watching(&mut self, mut job: WatchJob, number: u32, watching: Watching) {
         let fence = watching.fence;
         match self.watches.entries.get_mut(&job.token) {

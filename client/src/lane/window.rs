@@ -2,24 +2,27 @@
 //!
 //! # What the server allows
 //!
-//! 1. At most `in_flight_max` requests may be in flight. A waiting acquire does not count from the moment the server
-//!    has reported `QUEUED`.
-//! 2. A number may be sent only if every request `in_flight_max` or more numbers before it has its response. Waiting
-//!    acquires are exempt. The server remembers its responses only that far back, so no repetition may be older.
+//! 1. At most `in_flight_max` requests may be in flight (sent and without a response). A waiting acquire does not count
+//!    from the moment the server has reported `QUEUED`.
+//! 2. A request number may be sent only if every request `in_flight_max` or more numbers before it has its response.
+//!    Waiting acquires are exempt. The server remembers only its last `in_flight_max` responses, so it cannot answer a
+//!    repetition of an older request.
 //!
 //! # Acquires that wait for long
 //!
-//! An acquire may wait until its number is too old to be repeated. If the connection is then lost, the lane repeats
-//! the acquire under a new number. But the acquire may have been granted just before, with only the response lost.
-//! That hold would then block the new attempt, and every other, until its lease expires. On the session's lease it
-//! lives as long as the session.
+//! An acquire may wait until its number is too old to be repeated. If the connection is then lost, the lane repeats the
+//! acquire under a new number. But the server may have granted the acquire just before, with only the response lost.
+//! The hold of that grant would then block the new attempt, and every other, until its lease expires. A hold on the
+//! session's lease would block them as long as the session lives.
 //!
-//! So each acquire that may wait asks for `QUEUED`, which contains the id of its claim. Before the lane repeats the
-//! acquire under a new number, it releases that id. An acquire without an id still counts as in flight, so its number
-//! never becomes too old.
+//! To release such a hold, each acquire that may wait asks for the event `QUEUED`, which contains the id of its claim.
+//! Before the lane repeats the acquire under a new number, it releases that id. An acquire without an id still counts
+//! as in flight, so its number never becomes too old.
 //!
-//! The holds of a multi-key claim have other ids than the claim had while it waited. Such a claim has a request id
-//! instead, by which its repetition finds the holds. If only some of the holds are left, `reconcile` releases them.
+//! The holds of a multi-key claim have other ids than the claim had while it waited, so the id from `QUEUED` cannot
+//! release them. Instead, a multi-key claim has a request id, by which its repetition finds the holds. If only some of
+//! the holds are left, `Lane::reconcile` releases them: it compares the server's list of holds with the client's
+//! guards.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -32,8 +35,8 @@ use crate::request::job::{AcquireJob, ConfirmJob, Job};
 use crate::request::queue_place::QueuePlace;
 use crate::request::reply::Reply;
 
-/// Reason of an uncertain outcome, for a request that needs a capability and may have been served before the server was
-/// replaced.
+/// Reason of an uncertain outcome. It is for a request that was sent before an older server, which lacks a capability
+/// that the request needs, replaced the server. The earlier server may have served the request.
 const OLDER_SERVER: &str = "the server that got the request was replaced by an older one";
 
 /// A request that was sent and has no response yet.
@@ -80,10 +83,10 @@ pub(super) struct Window {
     in_flight: BTreeMap<Sequence, Pending>,
     /// Acquires that the server has reported as waiting.
     waiting: BTreeMap<Sequence, Pending>,
-    /// Unsent requests other than acquires, called prompt: the server answers them at once. They are sent before
-    /// acquires.
+    /// Unsent requests other than acquires. They are called prompt, because the server answers them at once. They are
+    /// sent before acquires.
     unsent: VecDeque<Job>,
-    /// Unsent acquires by token, which is the order in which their callers made them.
+    /// Unsent acquires by token. Tokens rise in the order in which the callers made the acquires.
     unsent_acquires: BTreeMap<u64, Box<AcquireJob>>,
 }
 
@@ -100,7 +103,8 @@ impl Window {
         }
     }
 
-    /// Queues a job to be sent: acquires by their tokens, other jobs behind each other.
+    /// Queues a job to be sent. Acquires are sent in the order of their tokens, other jobs in the order of their calls
+    /// of `push`.
     pub(super) fn push(&mut self, job: Job) {
         match job {
             Job::Acquire(job) => {
@@ -110,7 +114,8 @@ impl Window {
         }
     }
 
-    /// Queues a job in front of all others. An acquire keeps the place of its token.
+    /// Queues a job in front of all others. An acquire is instead queued in the order of the tokens, as by
+    /// [`Window::push`].
     pub(super) fn push_front(&mut self, job: Job) {
         match job {
             Job::Acquire(_) => self.push(job),
@@ -118,15 +123,16 @@ impl Window {
         }
     }
 
-    /// Appends the requests that fit into the window to `out`.
+    /// Appends to `out` the unsent requests that the server's limit of requests in flight allows, and counts them as in
+    /// flight.
     pub(super) fn transmit(&mut self, now: BootTime, out: &mut Vec<u8>) {
         while self.has_room() {
             // Prompt jobs go first: renewals and releases must not wait behind acquires.
             let acquire = || self.unsent_acquires.pop_first().map(|(_, job)| Job::Acquire(job));
             let Some(mut job) = self.unsent.pop_front().or_else(acquire) else { break };
             if let Some(refusal) = job.refusal(self.offered) {
-                // If the request was already sent, a newer server may have served it before this older one replaced it.
-                // The outcome is then unknown, for this reason.
+                // If the request was already sent to a newer server, that server may have served it before this older
+                // server replaced it. The outcome is then unknown, and the caller gets `OLDER_SERVER` as the reason.
                 job.fail_unsent(&refusal, OLDER_SERVER);
                 continue;
             }
@@ -155,7 +161,7 @@ impl Window {
         Some((sequence, pending))
     }
 
-    /// Puts a request back at its position, as if it had no response.
+    /// Puts a request back at its position after [`Window::take`], because its final response is still missing.
     pub(super) fn put_back(&mut self, sequence: Sequence, pending: Pending) {
         let map = if pending.queued.is_some() { &mut self.waiting } else { &mut self.in_flight };
         map.insert(sequence, pending);
@@ -183,8 +189,8 @@ impl Window {
             .map(|(sequence, pending)| (sequence.number(), pending))
     }
 
-    /// Removes and returns the prompt jobs (all except acquires) that pass this test, sent or not. The lane then
-    /// ignores the responses to the sent ones.
+    /// Removes and returns the prompt jobs (all except acquires) for which `is_it` returns true, sent or not. The lane
+    /// then ignores the responses to the sent ones.
     pub(super) fn take_prompt(&mut self, is_it: impl Fn(&Job) -> bool) -> Vec<Job> {
         let sent =
             self.in_flight.extract_if(.., |_, pending| is_it(&pending.job)).map(|(_, pending)| pending.job);
@@ -195,9 +201,10 @@ impl Window {
         jobs
     }
 
-    /// Sends every unanswered request again under its number, in the order of the numbers. An acquire whose number is
-    /// too old is queued again, to be sent under a new number. The release of its claim is queued too and goes before
-    /// it, in case the server has granted the claim under the old number.
+    /// Sends every unanswered request again under its number, in the order of the numbers. A waiting acquire whose
+    /// number is too old is queued again, to be sent under a new number. The release of its old claim is queued before
+    /// it, in case the server has granted the claim. If the caller set a request id, nothing is released, since the new
+    /// acquire finds the old claim.
     pub(super) fn repeat(&mut self, is_other_process: bool, now: BootTime, out: &mut Vec<u8>) {
         let oldest = Sequence(self.next.0.saturating_sub(self.in_flight_max));
         let recent = self.waiting.split_off(&oldest);
@@ -222,13 +229,14 @@ impl Window {
         }
     }
 
-    /// Queues a request again, to be sent under a new number, because its number has become invalid. If it is an
-    /// acquire that waited and has no request id of its caller, first queues the release of its claim.
+    /// Queues a request again, to be sent under a new number, because its old number is too old or belongs to an ended
+    /// session. If the server has reported that the request waits, first queues the release of its claim, unless the
+    /// caller set a request id. Drops an acquire without a caller.
     fn ask_again(&mut self, pending: Pending) {
         let may_be_taken_up = matches!(&pending.job, Job::Acquire(job) if job.claim.may_be_taken_up());
         if let Some(id) = pending.queued {
-            // With a request id, the new acquire finds the claim again. The claim may also belong to a newer acquire by
-            // now, so do not release it.
+            // With a request id of its caller, the new acquire finds the waiting claim by that id. So do not release
+            // the claim: a newer acquire with the same request id may already own it.
             if !may_be_taken_up {
                 let (take_up_number, is_own, reply) = (None, false, Reply::Nobody);
                 self.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });
@@ -244,8 +252,8 @@ impl Window {
         }
     }
 
-    /// Restarts the request numbers at 1 for a new session, and queues the unanswered requests again, except jobs that
-    /// fail this test.
+    /// Restarts the request numbers at 1 for a new session. Queues the unanswered requests again, but drops those for
+    /// which `keep` returns false.
     pub(super) fn restart(&mut self, in_flight_max: u32, keep: impl Fn(&Job) -> bool) {
         let mut all = std::mem::take(&mut self.in_flight);
         all.append(&mut self.waiting);
@@ -267,7 +275,7 @@ impl Window {
     }
 
     /// Returns the acquire with this token and its request number, if it was sent and has no final response. The number
-    /// is `None` if its grant is being confirmed.
+    /// is `None` if the grant has arrived and the lane asks the server whether its holds still live.
     pub(super) fn sent_acquire(&mut self, token: u64) -> Option<(Option<u32>, &mut AcquireJob)> {
         let sent = self.in_flight.iter_mut().chain(&mut self.waiting);
         let sent = sent.map(|(sequence, pending)| (sequence.number(), &mut pending.job));
@@ -278,9 +286,9 @@ impl Window {
         })
     }
 
-    /// Returns whether an acquire may be granted a hold with this key that the server has already listed. Acquires in
-    /// flight count if the server has not reported that they wait. An acquire with a request id may find the hold, so
-    /// it counts before it is sent.
+    /// Returns whether the response to an acquire may still name a hold of this key, so that the lane must not release
+    /// such a hold yet. Acquires in flight count until the server reports that they wait. An acquire with a request id
+    /// may find an existing hold, so it counts even before it is sent.
     pub(super) fn awaits_decision(&self, key: &[u8]) -> bool {
         let is_sent = self.in_flight.values().any(|pending| match &pending.job {
             Job::Acquire(job) => job.claim.may_hold(key),
@@ -290,7 +298,8 @@ impl Window {
         is_sent || self.unsent_acquires.values().any(|job| may_find(job))
     }
 
-    /// Returns the ids of the holds whose grants are being confirmed.
+    /// Returns the ids of the holds whose grants are being confirmed: the lane asks the server whether they still live
+    /// before the callers get them.
     pub(super) fn confirming(&self) -> BTreeSet<LockId> {
         let sent = self.in_flight.values().map(|pending| &pending.job);
         sent.chain(&self.unsent)
@@ -299,9 +308,9 @@ impl Window {
             .collect()
     }
 
-    /// Handles the report that a newer acquire has taken up a hold: drops the unsent release of an older guard, and
-    /// fails an older acquire whose grant is being confirmed. With a `number`, only if they belong to the acquire with
-    /// this request number.
+    /// Handles the report that a newer acquire has taken over a hold by its request id. Drops the unsent release of the
+    /// older guard. Fails an older acquire whose grant is still being confirmed with the server. If `number` is given,
+    /// affects only the release and the grant of the acquire with this request number.
     pub(super) fn supersede(&mut self, id: LockId, number: Option<u32>) {
         let is_meant = |of: Option<u32>| number.is_none() || of == number;
         let is_its_release = |job: &Job| match job {
@@ -324,8 +333,8 @@ impl Window {
         }
     }
 
-    /// Notes that the end of this hold's lease moves. If a grant of the hold is being confirmed, the hold must be
-    /// confirmed once more.
+    /// Notes that the end of this hold's lease has moved or is about to move. If a grant of the hold is being confirmed
+    /// with the server, the known end may be outdated, so the lane confirms the hold again.
     pub(super) fn lease_moves(&mut self, id: LockId) {
         for confirm in self.confirms_mut() {
             let index = confirm.grant.holds.iter().position(|hold| hold.id == id);
@@ -335,7 +344,8 @@ impl Window {
         }
     }
 
-    /// Notes that the server has reported the end of this hold, for a grant that is being confirmed.
+    /// Notes that the server has reported the end of this hold. If a grant of the hold is being confirmed with the
+    /// server, its confirmation then counts as refused.
     pub(super) fn ended(&mut self, id: LockId) {
         for confirm in self.confirms_mut() {
             if confirm.grant.holds.iter().any(|hold| hold.id == id) {
@@ -351,7 +361,7 @@ impl Window {
             .filter_map(|job| if let Job::Confirm(job) = job { Some(&mut **job) } else { None })
     }
 
-    /// Drops the unsent jobs other than acquires that fail this test.
+    /// Drops the unsent jobs other than acquires for which `keep` returns false.
     pub(super) fn retain_unsent(&mut self, keep: impl FnMut(&mut Job) -> bool) {
         self.unsent.retain_mut(keep);
     }
@@ -366,8 +376,8 @@ impl Window {
         self.in_flight.is_empty() && self.waiting.is_empty() && !self.has_unsent()
     }
 
-    /// Returns whether the server may keep a hold without a guard if the lane sends nothing more: an acquire, a release
-    /// or a confirmation has no response yet.
+    /// Returns whether the server may keep a hold without a guard if the lane sends nothing more. This is so if an
+    /// acquire, a release or a confirmation of a grant has no response yet.
     pub(super) fn may_leave_hold(&self) -> bool {
         let sent = self.in_flight.values().chain(self.waiting.values()).map(|pending| &pending.job);
         sent.chain(&self.unsent).any(|job| matches!(job, Job::Acquire(_)) || job.matters_unawaited())
@@ -437,7 +447,8 @@ mod tests {
         for _ in 0..2 {
             window.queued(3, place(3));
         }
-        // Number 1 is undecided, and the server remembers eight responses.
+        // Request 1 has neither a response nor a `QUEUED`. Request 9 would be eight numbers later, and the server
+        // remembers only eight responses.
         assert_eq!(transmit(&mut window), []);
         window.queued(1, place(1));
         assert_eq!(transmit(&mut window), [(9, 0x10)]);
@@ -452,8 +463,8 @@ mod tests {
         assert_eq!(transmit(&mut window), [(1, 0x02), (2, 0x10), (3, 0x10)]);
     }
 
-    /// The server remembers eight responses. A number that is eight ahead of an unanswered request would confirm that
-    /// its response has arrived.
+    /// The server remembers eight responses. A request whose number is eight higher than that of an unanswered request
+    /// would tell the server that the client has the response to the latter.
     #[test]
     fn numbers_stay_within_the_window_of_an_unanswered_prompt_request() {
         let mut window = Window::new(8);
@@ -469,8 +480,8 @@ mod tests {
         assert_eq!(transmit(&mut window).len(), 8);
     }
 
-    /// The old acquire may have been granted with its response lost. Its hold would then block the new attempt until
-    /// its lease expires.
+    /// The server may have granted the acquire under its old number, with the response lost. If the lane did not
+    /// release that hold first, it would block the acquire under its new number until its lease expires.
     #[test]
     fn a_waiting_acquire_older_than_the_window_gets_a_new_number() {
         let mut window = window(8, 2);

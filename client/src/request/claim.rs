@@ -50,9 +50,11 @@ pub(crate) enum Lease {
     Without,
 }
 
-/// Upper bound for the length of a request in bytes, without its items, owner, metadata and request id.
+/// Upper bound for the length of a request in bytes, without its items (the keys or paths of the claim), owner,
+/// metadata and request id.
 const FRAME_REST_LEN: usize = 64;
-/// Length of an item in bytes, without its key or path.
+/// Length in bytes that a request needs for one item (a key or path of the claim), in addition to the key or path
+/// itself.
 const ITEM_REST_LEN: usize = 3;
 
 /// How long an acquire waits for its grant.
@@ -86,7 +88,7 @@ pub(crate) struct WantedKey {
     pub(crate) shared: bool,
 }
 
-/// One path of a claim on a tree, as its path key.
+/// One path of a claim on a tree, encoded as a path key.
 #[derive(Clone, Debug)]
 pub(crate) struct WantedPath {
     pub(crate) path: Key,
@@ -166,7 +168,8 @@ impl Claim {
         }
     }
 
-    /// Returns whether another acquire may have the same request id and take up the holds of this one.
+    /// Returns whether the caller set the request id of this claim, so that another acquire with the same id may take
+    /// over its holds.
     pub(crate) fn may_be_taken_up(&self) -> bool {
         self.request_id.is_some() && !self.is_request_id_own
     }
@@ -227,7 +230,8 @@ impl Claim {
             Wait::Until(at) => milliseconds(at.since(now)).min(WAIT_FOREVER_MS - 1),
             Wait::Forever => WAIT_FOREVER_MS,
         };
-        // Ask for QUEUED, which has the id of a waiting claim. With a request id, even a try may find a waiting claim.
+        // Ask for the event QUEUED, which has the id of the waiting claim. A try does not wait, but with a request id
+        // it may find an older claim that waits.
         let notify_queued = wait != Wait::Try || self.may_be_taken_up();
         let options = AcquireOptions {
             release_after_ms: self.release_after_ms,
@@ -236,8 +240,8 @@ impl Claim {
             request_id: self.request_id.as_deref(),
             owner: self.owner.as_deref(),
             metadata: self.metadata.as_deref(),
-            // A server without this capability would refuse the acquire because of the unknown field, so leave the
-            // trace context out.
+            // A server without the capability `TRACEPARENT` would refuse the acquire because of the unknown field, so
+            // leave the trace context out.
             traceparent: self
                 .traceparent
                 .as_ref()

@@ -14,7 +14,7 @@ pub(crate) struct Grant {
     pub(crate) clamped: bool,
     /// Whether the request id of the acquire has found a claim that was already held.
     pub(crate) repeated: bool,
-    /// Request number of the acquire, if its caller set a request id, so that another acquire may take up the holds;
+    /// Request number of the acquire, if its caller set a request id, by which another acquire may take over the holds;
     /// otherwise `None`.
     pub(crate) take_up_number: Option<u32>,
     pub(crate) holds: OneOrMore<GrantedHold>,

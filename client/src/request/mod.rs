@@ -1,4 +1,4 @@
-//! Requests as values, from the arguments of a call to the destination of the response.
+//! Requests and their parts, from the checks of the arguments to the destination of the response.
 //!
 //! `check` rejects invalid arguments. `claim` is everything that one acquire requests, `grant` and `queue_place` the
 //! responses to it. `job` is one request of any kind, and `reply` the destination of its response. `need` names the

@@ -20,7 +20,7 @@ impl Need {
         field: "waiting",
         message: "the server cannot list claims that wait; upgrade the server",
     };
-    /// Capability for a reason in the audit log.
+    /// Capability for a request that gives a reason, which the server writes to its audit log.
     pub(crate) const REASON: Self = Self {
         capability: Capabilities::REASON,
         field: "reason",

@@ -7,7 +7,8 @@ use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::uncertain::{Outcome, Resolver, Uncertain};
 
-/// Destination of the response to a request: the caller that waits for it, or the resolver of an uncertain outcome.
+/// Destination of the response to a request: the caller that waits for it, or the resolver, which stores the outcome
+/// for a caller that got [`Error::Uncertain`].
 pub(crate) enum Reply<T> {
     /// No caller waits for the response, or it was delivered.
     Nobody,
@@ -16,8 +17,8 @@ pub(crate) enum Reply<T> {
         /// Latest instant for the answer; then the caller gets an error. [`BootTime::NEVER`] for an acquire, which has
         /// a timer of its own.
         answer_by: BootTime,
-        /// Whether the request was sent to a server process that has ended, or in a session that has ended. It may have
-        /// been served there.
+        /// Whether the request was sent to a server process that has ended, or in a session that has ended. That
+        /// process or session may have served it.
         was_sent: bool,
     },
     /// The caller got [`Error::Uncertain`], and may query the outcome later.
@@ -35,7 +36,7 @@ impl<T> Reply<T> {
         (Self::Caller { sender, answer_by: BootTime::NEVER, was_sent: false }, receiver)
     }
 
-    /// Returns whether a caller waits for the answer itself.
+    /// Returns whether a caller still waits for the response. A caller that got [`Error::Uncertain`] does not count.
     pub(crate) fn has_caller(&self) -> bool {
         matches!(self, Self::Caller { .. })
     }
@@ -91,7 +92,8 @@ pub(crate) trait Awaited {
     fn answer_by(&self) -> BootTime;
     /// Sets the latest instant for the answer, if a caller waits.
     fn set_answer_by(&mut self, at: BootTime);
-    /// Notes that the server process or the session that got the request has ended, and that it is sent again.
+    /// Notes that the server process or the session that got the request has ended, and that the request will be sent
+    /// again.
     fn note_sent(&mut self);
     /// Returns whether a server process or a session that has ended got the request, and may have served it.
     fn was_sent(&self) -> bool;

@@ -70,11 +70,12 @@ impl RegisteredAs {
 /// Data that not every claim has: a claim needs it while its acquire is unanswered, or for rare options.
 #[derive(Debug)]
 pub(crate) struct Detail {
-    /// Neighbours in one of the two lists of linked claims of the lane.
+    /// Neighbours in the list of the lane that has the claim: `Lane::unsettled` or `Lane::settled`. These two lists
+    /// have the claims that a lost connection or an ended session affects.
     pub(crate) lane_next: ClaimIx,
     pub(crate) lane_previous: ClaimIx,
     pub(crate) order: OrderKey,
-    /// Number of the acquire that gets the answer, or got it.
+    /// Request number of the acquire that the answer to this claim goes to, or went to.
     pub(crate) number: u32,
     /// Value of the shard's counter of arrivals when the acquire that gets the answer arrived. If the connection of
     /// that acquire was lost since, `Lane::lost_arrivals` is higher.
@@ -83,8 +84,8 @@ pub(crate) struct Detail {
     pub(crate) lease_ms: u32,
     pub(crate) priority: u32,
     pub(crate) release_after_ms: Option<u32>,
-    /// End of the lease of a hold that lost its connection. The deadline of the claim is the earlier one of this and
-    /// `release_end`.
+    /// End of the lease of a hold that lost its connection. The deadline of the claim is the earlier one of `lease_end`
+    /// and `release_end`.
     pub(crate) lease_end: Time,
     /// End of a hold whose connection was lost: `release_after_ms` after the loss.
     pub(crate) release_end: Time,
@@ -92,32 +93,36 @@ pub(crate) struct Detail {
     pub(crate) owner: Option<Arc<[u8]>>,
     /// Identity that acquired a restored hold, if known. Other claims have the identity of their lane.
     pub(crate) identity: Option<Arc<str>>,
-    /// Request id. All keys of a multi-key claim share one string, like the owner and the metadata.
+    /// Request id. The claims of all keys of a multi-key claim share one copy of the request id, as of the owner and
+    /// the metadata.
     pub(crate) request_id: Option<Arc<[u8]>>,
     /// Text for operators.
     pub(crate) metadata: Option<Arc<[u8]>>,
-    /// Whether the acquire asks for scope `Quorum`, so that a cluster counts the fence.
+    /// Whether the acquire asks for scope `Quorum`, so that a cluster keeps the fence counter.
     pub(crate) wants_quorum: bool,
-    /// Whether the hold begins only when a cluster has counted this claim, or another key of its multi-key claim.
+    /// Whether the hold begins only when a cluster has raised the fence counter for this claim, or for another key of
+    /// its multi-key claim.
     pub(crate) begins_counted: bool,
     /// Whether the claim raised the scope of its key to `Quorum`. If the claim ends before it is held, and no later
     /// claim of the key got a fence, the scope is lowered again.
     pub(crate) raises_scope: bool,
     /// Whether the acquire that gets the answer was reported with `Effects::waits`, so that its answer must go through
-    /// `Effects::answer_waiter`. Set when a claim is reserved after a wait, and when a later acquire takes over a claim
-    /// that is not held yet. Not read while a claim is in a queue, because its acquire waits in any case.
+    /// `Effects::answer_waiter`. Set when a waiting claim becomes the next holder but its fence is not durable yet, and
+    /// when a later acquire takes over a claim that is not held yet. Not read while a claim is in a queue, because its
+    /// acquire is known to wait.
     pub(crate) waited: bool,
     /// Whether the latest acquire of the claim found it by its request id when it was already held.
     pub(crate) repeated: bool,
-    /// Number of the log record about the latest acquire that took the claim over from an earlier one; 0 if there is
-    /// none, [`MOVED_BESIDE_RECORDS`] if only other keys of its multi-key claim are recorded. The answer to that
-    /// acquire, and every later event about the claim, waits until the record is durable. If a reserved claim could
-    /// begin while this is not 0, `Shard::put_off` resets it to 0, and the claim begins once all records so far are
-    /// durable.
+    /// Number of the log record that says that a later acquire has taken the claim over. 0 if there is no such record;
+    /// [`MOVED_BESIDE_RECORDS`] if the log has such records only for other keys of its multi-key claim. The answer to
+    /// the later acquire, and every later event about the claim, waits until the record is durable. If the fence of a
+    /// claim is confirmed while this is not 0, `Shard::put_off` resets it to 0. The claim is then held once all records
+    /// so far are durable.
     pub(crate) moved_record: u64,
     /// Time for which a hold had waited before its grant.
     pub(crate) waited_nanos: u64,
-    /// Time at which a hold ended and made room for a reserved claim, for the measurement when the claim begins.
+    /// Time at which a hold ended and made room for this claim, whose fence is not durable yet. When the claim is held,
+    /// the time since then is measured for the metrics.
     pub(crate) freed_at: FreedAt,
     /// Place in the id of a restored hold, which it had in the earlier server process. Clients know the hold by that
     /// id.
@@ -127,10 +132,10 @@ pub(crate) struct Detail {
     pub(crate) extra: Extra,
 }
 
-/// Value of [`Detail::moved_record`] for a hold without a log record, if a later acquire took over its multi-key claim
-/// and other keys of the claim recorded that, maybe in other shards. This shard does not know when those records are
-/// durable. So it delays all later events about the hold with `Effects::when_durable`, behind the answer to that
-/// acquire.
+/// Value of [`Detail::moved_record`] for a claim without a log record, after a later acquire has taken over its
+/// multi-key claim. The log has records of this takeover for other keys, maybe from other shards. This shard does not
+/// know when those records are durable. So it delays all later events about the claim with `Effects::when_durable`,
+/// which sends them after the answer to the later acquire.
 pub(crate) const MOVED_BESIDE_RECORDS: u64 = u64::MAX;
 
 impl Default for Detail {
@@ -192,8 +197,8 @@ impl Detail {
         match (&self.extra, keys) {
             (Extra::MultiKeyClaim(multi_key), Some(keys)) => multi_key.keys.is_same(keys),
             (Extra::Sibling(own), Some(keys)) => own.is_same(keys),
-            // Equal hashes do not prove equal sets of keys. The caller therefore finds each key's hold by the key, and
-            // the hash only rejects.
+            // Equal hashes do not prove equal sets of keys, but different hashes prove different sets. The caller has
+            // found the hold by its key, so it uses the hash only to reject other sets.
             (Extra::RestoredSibling(hash), Some(keys)) => *hash == keys.hash(),
             (Extra::MultiKeyClaim(_) | Extra::Sibling(_) | Extra::RestoredSibling(_), None) => false,
             (_, keys) => keys.is_none(),
@@ -230,7 +235,8 @@ impl Detail {
         self.registration().map(|registered| &*registered.value).or(self.metadata.as_deref())
     }
 
-    /// Whether a hold still needs this data after its grant. A hold that is linked to its lane needs it in any case.
+    /// Whether a hold still needs this data after its grant. A hold in one of the lists of its lane keeps the data in
+    /// any case, because the data has the links of the list.
     pub(crate) fn outlives_wait(&self) -> bool {
         matches!(self.extra, Extra::Permits(_) | Extra::Registration(_))
             || self.priority != 0

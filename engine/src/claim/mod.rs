@@ -25,8 +25,8 @@ pub(crate) mod flag {
     /// Whether the wait of the claim has timed out, but the claim is not ended yet. The waits that time out in one
     /// millisecond end after the grants of that millisecond.
     pub(crate) const WAIT_OVER: u8 = 1 << 5;
-    /// Whether the log has a record of the claim. Before a claim is among the holders, whether its request asks for a
-    /// durable fence.
+    /// Whether the log has a record of the claim, if the claim is held or reserved. Before that, whether its request
+    /// asks for a durable fence.
     pub(crate) const DURABLE: u8 = 1 << 6;
 }
 
@@ -53,7 +53,7 @@ impl LeaseKind {
         if session_lease { Self::Session } else { Self::Timed }
     }
 
-    /// Whether such a hold has no end of its own.
+    /// Whether a hold of this kind has no end of its own.
     #[inline]
     pub(crate) fn is_untimed(self) -> bool {
         matches!(self, Self::Session | Self::Endless)
@@ -66,7 +66,8 @@ pub(crate) struct Properties {
     pub(crate) lease: LeaseKind,
     pub(crate) shared: bool,
     pub(crate) clamped: bool,
-    /// Whether the request asks for a durable fence. [`Detail::wants_quorum`] tells the durable scopes apart.
+    /// Whether the request asks for a durable fence. If so, [`Detail::wants_quorum`] says whether its scope is `Quorum`
+    /// or `Local`.
     pub(crate) durable: bool,
 }
 
@@ -94,9 +95,9 @@ impl Properties {
 #[repr(C, align(64))]
 pub(crate) struct Claim {
     pub(crate) secret: u64,
-    /// Fence of a claim among the holders; 0 before.
+    /// Fence of a claim that is held or reserved; 0 before.
     pub(crate) fence: Fence,
-    /// Instant at which the present state ends unless something else ends it before; [`Time::NEVER`] without a limit.
+    /// Instant at which the wait or the hold ends unless a request ends it before; [`Time::NEVER`] without a limit.
     pub(crate) deadline: Time,
     /// Time of the arrival of a claim that is not held, or of the grant of a hold.
     since: Nanos,
@@ -203,7 +204,7 @@ impl Claim {
         self.state.is_waiting()
     }
 
-    /// Whether the claim blocks other claims like a hold, but its fence is not durable yet.
+    /// Whether the claim blocks other claims like a hold, but its fence is not known to be durable.
     #[inline]
     pub(crate) fn is_reserved(&self) -> bool {
         self.state.is_reserved()
@@ -276,8 +277,8 @@ impl Claim {
         self.since
     }
 
-    /// Sets the time of the grant of a claim that is, or is about to be, held. Returns the time before: of the arrival,
-    /// or for a renewed registration of the last grant.
+    /// Sets the time of the grant of a claim that is held or is about to be held. Returns the time that this replaces:
+    /// the arrival of the claim, or for a renewed registration, its previous grant.
     #[inline]
     pub(crate) fn set_granted(&mut self, at: Nanos) -> Nanos {
         std::mem::replace(&mut self.since, at)
@@ -305,7 +306,8 @@ impl Position {
         ClaimIx::new(self.0[0])
     }
 
-    /// Returns the claim before this one in the same list; `NONE` for the first one.
+    /// Returns the claim before this one among the holders of a key or pool, or in a list of waiters of a key; `NONE`
+    /// for the first one.
     #[inline]
     pub(crate) fn previous(self) -> ClaimIx {
         ClaimIx::new(self.0[1])

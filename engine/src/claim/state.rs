@@ -15,10 +15,10 @@ pub(crate) enum State {
     /// The claim waits as one key of a multi-key claim, and is granted only together with the other keys.
     Stub,
     /// The claim is among the holders and blocks other claims, but its fence is not durable yet. Its lease has not
-    /// begun, its acquire is not answered, and it can still be given up.
+    /// begun, its acquire is not answered, and its client can still give it up.
     Reserved,
     /// The log failed while the claim was reserved, so its acquire was refused with an unknown outcome. The claim
-    /// blocks other claims until it is given up, or until the process ends.
+    /// blocks other claims until a client gives it up, or until the process ends.
     Unknown,
     /// The claim holds its key, and its client knows this or is about to learn it.
     Held,
@@ -55,7 +55,7 @@ impl State {
         matches!(self, Self::Waiting | Self::Stub)
     }
 
-    /// Whether the claim blocks other claims like a hold, but its fence is not durable yet.
+    /// Whether the claim blocks other claims like a hold, but its fence is not known to be durable.
     #[inline]
     pub(crate) fn is_reserved(self) -> bool {
         matches!(self, Self::Reserved | Self::Unknown)
@@ -76,13 +76,14 @@ impl State {
     /// Whether a claim in this state may change to `next`. Any change that this function does not allow is a bug.
     pub(crate) fn may_become(self, next: Self) -> bool {
         match self {
-            // A restart restores holds, which do not wait again.
+            // An unused record becomes a hold at once if a restart restores the hold from the log.
             Self::Free => matches!(next, Self::Waiting | Self::Stub | Self::Held),
             Self::Waiting | Self::Stub => matches!(next, Self::Free | Self::Reserved | Self::Held),
             Self::Reserved => matches!(next, Self::Free | Self::Unknown | Self::Held),
             Self::Unknown => next == Self::Free,
             Self::Held => matches!(next, Self::Free | Self::Releasing | Self::Overdue),
-            // The connection was resumed, or the owner renewed its registration.
+            // `Releasing` becomes `Held` if the connection is resumed, and `Overdue` if the owner renews its
+            // registration.
             Self::Releasing | Self::Overdue => matches!(next, Self::Free | Self::Held),
         }
     }

@@ -132,10 +132,10 @@ pub struct Verified {
     /// get a higher fence.
     pub newest_fence: Fence,
     /// Whether the fence of the request is the newest one. In a tree namespace, a fence also counts as the newest while
-    /// its set holds a path that overlaps the requested path.
+    /// the set of paths with this fence holds a path that overlaps the requested path.
     pub newest: bool,
-    /// Whether `newest` is true and the hold with this fence still exists. In a tree namespace, its set must hold a
-    /// path that overlaps the requested path.
+    /// Whether `newest` is true and the hold with this fence still exists. In a tree namespace, the set of paths with
+    /// this fence must hold a path that overlaps the requested path.
     pub held: bool,
 }
 
@@ -154,8 +154,8 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// Returns the tighter of two answers: the one with the longer `retry_after_ns`, or among equals the one with fewer
-    /// tokens left.
+    /// Returns the tighter of two answers: the one with the longer `retry_after_ns`, among equals the one with fewer
+    /// tokens left, and then the one with the longer `reset_after_ns`.
     #[must_use]
     pub fn tightest(self, other: Self) -> Self {
         let tightness = |allowance: &Self| {
@@ -165,7 +165,7 @@ impl Allowance {
     }
 }
 
-/// Returns the time until `end` as responses say it: `u32::MAX` if there is no end.
+/// Returns the time until `end` in milliseconds, as responses contain it: `u32::MAX` if there is no end.
 pub(crate) fn remaining_ms(end: Time, now: Time) -> u32 {
     if end == Time::NEVER { u32::MAX } else { end.remaining_ms_since(now) }
 }

@@ -14,28 +14,29 @@ pub enum WhenDurable {
     Tell(LaneAddress, Event),
     /// Send the response to an acquire that waited, as [`Effects::answer_waiter`](super::Effects::answer_waiter) does.
     AnswerWaiter(Ticket, Answer),
-    /// Begin the hold of a reserved claim, with [`Shard::end_reservation`](crate::Shard::end_reservation).
+    /// Begin the hold of a reserved claim (whose fence was not durable yet), with
+    /// [`Shard::end_reservation`](crate::Shard::end_reservation).
     Begin(Reserved),
     /// Begin the holds of a multi-key claim together, with
     /// [`multi_key::end_reservation`](crate::multi_key::end_reservation).
     BeginMultiKey(Box<ReservedMultiKey>),
 }
 
-/// Grants that wait until a cluster has counted them. The grants of a multi-key claim begin together.
+/// Grants that wait until a cluster has raised their fence counters. The grants of a multi-key claim begin together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuorumQuestion {
     /// Time at which the grants were reserved.
     pub at: Time,
-    /// The grants. Of a multi-key claim, none begins if the first one was given up meanwhile or its client is
-    /// disconnected.
+    /// The grants: one, or one for each key of a multi-key claim. No grant of a multi-key claim begins if the client
+    /// has given up the first one or is disconnected.
     pub members: Box<[QuorumMember]>,
-    /// Response to the acquire of a multi-key claim; `None` for a claim for one object.
+    /// Response to the acquire of a multi-key claim; `None` for any other claim.
     pub multi_key: Option<Box<[KeyGrant]>>,
 }
 
 impl QuorumQuestion {
-    /// Returns the effects that begin the grants. To be called once the cluster has counted them; the effects must then
-    /// still wait for the log.
+    /// Returns the effects that begin the grants. The caller calls this once the cluster has raised the counters. The
+    /// effects must then still wait for the log.
     pub fn begin(self) -> impl Iterator<Item = WhenDurable> {
         let mut members: Vec<Reserved> = self.members.into_iter().map(|member| member.reserved).collect();
         let multi_key = self.multi_key.map(|grants| {
@@ -55,7 +56,7 @@ pub struct QuorumMember {
     /// Id of the claim, under which it is in the log.
     pub id: ClaimId,
     /// Counter that the cluster must raise for the grant. `None` for a key of a multi-key claim that has a lower scope:
-    /// its grant is not counted, but begins together with the others.
+    /// the cluster raises no counter for it, but its hold begins together with the others.
     pub counter: Option<CounterName>,
 }
 
@@ -87,16 +88,17 @@ pub struct Reserved {
     /// Whether a cluster counts the grant.
     pub is_counted: bool,
     /// Time at which the fence was confirmed, if a later acquire with the same request id had taken the claim over
-    /// before; otherwise [`Time::NEVER`]. The claim is then held only when the record of that is durable too, but its
-    /// lease runs from this time. In the log, its lease also begins with the first record.
+    /// before; otherwise [`Time::NEVER`]. The claim is then held only when the log record of the takeover is durable
+    /// too. Its lease still runs from the time in this field: in the log, the lease also begins with the first record
+    /// of the claim.
     pub since: Time,
 }
 
-/// All claims of a multi-key claim. Like [`Reserved`], they block other claims already.
+/// All claims of a multi-key claim. Like a [`Reserved`] claim, they block other claims, but are not held yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedMultiKey {
-    /// The claims, in the order of the response. None begins if the first one was given up meanwhile or its client is
-    /// disconnected.
+    /// One claim for each key, in the order of the response. No claim begins if the client has given up the first one
+    /// or is disconnected.
     pub members: Box<[Reserved]>,
     /// The response.
     pub grants: Box<[KeyGrant]>,
@@ -110,6 +112,6 @@ pub enum QuorumState {
     Absent,
     /// The cluster counts grants.
     Ready,
-    /// The cluster does not respond. No grants of quorum scope until it does.
+    /// The cluster does not respond, so the shard makes no grants of quorum scope.
     Unavailable,
 }

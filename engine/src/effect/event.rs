@@ -16,7 +16,7 @@ pub enum Event {
         /// the number is counted only up to [`POSITION_COUNT_MAX`](crate::limits::POSITION_COUNT_MAX). For a set of
         /// paths, the number of all other waiting sets of its tree.
         position: u32,
-        /// Number of the claim in the order of arrival of the shard.
+        /// Number of the claim in the order in which the claims of the shard began to wait.
         ticket: u64,
     },
     /// The lease of a hold expired.

@@ -1,5 +1,5 @@
-//! Effects: the output of a turn. One request may cause responses to several others on other workers, so responses are
-//! effects, not return values.
+//! Effects: the output of a turn. One request may cause responses to earlier requests of other lanes, whose connections
+//! belong to other workers. So responses are effects, not return values.
 
 mod answer;
 mod durability;
@@ -33,7 +33,7 @@ pub trait Effects {
     /// Sends the response to an acquire that was granted at once.
     ///
     /// By default the same as [`Effects::answer`]. Half of all responses are of this kind, and an [`Answer`] is large
-    /// because of rare responses. A receiver that implements this method need not build one.
+    /// because of rare responses. A receiver that implements this method need not build an [`Answer`].
     #[inline]
     fn granted(&mut self, ticket: Ticket, grant: Grant) {
         self.answer(ticket, Answer::Granted(grant));
@@ -50,7 +50,7 @@ pub trait Effects {
     fn throttled(&mut self, ticket: Ticket, allowance: Allowance) {
         self.answer(ticket, Answer::Throttled(allowance));
     }
-    /// Sends the only response to an acquire that did not wait, if [`Effects::granted`] does not.
+    /// Sends the only response to an acquire that did not wait, except a grant, which [`Effects::granted`] sends.
     fn answer_acquire(&mut self, ticket: Ticket, answer: Answer) {
         self.answer(ticket, answer);
     }
@@ -108,7 +108,8 @@ pub trait Effects {
     fn when_durable(&mut self, then: WhenDurable) {
         let _ = then;
     }
-    /// Asks the cluster to count grants. Called only if [`crate::Shard::set_quorum_state`] reported a cluster.
+    /// Asks the cluster to raise the fence counters of grants. Called only if [`crate::Shard::set_quorum_state`]
+    /// reported a cluster.
     fn ask_quorum(&mut self, question: QuorumQuestion) {
         let _ = question;
     }
@@ -146,7 +147,7 @@ pub struct ActOnOther<'a> {
     pub namespace: u16,
     /// Id of the claim.
     pub id: ClaimId,
-    /// Key of the claim. For a set of paths, the beginning of its first path.
+    /// Key of the claim. For a set of paths, its first path, cut to the maximum length of a key.
     pub key: Vec<u8>,
     /// Owner of the claim.
     pub owner: &'a [u8],

@@ -52,7 +52,7 @@ pub enum Refusal {
     NoSpace,
     /// The log failed. The outcome of the request is unknown until the server restarts.
     Unknown,
-    /// The cluster that keeps the counters does not respond.
+    /// The cluster that keeps the fence counters of quorum scope does not respond.
     QuorumUnavailable,
     /// Holds may have been lost from the log. Grants resume when the longest possible lease has expired.
     Recovering {

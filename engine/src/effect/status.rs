@@ -7,17 +7,18 @@ use std::sync::Arc;
 /// if there is no such claim any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contention {
-    /// Whether the claim in front is held. If not, it is the first waiter, or its fence is not durable yet.
+    /// Whether the claim that blocks the request is held. If not, it is the first waiter, or its fence is not durable
+    /// yet.
     pub held: bool,
-    /// Whether the claim in front is shared with other readers.
+    /// Whether the claim that blocks the request is shared with other readers.
     pub shared: bool,
-    /// Time for which the claim in front has been held or has waited.
+    /// Time for which the claim that blocks the request has been held or has waited.
     pub age_ms: u64,
     /// Remaining lease or wait.
     pub remaining_ms: u32,
     /// Number of claims that wait for the key.
     pub waiter_count: u32,
-    /// Owner of the claim in front; empty if the client may not see it.
+    /// Owner of the claim that blocks the request; empty if the client may not see it.
     pub owner: Arc<[u8]>,
 }
 
@@ -40,7 +41,7 @@ pub struct ClaimStatus {
     pub priority: u32,
     /// Time for which the claim waited before its grant. 0 while it waits, and for a restored hold.
     pub waited_ms: u64,
-    /// Key of the claim. For a set of paths, the beginning of its first path.
+    /// Key of the claim. For a set of paths, its first path, cut to the maximum length of a key.
     pub key: Vec<u8>,
 }
 
@@ -67,7 +68,7 @@ pub struct WaitingClaim {
     pub id: ClaimId,
     /// Whether the claim would share the key with other readers.
     pub shared: bool,
-    /// Number of the claim in the order of arrival of the shard.
+    /// Number of the claim in the order in which the claims of the shard began to wait.
     pub ticket: u64,
     /// Time for which the claim has waited.
     pub age_ms: u64,
@@ -95,7 +96,7 @@ pub struct HeldLock {
     pub remaining_ms: u32,
     /// Priority of the acquire.
     pub priority: u32,
-    /// Key of the claim. For a set of paths, the beginning of its first path.
+    /// Key of the claim. For a set of paths, its first path, cut to the maximum length of a key.
     pub key: Vec<u8>,
     /// Owner of the claim; empty if the client may not see it.
     pub owner: Arc<[u8]>,
@@ -123,7 +124,7 @@ pub struct ForceReleased {
     pub was_waiting: bool,
     /// Fence of the hold; 0 for a waiting claim.
     pub fence: Fence,
-    /// Key of the claim. For a set of paths, the beginning of its first path.
+    /// Key of the claim. For a set of paths, its first path, cut to the maximum length of a key.
     pub key: Vec<u8>,
     /// Owner of the claim.
     pub owner: Arc<[u8]>,
@@ -227,7 +228,7 @@ pub struct PermitHolder {
     pub permits: u64,
     /// Fence of the grant; 0 while the claim waits.
     pub fence: Fence,
-    /// Number of the claim in the order of arrival of the shard.
+    /// Number of the claim in the order in which the claims of the shard began to wait.
     pub ticket: u64,
     /// Time for which the permits have been held, or the claim has waited.
     pub age_ms: u64,
@@ -249,7 +250,7 @@ pub struct TreeStatistics {
     pub held_set_count: u64,
     /// Number of paths of waiting sets. A path that another path of the same set covers does not count.
     pub waiting_path_count: u64,
-    /// Number of paths of held sets, counted in the same way.
+    /// Number of paths of held sets. A path that another path of the same set covers does not count.
     pub held_path_count: u64,
     /// Number of distinct paths of all sets.
     pub distinct_path_count: u64,

@@ -37,17 +37,19 @@ const _: () = assert!(size_of::<Bucket>() == 32, "two buckets to a cache line");
 ///
 /// The algorithm is the generic cell rate algorithm (ITU-T I.371, as virtual scheduling). The only state of a bucket is
 /// the instant at which it will be full if no more tokens are taken. A token is worth the time in which it arrives.
-/// Taking tokens moves the instant later by their worth. It is refused if the instant would be more than a full bucket
-/// ahead of now. Returning tokens moves the instant earlier. All times are whole nanoseconds, so nothing drifts, and a
-/// refund at the same rate exactly undoes a take, unless the bucket is full by then.
+/// Taking tokens moves the instant later by their worth. A request is refused if the instant would then lie further
+/// ahead of now than a whole bucket is worth. Returning tokens moves the instant earlier. All times are whole
+/// nanoseconds, so nothing drifts, and a refund at the same rate exactly undoes a take, unless the bucket is full by
+/// then.
 ///
-/// The instant does not depend on rate and burst, which each request brings along. A request with another rate or burst
-/// counts the missing time in tokens of its own size.
+/// The instant at which a bucket will be full does not depend on rate and burst, which each request brings along. A
+/// request with another rate or burst than the previous request counts the missing time in tokens of its own size.
 ///
-/// A bucket is full once its instant has passed, and a full bucket behaves like a new one. So removing it changes no
-/// answer. Memory is bounded by the number of buckets that are not full, or by `kept_bucket_count` if that is larger.
-/// Beyond that count, a clock hand checks a few old buckets for each new one. Below it, removing a bucket that is soon
-/// used again would cost more than keeping it.
+/// A bucket is full once the instant at which it fills has passed, and a full bucket behaves like a new one. So
+/// removing a full bucket changes no answer. Memory is bounded by the number of buckets that are not full, or by
+/// `kept_bucket_count` if that is larger. While the table has at least `kept_bucket_count` buckets, each new bucket
+/// makes a clock hand check a few old ones. With fewer buckets, none is removed: a removed bucket that is soon used
+/// again would cost more than a kept one.
 #[derive(Debug)]
 pub(crate) struct BucketTable {
     buckets: Slab<BucketIx, Bucket>,
@@ -166,8 +168,8 @@ impl BucketTable {
         self.buckets.end()
     }
 
-    /// Removes the bucket in this slot if it is full and `concerns` accepts its namespace. Returns the namespace if it
-    /// is accepted but the bucket is not full.
+    /// Removes the bucket in this slot if it is full and `concerns` accepts its namespace. Returns the namespace if
+    /// `concerns` accepts it but the bucket is not full.
     pub(crate) fn forget_full(
         &mut self,
         slot: BucketIx,

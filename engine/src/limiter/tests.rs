@@ -133,7 +133,8 @@ fn buckets_are_distinct_by_name_and_namespace() {
     }
     for name in names {
         assert!(!take(&mut table, 0, &throttle(name, 1)).allowed);
-        // The hash is still the one of namespace 1, so only the comparison of the namespaces keeps the buckets apart.
+        // The request names namespace 2 but has the hash for namespace 1. So only the comparison of the namespaces
+        // keeps the buckets apart.
         let answer = table.take(0, 2, &throttle(name, 10));
         assert_eq!(answer.map(|answer| answer.allowed), Ok(true));
     }
@@ -202,7 +203,8 @@ fn a_new_bucket_is_refused_if_too_many_buckets_are_not_full() {
     let refusal = Refusal::Overloaded { limit: "buckets per shard", value: 100 };
     assert_eq!(table.take(0, 1, &new), Err(refusal.clone()));
     assert!(table.decide(0, 1, &new).allowed, "the bucket itself would allow it");
-    // Existing buckets still work, as do requests that need no bucket.
+    // Requests for existing buckets still work. So do requests that leave the new bucket full or are refused, since
+    // these need no record.
     assert!(take(&mut table, 0, &throttle(&7_u32.to_le_bytes(), 5)).allowed);
     assert!(take(&mut table, 0, &throttle(b"new", 0)).allowed);
     assert!(!take(&mut table, 0, &throttle(b"new", 11)).allowed);
@@ -268,7 +270,7 @@ fn no_input_overflows() {
             for (rate, burst) in counts.iter().flat_map(|rate| counts.map(|burst| (*rate, burst))) {
                 for (cost, refund) in counts.iter().flat_map(|cost| [(*cost, false), (*cost, true)]) {
                     let throttle = Throttle { rate, period_ns, burst, cost, refund, ..throttle(b"b", 0) };
-                    // Requests that were not checked must not overflow either.
+                    // `decide` must not overflow even for a request that `check` rejects.
                     table.decide(now_ns, 1, &throttle);
                     if throttle.check().is_ok() {
                         let answer = take(&mut table, now_ns, &throttle);
@@ -390,7 +392,8 @@ proptest! {
                     prop_assert_eq!(answer, oracle.answer(now_ns, &throttle));
                     prop_assert_eq!(answer, decided);
                 }
-                // The two other buckets are not full, so none can be removed for a third one.
+                // The table has room for two buckets. The error is correct only if both other buckets are not full, so
+                // that none of them can be removed.
                 Err(_) => {
                     let mut live_count = 0;
                     for (other, oracle) in &mut oracles {

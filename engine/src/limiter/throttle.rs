@@ -17,7 +17,7 @@ pub(super) const TIME_MAX_NS: u64 = u64::MAX >> 1;
 pub struct Throttle<'a> {
     /// Name of the bucket.
     pub name: &'a [u8],
-    /// Keyed hash of the namespace and the name.
+    /// Keyed hash of the namespace and of the name of the bucket.
     pub hash: u64,
     /// Number of tokens that arrive in each period.
     pub rate: u32,
@@ -75,12 +75,12 @@ impl Throttle<'_> {
     /// Returns the time in nanoseconds in which one token arrives.
     #[inline]
     pub(super) fn emission_ns(&self) -> u64 {
-        // `check` refuses zeros, but runs separately, so this function must not divide by zero.
+        // `check` refuses a rate or a period of 0, but runs separately, so this function must not divide by zero.
         self.period_ns.div_ceil(u64::from(self.rate).max(1)).clamp(1, TIME_MAX_NS)
     }
 
-    /// Decides about a bucket that will be full in `missing_ns`. Returns the answer, and the time until the bucket is
-    /// full after it.
+    /// Decides whether this request may take its tokens from a bucket that will be full in `missing_ns`. Returns the
+    /// answer, and the time until the bucket is full once the tokens are taken or returned.
     #[inline]
     pub(super) fn decide(&self, missing_ns: u64) -> (Allowance, u64) {
         let emission_ns = self.emission_ns();

@@ -9,8 +9,8 @@ use crate::ids::LaneAddress;
 use std::sync::Arc;
 
 impl Shard {
-    /// Sets the identity and the rights of a lane, and the accounts that come with them. `None` means no identity and
-    /// all rights.
+    /// Sets the identity and the rights of a lane, and the quota accounts of this identity. `None` means no identity
+    /// and all rights.
     pub fn note_access(&mut self, lane: LaneIx, access: Option<&Arc<Access>>) {
         let known = &mut self.lanes.lanes[lane].access;
         if known.as_ref().map(Arc::as_ptr) != access.map(Arc::as_ptr) {
@@ -50,8 +50,9 @@ impl Shard {
         })
     }
 
-    /// Whether a lane may list a claim. If the lane does not have the rights for all keys, adds the cost of comparing
-    /// the keys of the claim to `looked`, in visits of a claim. Only a set of paths has such a cost.
+    /// Whether a lane may list a claim. If the lane does not have the rights for all keys of its namespace, the keys of
+    /// the claim must be compared with its rights. The function then adds the cost to `looked`, in units of one visited
+    /// claim. Only a set of paths has such a cost.
     pub(super) fn may_list(&self, lane: LaneIx, claim: ClaimIx, looked: &mut u32) -> bool {
         let is_compared = self
             .access_of(lane)
@@ -70,8 +71,8 @@ impl Shard {
     fn covers_all_keys(&self, access: &Access, claim: ClaimIx, right: Rights) -> bool {
         let detail = self.claims[claim].detail;
         if self.details.get(detail).is_some_and(|detail| detail.multi_key().is_some()) {
-            // This is one key of a waiting or reserved multi-key claim. The other keys may be in other shards, so
-            // whether the right covers them is unknown here.
+            // The claim is one key of a waiting or reserved multi-key claim. Its other keys may be in other shards, so
+            // this shard does not know whether the right covers all of them.
             return false;
         }
         self.is_covered(claim, access, right)
@@ -121,7 +122,8 @@ impl Shard {
         });
     }
 
-    /// Returns the owner of a claim, or an empty owner if `is_known` is false: the caller may not know it.
+    /// Returns the owner of a claim. Returns an empty owner if `is_known` is false, which means that the client may not
+    /// see the owner.
     pub(super) fn owner_if(&self, is_known: bool, claim: ClaimIx) -> Arc<[u8]> {
         if is_known { Arc::clone(self.owner_of(claim)) } else { Arc::from([]) }
     }

@@ -97,7 +97,8 @@ impl Shard {
             Err(refusal) => return effects.answer_acquire(caller.ticket, Answer::Refused(refusal)),
         };
         let entry = self.keys.find(caller.namespace, acquire.key, acquire.hash);
-        // The common case needs no detail, no queue and no record in the log: a plain acquire of a known free key.
+        // A plain acquire of a known free key is the common case. It needs no `Detail`, no
+        // queue and no record in the log.
         let plain = acquire.terms.options.is_none() && !acquire.terms.session_lease && !self.careful;
         if plain && entry.is_some() && self.keys.entries[entry].is_free_and_ephemeral() {
             if let Err(refusal) = self.has_room(caller.lane, || NewClaims::of_key(acquire.key)) {
@@ -148,7 +149,8 @@ impl Shard {
         Ok(lease)
     }
 
-    /// Checks that the limits and the accounts of a lane allow one more claim.
+    /// Checks that the limits of the shard and the quota accounts of a lane allow one more claim. `counted` returns the
+    /// amounts that the accounts count.
     #[inline]
     pub(super) fn has_room(
         &mut self,
@@ -158,7 +160,8 @@ impl Shard {
         self.has_room_for(lane, 1, counted)
     }
 
-    /// Checks that the limits and the accounts of a lane allow this number of additional claims.
+    /// Checks that the limits of the shard and the quota accounts of a lane allow `count` more claims. `counted`
+    /// returns the amounts that the accounts count.
     #[inline]
     pub(super) fn has_room_for(
         &mut self,
@@ -166,7 +169,8 @@ impl Shard {
         count: u32,
         counted: impl FnOnce() -> NewClaims,
     ) -> Result<(), Refusal> {
-        // `room_at_once` is 0 once any lane has had accounts, so this comparison never skips a quota.
+        // `room_at_once` is the number of claims up to which no quota needs a check. It is 0 once any lane has had
+        // quota accounts, so this comparison never skips a quota.
         if self.claims.live_count().saturating_add(count) <= self.room_at_once {
             return Ok(());
         }
@@ -214,8 +218,8 @@ impl Shard {
         }
     }
 
-    /// Checks that the list of linked claims of a lane has room for `count` more. It contains the claims for which the
-    /// loss of the connection or the end of the session has consequences.
+    /// Checks that the list of linked claims of a lane has room for `count` more. This list contains the claims that
+    /// may change when the connection is lost or the session ends.
     pub(super) fn has_room_on_lane(&self, lane: LaneIx, count: u32) -> Result<(), Refusal> {
         let limit = self.limits.linked_claim_count_per_lane_max;
         if count == 0 || self.lanes.lanes[lane].linked_count + count <= limit {
@@ -244,8 +248,8 @@ impl Shard {
         index
     }
 
-    /// Stores the terms and options of a claim in its detail. If `hangs_on_lane`, links the claim to its lane, so that
-    /// the loss of the connection or the end of the session reaches it.
+    /// Stores the terms and options of a claim in its `Detail`, the record of its rare data. If `hangs_on_lane`, links
+    /// the claim to its lane, so that the loss of the connection or the end of the session reaches it.
     pub(super) fn note_options(
         &mut self,
         claim: ClaimIx,
@@ -271,7 +275,8 @@ impl Shard {
             self.lanes.link(&mut self.claims, &mut self.details, claim);
         }
         if options.request_id.is_some() {
-            // The hash of a request id contains the owner, so the owner must be stored before.
+            // `remember_request_id` computes a hash from the request id and the owner, so the owner must be stored
+            // first.
             self.remember_request_id(claim);
         }
     }

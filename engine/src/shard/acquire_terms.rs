@@ -12,7 +12,7 @@ pub struct AcquireTerms<'a> {
     pub wait_ms: u32,
     /// Whether the hold lasts as long as the session of its lane.
     pub session_lease: bool,
-    /// Whether to send `Queued` if the claim waits.
+    /// Whether to send the event `Queued` to the client if the claim waits.
     pub notify_queued: bool,
     /// Rarely used options. Only single and multi-key acquires may have a priority.
     pub options: Option<&'a AcquireOptions<'a>>,

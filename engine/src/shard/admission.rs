@@ -1,6 +1,6 @@
 //! Admission of acquires: the checks and steps that keys and pools have in common.
 //!
-//! Acquires of sets of paths use the same checks in another order, because a tree checks a set and adds its items in
+//! Acquires of sets of paths use the same checks in another order, because a tree checks a set and adds its paths in
 //! one step.
 
 use super::quota::NewClaims;
@@ -50,8 +50,8 @@ pub(super) trait Admission {
     fn join(&self, shard: &mut Shard, claim: ClaimIx);
 
     /// Called after a claim that did not wait has joined the holders. `is_held` says whether its hold has begun;
-    /// otherwise it is reserved. A key with a queue notes that stubs may no longer be clear, and notifies its watchers
-    /// of a hold.
+    /// otherwise the claim is reserved until its fence is durable. If a key has a queue, the new holder may block
+    /// multi-key claims in it, so they must be checked again later. The watchers of the key learn of a hold.
     fn note_joined(&self, shard: &mut Shard, claim: ClaimIx, is_held: bool, effects: &mut impl Effects);
 
     /// Adds a claim to the waiters. Returns the number of waiters before it, which may be 0 if the request does not ask
@@ -132,7 +132,8 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         match decided {
-            // `granted` would count a new grant. This hold was granted earlier, and its request id found it.
+            // The effect `granted` would count a new grant. A repeated grant is an earlier hold that the request id
+            // found.
             Ok(Some(grant)) if grant.repeated => {
                 effects.answer_acquire(caller.ticket, Answer::Granted(grant));
             }

@@ -21,12 +21,12 @@ pub struct ContendedKey {
     pub namespace: u16,
     /// The key, or the first path of a set of paths.
     pub key: Vec<u8>,
-    /// Estimated number of claims that began to wait for it within `window_ms`.
+    /// Estimated number of claims that began to wait for the key within `window_ms`.
     pub waits: u64,
-    /// Number of claims that wait for it now; `None` for a path.
+    /// Number of claims that wait for the key now; `None` for a path.
     pub waiter_count: Option<u32>,
-    /// Longest time for which one of its first waiters has waited so far, in milliseconds; `None` for a path, and
-    /// without waiters.
+    /// Longest time for which one of the first waiters of the key has waited so far, in milliseconds; `None` for a
+    /// path, or if nobody waits.
     pub oldest_wait_ms: Option<u64>,
 }
 
@@ -55,8 +55,8 @@ impl Shard {
         ContendedKeys { window_ms: contended.window_ms, keys: keys.collect() }
     }
 
-    /// Returns the number of claims that wait for a key (`None` for a path), and the longest time in milliseconds for
-    /// which one of the first ones has waited so far.
+    /// Returns the number of claims that wait for a key, and the longest time in milliseconds for which one of its
+    /// first waiters has waited so far. Returns `None` twice for a path.
     fn waiters_now(&self, namespace: u16, key: &[u8]) -> (Option<u32>, Option<u64>) {
         let entry = self.keys.find(namespace, key, self.hash(namespace, key));
         if entry.is_none() {
@@ -74,8 +74,8 @@ impl Shard {
                 (Some(self.waiter_count(entry)), oldest(&mut waiters))
             }
             Occupancy::Pool(_) => (Some(self.waiter_count(entry)), oldest(&mut self.pool_waiters(entry))),
-            // The only record of a tree namespace is for the whole tree. Its count would include the waiters of other
-            // paths.
+            // A path has no key record of its own: the only record stands for the whole tree namespace. Its count would
+            // include the waiters of other paths.
             Occupancy::Tree(_) => (None, None),
         }
     }

@@ -1,5 +1,5 @@
-//! Counters of each namespace. Holds are too frequent to count them here: their number is computed from the claims of
-//! lanes.
+//! Counters of each namespace. Holds are too frequent to count them here: their number is computed from the number of
+//! claims that each lane keeps.
 
 use super::Shard;
 use crate::handle::{ClaimIx, LaneIx};
@@ -42,7 +42,8 @@ impl Shard {
         let end = self.lanes.lanes.end();
         let next = end.min(from.saturating_add(LANE_SCAN_COUNT_MAX));
         for lane in (from..next).map(|index| &self.lanes.lanes[LaneIx::new(index)]) {
-            // All claims of a lane are in one namespace, so they are counted without a visit of each claim.
+            // All claims of a lane are in one namespace, so the number that the lane keeps suffices; no claim is
+            // visited.
             if lane.claim_count > 0
                 && let Ok(place) = namespaces.binary_search(&lane.namespace)
             {

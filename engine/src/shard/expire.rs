@@ -18,7 +18,7 @@ pub(super) struct LateWait {
     claim: ClaimIx,
     /// Secret of the claim, which distinguishes it from a later claim in the same slot.
     secret: u64,
-    /// Number of the work item of those grants.
+    /// Number of the work item that continues the grants that began before the wait ended.
     grants: WorkNumber,
 }
 
@@ -76,7 +76,7 @@ impl Shard {
         self.end_hold(claim, effects);
     }
 
-    /// Reports that the lease of a hold expired.
+    /// Reports to the client and to the metrics that the lease of a hold expired.
     fn tell_expired(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         effects.measure(Measure::Lost(LossReason::Expired));
         self.tell_holder(claim, Event::Expired { id: self.id(claim) }, effects);
@@ -96,7 +96,8 @@ impl Shard {
                 return false;
             }
             self.waits_over.pop_front();
-            // If the claim was granted, cancelled or even reused meanwhile, the flag is cleared.
+            // If the claim was granted or cancelled since its timer fired, or its record was reused, `WAIT_OVER` is no
+            // longer set.
             if self.claims[claim].has(flag::WAIT_OVER) {
                 let Claim { entry, secret, .. } = self.claims[claim];
                 if self.is_granting_since_before(entry) {
@@ -113,7 +114,8 @@ impl Shard {
         true
     }
 
-    /// Ends the late waits whose keys have no earlier grants left, within the budget of steps.
+    /// Ends waits that were over while earlier grants of their keys were unfinished, as soon as these grants are
+    /// finished. Stays within the budget of steps.
     pub(super) fn end_late_waits(&mut self, effects: &mut impl Effects) {
         for _ in 0..self.late_waits.len() {
             if !self.steps.take() {
@@ -138,7 +140,8 @@ impl Shard {
         self.end_wait(claim, effects);
     }
 
-    /// Whether grants of a key are unfinished that began before the waits of the present instant began to end.
+    /// Whether a work item still continues grants of a key that began before the shard began to end the waits of the
+    /// present instant.
     fn is_granting_since_before(&self, entry: KeyIx) -> bool {
         (1..=self.granting_before).contains(&self.grants_left(entry))
     }

@@ -8,7 +8,8 @@ use crate::limiter::BucketIx;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Progress of the walk over all key records and buckets that [`Shard::forget_namespaces`] begins.
+/// Progress of the removal that [`Shard::forget_namespaces`] begins. It visits all key records and buckets one after
+/// the other.
 #[derive(Debug)]
 pub(super) struct Forgetting {
     number: u64,
@@ -30,13 +31,15 @@ impl Shard {
     /// which unknown keys start, rises to the counters of the removed keys. So if a namespace of the same name is
     /// created again, its fences may jump up, but never go back.
     ///
-    /// Only one walk may be in progress at a time, because a new walk replaces it without a report.
+    /// Only one such removal may be in progress at a time: a new call replaces the unfinished removal of an earlier
+    /// call, whose report then never comes.
     pub fn forget_namespaces(&mut self, number: u64, namespaces: Arc<[u16]>) {
         self.forgetting = Some(Forgetting { number, namespaces, in_use: BTreeSet::new() });
         self.work.push(Work::Forget(0));
     }
 
-    /// Continues the walk at this slot within the budget of steps. The slots of buckets follow the slots of keys.
+    /// Continues the walk of `forget_namespaces` at the slot `from`, within the budget of steps. The slots of buckets
+    /// follow the slots of keys.
     pub(super) fn go_on_forgetting(&mut self, from: u32, effects: &mut impl Effects) {
         let Some(mut walk) = self.forgetting.take() else { return };
         let key_end = self.keys.entries.end();

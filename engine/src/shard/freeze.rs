@@ -85,26 +85,27 @@ impl FreezeList {
     }
 }
 
-/// Progress of the walk after a thaw, over all waiters of a shard or over the sets that wait in one tree. Only one work
-/// item for it is queued at a time.
+/// Progress of the walk that grants waiters after a thaw: over all waiters of a shard, or over the sets that wait in
+/// one tree. Only one work item for the walk is queued at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Thaw {
-    /// Whether a work item for the walk is queued.
+    /// Whether a work item that will continue the walk over the waiters is queued.
     is_queued: bool,
-    /// Whether another walk must follow, because of a thaw after this walk began.
+    /// Whether another walk over the waiters must follow, because of a thaw after the present walk began.
     is_asked_again: bool,
     /// Position at which the walk continues.
     pub(super) next: u64,
 }
 
 impl Thaw {
-    /// Requests a walk that begins after this call. Returns whether the caller must queue a work item for it.
+    /// Requests a walk over all waiters that begins after this call. Returns whether the caller must queue a work item
+    /// for the walk.
     pub(super) fn ask(&mut self) -> bool {
         self.is_asked_again = self.is_queued && self.next > 0;
         !std::mem::replace(&mut self.is_queued, true)
     }
 
-    /// Ends the walk. Returns whether the caller must queue a work item for another walk.
+    /// Ends the walk over the waiters. Returns whether the caller must queue a work item for another walk.
     pub(super) fn end(&mut self) -> bool {
         *self = Self { is_queued: self.is_asked_again, ..Self::default() };
         self.is_queued

@@ -54,8 +54,8 @@ impl Shard {
         Grant { id: self.id(index), ..Grant::of(&self.claims[index], self.number, index, self.now) }
     }
 
-    /// Whether a clear waiter may be granted. If not, refuses its acquire, unless its lane is closed. The caller must
-    /// then remove the waiter.
+    /// Whether a waiter that no other claim blocks may be granted. If not, answers its acquire with a refusal, unless
+    /// its lane is closed. The caller must then remove the waiter.
     #[inline]
     pub(super) fn may_begin(&mut self, claim: ClaimIx, effects: &mut impl Effects) -> bool {
         let listens = self.is_asker_there(claim);
@@ -66,7 +66,7 @@ impl Shard {
         false
     }
 
-    /// Answers a clear waiter that may not be granted.
+    /// Answers a waiter that no other claim blocks, but that may not be granted for another reason.
     #[cold]
     fn answer_instead(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if !self.is_asker_there(claim) {
@@ -97,7 +97,7 @@ impl Shard {
         self.tell_held(claim, effects);
     }
 
-    /// Measures the wait of a claim that is granted after it waited, and the time since its key became free.
+    /// Reports to the metrics how long a claim waited that is granted now, and the time since its key became free.
     #[inline]
     pub(super) fn measure_grant(&self, claim: ClaimIx, freed_at: FreedAt, effects: &mut impl Effects) {
         effects.measure(Measure::Waited { nanos: self.nanos.since(self.claims[claim].arrived()) });
@@ -106,7 +106,7 @@ impl Shard {
         }
     }
 
-    /// Measures a hold that ends now, unless it is a registration.
+    /// Reports to the metrics how long a hold lasted that ends now, unless it is a registration.
     #[inline]
     pub(super) fn measure_hold(&self, claim: ClaimIx, effects: &mut impl Effects) {
         if !self.claims[claim].is_registration() {
@@ -114,7 +114,7 @@ impl Shard {
         }
     }
 
-    /// Measures a hold that ends now and is not a registration.
+    /// Reports to the metrics how long a hold lasted that ends now and is not a registration.
     #[inline]
     pub(super) fn measure_end(&self, claim: ClaimIx, effects: &mut impl Effects) {
         effects.hold_ended(self.nanos.since(self.claims[claim].granted()));

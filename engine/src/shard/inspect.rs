@@ -20,8 +20,8 @@ pub struct PageBounds {
 }
 
 impl Shard {
-    /// Answers with the state of the claim with this id. The holder will rely on the lease in the answer, so a longer
-    /// lease must be durable first.
+    /// Answers with the state of the claim with this id. The holder will rely on the lease in the answer. So if a lease
+    /// was lengthened and its record is not durable yet, the answer waits for that.
     pub fn status(&self, caller: &Caller, id: ClaimId, key: Option<&[u8]>, effects: &mut impl Effects) {
         let claim = match self.claim_of(id, caller.namespace, key) {
             Ok(claim) => claim,
@@ -150,8 +150,8 @@ impl Shard {
         effects.answer(caller.ticket, Answer::Listed(Box::new(page)));
     }
 
-    /// Lists the holds of the caller's lane in this shard from this slot on. A client that reconnected thus learns
-    /// which holds have ended meanwhile.
+    /// Lists the holds of the caller's lane in this shard, from the slot `from` on. A client that reconnected learns
+    /// from the list which holds have ended since its connection was lost.
     pub fn holds(&self, caller: &Caller, from: u32, page: &PageBounds, effects: &mut impl Effects) {
         // Most lanes have no claims in this shard, so a search is rarely necessary.
         let any = self.lanes.lanes[caller.lane].claim_count > 0;

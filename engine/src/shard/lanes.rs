@@ -27,12 +27,13 @@ impl Shard {
         lane
     }
 
-    /// Sets the session of this lane for the durable log.
+    /// Sets the session of this lane, which the records of its holds in the durable log contain.
     pub fn note_session(&mut self, lane: LaneIx, session: SessionTag) {
         self.lanes.lanes[lane].session = Some(session);
     }
 
-    /// Notes that the session of this lane lives at least until `session_end`. For display.
+    /// Notes that the session of this lane lives at least until `session_end`, which responses show as the end of its
+    /// leases.
     #[inline]
     pub fn note_session_end(&mut self, lane: LaneIx, session_end: Time) {
         self.lanes.lanes[lane].session_end = session_end;
@@ -63,8 +64,8 @@ impl Shard {
         self.lanes.find(address).is_some_and(|lane| self.lanes.lanes[lane].claim_count > 0)
     }
 
-    /// Whether all claims of the lane have its state. A change of a lane with many claims is applied to the rest of
-    /// them in later turns.
+    /// Whether all claims of the lane were adapted to the present state of the lane (open, detached or closed). If a
+    /// lane with many claims changes its state, later turns adapt the rest of the claims.
     pub fn is_settled(&self, address: LaneAddress) -> bool {
         self.lanes.find(address).is_none_or(|lane| self.lanes.lanes[lane].unsettled.first.is_none())
     }
@@ -90,7 +91,8 @@ impl Shard {
     /// and holds of an ended session, and begins or stops to release holds with `release_after_ms`.
     pub(super) fn settle_lane(&mut self, lane: LaneIx, effects: &mut impl Effects) {
         let (state, session_ended) = (self.lanes.lanes[lane].state, self.lanes.lanes[lane].session_ended);
-        // This walk counts as one more claim of the lane, so that the lane is not removed when its last claim ends.
+        // While this function runs, it counts as one more claim of the lane. So the record of the lane stays when the
+        // last claim of the lane ends.
         self.lanes.lanes[lane].claim_count += 1;
         while self.lanes.lanes[lane].unsettled.first.is_some() {
             if !self.steps.take() {

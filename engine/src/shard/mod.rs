@@ -94,7 +94,8 @@ pub struct Caller {
     pub namespace: u16,
 }
 
-/// Lock model for one part of the keys: ordinary single-threaded Rust inside a turn.
+/// Rules of the locks for one part of the keys. Only the worker that has the turn of the shard runs this code, so it is
+/// single-threaded.
 ///
 /// # One request
 ///
@@ -109,12 +110,12 @@ pub struct Caller {
 /// # Invariants after each call
 ///
 /// - The holders of a key are one exclusive claim or any number of shared ones.
-/// - The first waiter of a key conflicts with a holder, unless it is a stub of a multi-key claim, the key is frozen, or
-///   work that continues its grants or a thaw is pending.
+/// - The first waiter of a key conflicts with a holder, with three exceptions: it belongs to a multi-key claim that
+///   also waits for other keys, the key is frozen, or work that continues its grants or a thaw is pending.
 /// - Each live claim is in exactly one place: it is the only holder of its key record, or it is among the holders or
 ///   the waiters of a queue, a pool or a tree. A waiter is linked to its lane, can be found by its ticket, and has a
-///   timer unless it waits without limit or its wait is just being ended. Of a multi-key claim, only the stub at the
-///   first key is linked, can be found and has a timer.
+///   timer unless it waits without limit or its wait is just being ended. A multi-key claim has one waiter at each key,
+///   but only the waiter at the first key is linked, can be found and has a timer.
 /// - The fence of a key record is at least every fence that was granted for the key, and the next grant gets a larger
 ///   one.
 ///
@@ -135,8 +136,8 @@ pub struct Shard {
     /// Time of the event that is being served: the reading of the request, or the end of the lease or wait. The time
     /// from the end of a hold to the next grant is measured from it.
     cause: Nanos,
-    /// Number of arrivals so far: claims with a detail, and acquires that took over a waiter. The next waiter gets it
-    /// as its order of arrival, and as the ticket in its event `Queued`.
+    /// Number of arrivals so far: claims with a `Detail` (every waiter has one), and acquires that took over a waiter.
+    /// The next waiter gets this number as its order of arrival, and as the ticket in its event `Queued`.
     arrivals: u64,
     keys: KeyTable,
     claims: Slab<ClaimIx, Claim>,
@@ -162,11 +163,11 @@ pub struct Shard {
     waits_over: Fifo<ClaimIx>,
     /// Claims whose wait ended while earlier grants of their key were unfinished.
     late_waits: Fifo<LateWait>,
-    /// Whether all timers of an instant have fired, and the waits of the claims in `waits_over` are being ended.
-    /// Meanwhile such a claim is granted only if the grants of its key began before this flag was set.
+    /// Whether the shard is ending the waits of the claims in `waits_over`, because all timers of an instant have
+    /// fired. While it does, such a claim is granted only if the grants of its key began before this flag was set.
     ending_waits: bool,
-    /// Number of the newest work item when `ending_waits` became true. Grants with this or a smaller number began
-    /// before.
+    /// Number of the newest work item when `ending_waits` became true. Grants that a work item with at most this number
+    /// continues began before that time.
     granting_before: WorkNumber,
     work: WorkList,
     forgetting: Option<forget::Forgetting>,
@@ -175,11 +176,12 @@ pub struct Shard {
     stopping: bool,
     /// Maximum number of claims: the configured limit, or 0 while the memory is full.
     claim_room: u32,
-    /// `claim_room`, or 0 once any lane had accounts, so that each new claim is checked against the accounts.
+    /// `claim_room` as long as no lane had quota accounts, otherwise 0. If it is 0, each new claim is checked against
+    /// the accounts of its lane.
     room_at_once: u32,
     /// Whether any lane ever had accounts.
     has_accounts: bool,
-    /// Number of bytes without the key that accounts will count for the next new claim. `has_quota` sets it.
+    /// Number of bytes besides the key that the quota accounts will count for the next new claim. `has_quota` sets it.
     next_len: usize,
     /// Memory limit of the process in bytes while it is reached, otherwise `None`.
     full_memory: Option<u64>,
@@ -197,11 +199,12 @@ pub struct Shard {
     /// State of the durable log.
     log_state: LogState,
     quorum_state: QuorumState,
-    /// Number of records of this shard so far.
+    /// Number of log records that this shard has made so far.
     recorded: u64,
-    /// Number of the last record that is known to be durable.
+    /// Number of the last log record of this shard that is known to be durable.
     durable: u64,
-    /// Number of the newest record of a longer lease. An answer that shows a lease waits for this record.
+    /// Number of the newest log record that makes a lease longer. An answer that shows a recorded lease waits until
+    /// this record is durable.
     lengthened: u64,
     registrations: Registrations,
     /// Claims that an earlier server process granted, by their ids from that process.
@@ -278,7 +281,7 @@ impl Shard {
     }
 
     /// Begins a turn: advances the time (never back), continues leftover work, and ends the claims that were due by
-    /// `drained`. Each of these has a share of the steps.
+    /// `drained`. Leftover work and due claims each have a share of the limited steps of a turn.
     #[inline]
     pub fn begin_turn(&mut self, now: impl Into<Reading>, drained: Time, effects: &mut impl Effects) {
         self.advance(now);
@@ -390,8 +393,8 @@ impl Shard {
         self.keys.prefetch_candidate(hash);
     }
 
-    /// Prefetches the key record of a claim, and its neighbours in the wheel. Second pass over a batch, for requests
-    /// that name a claim by its id.
+    /// Prefetches the key record of a claim, and its neighbours in the timer wheel. Second pass over a batch, for
+    /// requests that name a claim by its id.
     #[inline]
     pub fn prefetch_around(&self, slot: ClaimIx) {
         if let Some(claim) = self.claims.get(slot) {
@@ -433,8 +436,8 @@ impl Shard {
         self.set_room_at_once();
     }
 
-    /// Refuses grants until `grants_from`, because holds may have been lost. Restored holds can be renewed and
-    /// released, but not found by their request ids.
+    /// Refuses grants until `grants_from`, because the restored log may lack holds that last until then. Restored holds
+    /// can be renewed and released, but not found by their request ids.
     pub fn refuse_grants_until(&mut self, grants_from: Time) {
         self.grants_from = grants_from;
         self.careful = self.is_careful();
@@ -490,16 +493,18 @@ impl Shard {
         ticket_of(&self.claims, &self.details, &self.lanes, claim)
     }
 
-    /// Returns the detail of a claim. Creates it if there is none.
+    /// Returns the `Detail` of a claim, the record of its rare data. Creates it if there is none.
     fn detail_mut(&mut self, claim: ClaimIx) -> &mut Detail {
         if self.claims[claim].detail.is_none() {
-            // A new or released detail is empty; `drop_detail` resets it.
+            // The record is empty, even if another claim used it before: `drop_detail` and `free_detail` reset a record
+            // when they release it.
             self.claims[claim].detail = self.details.allocate();
         }
         &mut self.details[self.claims[claim].detail]
     }
 
-    /// Drops the detail of a claim that is held, or about to be, if nothing in it is needed any more.
+    /// Drops the `Detail` (the record of rare data) of a claim that is held, or about to be, if nothing in it is needed
+    /// any more.
     #[inline]
     fn drop_idle_detail(&mut self, claim: ClaimIx) {
         if !self.claims[claim].has(flag::LINKED) && !self.details[self.claims[claim].detail].outlives_wait() {
@@ -533,9 +538,9 @@ impl Shard {
         }
     }
 
-    /// Drops the detail of a claim that ends. Removes the claim from the list of its lane, and from the tables of
-    /// registrations, restored claims and request ids. Returns the number of bytes that accounts count for the claim,
-    /// without its key.
+    /// Drops the `Detail` of a claim that ends. Removes the claim from the list of its lane, and from the tables of
+    /// registrations, restored claims and request ids. Returns the number of bytes that quota accounts count for the
+    /// claim, without its key.
     fn free_detail(&mut self, claim: ClaimIx) -> u32 {
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         let detail = self.claims[claim].detail;

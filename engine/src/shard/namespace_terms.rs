@@ -18,7 +18,7 @@ pub struct NamespaceTerms {
     pub lease_default_ms: Option<u32>,
     /// Lowest scope of a claim. Claims of a lower scope are raised to it.
     pub scope_min: Scope,
-    /// Account that counts the claims of all clients.
+    /// Quota account that counts the claims of all clients of the namespace.
     pub account: Option<Arc<Account>>,
 }
 
@@ -77,7 +77,7 @@ impl Shard {
         self.terms.get(&namespace).map_or(asked, |terms| terms.scope_min.max(asked))
     }
 
-    /// Sets the accounts of a lane: the accounts of its client, and the account of its namespace.
+    /// Sets the quota accounts of a lane: the accounts of its client, and the account of its namespace.
     pub(super) fn account_for(&mut self, lane: LaneIx) {
         let record = &self.lanes.lanes[lane];
         let own = record.access.as_ref().map_or(Accounts::NONE, |access| access.accounts().clone());

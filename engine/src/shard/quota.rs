@@ -1,14 +1,15 @@
 //! Accounting of the claims of lanes.
 //!
-//! Each lane counts its claims, waiters and bytes, so that they can move from its old accounts to new ones. If a lane
-//! with claims gets its first accounts, they count the claims, but neither their waiters nor their bytes. To know these
-//! amounts, the shard would have to visit each claim. This concerns lanes of an earlier server process, and lanes that
-//! were open before their identity had a quota. If a claim moves from a lane without accounts to a lane with accounts,
-//! the bytes of its key count, but not its other strings.
+//! Each lane has counts of its claims, waiters and bytes. With these counts, a lane can change its quota accounts: they
+//! are subtracted from the old accounts and added to the new ones. If a lane with claims gets its first accounts, these
+//! count the claims, but neither their waiters nor their bytes. To know these amounts, the shard would have to visit
+//! each claim. This concerns lanes of an earlier server process, and lanes that were open before their identity had a
+//! quota. If a claim moves from a lane without accounts to a lane with accounts, the bytes of its key count, but not
+//! its other strings.
 //!
-//! As long as no lane of a shard has had accounts, counting costs nothing: a new claim is only compared with
-//! `room_at_once`. From the first accounts on, `room_at_once` stays 0, so each new claim takes the slow path of
-//! [`Shard::has_room_for`]. The end of a claim reads one record of its lane in either case.
+//! As long as no lane of a shard has had quota accounts, counting costs nothing: a new claim is only compared with
+//! `room_at_once`. From the first accounts on, `room_at_once` stays 0, so [`Shard::has_room_for`] also compares each
+//! new claim with the accounts of its lane. The end of a claim reads one record of its lane in either case.
 
 use super::Shard;
 use crate::account::{Accounts, QuotaReached, Resource};
@@ -35,7 +36,7 @@ pub(super) struct NewClaims {
 }
 
 impl NewClaims {
-    /// Returns the amounts of one claim for this key.
+    /// Returns the amounts that quota accounts count for one claim for this key.
     pub(super) fn of_key(key: &[u8]) -> Self {
         Self { count: 1, keys: key.len(), more: 0 }
     }
@@ -82,7 +83,8 @@ impl Shard {
         })
     }
 
-    /// Checks that the limits of the shard and the accounts of a lane allow `count` more claims.
+    /// Checks that the limits of the shard and the quota accounts of a lane allow `count` more claims. `counted` has
+    /// the amounts that the accounts count for them.
     #[cold]
     pub(super) fn has_room_and_quota(
         &mut self,
@@ -94,7 +96,7 @@ impl Shard {
         self.has_quota(lane, counted)
     }
 
-    /// Checks that the accounts of a lane allow these claims.
+    /// Checks that the quota accounts of a lane allow these claims.
     pub(super) fn has_quota(&mut self, lane: LaneIx, counted: NewClaims) -> Result<(), Refusal> {
         let accounts = &self.lanes.lanes[lane].accounts;
         accounts.have_room(Resource::Claims, counted.count as u64)?;
@@ -103,7 +105,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Checks that the accounts of a lane allow `more` bytes. Zero bytes are always allowed, even beyond the quota.
+    /// Checks that the quota accounts of a lane allow `more` bytes. Zero bytes are always allowed, even beyond the
+    /// quota.
     pub(super) fn has_quota_for_bytes(&self, lane: LaneIx, more: usize) -> Result<(), Refusal> {
         if more > 0 {
             self.lanes.lanes[lane].accounts.have_room(Resource::Bytes, more as u64)?;
@@ -111,7 +114,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Checks that one more claim of a lane may wait.
+    /// Checks that the quota accounts of a lane allow one more waiting claim.
     #[inline]
     pub(super) fn may_have_waiter(&self, lane: LaneIx) -> Result<(), Refusal> {
         if self.has_accounts { self.has_quota_to_wait(lane) } else { Ok(()) }
@@ -122,7 +125,7 @@ impl Shard {
         Ok(self.lanes.lanes[lane].accounts.have_room(Resource::Waiters, 1)?)
     }
 
-    /// Counts a new claim, if its lane is counted.
+    /// Adds a new claim to the quota accounts of its lane, if the lane has any.
     #[cold]
     pub(super) fn count_new_claim(&mut self, claim: ClaimIx) {
         if !self.lanes.lanes[self.claims[claim].lane].is_counted {
@@ -143,7 +146,8 @@ impl Shard {
         lane.add(Resource::Bytes, len);
     }
 
-    /// Subtracts a claim that ends or leaves its lane. `more` is the number of its bytes besides its key.
+    /// Subtracts a claim from the quota accounts of its lane, because it ends or leaves the lane. `more` is the number
+    /// of its bytes besides its key.
     fn uncount_claim(&mut self, lane: LaneIx, entry: KeyIx, more: u32) {
         let len = self.counted_len(entry, more);
         let lane = &mut self.lanes.lanes[lane];
@@ -151,7 +155,7 @@ impl Shard {
         lane.subtract(Resource::Bytes, len);
     }
 
-    /// Returns the number of bytes that accounts count for a claim besides its key.
+    /// Returns the number of bytes that quota accounts count for a claim besides its key.
     fn len_beside_key(&self, claim: ClaimIx) -> u32 {
         self.details.get(self.claims[claim].detail).map_or(0, |detail| detail.counted_len)
     }
@@ -160,8 +164,8 @@ impl Shard {
         self.keys.key(entry).len() as u64 + u64::from(more)
     }
 
-    /// Subtracts an ended claim whose lane [needs care](crate::lane::Lane::needs_care). Last step of the end of a
-    /// claim.
+    /// Subtracts an ended claim from the counts of its lane, if that lane [needs care](crate::lane::Lane::needs_care).
+    /// Last step of the end of a claim.
     #[cold]
     pub(super) fn drop_claim_with_care(&mut self, lane: LaneIx, entry: KeyIx, more: u32) {
         self.uncount_claim(lane, entry, more);
@@ -170,7 +174,7 @@ impl Shard {
         self.lanes.drop_claim(lane);
     }
 
-    /// Sets the number of bytes besides the key that accounts count for a claim, if its lane is counted.
+    /// Sets the number of bytes besides the key that quota accounts count for a claim, if its lane has accounts.
     #[inline]
     pub(super) fn count_len(&mut self, claim: ClaimIx, len: usize) {
         if self.lanes.lanes[self.claims[claim].lane].is_counted {
@@ -187,7 +191,8 @@ impl Shard {
         lane.add(Resource::Bytes, u64::from(len));
     }
 
-    /// Counts a claim that begins to wait. Of a multi-key claim, only the one at the first key counts.
+    /// Adds a claim that begins to wait to the waiters of its lane, for its quota. Of a multi-key claim, only the claim
+    /// at the first key counts.
     #[inline]
     pub(super) fn count_waiter(&mut self, claim: ClaimIx) {
         if self.has_accounts && !self.is_far(claim) {
@@ -195,7 +200,8 @@ impl Shard {
         }
     }
 
-    /// Subtracts a claim that no longer waits, unless it `is_far`: then it was not counted.
+    /// Subtracts a claim that no longer waits from the waiters of its lane. If `is_far`, it belongs to a multi-key
+    /// claim and is not at its first key, so it was not counted.
     #[inline]
     pub(super) fn uncount_waiter(&mut self, claim: ClaimIx, is_far: bool) {
         if self.has_accounts && !is_far {
@@ -208,8 +214,8 @@ impl Shard {
         &mut self.lanes.lanes[self.claims[claim].lane]
     }
 
-    /// Refuses to move a claim to a lane whose accounts have no room for it and for the claims that the same request
-    /// has moved. An account that already counts the claim needs no more room.
+    /// Refuses to move a claim to a lane whose quota accounts have no room for it and for the claims that the same
+    /// request has moved. An account that already counts the claim needs no more room.
     #[inline]
     pub(super) fn may_move_to(
         &self,
@@ -249,7 +255,8 @@ impl Shard {
         !self.claims[claim].is_held() && !self.is_far(claim)
     }
 
-    /// Moves a claim and its amounts to another lane.
+    /// Moves a claim to another lane, and the amounts that quota accounts count for it from the old to the new
+    /// accounts.
     pub(super) fn set_lane(&mut self, claim: ClaimIx, lane: LaneIx) {
         if !self.has_accounts {
             self.claims[claim].lane = lane;

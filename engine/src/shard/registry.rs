@@ -43,7 +43,8 @@ pub struct Register<'a> {
     pub type_name: &'a [u8],
     /// Requested end of the registration.
     pub lease: Lease,
-    /// Whether the namespace is lazy instead of a registry.
+    /// Whether the namespace is lazy: the end of a lease has no immediate effect in it. Otherwise the namespace is a
+    /// registry, and a registration ends with its lease.
     pub lazy: bool,
     /// Whether the registration may be lost in a crash. It is recorded all the same if the counter of its key is in the
     /// log, or if the namespace requires a durable scope. A heartbeat does not change this.
@@ -94,7 +95,8 @@ impl Shard {
         }
     }
 
-    /// Ends the registration of this owner. In a lazy namespace, also ends an overdue registration of another owner.
+    /// Ends the registration of this owner. In a lazy namespace, also ends the registration of another owner if its
+    /// lease has been expired for longer than the grace period.
     pub fn unregister(
         &mut self,
         caller: &Caller,
@@ -236,8 +238,8 @@ impl Shard {
         Ok((claim, true))
     }
 
-    /// Refuses a renewal with more bytes than the accounts of its lane allow. A renewal without additional bytes is not
-    /// refused, because a registration may be older than its quota.
+    /// Refuses a renewal with more bytes than the quota accounts of its lane allow. A renewal without additional bytes
+    /// is not refused, because a registration may be older than its quota.
     #[inline]
     fn may_grow(&self, claim: ClaimIx, lane: LaneIx, register: &Register<'_>) -> Result<(), Refusal> {
         if self.has_accounts { self.has_quota_to_grow(claim, lane, register) } else { Ok(()) }
@@ -390,15 +392,16 @@ impl Shard {
             && self.details[claim.detail].registration().is_some_and(|registered| registered.lazy)
     }
 
-    /// Sets the timer for the time at which other owners may take a lazy registration.
+    /// Sets the timer of a registration in a lazy namespace for the end of the grace period after its lease. From that
+    /// time on, other owners may take the key.
     pub(super) fn time_lazy(&mut self, claim: ClaimIx) {
         let registered = self.details[self.claims[claim].detail].registration();
         let end_ms = registered.map_or(0, |registered| registered.end_ms);
         let overdue_ms = end_ms.saturating_add(LAZY_GRACE_MS).saturating_add(1);
         self.set_deadline(claim, time_at(overdue_ms));
         if overdue_ms <= self.now_ms() {
-            // The owner itself set an expired lease, or a restart restores a lease that expired before. So no renewal
-            // can still wait in a socket.
+            // The grace period is over already: the owner itself set a lease that expired long ago, or a restart
+            // restores such a lease. So no renewal can still wait in a socket.
             self.become_overdue(claim);
         }
     }
@@ -418,7 +421,7 @@ impl Shard {
         registered.map_or(0, |registered| registered.end_ms.saturating_sub(self.now_ms()))
     }
 
-    /// Reports that the lease of a registration expired.
+    /// Reports to the metrics that the lease of a registration expired.
     pub(super) fn tell_registration_expired(&self, claim: ClaimIx, effects: &mut impl Effects) {
         if let Some(registered) = self.details[self.claims[claim].detail].registration() {
             effects.registration_expired(self.namespace_of(claim), &registered.type_name);

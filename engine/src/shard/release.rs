@@ -76,9 +76,10 @@ impl Shard {
     }
 
     /// Releases a hold that is in the durable log, or a registration. In two cases the response waits until the log is
-    /// durable. If a crash lost the release of a hold without a lease, nothing else would end the hold; a registration
-    /// may have a lease of years. If another acquire took over the hold, that acquire must be answered first. Other
-    /// releases are answered at once: if a crash loses one, the hold still ends with its lease or its session.
+    /// durable. First, the hold has no lease, or it is a recorded registration, whose lease may last years: if a crash
+    /// lost the release, the hold would not end soon. Second, another acquire took over the hold and is not answered
+    /// yet, because its answer must come first. Other releases are answered at once: if a crash loses one, the hold
+    /// still ends with its lease or its session.
     fn release_durable(&mut self, caller: &Caller, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].lane != caller.lane {
             self.tell_released_elsewhere(caller, claim, effects);
@@ -172,7 +173,7 @@ impl Shard {
         }
     }
 
-    /// Measures how much of a lease is left when it is renewed.
+    /// Reports to the metrics how much of a lease was left when it was renewed.
     #[inline]
     pub(super) fn measure_renewal(&self, deadline: Time, effects: &mut impl Effects) {
         if deadline != Time::NEVER {
@@ -191,8 +192,8 @@ impl Shard {
         effects: &mut impl Effects,
     ) -> bool {
         let end = self.now.after_ms(u64::from(remaining_ms));
-        // The previous lease may not be durable itself. Then a crash would restore a still older one, which may end
-        // before this one.
+        // The record of the previous lease may not be durable yet. A crash would then restore an even older lease,
+        // which may end before the new one. So in this case, the new lease counts as longer.
         let is_shorter = end <= before && self.recorded <= self.durable;
         self.record_lease(claim, end, remaining_ms, effects);
         if !is_shorter {
@@ -315,7 +316,7 @@ impl Shard {
         let released = ForceReleased {
             id,
             was_waiting,
-            // The fence of a claim with a grant that is not durable yet is unknown to all clients.
+            // Clients do not know the fence of a claim whose grant is not durable yet.
             fence: if was_waiting { Fence::NONE } else { self.claims[claim].fence },
             key: self.shown_key(claim),
             owner: Arc::clone(self.owner_of(claim)),

@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 impl Shard {
-    /// Returns the hash under which the table has the claim of a request id.
+    /// Returns the hash under which the table of request ids has the claim with this key record, owner and request id.
     fn request_id_hash(hasher: &RandomState, entry: KeyIx, owner: &[u8], request_id: &[u8]) -> u64 {
         let mut state = hasher.build_hasher();
         state.write_u32(entry.number());
@@ -52,7 +52,8 @@ impl Shard {
         Self::hash_of_named(&self.hasher, &self.claims, &self.details, claim)
     }
 
-    /// Returns the hash of a claim with a request id. The detail of such a claim has the owner.
+    /// Returns the hash under which the table of request ids has this claim. `remember_request_id` has stored the owner
+    /// of such a claim in its `Detail`.
     fn hash_of_named(
         hasher: &RandomState,
         claims: &Slab<ClaimIx, Claim>,

@@ -47,7 +47,8 @@ impl Shard {
     ) -> Result<(), Refusal> {
         self.may_grant()?;
         if self.claims[claim].state() == State::Unknown {
-            // The older request got the only answer. The outcome stays unknown until the process ends.
+            // The log failed before the fence of the claim was durable. The older request was refused as unknown, too,
+            // and the outcome stays unknown until the process ends.
             return Err(Refusal::Unknown);
         }
         let wrong = |message| Err(Refusal::bad_input("request_id", 0, message));
@@ -63,8 +64,8 @@ impl Shard {
     }
 
     /// Moves a waiter to a newer acquire and refuses the older one. If the claim is in the log, the move is recorded.
-    /// The refusal and the grant then wait until the records of all its keys are durable: before, a crash could still
-    /// grant the claim to the older acquire.
+    /// The refusal and the grant then wait until the records of all its keys are durable. Before that, a crash could
+    /// still grant the claim to the older acquire.
     pub(super) fn supersede(
         &mut self,
         claim: ClaimIx,
@@ -73,7 +74,8 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         let (before, waited) = (self.ticket(claim), self.has_waited(claim));
-        // The table finds the claim by its ticket, which the move changes.
+        // The table of waiting claims finds a claim by its ticket. The move changes the ticket, so the old entry must
+        // go first.
         self.forget_waiting(claim);
         let is_recorded =
             self.move_reserved(claim, caller.lane, caller.ticket.number, effects) || are_others_recorded;
@@ -141,7 +143,8 @@ impl Shard {
         let linked = self.claims[claim].has(flag::LINKED);
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
         self.set_lane(claim, lane);
-        // From now on, the claim belongs to the identity of its new lane.
+        // Only a hold from before a restart has an identity of its own. Without it, the claim has the identity of its
+        // new lane.
         if self.claims[claim].detail.is_some() {
             let detail = self.claims[claim].detail;
             self.details[detail].identity = None;

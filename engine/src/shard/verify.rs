@@ -111,7 +111,7 @@ impl Shard {
         sum
     }
 
-    /// Counts the claims of a lane from scratch.
+    /// Counts the claims, waiters and bytes of a lane by a visit of all claims of the shard.
     fn recount(&self, lane: LaneIx) -> Counts {
         let mut counts = Counts::default();
         for index in self.claims.handles().filter(|claim| self.claims[*claim].is_live()) {
@@ -161,11 +161,12 @@ impl Shard {
         }
     }
 
-    /// Checks that an account counts no string that the claim does not have.
+    /// Checks that a quota account counts for a claim at most the bytes of the strings that the claim has.
     fn verify_counted_len(&self, index: ClaimIx, detail: &Detail) {
         let claim = &self.claims[index];
         if let Occupancy::Tree(_) = self.keys.entries[claim.entry].occupancy() {
-            // Paths below other paths of the set count, but the tree does not keep them.
+            // A quota account counts all paths of the request. The tree keeps no path that another path of the same set
+            // covers, so its strings are fewer.
             return;
         }
         let strings = [&detail.owner, &detail.metadata, &detail.request_id].into_iter().flatten();

@@ -28,9 +28,9 @@ impl Shard {
         OrderKey { rank: arrival_ms - i64::from(boost_ms), arrival: self.arrivals }
     }
 
-    /// Counts an arrival, of a claim with a detail or of an acquire that takes over a waiter, and returns its number. A
-    /// lane notes the count when its connection is lost. So the waiters of the lost connection can be told from those
-    /// of the next one.
+    /// Counts an arrival and returns its number. Claims with a `Detail` (every waiter has one) and acquires that take
+    /// over a waiter count as arrivals. A lane notes the count when its connection is lost. So the waiters of the lost
+    /// connection can be told from those of the next one.
     pub(super) fn next_arrival(&mut self) -> u64 {
         self.arrivals += 1;
         self.arrivals - 1

@@ -9,21 +9,22 @@ use crate::steps::Steps;
 use crate::steps::WorkNumber;
 use crate::time::Time;
 
-/// Follow-up work that is too long for one turn. Before an item is continued, its reason is checked again, so an
-/// outdated item does nothing. Records are reused, so some items also have a number that their record must still have.
+/// Follow-up work that is too long for one turn. When a turn continues a work item, it checks again whether there is
+/// anything to do, so an outdated item does nothing. Queues, lanes and other records are reused, so some items also
+/// have a number that their record must still have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Continue with this key or pool: grant the first waiters, and refuse waiters that exceed a lowered capacity.
     Grant(KeyIx, WorkNumber),
-    /// Continue with this tree: enter sets, and grant sets that have become clear.
+    /// Continue with this tree: add the paths of large sets to it, and grant waiting sets that nothing blocks any more.
     Tree(KeyIx, WorkNumber),
     /// Continue with the claims that are linked to this lane, which was detached, attached or closed.
     Lane(LaneIx, WorkNumber),
     /// Refuse the waiters among the claims from this slot on, because the server is stopping.
     RefuseWaiters(ClaimIx),
-    /// Recheck all waiters, because a prefix was thawed.
+    /// Check all waiters of the shard again, because a prefix was thawed.
     Thaw,
-    /// Recheck the sets that wait in this tree, because it was thawed.
+    /// Check the sets that wait in this tree again, because the tree was thawed.
     ThawSets(KeyIx),
     /// Continue to count the segments of this tree for its statistics.
     TreeStatistics(KeyIx),
@@ -31,7 +32,7 @@ pub(crate) enum Work {
     Forget(u32),
 }
 
-/// Kinds of items, each with its own share of the steps of a turn.
+/// Kinds of work items, each with its own share of the steps of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Grants,
@@ -44,8 +45,8 @@ pub(super) struct WorkList {
     grants: Fifo<Work>,
     others: Fifo<Work>,
     last_number: WorkNumber,
-    /// Key record and number of the grants that the turn is continuing now. If they are left over again, they keep the
-    /// number.
+    /// Key record and work item number of the grants that the turn is continuing now. If these grants must be left to a
+    /// later turn again, their new work item gets the same number.
     resumed: Option<(KeyIx, WorkNumber)>,
 }
 
@@ -77,9 +78,9 @@ impl WorkList {
         }
     }
 
-    /// Leaves the work of a tree to later turns, unless that is already done. If the only work left is to enter sets,
-    /// the item gets a new number. Entering grants no set that already waits, so a wait whose time is up need not last
-    /// until all sets have entered.
+    /// Leaves the work of a tree to later turns, unless that is already done. If the only work left is to add the paths
+    /// of large sets (`only_enters`), the item gets a new number. This work grants no set that already waits. With the
+    /// new number, waits that are over end at once, and not only when all paths are added.
     pub(super) fn push_tree(&mut self, entry: KeyIx, only_enters: bool, number: &mut WorkNumber) {
         if *number == 0 {
             *number = if only_enters { self.new_number() } else { self.number_for(entry) };
@@ -140,7 +141,8 @@ impl Shard {
         self.run_work(Kind::Others, effects);
     }
 
-    /// Continues with the items that earlier turns left over. Unfinished items go to the end of the queue.
+    /// Continues with the work items of this kind that earlier turns left over. Unfinished items go to the end of the
+    /// queue.
     fn run_work(&mut self, kind: Kind, effects: &mut impl Effects) {
         for _ in 0..self.work.of(kind).len() {
             let left = self.steps.left();
@@ -150,7 +152,8 @@ impl Shard {
             let Some(work) = self.work.of(kind).pop_front() else { return };
             self.run_item(work, effects);
             if self.steps.left() == left {
-                // An item that finds nothing to do also takes a step.
+                // Every item takes at least one step, even if it finds nothing to do. So the steps bound the number of
+                // items in a turn.
                 self.steps.take();
             }
         }
@@ -189,7 +192,8 @@ impl Shard {
         }
     }
 
-    /// Continues to grant if this is still the same queue, pool or tree as when the budget ended.
+    /// Continues the grants of a key record if its queue, pool or tree is still the one for which an earlier turn left
+    /// the grants over.
     fn go_on_granting(&mut self, entry: KeyIx, number: WorkNumber, effects: &mut impl Effects) {
         match self.keys.entries[entry].occupancy() {
             Occupancy::Pool(pool) if self.pools[pool].working == number => {

@@ -1,4 +1,5 @@
-//! Entry of large sets into a tree: each turn enters some of their items.
+//! Addition of large sets of paths to a tree. A set of many paths *enters* the tree over several turns, and each turn
+//! adds some of its items (an item is one path of a set).
 
 use super::removal::NODES_PER_STEP;
 use super::segment::segments;
@@ -7,14 +8,14 @@ use crate::handle::{ClaimIx, ItemIx};
 use crate::steps::Steps;
 use std::collections::BTreeMap;
 
-/// Claim for which the caller must make a decision.
+/// Claim of a set about which the caller of [`Tree::next_verdict`] must decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// All items of the claim are clear. The caller grants or removes it, or leaves it waiting because the namespace is
-    /// frozen.
+    /// No other claim blocks any path of this claim. The caller grants or removes the claim, or leaves it waiting
+    /// because the namespace is frozen.
     Clear(ClaimIx),
-    /// The claim must wait but may not, so the caller removes it. The second claim blocks it. There is none if that
-    /// claim ended, or if the claim must wait because of [`Enters::AndWaits`].
+    /// The claim must wait but may not, so the caller removes it. The second claim blocks it. It is `None` if that
+    /// claim has ended, or if the claim must wait because of [`Enters::AndWaits`].
     Refused(ClaimIx, Option<ClaimIx>),
 }
 
@@ -23,9 +24,11 @@ pub(crate) enum Verdict {
 pub(crate) enum Enters {
     /// Sets stay outside until a later call.
     Later,
-    /// Sets enter. The items of a clear set are held as they enter.
+    /// The paths of large sets are added to the tree. If no other claim blocks a set, its paths are marked as held when
+    /// they are added.
     AndHolds,
-    /// Sets enter, and their items wait even if they are clear, because the namespace is frozen.
+    /// The paths of large sets are added to the tree. They are marked as waiting even if no other claim blocks them,
+    /// because the namespace is frozen.
     AndWaits,
 }
 
@@ -40,31 +43,35 @@ pub(super) enum Progress {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// No item is in the tree. The items are checked one after the other.
+    /// No path of the set is in the tree yet. The paths are compared with the tree one after the other, until one is
+    /// blocked.
     Checking,
-    /// All items are clear. Each is held when it enters, and the claim is granted with the last one.
+    /// No other claim blocks any path of the set. Each path is marked as held when it is added to the tree, and the
+    /// claim is granted with the last one.
     Holding,
-    /// Each item waits when it enters, because at least one item is not clear, or because of [`Enters::AndWaits`]. In
-    /// the second case, the phase `Holding` may have entered all items as held; each of them now becomes waiting.
+    /// Each path is marked as waiting when it is added to the tree. Either another claim blocks at least one path, or
+    /// [`Enters::AndWaits`] requires it. In the latter case, the phase `Holding` may have added paths as held before;
+    /// this phase then changes their marks to waiting.
     Waiting,
 }
 
-/// Set with items that are not in the tree yet.
+/// Large set of paths, not all of which are in the tree yet.
 #[derive(Debug)]
 struct EnteringSet {
     claim: ClaimIx,
     first_item: ItemIx,
-    /// Item that entered last in this phase, or `NONE`.
+    /// Item (path of the set) that the present phase processed last, or `NONE`.
     last_item: ItemIx,
     paths: Paths,
     phase: Phase,
-    /// Number of items that this phase has finished.
+    /// Number of items (paths of the set) that the present phase has processed.
     done_count: usize,
     /// Whether the claim may wait.
     may_wait: bool,
 }
 
-/// Paths of a set, without the paths that another path of the set covers.
+/// Paths of a set, without the redundant ones: a path at or below a written path, or a read path at or below another
+/// read path.
 #[derive(Debug)]
 struct Paths {
     bytes: Box<[u8]>,
@@ -96,8 +103,9 @@ impl Paths {
     }
 }
 
-/// Entering sets, in order of arrival. Only the first one has items in the tree. While there are any, all new sets
-/// queue behind them: a new set must not overtake a set whose items it cannot see.
+/// Large sets whose paths are being added to the tree, in order of arrival. Only the first one can have paths in the
+/// tree. While there are any, each new set queues behind them. Otherwise it could overtake a set whose paths are not in
+/// the tree, so that it cannot see the conflict.
 #[derive(Debug, Default)]
 pub(super) struct Entering {
     sets: BTreeMap<u64, EnteringSet>,
@@ -113,24 +121,24 @@ impl Entering {
 }
 
 impl Tree {
-    /// Whether a new set must queue behind entering sets.
+    /// Whether a large set is still being added to the tree, so that each new set must queue behind it.
     #[inline]
     pub(crate) fn is_entering(&self) -> bool {
         !self.entering.is_done()
     }
 
-    /// Whether no work but entering sets is left.
+    /// Whether the tree has no unfinished work, except that large sets may still be added to it.
     pub(crate) fn only_enters(&self) -> bool {
         self.granting.is_done() && self.removal.is_done() && self.recheck.is_done()
     }
 
-    /// Returns an upper bound of the number of nodes after all sets have entered.
+    /// Returns an upper bound of the number of nodes that the tree has once all large sets were added to it.
     pub(crate) fn node_count_to_come(&self) -> u32 {
         self.node_count().saturating_add(self.entering.segment_count)
     }
 
-    /// Takes a set whose items [`Tree::next_verdict`] enters. `arrival` must be larger than that of each earlier claim.
-    /// Returns the first item of the set.
+    /// Takes a large set, which later calls of [`Tree::next_verdict`] add to the tree path by path. `arrival` must be
+    /// larger than that of each earlier claim. Returns the first item of the set.
     pub(crate) fn enter_later(
         &mut self,
         claim: ClaimIx,
@@ -140,7 +148,7 @@ impl Tree {
     ) -> ItemIx {
         let paths = Paths::needed_of(items);
         let first_item = self.items.allocate();
-        // The other fields are written when the item enters.
+        // `enter_item` writes the other fields when it adds the path to the tree.
         self.items[first_item] = Item { arrival, blocked_count: 1, state: State::Outside, ..Item::default() };
         self.entering.segment_count += paths.segment_count;
         let phase = Phase::Checking;
@@ -150,16 +158,16 @@ impl Tree {
         first_item
     }
 
-    /// Allows a claim to wait, if it is a set that is still entering. Returns whether this changed anything: the set
-    /// was not allowed to wait before.
+    /// Allows a claim to wait, if its set is still being added to the tree. Returns whether the set was not allowed to
+    /// wait before.
     pub(crate) fn let_wait(&mut self, first_item: ItemIx) -> bool {
         let arrival = self.items[first_item].arrival;
         let set = self.entering.sets.get_mut(&arrival).filter(|set| set.first_item == first_item);
         set.is_some_and(|set| !std::mem::replace(&mut set.may_wait, true))
     }
 
-    /// Continues with the entering sets, in order of arrival. Unless `may_hold`, their items wait even if they are
-    /// clear.
+    /// Continues to add large sets to the tree, in order of arrival. Unless `may_hold`, their paths are marked as
+    /// waiting even if no other claim blocks them.
     pub(super) fn go_on_entering(&mut self, may_hold: bool, steps: &mut Steps) -> Progress {
         while let Some((arrival, mut set)) = self.entering.sets.pop_first() {
             match self.go_on_with(arrival, &mut set, may_hold, steps) {
@@ -178,7 +186,8 @@ impl Tree {
         Progress::Done
     }
 
-    /// Continues with one set. Also returns `Done` if the set has entered and must wait for other claims.
+    /// Continues to add one set to the tree. Returns `Done` if all its paths were added and another claim blocks one of
+    /// them.
     fn go_on_with(
         &mut self,
         arrival: u64,
@@ -212,7 +221,8 @@ impl Tree {
         Progress::Paused
     }
 
-    /// Whether the next item is clear. This stays so until the set has entered, because all later sets queue behind it.
+    /// Whether no other claim blocks the next path of a set. The result stays true until the set is in the tree,
+    /// because all later sets queue behind it.
     fn check_item(&self, set: &EnteringSet, steps: &mut Steps) -> bool {
         let item = set.paths.get(set.done_count);
         let place = self.trie.locate(item.path);
@@ -220,8 +230,8 @@ impl Tree {
         self.is_open(place, item.write, u64::MAX)
     }
 
-    /// Enters the next item, as held or as waiting. If the phase `Holding` has already entered the item as held, makes
-    /// it a waiting item that is marked as clear.
+    /// Adds the next path of a set to the tree, as held or as waiting. If the phase `Holding` has already added the
+    /// path as held, changes its mark to waiting and not blocked.
     fn enter_item(&mut self, arrival: u64, set: &mut EnteringSet, steps: &mut Steps) {
         let TreeItem { path, write } = set.paths.get(set.done_count);
         let next = if set.last_item.is_none() { set.first_item } else { self.items[set.last_item].next };
@@ -271,17 +281,18 @@ impl Tree {
     }
 
     fn entering_set(&self, first_item: ItemIx) -> Option<&EnteringSet> {
-        // The items of a set that never waited have the arrival `NO_ARRIVAL`, under which no entering set is listed.
+        // If a set never waited, its items have the arrival `NO_ARRIVAL`. No set in `entering.sets` has this number.
         self.entering.sets.get(&self.items[first_item].arrival).filter(|set| set.first_item == first_item)
     }
 
-    /// Returns the number of items of an entering claim, or `None` if the claim does not enter.
+    /// Returns the number of items (paths) of a set that is still being added to the tree. Returns `None` for any other
+    /// claim.
     pub(super) fn entering_item_count(&self, first_item: ItemIx) -> Option<usize> {
         self.entering_set(first_item).map(|set| set.paths.ends.len())
     }
 
-    /// Returns the items of an entering claim, each with its path key and whether it writes. Returns `None` if the
-    /// claim does not enter.
+    /// Returns the paths of a set that is still being added to the tree, and whether the set writes each of them.
+    /// Returns `None` for any other claim.
     pub(super) fn entering_paths(&self, first_item: ItemIx) -> Option<impl Iterator<Item = (Vec<u8>, bool)>> {
         let paths = &self.entering_set(first_item)?.paths;
         Some((0..paths.ends.len()).map(|index| {
@@ -290,7 +301,7 @@ impl Tree {
         }))
     }
 
-    /// Returns the path key of the first item of an entering claim, or `None` if the claim does not enter.
+    /// Returns the first path of a set that is still being added to the tree. Returns `None` for any other claim.
     pub(super) fn first_entering_path(&self, first_item: ItemIx) -> Option<&[u8]> {
         self.entering_set(first_item).map(|set| set.paths.get(0).path)
     }

@@ -1,25 +1,27 @@
-//! Grants of waiting claims: each turn marks some of their items as held.
+//! Grants of waiting sets of paths. If a set has many items (an item is one path of a set), each turn marks some of
+//! them as held.
 
 use super::{State, Tree};
 use crate::fifo::Fifo;
 use crate::handle::ItemIx;
 use crate::steps::Steps;
 
-/// Number of items that a grant holds at once, even if no steps are left. An ordinary set has no more items.
+/// Number of items (paths of a set) that a grant marks as held at once, even if no steps are left. An ordinary set has
+/// no more paths.
 const HELD_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
 
-/// Granted claim with items that are not marked as held yet.
+/// Granted set of paths with items (paths) that are not marked as held yet.
 #[derive(Clone, Copy, Debug)]
 struct Granted {
     first_item: ItemIx,
-    /// Arrival of the claim, which identifies it: a later claim may have the same first item.
+    /// Arrival number of the claim. It identifies the claim, because a later claim may have the same first item.
     arrival: u64,
     next_item: ItemIx,
 }
 
-/// Granted claims that are too large to be held at once: some of their items are still waiting and clear (blocked by no
-/// other claim). Such items block the same claims as held items do, because a later claim that conflicts queues behind
-/// both.
+/// Granted claims with so many paths that they are marked as held over several turns. The other paths are still marked
+/// as waiting and clear (blocked by no other claim). They block the same claims as held paths do, because a later claim
+/// that conflicts queues behind both.
 #[derive(Debug, Default)]
 pub(super) struct Granting {
     claims: Fifo<Granted>,
@@ -32,19 +34,20 @@ impl Granting {
 }
 
 impl Tree {
-    /// Grants a waiting claim whose items are all clear. [`Tree::next_verdict`] continues with the items of a large
-    /// claim.
+    /// Grants a waiting claim, none of whose paths is blocked. If the claim has very many paths, later calls of
+    /// [`Tree::next_verdict`] mark the rest of them as held.
     pub(crate) fn grant(&mut self, first_item: ItemIx, steps: &mut Steps) {
         debug_assert!(self.is_claim_clear(first_item), "a claim that is granted must be clear");
         if self.items[first_item].state == State::Held {
-            // The claim is a large set whose items were held as they entered.
+            // The claim is a large set whose paths were marked as held when they were added to the tree.
             return;
         }
         if let Some(offered) =
             self.recheck.offered.take_if(|offered| self.items[*offered].first == first_item)
         {
-            // The offered item is still marked as blocked. If it is a read, later reads wait behind it only because of
-            // that mark, so they are rechecked.
+            // `offered` is the path that was found to be no longer blocked, so that the claim can be granted. It is
+            // still marked as blocked. If the claim reads it, later reads wait behind it only because of that mark, so
+            // they are rechecked.
             self.hold_waiting(offered, steps);
             self.recheck_behind(offered);
         }
@@ -59,12 +62,12 @@ impl Tree {
         self.granting.claims.push_back(Granted { first_item, arrival, next_item: item });
     }
 
-    /// Whether a granted claim may have items that are still marked as waiting.
+    /// Whether a granted claim may have paths that are still marked as waiting.
     pub(crate) fn is_granting(&self) -> bool {
         !self.granting.is_done()
     }
 
-    /// Continues with granted claims. Returns whether all their items are held.
+    /// Continues to mark the paths of granted claims as held. Returns whether all of them are.
     pub(super) fn go_on_granting(&mut self, steps: &mut Steps) -> bool {
         while let Some(Granted { first_item, arrival, mut next_item }) = self.granting.claims.front().copied()
         {
@@ -82,14 +85,15 @@ impl Tree {
         true
     }
 
-    /// Whether the granted claim with this first item and arrival still exists. The record of the item may belong to a
-    /// later claim by now, but no other claim that waited has the same arrival.
+    /// Whether the granted claim with this first item and arrival number still exists. By now, the record of the item
+    /// may belong to a later claim, but no other claim that waited has the same arrival number.
     fn waits_in_part(&self, first_item: ItemIx, arrival: u64) -> bool {
         let first = &self.items[first_item];
         first.state != State::Free && first.claim.is_some() && first.arrival == arrival
     }
 
-    /// Holds an item of a granted claim, unless it is held already. Returns the next item of the claim.
+    /// Marks an item (one path) of a granted claim as held, unless it is marked already. Returns the next item of the
+    /// claim.
     fn hold_one(&mut self, item: ItemIx, steps: &mut Steps) -> ItemIx {
         if self.items[item].state == State::Clear {
             self.hold_waiting(item, steps);
@@ -105,7 +109,7 @@ impl Tree {
         steps.charge(self.steps_at(node));
     }
 
-    /// Whether some items of this claim are held and others are not. For checks.
+    /// Whether this claim was granted and only some of its paths are marked as held. For checks.
     pub(super) fn is_held_in_part(&self, first_item: ItemIx) -> bool {
         let is_of = |granted: &Granted| {
             granted.first_item == first_item && self.waits_in_part(first_item, granted.arrival)

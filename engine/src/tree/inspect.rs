@@ -11,15 +11,16 @@ use std::ops::ControlFlow;
 
 impl Tree {
     /// Returns a claim that blocks a new request: a conflicting holder, or otherwise the first waiter that blocks it.
-    /// Returns `None` if nothing blocks the request, or if the blocking item that was found belongs to an ended claim.
+    /// Returns `None` if nothing blocks the request, or if the path that was found to block it belongs to an ended
+    /// claim.
     pub(crate) fn blocker(&self, items: &[TreeItem]) -> Option<ClaimIx> {
         let places = items.iter().map(|item| (self.trie.locate(item.path), item.write));
         self.blocker_of_places(places, u64::MAX)
     }
 
-    /// Returns the claim that blocks the first blocked item of a waiting claim: a conflicting holder, or otherwise the
-    /// first waiter that blocks it. Returns `None` if no item is blocked, if the claim has not entered, or if the
-    /// blocking item that was found belongs to an ended claim.
+    /// Returns the claim that blocks the first blocked path of a waiting claim: a conflicting holder, or otherwise the
+    /// first waiter that blocks it. Returns `None` if no path is blocked, or if no path of the claim is in the tree
+    /// yet. Also returns `None` if the path that was found to block it belongs to an ended claim.
     pub(crate) fn blocker_of(&self, first_item: ItemIx) -> Option<ClaimIx> {
         if matches!(self.items[first_item].state, State::Outside | State::Held) {
             return None;
@@ -28,7 +29,8 @@ impl Tree {
         let Item { node, write, arrival, .. } = self.items[blocked];
         let place = (Place { node, exact: true }, write);
         let claim = self.claim_of(blocked);
-        // An entering set that must wait after all may have items that are still held; it must not name itself.
+        // While a large set changes from held to waiting because of a freeze, some of its own paths are still marked as
+        // held. The claim does not block itself.
         self.blocker_of_places(std::iter::once(place), arrival).filter(|blocker| Some(*blocker) != claim)
     }
 
@@ -51,7 +53,8 @@ impl Tree {
         Some(if at.with_below { self.holder_below(at.node, write) } else { at.node.held })
     }
 
-    /// Returns a conflicting item that is held at a node or below it. There must be one.
+    /// Returns an item (a path that a claim holds) at this node or below it that conflicts with the request. There must
+    /// be one.
     fn holder_below(&self, node: &Node, write: bool) -> ItemIx {
         let mut node = node;
         while !node.conflicts_here(write) {
@@ -61,7 +64,7 @@ impl Tree {
         node.held
     }
 
-    /// Returns the first waiting item that blocks a new item.
+    /// Returns the first waiting item (path of a waiting claim) that blocks a new item at this place.
     fn waiter_against(&self, place: Place, write: bool) -> Option<Order> {
         let queues = self.trie.overlapping(place).flat_map(Overlapping::queues);
         queues.filter_map(|queues| queues.first_in_the_way_of(write)).min()
@@ -71,10 +74,9 @@ impl Tree {
         std::iter::successors(Some(first_item), |item| self.items[*item].next.some())
     }
 
-    /// Returns the beginning of the path key of a claim's first item: as many whole segments as fit into `len_max`
-    /// bytes.
+    /// Returns the first path of a claim, cut to as many whole segments as fit into `len_max` bytes.
     pub(crate) fn first_path(&self, first_item: ItemIx, len_max: usize) -> Vec<u8> {
-        // An item that has not entered has no node.
+        // An item of a set that is still being added to the tree may have no node. Its path is in `entering`.
         let entering = self.first_entering_path(first_item);
         entering.map_or_else(
             || self.trie.path_within(self.items[first_item].node, len_max),
@@ -82,10 +84,11 @@ impl Tree {
         )
     }
 
-    /// Returns the items of a claim without redundant ones, each with its path key and whether it writes.
+    /// Returns the paths of a claim, and whether the claim writes each of them. Omits redundant paths, which another
+    /// path of the claim covers.
     pub(crate) fn paths(&self, first_item: ItemIx) -> impl Iterator<Item = (Vec<u8>, bool)> {
         let entering = self.entering_paths(first_item);
-        // An entering set has nodes for none or only some of its items.
+        // If a set is still being added to the tree, not all of its paths have nodes.
         let standing = entering.is_none().then(|| {
             self.items_of(first_item).map(|item| {
                 let item = &self.items[item];
@@ -95,22 +98,22 @@ impl Tree {
         entering.into_iter().flatten().chain(standing.into_iter().flatten())
     }
 
-    /// Returns the number of held items, or of waiting items, that overlap a path.
+    /// Returns how many paths that claims hold (if `held`), or wait for, overlap a path.
     pub(crate) fn overlapping_count(&self, path: &[u8], held: bool) -> usize {
         let count = |at: Overlapping| -> usize {
             let [reads, writes] = at.node.held_below;
             match (held, at.with_below) {
                 (false, _) => at.queues().map(Queues::len).sum(),
                 (true, true) => (reads + writes) as usize,
-                // The items of a node that do not wait are held.
+                // `item_count` is the number of held and waiting items at the node.
                 (true, false) => at.node.item_count as usize - at.queues().map(Queues::len).sum::<usize>(),
             }
         };
         self.trie.overlapping(self.trie.locate(path)).map(count).sum()
     }
 
-    /// Returns the holders, or the waiters, of paths that overlap a path, each claim once. Only the first `limit` items
-    /// are considered. Waiters are in queue order. Also returns whether the result is complete.
+    /// Returns the holders, or the waiters, of paths that overlap a path, each claim once. Considers only the first
+    /// `limit` overlapping paths. Waiters are in queue order. Also returns whether the result is complete.
     pub(crate) fn overlapping(&self, path: &[u8], held: bool, limit: usize) -> (Vec<ClaimIx>, bool) {
         let place = self.trie.locate(path);
         let (items, is_complete) =
@@ -121,7 +124,7 @@ impl Tree {
     }
 
     /// Whether a claim for which `is_wanted` returns true holds a path that overlaps `path`. Returns `None` if too many
-    /// items overlap it to check all of them.
+    /// held paths overlap it to check all of them.
     pub(crate) fn is_any_holder(&self, path: &[u8], is_wanted: impl Fn(ClaimIx) -> bool) -> Option<bool> {
         let mut is_found = false;
         let is_complete = self.visit_held(self.trie.locate(path), OVERLAP_SCAN_COUNT_MAX, |item| {
@@ -140,8 +143,9 @@ impl Tree {
         (found, is_complete)
     }
 
-    /// Visits the held items that overlap a path, starting with the ones above it. Stops early if `visit` breaks, after
-    /// `limit` items, or after too many nodes. Returns whether all items were visited.
+    /// Visits the held items (paths that claims hold) that overlap a path, starting with the paths that are prefixes of
+    /// it. Stops early if `visit` breaks, after `limit` items, or after too many nodes. Returns whether all items were
+    /// visited.
     fn visit_held(
         &self,
         place: Place,
@@ -170,7 +174,8 @@ impl Tree {
             if visit_node(node).is_break() {
                 return false;
             }
-            // Each node in these lists has a held item at or below it, so every way down leads to an item.
+            // The lists `writes` and `reads` contain only nodes with a held item at or below them, so every way down
+            // leads to an item.
             let [writes, reads, _] = node.children;
             let child = if reads.is_none() { writes } else { reads };
             match if child.is_none() { self.next_holding(number, place.node) } else { Some(child) } {
@@ -203,7 +208,8 @@ impl Tree {
         std::iter::successors(first.some(), |item| self.items[*item].held_next.some())
     }
 
-    /// Returns the first waiting items that overlap a path, in order of arrival, and whether these are all.
+    /// Returns the first waiting items (paths of waiting claims) that overlap a path, in order of arrival, and whether
+    /// these are all.
     fn overlapping_waiting(&self, place: Place, limit: usize) -> (Vec<ItemIx>, bool) {
         let queues = self.trie.overlapping(place).flat_map(Overlapping::queues);
         let mut lines: Vec<_> = queues.flat_map(Queues::lines).collect();

@@ -1,4 +1,5 @@
-//! Lock rules of one tree namespace: which sets of paths may be held together, and which waiter is next.
+//! Lock rules of one tree namespace, in which a claim holds a set of paths. The rules say which sets may be held
+//! together, and which waiting set is granted next.
 
 mod entering;
 mod granting;
@@ -26,7 +27,7 @@ use removal::Removal;
 use segment::segments;
 use waiting::{Kind, Order};
 
-/// Path of a set that an acquire requests, and whether to write it.
+/// One path of the set that an acquire requests, and whether the claim writes the path or only reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeItem<'a> {
     /// Path key: for each segment its length (u16, little endian) and its bytes. Empty for the whole namespace. Must be
@@ -46,7 +47,8 @@ pub(crate) struct TreeCounters {
     pub(crate) held_item_count: u32,
     /// Number of distinct paths of all items.
     pub(crate) path_count: u32,
-    /// Number of segments of the paths of all items, plus one for the root.
+    /// Sum of the numbers of segments of all items' paths, plus one for the root. A segment that several paths share
+    /// counts several times.
     pub(crate) segment_count: u64,
 }
 
@@ -58,14 +60,15 @@ enum State {
     /// decision to grant the claim.
     Clear,
     Blocked,
-    /// Belongs to an entering set, and is not in the tree yet. Only the first item of a set can be in this state; its
-    /// other items have no record before they enter.
+    /// The item belongs to an entering set (a large set whose items are added to the tree over several turns) and is
+    /// not in the tree yet. Only the first item of a set can be in this state, because the other items get their
+    /// records only when they are added.
     Outside,
     /// The record is not in use.
     Free,
 }
 
-/// Arrival of items that never waited. No waiting claim has this arrival.
+/// Arrival number of items that never waited, because they were held at once. No waiting claim has this number.
 const NO_ARRIVAL: u64 = u64::MAX;
 
 /// Item of a tree: one path of a held or waiting set.
@@ -73,15 +76,17 @@ const NO_ARRIVAL: u64 = u64::MAX;
 struct Item {
     arrival: u64,
     node: NodeIx,
-    /// Claim of a first item; `NONE` once the claim ended and its items are being removed.
+    /// Claim that the item belongs to. In the first item of a claim, `NONE` once the claim has ended and its items are
+    /// being removed.
     claim: ClaimIx,
-    /// First item of the claim, and the next one.
+    /// First item of the same claim, and in `next` the item of the claim that follows this one.
     first: ItemIx,
     next: ItemIx,
-    /// Neighbours in the list of items that are held at the node.
+    /// Next and previous item in the list of all items that are held at the same node of the trie.
     held_next: ItemIx,
     held_previous: ItemIx,
-    /// Number of blocked items of the claim, kept in its first item. It is one higher until all items are in the tree.
+    /// Number of blocked items of the claim, kept in its first item. While items of a large claim are still to be added
+    /// to the tree, the number is one higher, so it cannot be 0.
     blocked_count: u32,
     state: State,
     write: bool,
@@ -105,7 +110,8 @@ impl Default for Item {
 }
 
 impl Item {
-    /// Returns the kind of the waiting item, which selects its queue.
+    /// Returns the kind of a waiting item (read or write, clear or blocked). Each kind has a queue of its own at a
+    /// node.
     fn kind(&self) -> Kind {
         Kind::new(self.write, self.state == State::Clear)
     }
@@ -123,8 +129,8 @@ impl Item {
 /// nodes from an item's own node up to the root show whether the item is clear.
 ///
 /// A waiting item is marked as clear or blocked when it arrives. After a removal, [`Tree::next_verdict`] updates the
-/// marks in steps. Until it has finished, some items are marked as blocked although they are clear, but never the
-/// reverse. New items queue behind them and are checked again with them.
+/// marks, a few items in each turn. Until it has finished, some items are marked as blocked although they are clear,
+/// but never the reverse. New conflicting items queue behind such an item, and are checked again after it.
 #[derive(Debug)]
 pub(crate) struct Tree {
     trie: Trie,
@@ -157,13 +163,14 @@ impl Tree {
         }
     }
 
-    /// Whether all items of a new request are clear, behind all waiting items.
+    /// Whether all items of a new request would be clear if they queued behind all waiting items.
     #[inline]
     pub(crate) fn is_clear(&self, items: &[TreeItem]) -> bool {
         items.iter().all(|item| self.is_open(self.trie.locate(item.path), item.write, u64::MAX))
     }
 
-    /// Whether neither a held item nor a waiting item from before `arrival` blocks an item at this place.
+    /// Whether an item for the path of `place` would be clear: neither a held item nor a waiting item that arrived
+    /// before `arrival` blocks it.
     #[inline]
     fn is_open(&self, place: Place, write: bool, arrival: u64) -> bool {
         let earlier = |first: Option<Order>| first.is_some_and(|first| first.arrival < arrival);
@@ -178,8 +185,8 @@ impl Tree {
         self.is_open(Place { node: item.node, exact: true }, item.write, item.arrival)
     }
 
-    /// Holds the items of a new request if all of them are clear, behind all waiting items. Returns the first item, or
-    /// `None` if an item is not clear.
+    /// Holds the items of a new request if all of them would be clear behind all waiting items. Returns the first item
+    /// of the claim. If an item is not clear, adds nothing and returns `None`.
     #[inline]
     pub(crate) fn try_hold(&mut self, claim: ClaimIx, items: &[TreeItem]) -> Option<ItemIx> {
         if let [item] = items {
@@ -222,8 +229,8 @@ impl Tree {
         first
     }
 
-    /// Places one item: as waiting if it has an arrival, otherwise as held. `found` must be the result of a search for
-    /// its path.
+    /// Allocates an item and puts it into the tree: as waiting if `arrival` is given, otherwise as held. `found` must
+    /// be the result of [`Trie::search`] for its path.
     #[inline]
     fn place(
         &mut self,
@@ -245,7 +252,8 @@ impl Tree {
         number
     }
 
-    /// Puts an item into the tree, as held or as waiting. `found` must be the result of a search for its path.
+    /// Puts an item into the tree, as held if `held`, otherwise as waiting. `found` must be the result of
+    /// [`Trie::search`] for the path of the item.
     #[inline]
     fn stand(&mut self, number: ItemIx, item: Item, found: (Place, &[u8]), held: bool) {
         let node = self.trie.enter(found.0, found.1, held.then_some(item.write));
@@ -332,7 +340,7 @@ impl Tree {
         if self.items[first_item].next.is_none() { 1 } else { self.items_of(first_item).count() as u32 }
     }
 
-    /// Whether all items of a waiting claim are known to be clear. It stays true after the grant of the claim.
+    /// Whether all items of a waiting claim are known to be clear. The result stays true after the claim is granted.
     pub(crate) fn is_claim_clear(&self, first_item: ItemIx) -> bool {
         match self.items[first_item].blocked_count {
             0 => true,
@@ -355,32 +363,33 @@ impl Tree {
         self.trie.nodes.touched() + self.items.touched()
     }
 
-    /// Continues counting the distinct segments of the paths of all items; the first call starts it. Once all are
-    /// counted, returns their number plus one for the root, which then stays up to date.
+    /// Continues counting the distinct segments of the paths of all items; the first call starts the count. Returns
+    /// `None` until all are counted, and afterwards their number plus one for the root. Later changes of the tree keep
+    /// the number up to date.
     pub(crate) fn count_distinct_segments(&mut self, steps: &mut Steps) -> Option<u64> {
         self.trie.count_segments(steps).map(|count| count as u64 + 1)
     }
 }
 
-/// Returns the number of segments of the paths of all these items.
+/// Returns the sum of the numbers of segments of these items' paths.
 pub(crate) fn segment_count(items: &[TreeItem]) -> usize {
     items.iter().map(|item| segments(item.path).count()).sum()
 }
 
-/// Returns a hash of a set of items; two different sets have the same hash with negligible probability. The order of
-/// the items and items that another item of the set covers do not change it.
+/// Returns a hash of a set of items. Two different sets have the same hash with negligible probability. The hash does
+/// not depend on the order of the items, nor on items that another item of the set covers (see `needed`).
 pub(crate) fn fingerprint(hasher: &RandomState, items: &[TreeItem]) -> u64 {
     let of_item = |index: usize| hasher.hash_one((items[index].path, items[index].write));
     needed(items).into_iter().map(of_item).fold(0, u64::wrapping_add)
 }
 
-/// Returns the positions of the items that no other item of the request covers. A write covers all items at its path
-/// and below it; a read covers only reads there.
+/// Returns the indices in `items` of the items that no other item of the request covers. A write covers all items at
+/// its path and below it. A read covers only reads at its path and below it.
 fn needed(items: &[TreeItem]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..items.len()).collect();
-    // Each segment begins with its length, so a path is a prefix of another exactly if its key is a prefix of the other
-    // key. In sorted order, the paths that a path covers directly follow it. So only the last needed items can cover
-    // the next one.
+    // Each segment begins with its length, so a path is a prefix of another path exactly if its key is a prefix of the
+    // other key. In sorted order, all paths below a path directly follow it. So it suffices to compare each item with
+    // the last needed read and the last needed write.
     order.sort_unstable_by_key(|index| (items[*index].path, !items[*index].write, *index));
     let mut last_needed: [Option<&[u8]>; 2] = [None; 2];
     order.retain(|index| {

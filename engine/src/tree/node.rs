@@ -1,4 +1,4 @@
-//! Nodes of a tree: one for each path of an item, and for each prefix of such a path.
+//! Nodes of the trie of a tree namespace. Each path of an item, and each prefix of such a path, has one node.
 
 use super::recheck::RegionIx;
 use super::segment::{Segment, SegmentCounts, first_segment};
@@ -18,8 +18,9 @@ handle! {
     pub(super) NodeIx
 }
 
-/// Classes of children, by the held items at a child or below it. Each class has a list of its own, so a holder below a
-/// node is found without searching.
+/// Classes of the children of a node, by the items that are held at a child or below it: writes, reads only, or none. A
+/// node has one list of children for each class, so code that looks for a holder below the node skips all other
+/// children.
 pub(super) mod class {
     pub(in super::super) const WRITES: usize = 0;
     pub(in super::super) const READS: usize = 1;
@@ -40,14 +41,14 @@ pub(super) struct Node {
     pub(super) item_count: u32,
     /// First item that is held at this node.
     pub(super) held: ItemIx,
-    /// Number of items that are held at this node or below it: reads, writes.
+    /// Number of reads and number of writes that are held at this node or below it.
     pub(super) held_below: [u32; 2],
-    /// Region of this node: the waiting items that overlap it are being checked again. `NONE` if there is no such
-    /// region.
+    /// Recheck region of this node: a pending check whether waiting items that overlap the node have become clear.
+    /// `NONE` if no check is pending.
     pub(super) region: RegionIx,
     /// Number of segments of the path.
     pub(super) depth: u16,
-    /// Whether the item that is held at this node is a write.
+    /// Whether a write is held at this node. A held write excludes every other held item at the node.
     pub(super) holds_write: bool,
     /// Hash of the parent and the segment.
     hash: u64,
@@ -101,13 +102,14 @@ impl Node {
         }
     }
 
-    /// Whether an item that is held at this node conflicts.
+    /// Whether an item that is held at this node conflicts with a new item that writes or, unless `write`, reads.
     #[inline]
     pub(super) fn conflicts_here(&self, write: bool) -> bool {
         self.holds_write || write && self.held.is_some()
     }
 
-    /// Whether an item that is held at this node or below it conflicts.
+    /// Whether an item that is held at this node or below it conflicts with a new item that writes or, unless `write`,
+    /// reads.
     #[inline]
     pub(super) fn conflicts_below(&self, write: bool) -> bool {
         self.held_below[1] > 0 || write && self.held_below[0] > 0
@@ -119,14 +121,16 @@ impl Node {
     }
 }
 
-/// Result of a search for a path: its node, or, if there is none, the last node on the way.
+/// Result of a search for a path: its node, with `exact` set. If the path has no node, the node of its longest prefix
+/// that has one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) node: NodeIx,
     pub(super) exact: bool,
 }
 
-/// Node with items that overlap a path. Items below the node overlap it only if `with_below`.
+/// Node that has items whose paths overlap a searched path. The items at the node always overlap it; items below the
+/// node do so only if `with_below`.
 #[derive(Clone, Copy)]
 pub(super) struct Overlapping<'a> {
     pub(super) node: &'a Node,
@@ -148,13 +152,14 @@ impl<'a> Overlapping<'a> {
     }
 }
 
-/// Number of nodes for which the index reserves address space.
+/// Number of nodes for which the hash index of a trie reserves address space.
 const NODE_COUNT_MAX: usize = 1 << 24;
 
 /// Number of nodes whose segments are counted in one step.
 const NODES_COUNTED_PER_STEP: u32 = if cfg!(test) { 1 } else { 4 };
 
-/// Nodes, found by parent and segment. Unused nodes are removed at once.
+/// Nodes of the paths, found by parent and segment. A node without items, children and recheck region is removed at
+/// once.
 #[derive(Debug)]
 pub(super) struct Trie {
     pub(super) nodes: Slab<NodeIx, Node>,
@@ -195,7 +200,8 @@ impl Trie {
         self.search(path).0
     }
 
-    /// Returns the place of a path, and the rest of its key behind that place.
+    /// Returns the node of the longest prefix of a path that has a node, and the segments of the path key that follow
+    /// that prefix.
     #[inline]
     pub(super) fn search<'a>(&self, path: &'a [u8]) -> (Place, &'a [u8]) {
         let (mut node, mut rest) = (ROOT, path);
@@ -208,8 +214,9 @@ impl Trie {
         (Place { node, exact: true }, rest)
     }
 
-    /// Adds an item to the node of a path and creates missing nodes. For a held item, `held` is whether it writes.
-    /// `place` and `rest` must be the result of a search for the path. Returns the node.
+    /// Adds an item to the node of its path and creates missing nodes. `held` is `None` for a waiting item; for a held
+    /// item, it says whether the item writes. `place` and `rest` must be the result of [`Self::search`] for the path.
+    /// Returns the node.
     #[inline]
     pub(super) fn enter(&mut self, place: Place, rest: &[u8], held: Option<bool>) -> NodeIx {
         let (mut number, mut rest) = (place.node, rest);
@@ -230,8 +237,8 @@ impl Trie {
         let depth = self.nodes[parent].depth + 1;
         let number = self.nodes.allocate();
         let node = &mut self.nodes[number];
-        // The other fields have their defaults, even in a record that was used before: a node is removed only when it
-        // has no items, children or region.
+        // The fields that are not written here have their defaults, even in a record that was used before: a node is
+        // removed only when it has no items, children or region.
         (node.parent, node.depth, node.hash) = (parent, depth, hash);
         node.segment = Segment::new(segment);
         if let Some(write) = held {
@@ -248,8 +255,8 @@ impl Trie {
         number
     }
 
-    /// Removes an item from its node, and then every node that became unused. For a held item, `held` is whether it
-    /// wrote.
+    /// Removes an item from its node, and removes the node and its ancestors if they became unused. `held` is `None`
+    /// for an item that waited; for a held item, it says whether the item wrote.
     #[inline]
     pub(super) fn leave(&mut self, node: NodeIx, held: Option<bool>) {
         self.nodes[node].item_count -= 1;
@@ -275,7 +282,8 @@ impl Trie {
         }
     }
 
-    /// Removes a node if it is unused, and then its ancestors in the same way.
+    /// Removes a node if it has no items, children and recheck region, and afterwards each ancestor that became unused
+    /// in this way.
     pub(super) fn prune(&mut self, node: NodeIx) {
         let mut number = node;
         while number != ROOT && !self.nodes[number].is_used() {
@@ -286,7 +294,7 @@ impl Trie {
         }
     }
 
-    /// Removes a node that is in no list.
+    /// Removes a node that is no longer in the list of its parent's children.
     #[inline]
     fn remove(&mut self, number: NodeIx) {
         let node = &mut self.nodes[number];
@@ -313,14 +321,15 @@ impl Trie {
         })
     }
 
-    /// Returns the nodes whose items overlap a path: its own node, including all items below it, and its ancestors.
+    /// Returns the nodes whose items overlap a path: the node of the path, including all items below it, and its
+    /// ancestors.
     #[inline]
     pub(super) fn overlapping(&self, place: Place) -> impl Iterator<Item = Overlapping<'_>> {
         let at = move |(number, node)| Overlapping { node, with_below: place.exact && number == place.node };
         self.spine(place.node).map(at)
     }
 
-    /// Adds a held item to the counts of a node and its ancestors, or subtracts it.
+    /// Adds a held item to `held_below` of a node and its ancestors if `held`, otherwise subtracts it.
     #[inline]
     pub(super) fn count_held(&mut self, node: NodeIx, write: bool, held: bool) {
         let mut number = node;
@@ -343,7 +352,7 @@ impl Trie {
         }
     }
 
-    /// Adds a node to a list of its parent.
+    /// Adds a node to its parent's list of children of this class.
     #[inline]
     fn link(&mut self, number: NodeIx, class: usize) {
         let parent = self.nodes[number].parent;
@@ -355,7 +364,7 @@ impl Trie {
         (node.next, node.previous) = (next, NodeIx::NONE);
     }
 
-    /// Removes a node from a list of its parent.
+    /// Removes a node from its parent's list of children of this class.
     #[inline]
     fn unlink(&mut self, number: NodeIx, class: usize) {
         let Node { parent, next, previous, .. } = self.nodes[number];
@@ -386,7 +395,8 @@ impl Trie {
         });
     }
 
-    /// Calls `change` for all queues that contain the waiting items of a node.
+    /// Calls `change` for the queues that list the items that wait at this node: its own ones, and those for waiting
+    /// items below each ancestor.
     #[inline]
     fn for_queues(&mut self, node: NodeIx, mut change: impl FnMut(&mut Option<Box<Queues>>)) {
         let Node { waiting_here, parent, .. } = &mut self.nodes[node];
@@ -422,8 +432,8 @@ impl Trie {
         path
     }
 
-    /// Continues counting the segments of all nodes; the first call starts it. Returns the number of distinct segments
-    /// once all nodes are counted.
+    /// Continues counting the segments of all nodes; the first call starts the count. Returns the number of distinct
+    /// segments once all nodes are counted.
     pub(super) fn count_segments(&mut self, steps: &mut Steps) -> Option<usize> {
         let Self { nodes, hasher, segments, .. } = self;
         let segments = segments.get_or_insert_with(|| SegmentCounts::new(hasher.clone()));
@@ -433,7 +443,8 @@ impl Trie {
             }
             let end = nodes.end().min(counted_end + NODES_COUNTED_PER_STEP);
             for number in (counted_end..end).map(NodeIx::new) {
-                // Removed nodes keep their last segment until they are used again.
+                // Removed nodes keep their last segment until their record is used again, so the loop skips unused
+                // nodes.
                 let node = &nodes[number];
                 if number != ROOT && node.is_used() {
                     segments.add(node.segment.as_slice());
@@ -444,7 +455,7 @@ impl Trie {
         Some(segments.len())
     }
 
-    /// Checks the index, which finds all nodes but the root. For tests.
+    /// Checks the hash index: it must find every node except the root. For tests.
     pub(super) fn verify_index(&self) {
         self.index.verify(|number| self.nodes[number].hash);
         assert_eq!(self.index.len() + 1, self.nodes.live_count() as usize, "nodes that are found");

@@ -1,4 +1,4 @@
-//! Rechecks of the items that a removal may have made clear.
+//! Rechecks after removals: when an item leaves the tree, waiting items that it blocked may have become clear.
 
 use super::entering::{Enters, Progress, Verdict};
 use super::node::{NodeIx, Overlapping, Place, ROOT};
@@ -10,11 +10,11 @@ use crate::steps::Steps;
 use std::collections::BTreeSet;
 
 handle! {
-    /// Handle of a region: a part of the trie whose waiting items are checked again.
+    /// Handle of a region: one pending check of the waiting items that overlap a node of the trie.
     pub(super) RegionIx
 }
 
-/// Region of items to recheck: all items that overlap `node` and wait at `cursor` or behind it.
+/// Region of items to recheck: all items that overlap `node` and whose queue position is `cursor` or a later one.
 #[derive(Debug, Default)]
 struct Region {
     node: NodeIx,
@@ -24,24 +24,26 @@ struct Region {
 /// Items that must be rechecked.
 ///
 /// A blocked item is **justified** by a held item that conflicts with it. A waiting item of an earlier claim also
-/// justifies it, if it overlaps it and either conflicts with it or is marked as blocked. The invariant: each item that
-/// is marked as blocked is justified, or a region has yet to reach it. Three events remove a justification: a held item
-/// is removed, a waiting item is removed, or a blocked read becomes clear. Each adds a region at the node of the item.
-/// Its cursor begins at the queue position of a waiting item, or at the front of the queue for a held item. (The grant
-/// of an item that is marked as clear removes no justification, because the held item blocks the same items as the
-/// waiting one did.) So no item is missed, and once no region is left, all marks are correct.
+/// justifies it, if it overlaps it and either conflicts with it or is marked as blocked. A region is a list of the
+/// items that overlap its node, rechecked in queue order from a cursor on. The invariant: each item that is marked as
+/// blocked is justified, or a region has yet to reach it. Three events remove a justification: a held item is removed,
+/// a waiting item is removed, or a blocked read becomes clear. Each event adds a region at the node of the item. The
+/// cursor of the region begins at the queue position of a waiting item, or at the front of the queue for a held item.
+/// (The grant of an item that is marked as clear removes no justification, because the held item blocks the same items
+/// as the waiting one did.) So no item is missed, and once no region is left, all marks are correct.
 ///
-/// A region ends early if an item at its node or above it justifies all following items. That keeps a hand-over short,
-/// regardless of the number of waiters for the same path.
+/// A region (the pending recheck of the waiting items at a node) ends early if an item at its node or above it
+/// justifies that all following items stay blocked. So after the holder of a path hands over to the next waiter, few
+/// items are rechecked, regardless of the number of waiters.
 #[derive(Debug, Default)]
 pub(super) struct Recheck {
     regions: Slab<RegionIx, Region>,
-    /// Cursor and handle of each region. The region with the earliest cursor is processed first, so claims become clear
-    /// in their order.
+    /// Queue position that each region has reached, with the handle of the region. The region with the earliest
+    /// position is processed first, so claims become clear in their order of arrival.
     agenda: BTreeSet<(Order, RegionIx)>,
-    /// Last item that was found clear of the claim that [`Tree::next_verdict`] returned, until the caller grants or
-    /// removes the claim, or calls again. It stays marked as blocked until then: most such claims are granted at once,
-    /// so a change of its mark just before would be wasted.
+    /// Item whose recheck made its claim clear, so that [`Tree::next_verdict`] returned the claim. It stays set until
+    /// the caller grants or removes the claim, or calls `next_verdict` again. Until then the item stays marked as
+    /// blocked: the grant of a claim usually follows at once, and would make a change of the mark useless.
     pub(super) offered: Option<ItemIx>,
 }
 
@@ -52,11 +54,12 @@ impl Recheck {
 }
 
 impl Tree {
-    /// Continues with all work of this tree: grants, removals, rechecks and, depending on `enters`, entering sets. Each
-    /// item takes at least one step.
+    /// Continues all unfinished work of this tree: grants, removals, rechecks and, depending on `enters`, adding the
+    /// items of large new sets. Each item that is processed takes at least one of the `steps`.
     ///
-    /// Returns the next claim about which the caller must decide, each claim once. The caller carries out the verdict
-    /// and calls again. Returns `None` if all work is done or no step is left.
+    /// Returns the next claim about which the caller must decide: grant it, leave it waiting, or remove it. The
+    /// function returns each claim only once. The caller carries out the decision and calls again. Returns `None` if
+    /// all work is done or no step is left.
     pub(crate) fn next_verdict(&mut self, enters: Enters, steps: &mut Steps) -> Option<Verdict> {
         if let Some(item) = self.recheck.offered.take() {
             self.turn_clear(item);
@@ -89,7 +92,8 @@ impl Tree {
                 continue;
             };
             if self.recheck.agenda.first().is_some_and(|(earliest, _)| *earliest < due) {
-                // Another region has an earlier item, and claims must become clear in order of arrival.
+                // Another region has an earlier item to recheck, and claims must become clear in order of arrival, so
+                // this region continues after it.
                 self.set_cursor(region, due);
                 continue;
             }
@@ -109,8 +113,8 @@ impl Tree {
         None
     }
 
-    /// Returns the first claim from this arrival on with an item that is marked as clear, and its arrival. The claim
-    /// waits, or was granted since.
+    /// Returns the first claim, with arrival number `from` or a later one, that has an item marked as clear; also
+    /// returns its arrival number. The claim waits, or it was granted and its items are still being marked as held.
     pub(crate) fn first_clear(&self, from: u64) -> Option<(u64, ClaimIx)> {
         let mut from = Order { arrival: from, item: ItemIx::new(0) };
         loop {
@@ -131,21 +135,25 @@ impl Tree {
         self.recheck_behind(number);
     }
 
-    /// Rechecks the items that a waiting item blocked only because it was blocked, now that it is clear or held.
+    /// Rechecks the items behind a read that was marked as blocked until now, and now is clear or held. A blocked read
+    /// also blocks later reads, and a clear one does not.
     pub(super) fn recheck_behind(&mut self, number: ItemIx) {
         let Item { node, write, arrival, .. } = self.items[number];
-        // A write blocks all overlapping items behind it, marked as clear or not.
+        // A write blocks all overlapping items behind it, whether it is marked as clear or as blocked. So nothing
+        // behind it can have changed.
         if !write {
             self.recheck_from(node, Order { arrival, item: number }.next());
         }
     }
 
-    /// Returns the first item of the claim that [`Tree::next_verdict`] returned, if the caller has not acted yet.
+    /// Returns the first item of the claim that [`Tree::next_verdict`] returned last, if the caller has neither granted
+    /// nor removed the claim yet.
     pub(super) fn offered_claim(&self) -> Option<ItemIx> {
         self.recheck.offered.map(|item| self.items[item].first)
     }
 
-    /// Notes that the caller acts on an item. Returns whether it was the offered item, which is then no longer offered.
+    /// Notes that the caller grants or removes an item. Returns whether the item is `offered`: its recheck made
+    /// [`Tree::next_verdict`] return its claim. In that case, clears `offered`.
     pub(super) fn take_offered(&mut self, item: ItemIx) -> bool {
         self.recheck.offered.take_if(|offered| *offered == item).is_some()
     }
@@ -155,7 +163,7 @@ impl Tree {
         self.entering.is_done() && self.granting.is_done() && self.removal.is_done() && self.recheck.is_done()
     }
 
-    /// Schedules a recheck of all items that overlap this node and wait at this position or behind it.
+    /// Schedules a recheck of all items that overlap this node and whose queue position is `from` or a later one.
     pub(super) fn recheck_from(&mut self, node: NodeIx, from: Order) {
         if self.is_covered(node, from) || self.region_cursor(node).is_some_and(|cursor| cursor <= from) {
             return;
@@ -185,14 +193,15 @@ impl Tree {
         self.trie.prune(node);
     }
 
-    /// Returns the cursor of the region of a node.
+    /// Returns the queue position that the region (the pending recheck) of this node has reached, or `None` if it has
+    /// no region.
     pub(super) fn region_cursor(&self, node: NodeIx) -> Option<Order> {
         let region = self.trie.nodes[node].region;
         if region.is_none() { None } else { self.recheck.regions[region].cursor }
     }
 
-    /// Whether the region of an ancestor has yet to reach this position. Such a region contains all items that overlap
-    /// this node.
+    /// Whether the region (pending recheck) of an ancestor has not passed the queue position `from` yet. Such a region
+    /// will also recheck all items that overlap this node, so the node needs no region of its own.
     fn is_covered(&self, node: NodeIx, from: Order) -> bool {
         self.trie
             .spine(node)
@@ -200,8 +209,8 @@ impl Tree {
             .any(|(ancestor, _)| self.region_cursor(ancestor).is_some_and(|cursor| cursor <= from))
     }
 
-    /// Returns the first blocked item from this position on that overlaps a node and that no item at the node or above
-    /// it justifies.
+    /// Returns the first blocked item, from this queue position on, that overlaps a node and may have become clear.
+    /// Skips items that must stay blocked because of an item that is held or waits earlier at the node or above it.
     fn next_due(&self, node: NodeIx, from: Order) -> Option<Order> {
         let (mut read, mut write) = (Earliest::default(), Earliest::default());
         // Items that arrived after these are justified.
@@ -231,7 +240,8 @@ impl Tree {
         due.0
     }
 
-    /// Whether a region that overlaps this node has yet to reach this position. For checks.
+    /// Whether a region (pending recheck) whose node is above, at or below this node has yet to reach this queue
+    /// position. For checks.
     pub(super) fn has_before_it(&self, node: NodeIx, order: Order) -> bool {
         let covers = |(cursor, region): &(Order, RegionIx)| {
             let other = self.recheck.regions[*region].node;
@@ -241,7 +251,7 @@ impl Tree {
         self.recheck.agenda.iter().any(covers)
     }
 
-    /// Returns the node, the cursor and the handle of each region. For checks.
+    /// Returns each region (pending recheck): its node, the queue position it has reached, and its handle. For checks.
     pub(super) fn regions(&self) -> impl Iterator<Item = (NodeIx, Option<Order>, RegionIx)> {
         self.recheck.agenda.iter().map(|(_, region)| {
             let Region { node, cursor } = self.recheck.regions[*region];
@@ -249,7 +259,7 @@ impl Tree {
         })
     }
 
-    /// Returns the number of regions in use. For checks.
+    /// Returns the number of regions, which are pending rechecks. For checks.
     pub(super) fn region_count(&self) -> u32 {
         self.recheck.regions.live_count()
     }

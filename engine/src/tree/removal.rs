@@ -7,15 +7,16 @@ use crate::fifo::Fifo;
 use crate::handle::{ClaimIx, ItemIx};
 use crate::steps::Steps;
 
-/// Number of nodes, visited or created, that cost one more step when an item is checked, enters, is held, or leaves.
+/// To check, add, hold or remove an item costs one step, and one more for each group of this many nodes that it visits
+/// or creates.
 pub(super) const NODES_PER_STEP: u32 = 8;
 
-/// Number of items that are removed at once, even if no steps are left. So an ordinary set is gone when its release is
-/// answered.
+/// Number of items of an ended claim that are removed within the request that ends it, even if no steps are left. So a
+/// set of at most this size has left the tree when its release is answered.
 const REMOVED_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
 
-/// Ended claims of which some items are still in the tree, by their first items. These items block other items until
-/// they are removed.
+/// First items of the ended claims that still have items in the tree. Each item of these claims blocks other claims
+/// until it is removed.
 #[derive(Debug, Default)]
 pub(super) struct Removal {
     leaving: Fifo<ItemIx>,
@@ -28,12 +29,13 @@ impl Removal {
 }
 
 impl Tree {
-    /// Removes a claim, held or waiting. [`Tree::next_verdict`] removes the remaining items of a large claim, and finds
-    /// the claims that become clear.
+    /// Removes a held or waiting claim. If it has many items, only the first ones are removed at once, and
+    /// [`Tree::next_verdict`] removes the others later. That function also finds the claims that become clear.
     #[inline]
     pub(crate) fn remove(&mut self, first_item: ItemIx, steps: &mut Steps) {
         if self.items[first_item].next.is_none() {
-            // Most sets have one path. The request itself removes it, so it costs the turn no steps.
+            // Most sets have one path. Its removal counts as part of the request, so it uses no step of the turn's
+            // budget.
             return self.remove_item(first_item);
         }
         self.items[first_item].claim = ClaimIx::NONE;
@@ -45,7 +47,7 @@ impl Tree {
         self.removal.leaving.push_back(first_item);
     }
 
-    /// Continues removing. Returns whether all ended claims are removed.
+    /// Continues to remove the items of ended claims. Returns whether all of them are removed.
     pub(super) fn go_on_removing(&mut self, steps: &mut Steps) -> bool {
         while let Some(first_item) = self.removal.leaving.front().copied() {
             if !steps.take() {
@@ -58,14 +60,15 @@ impl Tree {
         true
     }
 
-    /// Returns the number of steps to enter or leave a node and all nodes above it, in addition to the step of the
-    /// item.
+    /// Returns the number of steps to update a node and all nodes above it when an item is added or removed. The item
+    /// itself costs one more step.
     #[inline]
     pub(super) fn steps_at(&self, node: NodeIx) -> u32 {
         u32::from(self.trie.nodes[node].depth) / NODES_PER_STEP
     }
 
-    /// Removes one item of a claim, the first item last. Returns whether it was the first item.
+    /// Removes one item of an ended claim. The first item of the claim is removed last. Returns whether this call has
+    /// removed it.
     #[inline(never)]
     fn remove_one_of(&mut self, first_item: ItemIx, steps: &mut Steps) -> bool {
         let number = match self.items[first_item].next {
@@ -89,7 +92,8 @@ impl Tree {
             self.leave_waiting(number);
             Order { arrival, item: number }
         };
-        // The recheck is scheduled before the item leaves its node, because a region keeps the node in the trie.
+        // The recheck is scheduled before the item leaves its node: a node with a scheduled recheck is not removed from
+        // the trie.
         if self.blocked_count > 0 {
             self.recheck_from(node, from);
         }
@@ -102,7 +106,7 @@ impl Tree {
         self.items.release(number);
     }
 
-    /// Returns the claim of an item, or `None` if the claim ended.
+    /// Returns the claim of an item, or `None` if the claim has ended and its items are being removed.
     pub(super) fn claim_of(&self, item: ItemIx) -> Option<ClaimIx> {
         Some(self.items[self.items[item].first].claim).filter(|claim| claim.is_some())
     }

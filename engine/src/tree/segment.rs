@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::hash::{BuildHasher, Hasher};
 
-/// Length of the longest segment that is stored inline, in bytes.
+/// Length of the longest segment that is stored inside its node instead of in an allocation of its own, in bytes.
 const INLINE_LEN: usize = 16;
 
 /// Bytes of a segment.
@@ -52,8 +52,8 @@ fn padded(segment: &[u8]) -> Option<[u8; INLINE_LEN]> {
     Some(bytes)
 }
 
-/// Returns the first segment of a path key and the rest behind it. Returns `None` at the end of the key, and if the key
-/// is not well formed.
+/// Returns the first segment of a path key, and the key of the segments that follow. Returns `None` at the end of the
+/// key, and if the key is not well formed.
 #[inline]
 pub(super) fn first_segment(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, behind) = path.split_first_chunk()?;
@@ -70,15 +70,15 @@ pub(super) fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Counts of nodes by segment. Segments are distinguished by 64-bit hashes, which is enough for statistics. The map is
-/// a tree, because a large hash table would delay all requests while it grows.
+/// Number of nodes for each segment. Segments are distinguished by 64-bit hashes, which is enough for statistics. The
+/// map is a B-tree, because a large hash table would delay all requests while it grows.
 ///
 /// [`Trie::count_segments`](super::node::Trie::count_segments) counts existing nodes over several turns.
 #[derive(Debug)]
 pub(super) struct SegmentCounts {
     counts: BTreeMap<u64, u32>,
     hasher: RandomState,
-    /// Number below which nodes are counted; `None` once all nodes are counted.
+    /// All nodes with a smaller number than this one are counted; `None` once all nodes are counted.
     pub(super) counted_end: Option<u32>,
 }
 
@@ -115,7 +115,7 @@ impl SegmentCounts {
         }
     }
 
-    /// Returns the number of distinct segments of counted nodes.
+    /// Returns the number of distinct segments of the nodes that are counted so far.
     pub(super) fn len(&self) -> usize {
         self.counts.len()
     }

@@ -170,12 +170,13 @@ impl Tree {
         count
     }
 
-    /// Checks that a mark is correct, or that a recheck of the item is due.
+    /// Checks that the mark of an item (clear or blocked) is correct, or that a pending recheck will correct it.
     fn verify_mark(&self, number: ItemIx, live: &[ItemIx]) {
         let item = &self.items[number];
         let path = self.trie.path(item.node);
         let order = Order { arrival: item.arrival, item: number };
-        // An item that never waited was clear when it arrived, even if other items waited.
+        // An item that never waited was clear when it was added, and items that queued later do not block it. So only
+        // held items can contradict its mark.
         let has_waited = item.arrival != NO_ARRIVAL;
         let reason = live.iter().find(|other| {
             let other = &self.items[**other];

@@ -62,27 +62,28 @@ impl Queues {
         self.0.iter().map(BTreeSet::len).sum()
     }
 
-    /// Returns the first item that blocks a read, or a write, behind it. A read is blocked by writes and by blocked
-    /// reads, a write by all items.
+    /// Returns the first waiting item that blocks a later write if `write`, otherwise a later read. A read is blocked
+    /// by writes and by blocked reads, a write by all items.
     #[inline]
     pub(super) fn first_in_the_way_of(&self, write: bool) -> Option<Order> {
         let kinds = if write { &self.0[..] } else { &self.0[Kind::ClearWrite as usize..] };
         kinds.iter().filter_map(BTreeSet::first).min().copied()
     }
 
-    /// Returns the first blocked write, or the first blocked read, from this position on.
+    /// Returns the first blocked write if `write`, otherwise the first blocked read, whose queue position is `from` or
+    /// a later one.
     #[inline]
     pub(super) fn first_blocked(&self, write: bool, from: Order) -> Option<Order> {
         self.0[Kind::new(write, false) as usize].range(from..).next().copied()
     }
 
-    /// Returns the first clear item from this position on.
+    /// Returns the first item that is marked as clear and whose queue position is `from` or a later one.
     pub(super) fn first_clear(&self, from: Order) -> Option<Order> {
         let first = |kind: Kind| self.0[kind as usize].range(from..).next();
         [Kind::ClearRead, Kind::ClearWrite].into_iter().filter_map(first).min().copied()
     }
 
-    /// Returns the items of each kind, in order.
+    /// Returns the waiting items as one iterator for each kind, each in queue order.
     pub(super) fn lines(&self) -> impl Iterator<Item = impl Iterator<Item = Order>> {
         self.0.iter().map(|orders| orders.iter().copied())
     }

@@ -1,4 +1,4 @@
-//! Decides the next action of the log thread. `committer` divides these actions into steps.
+//! Decides the next action of the log thread, and when it is due. The `committer` divides each action into steps.
 
 use super::keeper::Space;
 use crate::Time;
@@ -10,53 +10,55 @@ use crate::limits::{
 /// Next action of the log thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Wait for an order, at most until this instant.
+    /// Wait for the next order of a worker or the keeper thread, at most until this instant.
     Wait(Time),
     /// Convert batches to frames, append them and flush them.
     Commit,
-    /// Append and flush again the frames that found no room.
+    /// Append the frames for which the disk had no room again, and flush them.
     Retry,
-    /// Append a frame without records, which says that the last frame is durable and since when.
+    /// Append a frame without records. It says that the last frame is durable, and when it became durable.
     Confirm,
-    /// Fold old segments after an earlier failure, if there still are enough of them.
+    /// Fold old segments into a snapshot, after an earlier try has failed. Does nothing if too few segments are left.
     Compact,
     /// Check whether the disk has room again.
     Look,
-    /// Remove the losses (fence floor and waiting time) from the superblock: all holds that may have been lost have
-    /// expired, so later starts need not wait.
+    /// Remove the fence floor and the waiting time for lost records from the superblock. All holds that may have been
+    /// lost have expired, so later starts need not wait.
     EndLosses,
     /// End the log in order.
     Close,
-    /// End the server with an error: it stops, and the disk has no room for its last frames.
+    /// End the server with an error. The server is stopping, and the disk still has no room for the last frames after
+    /// the time allowed.
     GiveUp,
 }
 
-/// What the log thread has to do, and when.
+/// Work of the log thread that is due now or later, each with its time.
 #[derive(Clone, Debug)]
 pub(super) struct Agenda {
     /// Whether there are batches that were not converted to frames yet.
     has_batches: bool,
-    /// Time to retry frames that found no room; `None` if there are none.
+    /// Time to retry the frames for which the disk had no room; `None` if there are none.
     retry_at: Option<Time>,
-    /// Time to confirm the last flush; `None` if it is confirmed.
+    /// Time to append a frame that says that the last flush was durable; `None` if that is not needed.
     confirm_at: Option<Time>,
-    /// Earliest time of the next group while the disk is full. Each group takes whole blocks of the spare and reserve
-    /// segments, so the log waits to write more batches in one group.
+    /// Earliest time of the next group of batches while the disk is full. Each group uses up at least one block of the
+    /// segments that are left, so the log waits until more batches can share a group.
     pace_until: Time,
     space: Space,
     /// Time to retry a failed compaction; `None` if none failed.
     compact_at: Option<Time>,
     /// Time to check whether a full disk has room again; `None` while it has room or while a check is running.
     look_at: Option<Time>,
-    /// Time at which all holds that may have been lost have expired; `None` if the superblock has no losses.
+    /// Time at which all holds that may have been lost have expired; `None` if the superblock says that none were lost.
     losses_end_at: Option<Time>,
-    /// Time at which a stopping server no longer waits for room; `None` while the server runs.
+    /// Time at which a stopping server ends although the disk has no room for its last frames; `None` while the server
+    /// runs.
     give_up_at: Option<Time>,
 }
 
 impl Agenda {
-    /// Returns the agenda of a log whose first records were written at this instant. `losses_ms` is the time until all
-    /// holds that may have been lost have expired; `None` if none were lost.
+    /// Returns the agenda of a log whose first records were written at `now`. `losses_ms` is the time from `now` until
+    /// all holds that may have been lost have expired; `None` if none were lost.
     pub(super) fn new(now: Time, losses_ms: Option<u64>) -> Self {
         Self {
             has_batches: false,
@@ -71,8 +73,8 @@ impl Agenda {
         }
     }
 
-    /// Returns the next action. The result stays the same until one of the `note` functions reports a change, or
-    /// until time passes.
+    /// Returns the next action. The result stays the same until one of the `note` functions reports a change, or until
+    /// another action becomes due.
     pub(super) fn next(&self, now: Time) -> Next {
         let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
         if is_due(self.look_at) {
@@ -94,7 +96,7 @@ impl Agenda {
     fn next_write(&self, now: Time) -> Next {
         let when = |at: Time, next| if at <= now { next } else { Next::Wait(at) };
         match (self.retry_at, self.give_up_at) {
-            // No other frames can be written before these.
+            // The frames for which the disk had no room must be written before any other frames.
             (Some(retry_at), None) => when(retry_at, Next::Retry),
             (Some(_), Some(give_up_at)) if give_up_at <= now => Next::GiveUp,
             (Some(retry_at), Some(give_up_at)) => when(retry_at.min(give_up_at), Next::Retry),
@@ -120,8 +122,8 @@ impl Agenda {
         self.has_batches = has_more;
     }
 
-    /// Notes that all frames are durable. `is_confirmed` says whether the last of them needs no later frame that
-    /// confirms this.
+    /// Notes that all frames are durable. `is_confirmed` says whether no later frame must confirm that, because these
+    /// frames have no records.
     pub(super) fn note_flushed(&mut self, now: Time, is_confirmed: bool) {
         self.retry_at = None;
         self.confirm_at = (!is_confirmed).then(|| now.after_ms(LOG_IDLE_MS));
@@ -130,14 +132,14 @@ impl Agenda {
         }
     }
 
-    /// Notes that frames found no room. Returns whether the caller must tell the keeper thread to create segments: true
-    /// at the first failure of these frames. Later the agenda requests it with [`Next::Look`].
+    /// Notes that the disk had no room for frames. Returns whether the caller must tell the keeper thread to create
+    /// segments: `true` when these frames fail for the first time. After that, [`Next::Look`] requests it.
     pub(super) fn note_no_room(&mut self, now: Time) -> bool {
         self.space = Space::Low;
         self.retry_at.replace(now.after_ms(LOG_NO_ROOM_RETRY_MS)).is_none()
     }
 
-    /// Notes whether there is room for the next segments. Returns whether that has changed.
+    /// Notes whether the disk has room for the next segments. Returns whether this differs from the last report.
     pub(super) fn note_space(&mut self, now: Time, space: Space) -> bool {
         self.look_at = (space == Space::Low).then(|| now.after_ms(LOG_LOOK_MS));
         if space == Space::Ample {
@@ -148,7 +150,7 @@ impl Agenda {
         std::mem::replace(&mut self.space, space) != space
     }
 
-    /// Notes that a check for room begins. It ends with [`Agenda::note_space`].
+    /// Notes that a check for room has begun. The result arrives with [`Agenda::note_space`].
     pub(super) fn note_looked(&mut self) {
         self.look_at = None;
     }
@@ -164,7 +166,7 @@ impl Agenda {
         self.compact_at = Some(now.after_ms(LOG_COMPACT_RETRY_MS));
     }
 
-    /// Notes that a compaction begins, or that there is nothing to fold.
+    /// Notes that a compaction begins, or that there are too few old segments for one. Cancels the planned retry.
     pub(super) fn note_compaction_tried(&mut self) {
         self.compact_at = None;
     }
@@ -176,7 +178,7 @@ impl Agenda {
         self.retry_at = self.retry_at.map(|_| now);
     }
 
-    /// Returns the room on the disk that was last noted.
+    /// Returns the room on the disk, as last reported.
     pub(super) fn space(&self) -> Space {
         self.space
     }
@@ -223,7 +225,8 @@ mod tests {
                 }
                 other => panic!("{other:?}"),
             }
-            // More batches, and reports that there is still no room, change nothing.
+            // While the frames without room wait for their retry, further batches, and reports that the disk is still
+            // full, do not change the next action.
             agenda.note_batch();
             agenda.note_space(at(ms), Space::Low);
         }
@@ -284,7 +287,8 @@ mod tests {
         assert_eq!(agenda.next(at(2)), Next::Compact);
     }
 
-    /// Every state that a few events can reach must end within the grace period of a stop, with and without room.
+    /// A stop must end within its grace period, for every agenda that a few events can lead to, whether the disk has
+    /// room or not.
     #[test]
     fn a_stop_completes_from_every_state() {
         type Event = fn(&mut Agenda, Time);

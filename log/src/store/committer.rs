@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Next step of the log thread.
 #[derive(Debug)]
 pub enum Step<W> {
-    /// Wait for an order, at most until this instant.
+    /// Wait for the next order of a worker or the keeper thread, at most until this instant.
     Wait(Time),
     /// Run this step with [`Committer::run`].
     Disk(DiskStep),
@@ -23,7 +23,7 @@ pub enum Step<W> {
     Deliver(Vec<LogBatch<W>>, Outcome),
     /// Pass this errand to the keeper thread, which runs errands in their order.
     Send(Errand),
-    /// End the log in order, once all errands are done.
+    /// End the log with a clean stop, once the keeper thread has done all errands.
     Close,
     /// End the server: the log failed.
     Fail(AppendError),
@@ -32,26 +32,26 @@ pub enum Step<W> {
 /// Outcome of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The records of the batches have been durable since this instant.
+    /// The records of the batches are durable, and became durable at this instant.
     Durable(Time),
     /// The log failed, so only a restart shows whether the records of the batches are durable.
     Unknown,
 }
 
-/// One call of the [`LogWriter`]. Between any two of them the server may crash.
+/// One call of the [`LogWriter`]. A simulator can let the server crash between any two calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskStep {
-    /// Convert the batches of the next group to frames.
+    /// Convert the batches of the next group to frames. The batches of a group are written and synced together.
     Take,
-    /// Add a frame without records, which says that the last frame is durable and since when.
+    /// Add a frame without records. It says that the last frame is durable, and when it became durable.
     Confirm,
     /// Append all frames that were not appended yet.
     Append,
     /// Make all appended frames durable.
     Sync,
-    /// Replace old segments by the snapshot of this plan.
+    /// Name the snapshot of this plan in the superblock, so that it replaces the old segments.
     Adopt(CompactionPlan),
-    /// Remove the losses from the superblock, because all holds that may have been lost have expired.
+    /// Remove the note of lost records from the superblock, because all holds that may have been lost have expired.
     EndLosses,
 }
 
@@ -69,7 +69,7 @@ pub struct FoldableSegments {
 pub struct CommitterConfig {
     /// State of the log for workers.
     pub status: Arc<LogStatus>,
-    /// Whether the frames with the first records of the start found no room.
+    /// Whether the first frames of this server start still wait, because the disk had no room for them.
     pub waits_for_room: bool,
     /// Old segments, if there are any.
     pub foldable: Option<FoldableSegments>,
@@ -80,7 +80,8 @@ pub struct CommitterConfig {
 }
 
 impl CommitterConfig {
-    /// Returns the configuration for a writer that has written the first records of a start.
+    /// Returns the configuration for a writer. The writer must have tried to append the first records of this server
+    /// start.
     pub fn new(writer: &LogWriter, status: Arc<LogStatus>, losses_ms: Option<u64>) -> Self {
         Self {
             status,
@@ -92,7 +93,7 @@ impl CommitterConfig {
     }
 }
 
-/// State of the log thread, which decides its steps.
+/// Decides the steps of the log thread, from the orders of the workers and the results of earlier steps.
 ///
 /// ```text
 /// orders -> Committer -> steps -> the disk, workers, errands
@@ -100,9 +101,10 @@ impl CommitterConfig {
 ///               +---- results --------+
 /// ```
 ///
-/// Batches are taken in groups. A group is appended, synced and delivered before the next one is taken. If there is no
-/// room for its frames, they are appended later, and no other batch is taken before. If the disk fails, all batches
-/// that were not synced before get the outcome [`Outcome::Unknown`].
+/// Batches that have arrived are taken as a group, up to a length limit. The group is appended, synced and reported to
+/// the workers before the next group is formed. If the disk has no room for the frames of a group, they are appended
+/// later, and no other group is formed until then. If the disk fails, all batches that were not synced get the outcome
+/// [`Outcome::Unknown`].
 #[derive(Debug)]
 pub struct Committer<W> {
     status: Arc<LogStatus>,
@@ -110,12 +112,12 @@ pub struct Committer<W> {
     group_len_max: usize,
     /// Steps that were decided and not begun.
     steps: VecDeque<Step<W>>,
-    /// Batches that have arrived and are in no group yet.
+    /// Batches that have arrived and belong to no group yet.
     inbox: VecDeque<LogBatch<W>>,
-    /// Batches of the present group, which is not durable yet.
+    /// Batches of the group that is being written and is not durable yet.
     taken: Vec<LogBatch<W>>,
-    /// Numbers of the records whose group the last step delivered to the workers. The next call of `next` tells the
-    /// shards that these records are durable, with [`LogStatus::set_durable`].
+    /// Numbers of the records whose waiting effects the last step delivered to the workers. The next call of `next`
+    /// tells the shards that these records are durable, with [`LogStatus::set_durable`].
     delivered: Vec<Run>,
     /// Time at which the current write began; `NEVER` between two writes.
     write_began: Time,
@@ -128,7 +130,7 @@ pub struct Committer<W> {
 }
 
 impl<W> Committer<W> {
-    /// Returns a committer for a log whose first records were written at this instant.
+    /// Returns a committer for a log whose first records were written at `now`.
     pub fn new(config: CommitterConfig, now: Time) -> Self {
         let CommitterConfig { status, waits_for_room, foldable, losses_ms, group_len_max } = config;
         let mut this = Self {
@@ -158,9 +160,9 @@ impl<W> Committer<W> {
     /// Decides the next step. The caller must carry it out before the next call.
     pub fn next(&mut self, now: Time) -> Step<W> {
         for Run { shard, last, .. } in self.delivered.drain(..) {
-            // Only after the delivery, so that answers keep their order. A shard that knows that a record is durable no
-            // longer lets later answers wait for it. The earlier answers, which waited for the record, must be with the
-            // workers by then.
+            // The shards learn that records are durable only after the workers have the responses that waited for them.
+            // A shard that knows this sends later responses without waiting. So the earlier responses must be with the
+            // workers first, or the order of the responses would change.
             self.status.set_durable(shard, last);
         }
         let step = self.decide(now);
@@ -204,7 +206,8 @@ impl<W> Committer<W> {
         self.decide(now)
     }
 
-    /// Takes an order into account. This is possible at any time, also between two steps. `now` reads the clock.
+    /// Processes an order of a worker or the keeper thread. May be called at any time, also between two steps. `now`
+    /// reads the clock.
     pub fn obey(&mut self, order: LogOrder<W>, now: impl Fn() -> Time) {
         match order {
             LogOrder::Batch(batch) => {
@@ -221,8 +224,8 @@ impl<W> Committer<W> {
             LogOrder::Report(Report::Compacted(plan, result)) => {
                 self.status.note_compaction(&result);
                 match result {
-                    // `is_compacting` stays true until this step is done. A compaction that began before would start
-                    // from the same old snapshot.
+                    // `is_compacting` stays true until the log has adopted the new snapshot. A compaction that began
+                    // earlier would again start from the old snapshot.
                     Ok(()) => self.steps.push_back(Step::Disk(DiskStep::Adopt(plan))),
                     Err(error) => {
                         tracing::error!(%error, "compaction failed; the log keeps its old segments and grows");
@@ -234,7 +237,7 @@ impl<W> Committer<W> {
         }
     }
 
-    /// Carries out a step and processes its result. `now` reads the clock.
+    /// Carries out a step on the disk, and notes its result. `now` reads the clock.
     pub fn run(&mut self, step: DiskStep, writer: &mut LogWriter, now: impl Fn() -> Time) {
         let result = match step {
             DiskStep::Take => writer.take(&self.taken).map_err(AppendError::from),
@@ -265,7 +268,7 @@ impl<W> Committer<W> {
         }
     }
 
-    /// Begins a write. It ends when its frames are synced, or when the disk has no room for them.
+    /// Begins a write of the log. The write ends when its frames are synced, or when the disk has no room for them.
     fn write(&mut self, now: Time, first: Option<DiskStep>) {
         self.write_began = now;
         self.status.set_busy_since(now);
@@ -289,7 +292,7 @@ impl<W> Committer<W> {
         self.steps.push_back(Step::Disk(DiskStep::Sync));
     }
 
-    /// Notes that all frames are durable since `at`.
+    /// Notes that all frames are durable, and became durable at the instant `at`.
     fn note_synced(&mut self, now: Time, at: Time, is_confirmed: bool) {
         self.end_write(now);
         self.agenda.note_flushed(now, is_confirmed);
@@ -303,7 +306,8 @@ impl<W> Committer<W> {
         }
     }
 
-    /// Notes that the disk is full. The frames stay in the writer, and the group waits for them.
+    /// Notes that the disk is full. The writer keeps the frames that have no room, and their group stays unfinished
+    /// until they are written.
     fn note_no_room(&mut self, now: Time) {
         self.end_write(now);
         let was_low = self.agenda.space() == Space::Low;
@@ -320,7 +324,8 @@ impl<W> Committer<W> {
         self.steps.push_back(Step::Send(Errand::Remove(dead)));
         self.compact();
         if self.agenda.space() == Space::Low {
-            // Prepare after the removal, so that the report says whether the removal made enough room.
+            // The spare and reserve segments are prepared only after the old files are removed. So the report tells
+            // whether the removal has made enough room.
             self.prepare();
         }
     }
@@ -361,7 +366,8 @@ impl<W> Committer<W> {
         }
     }
 
-    /// Ends the server. Groups that are already durable are still delivered to workers.
+    /// Makes the log end the server with this error. Batches that are already durable are still delivered to the
+    /// workers.
     fn fail(&mut self, error: AppendError) {
         self.steps.retain(|step| matches!(step, Step::Deliver(..)));
         self.failure.get_or_insert(error);

@@ -1,4 +1,4 @@
-//! The contents of a data directory, by name.
+//! Contents of a data directory: the files of the log, and the names of all other entries.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ pub struct Directory {
     files: BTreeMap<FileName, u64>,
     /// Names of other entries, in order.
     foreign: Vec<String>,
-    /// First entry that has the name of a log file and is not a file.
+    /// First entry that has the name of a log file but is, for example, a directory.
     not_a_file: Option<FileName>,
 }
 
@@ -42,7 +42,7 @@ impl Directory {
         &self.foreign
     }
 
-    /// Returns an entry that has the name of a log file and is not a file.
+    /// Returns an entry that has the name of a log file but is, for example, a directory.
     pub fn not_a_file(&self) -> Option<FileName> {
         self.not_a_file
     }

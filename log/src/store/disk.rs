@@ -29,7 +29,8 @@ pub enum Device {
     Write,
 }
 
-/// Number of bytes that are zeroed before a pause, in which the disk can serve other work.
+/// Number of bytes of a new segment that are zeroed before each pause of the thread. During the pause, the disk can
+/// serve other work.
 const PACE_LEN: u64 = 1 << 20;
 const PACE: Duration = Duration::from_millis(1);
 const NFS_MAGIC: FsType = FsType(0x6969);
@@ -37,8 +38,9 @@ const NFS_MAGIC: FsType = FsType(0x6969);
 const XFS_MAGIC: FsType = FsType(0x5846_5342);
 
 impl Device {
-    /// Returns the device for the file system of this directory, and a warning for the operator. Only ext4 and XFS get
-    /// a map: it needs room that is reserved permanently, which copy-on-write file systems do not promise.
+    /// Returns the way to write segments on the file system of this directory, and a warning for the operator if there
+    /// is one. Only ext4 and XFS use a memory map: a store into a map must never find the disk full, and copy-on-write
+    /// file systems do not reserve room permanently.
     ///
     /// # Errors
     /// If the type of the file system cannot be determined.
@@ -96,7 +98,7 @@ impl Storage for Disk {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
-            // If the directory is the root of a file system, this entry belongs to the file system.
+            // The file system itself creates `lost+found` if the directory is its root.
             if entry.file_name() == "lost+found" {
                 continue;
             }
@@ -106,7 +108,8 @@ impl Storage for Disk {
                     let is_file = metadata.is_file() || metadata.is_symlink();
                     files.push((name, is_file.then_some(metadata.len())));
                 }
-                // Two threads create, rename and remove files, so this one may have disappeared since the listing.
+                // Two threads create, rename and remove files, so this file may have disappeared since the directory
+                // was read.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -133,8 +136,8 @@ impl Storage for Disk {
             Ok(()) | Err(nix::Error::EOPNOTSUPP | nix::Error::ENOSYS) => {}
             Err(error) => return Err(error.into()),
         }
-        // Write single blocks. The page cache keeps the bytes of one larger write in one large page, and writes a whole
-        // page to the disk if one byte of it changes. Then each frame would write its neighbours again.
+        // Zeros are written in single blocks. The page cache would keep a larger write in one large page. If a byte of
+        // a page changes, the kernel writes the whole page to the disk, so each frame would write its neighbours again.
         for offset in (0..len).step_by(BLOCK_LEN) {
             file.write_all_at(&[0; BLOCK_LEN], offset)?;
             if (offset + BLOCK_LEN as u64).is_multiple_of(PACE_LEN) {
@@ -156,8 +159,8 @@ impl Storage for Disk {
     fn open_segment(&self, name: &str) -> io::Result<Box<dyn SegmentFile>> {
         let file = self.open_file(name)?;
         match self.device {
-            // A copied file may have holes. On a full disk, a store into a hole kills the process, but a write only
-            // returns an error.
+            // A copied file may have holes, for which no room on the disk is reserved. If the disk is full, a store
+            // into a mapped hole kills the process, but a write call only returns an error.
             Device::Map if has_holes(&file)? => Ok(Box::new(WrittenFile(file))),
             Device::Map => Ok(Box::new(MappedFile::new(file)?)),
             Device::Write => Ok(Box::new(WrittenFile(file))),
@@ -177,10 +180,10 @@ impl Storage for Disk {
     }
 }
 
-/// Returns whether the file system stores less than the length of the file.
+/// Returns whether a file has holes: its blocks on the disk are fewer than its length needs.
 fn has_holes(file: &File) -> io::Result<bool> {
     let metadata = file.metadata()?;
-    // The unit is 512 bytes on every file system.
+    // `blocks()` counts units of 512 bytes on every file system.
     Ok(metadata.blocks() * 512 < metadata.len())
 }
 
@@ -202,8 +205,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// One thread may rename the spare segment while another one lists the directory. That must not look like a
-    /// failure of the disk.
+    /// One thread may rename the spare segment while another thread lists the directory. The listing must not report
+    /// the missing file as an error.
     #[test]
     fn listing_a_directory_tolerates_files_that_appear_and_vanish() {
         let directory = tempfile::tempdir().unwrap();

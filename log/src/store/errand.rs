@@ -1,5 +1,5 @@
-//! Work beside the log, one errand after the other. The keeper thread runs the errands; a simulator runs them at times
-//! of its choice.
+//! Errands: pieces of slow work on the files of the log, beside the log thread. The keeper thread runs one errand after
+//! the other; a simulator runs them at times of its choice.
 
 use super::keeper::{self, CompactError, Space};
 use super::{CompactionPlan, ObsoleteFiles, Storage};
@@ -20,16 +20,17 @@ pub enum Errand {
 /// The result of an errand, for the log.
 #[derive(Debug)]
 pub enum Report {
-    /// Whether there is room for the next segments.
+    /// Whether the disk has room for the next segments.
     Space(Space),
-    /// Whether the snapshot of this plan is durable.
+    /// Result of the compaction with this plan; on success, its snapshot is durable.
     Compacted(CompactionPlan, Result<(), CompactError>),
     /// The disk failed.
     Failed(io::Error),
 }
 
 impl Errand {
-    /// Runs the errand. Returns its report for the log; `None` if files were removed as planned.
+    /// Runs the errand. Returns the report for the log thread, or `None` if there is nothing to report, because the
+    /// files were removed.
     pub fn run(self, storage: &dyn Storage, segment_len: u64) -> Option<Report> {
         match self {
             Self::Prepare => {

@@ -1,5 +1,5 @@
-//! Slow work on the files of the log, which a second thread does: segments are created ahead, and old ones are folded
-//! into a snapshot.
+//! Slow work on the files of the log, which the keeper thread does beside the log thread. It creates segments before
+//! they are needed, and folds old segments into a snapshot.
 
 use std::io;
 
@@ -11,21 +11,21 @@ use super::read::open;
 use super::segment_source::{BeginError, make};
 use super::storage::{SegmentFile, Storage, is_no_space};
 
-/// Room for the segments that the log needs next.
+/// Whether the disk has room for the segments that the log needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
     /// There are a spare and a reserve segment.
     Ample,
-    /// The disk is full: the spare or the reserve segment could not be created. Only records that free room should
-    /// still be appended.
+    /// The disk is full: the spare or the reserve segment could not be created. The log should append only records that
+    /// end or renew holds.
     Low,
 }
 
-/// Reason for which there is no new snapshot. The log is unchanged.
+/// Reason for which a compaction did not create a snapshot. The log still uses its old files.
 #[derive(Debug, thiserror::Error)]
 pub enum CompactError {
-    /// Durable data is damaged. The server may continue. After a crash its next start will refuse the log, but a
-    /// clean stop replaces the damaged file.
+    /// Durable data in the old files is damaged. The server may continue, because its state is in memory. After a
+    /// crash, the next start will refuse the log; a clean stop replaces the damaged files by a snapshot.
     #[error("compaction: {0}")]
     Damage(#[from] Damage),
     /// The disk is full, or fails.
@@ -62,8 +62,9 @@ pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
     Ok(Space::Ample)
 }
 
-/// Folds the segments of this plan and the snapshot before them into a new snapshot. When it is durable,
-/// [`Log::compacted`](super::Log::compacted) adopts it, and [`remove`] removes the files that it replaces.
+/// Folds the segments of this plan, together with the previous snapshot, into a new snapshot. When the new snapshot is
+/// durable, [`Log::compacted`](super::Log::compacted) names it in the superblock. After that, [`remove`] removes the
+/// files that it replaces.
 ///
 /// # Errors
 /// If something is damaged, or the disk is full or fails. The log is unchanged then.
@@ -87,7 +88,8 @@ pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<
     })?)
 }
 
-/// Removes files that are no longer needed: a compaction replaced them, or a crash came before they were used.
+/// Removes files that are no longer needed, because a compaction replaced them, or because a crash happened before they
+/// were used.
 ///
 /// # Errors
 /// If the disk fails. The next start removes the remaining files.
@@ -101,14 +103,15 @@ pub fn remove(storage: &dyn Storage, dead: &ObsoleteFiles) -> io::Result<()> {
     if is_any { storage.sync_directory() } else { Ok(()) }
 }
 
-/// Writes the snapshot file with this number. `write` provides its bytes. When this function returns, the file is
-/// durable under its name.
+/// Writes the snapshot file with this number. `write` provides its bytes. When this function returns without an error,
+/// the file and its name are durable.
 pub(super) fn write_snapshot(storage: &dyn Storage, number: u64, write: &mut Source<'_>) -> io::Result<()> {
     let temporary = FileName::Temporary(Temporary::Snapshot).to_string();
     let mut file = storage.create(&temporary)?;
     let written = write_to(&mut *file, write);
     if written.is_err() {
-        // Free the room of a full disk. If the removal fails, the file has no meaning.
+        // The incomplete file is removed to free its room on the disk. A failure of the removal is ignored, because no
+        // reader uses a temporary file.
         let _ = storage.remove(&temporary);
     }
     written?;

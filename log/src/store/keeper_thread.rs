@@ -1,4 +1,4 @@
-//! The thread that runs errands beside the log, one after the other.
+//! Keeper thread: runs errands (slow work on the files of the log) beside the log thread, one after the other.
 
 use super::Storage;
 use super::errand::Errand;
@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Handle of the log thread to the keeper thread.
+/// Handle with which the log thread controls the keeper thread.
 #[derive(Debug)]
 pub(super) struct KeeperThread {
     errands: Sender<Errand>,
@@ -16,7 +16,7 @@ pub(super) struct KeeperThread {
 }
 
 impl KeeperThread {
-    /// Starts the thread. Its reports go to `port`.
+    /// Starts the keeper thread. It sends the reports of its errands to the log thread through `port`.
     pub(super) fn start<W: Send + 'static>(
         storage: Arc<dyn Storage>,
         segment_len: u64,
@@ -42,7 +42,7 @@ impl KeeperThread {
     /// Waits until all errands are done.
     pub(super) fn stop(self) {
         drop(self.errands);
-        // A panic of the thread has ended the process already.
+        // The result is ignored: the server aborts on a panic, so the thread has not panicked.
         let _ = self.thread.join();
     }
 }

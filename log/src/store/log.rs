@@ -1,4 +1,4 @@
-//! The log, for the one thread that appends to it.
+//! Log that one thread writes: it appends frames to segments and updates the superblock.
 
 use std::io;
 use std::sync::Arc;
@@ -20,15 +20,16 @@ use super::superblock_file::SuperblockFile;
 /// Reason for which records were not appended.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// The records have more bytes than [`Log::records_limit`], or their number is not the given one. No byte was
-    /// written.
+    /// The records are longer than [`Log::records_limit`], or `records` does not contain exactly `record_count`
+    /// records. Nothing was written.
     #[error("log: the records do not fit in one frame")]
     NoFrame,
-    /// The disk has no room for the next segment or snapshot. No record was written, and a call of [`Log::append`] can
-    /// be repeated.
+    /// The disk has no room for the next segment or snapshot. No record was written. The caller may repeat the call of
+    /// [`Log::append`].
     #[error("log: no space for another segment")]
     NoSpace,
-    /// The disk failed, now or before. Frames that were not durable then may be lost, and the log writes no more.
+    /// The disk failed, in this call or an earlier one. Frames that were not durable before the failure may be lost.
+    /// The log refuses all further writes.
     #[error("log: {0}")]
     Failed(#[from] io::Error),
 }
@@ -38,12 +39,13 @@ pub enum AppendError {
 pub struct AppendedFrame {
     /// Number of the frame that has the records.
     pub lsn: u64,
-    /// Whether the frame is the first of a new segment. Then one more segment can be compacted, and the log needs
-    /// another segment that is created ahead.
+    /// Whether the frame is the first one in a new segment. If so, the previous segment can now be compacted, and
+    /// another segment must be created for later use.
     pub is_new_segment: bool,
 }
 
-/// Plan of a compaction. It stays valid when more frames are appended.
+/// Plan of a compaction: which old files are folded into a new snapshot. Frames that are appended later do not change
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionPlan {
     /// Id of the log.
@@ -54,11 +56,11 @@ pub struct CompactionPlan {
     pub previous_snapshot: u64,
     /// Number of the first segment that is not in the previous snapshot.
     pub first_segment: u64,
-    /// Number of the last segment to fold into the new snapshot.
+    /// Number of the last segment whose records go into the new snapshot.
     pub last_segment: u64,
 }
 
-/// Segments and snapshots that are no longer needed.
+/// Segments and snapshots that the log no longer needs, because a newer snapshot contains their records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObsoleteFiles {
     /// The segments before the one with this number are obsolete.
@@ -76,11 +78,11 @@ pub struct Log {
     /// Number of the block in which the next frame begins.
     next_block: u64,
     position: Position,
-    /// Last frame that was found when the log was opened.
+    /// Last frame that this start found when it opened the log.
     start: Position,
     /// Number of the last frame that is synced.
     synced_lsn: u64,
-    /// End of the last flush; frame 0 before the first one.
+    /// Last frame of the last flush, and when that flush became durable; frame 0 before the first flush.
     flushed: Durable,
     /// Buffer for the frame that is being built, kept to reuse its memory.
     frame: Vec<u8>,
@@ -94,8 +96,8 @@ struct Failure {
 }
 
 impl Log {
-    /// Returns a log that continues in this segment, after the frame that the superblock names. `file` is the open
-    /// segment.
+    /// Returns a log that appends to this segment, after the frame that the superblock names. `file` is the open file
+    /// of the segment.
     pub(super) fn new(
         storage: Arc<dyn Storage>,
         superblock: SuperblockFile,
@@ -118,9 +120,9 @@ impl Log {
         }
     }
 
-    /// Appends one frame of records, each after its length (`u32`, little endian). The frame is durable only when
-    /// [`flush`](Self::flush) has returned. A frame without records is allowed. It tells recovery that the frames
-    /// before it were durable, and since when.
+    /// Appends one frame of records, each preceded by its length (`u32`, little endian). The frame is durable only when
+    /// [`flush`](Self::flush) has returned. A frame without records is allowed. Its header tells recovery that the
+    /// frames before it were durable, and when they became durable.
     ///
     /// # Errors
     /// If the records form no valid frame, there is no room for another segment, or the disk failed.
@@ -150,8 +152,8 @@ impl Log {
         Ok(AppendedFrame { lsn: fields.lsn, is_new_segment })
     }
 
-    /// Makes every appended frame durable. `now_ms` reads the boot-time clock once that is done. The next frame
-    /// contains the returned value.
+    /// Makes every appended frame durable. `now_ms` reads the boot-time clock after the sync. Returns the last durable
+    /// frame and that time; the header of the next frame contains both.
     ///
     /// # Errors
     /// If the disk failed, now or before. The process must then end: no record that was not durable may be
@@ -164,7 +166,7 @@ impl Log {
         Ok(self.flushed)
     }
 
-    /// Returns the end of the last flush; frame 0 before the first one.
+    /// Returns the last frame of the last flush, and when that flush became durable; frame 0 before the first flush.
     pub fn flushed(&self) -> Durable {
         self.flushed
     }
@@ -176,7 +178,8 @@ impl Log {
 
     /// Returns the maximum number of bytes of records, with their lengths, in one frame.
     pub fn records_limit(&self) -> usize {
-        // The next segment may be shorter than the segment of an earlier start.
+        // A frame must also fit into the next segment, which may be shorter than the current one if the configured
+        // length has changed.
         let segment_len = self.header.len.min(self.superblock().segment_len) as usize;
         frame::payload_limit(FRAME_LIMIT.min(segment_len - BLOCK_LEN))
     }
@@ -186,12 +189,14 @@ impl Log {
         self.superblock.current()
     }
 
-    /// Returns the number of segments before the current one that are not in a snapshot.
+    /// Returns the number of full segments that could be compacted: those before the current segment that are not in
+    /// the snapshot.
     pub fn sealed_segments(&self) -> u64 {
         self.header.number - self.superblock().first_segment
     }
 
-    /// Raises the floor of fences to at least this value, durably.
+    /// Raises the fence floor in the superblock to at least this value. The floor is durable when this function
+    /// returns.
     ///
     /// # Errors
     /// If the disk failed, now or before.
@@ -202,7 +207,8 @@ impl Log {
         self.update(|superblock| superblock.fence_floor = fence_floor)
     }
 
-    /// Notes durably that leases of up to this length may be granted.
+    /// Notes in the superblock that leases of up to this length may be granted. The note is durable when this function
+    /// returns.
     ///
     /// # Errors
     /// If the disk failed, now or before.
@@ -213,8 +219,8 @@ impl Log {
         self.update(|superblock| superblock.longest_lease_ms = lease_ms)
     }
 
-    /// Writes to the superblock that holds may have been lost. Until [`end_losses`](Self::end_losses), each start
-    /// refuses grants until the longest lease has passed, and raises all fences.
+    /// Writes to the superblock that holds may have been lost. Until [`end_losses`](Self::end_losses) is called, each
+    /// server start raises all fences. It also refuses grants for as long as the longest lease lasts.
     ///
     /// # Errors
     /// If the disk failed, now or before.
@@ -222,7 +228,7 @@ impl Log {
         self.update(Superblock::note_losses)
     }
 
-    /// Removes the losses from the superblock, because all holds that may have been lost have expired.
+    /// Removes the note of lost holds from the superblock, because all holds that may have been lost have expired.
     ///
     /// # Errors
     /// If the disk failed, now or before.
@@ -230,7 +236,7 @@ impl Log {
         self.update(|superblock| superblock.losses = None)
     }
 
-    /// Returns the plan of a compaction now; `None` if there are no segments to fold.
+    /// Returns the plan for a compaction of all full segments; `None` if there are none.
     pub fn compaction_plan(&self) -> Option<CompactionPlan> {
         let superblock = self.superblock();
         (self.sealed_segments() > 0).then(|| CompactionPlan {
@@ -242,8 +248,8 @@ impl Log {
         })
     }
 
-    /// Adopts the snapshot that [`super::keeper::compact`] wrote for this plan. Returns the files that may be removed
-    /// now. The previous snapshot stays until the next compaction.
+    /// Names the snapshot that [`super::keeper::compact`] wrote for this plan in the superblock. Returns the files that
+    /// may now be removed. The previous snapshot is not among them: it stays until the next compaction.
     ///
     /// # Errors
     /// If the disk failed, now or before.
@@ -262,14 +268,17 @@ impl Log {
     }
 
     /// Makes all frames durable, appends a last frame without records, and writes the number of that frame to the
-    /// superblock. If the next start finds this number, it knows that no record is missing. Returns the ended log.
+    /// superblock. If the log of the next start ends with this frame, no record is missing. Returns the log, which is
+    /// ended.
     ///
     /// # Errors
     /// If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame found no room. Frames
     /// that were durable stay so.
     pub fn close_clean(mut self, now_ms: impl FnOnce() -> u64) -> Result<Self, AppendError> {
         self.flush(now_ms)?;
-        // A start that wrote no frame needs no last frame, unless the log has no frames at all.
+        // If this start wrote no frame, no last frame is appended: the superblock already says that the frame which the
+        // start found is durable. An empty log still gets a frame, because the number 0 in the superblock means that
+        // there was no clean stop.
         if self.position != self.start || self.position.lsn == 0 {
             self.append(&[], 0)?;
             self.sync()?;
@@ -279,14 +288,14 @@ impl Log {
         Ok(self)
     }
 
-    /// Replaces all files of an ended log by a snapshot, so that damage to them no longer matters. `contents`
-    /// provides records, each without its length, that result in the same state as the log. Returns the log.
+    /// Replaces all files of an ended log by a snapshot, so that damage to these files no longer matters. `contents`
+    /// provides records that give the same state as the log, each without its length field. Returns the log.
     ///
     /// # Errors
     /// If the disk failed, now or before; [`AppendError::NoSpace`] if the snapshot or the segment after it
     /// found no room. Frames that were durable stay so.
     pub fn replace(mut self, contents: &mut Source<'_>) -> Result<Self, AppendError> {
-        // The segment in use may be the damaged file.
+        // A new segment is begun first, because the current one may be the damaged file.
         self.begin_next_segment()?;
         let (snapshot, segment) = (self.write_contents(contents)?, self.header.number);
         self.update(|superblock| {
@@ -296,8 +305,8 @@ impl Log {
         Ok(self)
     }
 
-    /// Checks that the next start would find this log: its directory, and in it its superblock. If they were replaced
-    /// while the server ran, its last writes went to the replaced files.
+    /// Checks that the next start would find this log: the directory must still contain the superblock that this log
+    /// wrote last. If files were replaced while the server ran, its last writes went to the replaced files.
     ///
     /// # Errors
     /// If the next start would not find it.
@@ -312,7 +321,7 @@ impl Log {
         }
     }
 
-    /// Reads an ended log as the next start will.
+    /// Reads an ended log in the same way as the next start will, to check that it is not damaged.
     ///
     /// # Errors
     /// If that start would refuse it.
@@ -328,7 +337,8 @@ impl Log {
         }
     }
 
-    /// Writes these contents as a snapshot that takes the place of all frames up to the last one. Returns its number.
+    /// Writes these records as a snapshot that replaces all frames up to the last one. Returns the number of the
+    /// snapshot.
     fn write_contents(&self, contents: &mut Source<'_>) -> Result<u64, AppendError> {
         let superblock = self.superblock();
         let header = SnapshotHeader {
@@ -357,8 +367,8 @@ impl Log {
     }
 
     fn begin_next_segment(&mut self) -> Result<(), AppendError> {
-        // The header of the next segment confirms that all frames before it are durable, so sync first. `flushed`
-        // changes only in the next `flush`.
+        // All frames are synced first, because the header of the next segment says that the frames before it are
+        // durable. `flushed` changes only in the next `flush`.
         self.sync()?;
         let header = SegmentHeader {
             log_id: self.header.log_id,
@@ -372,7 +382,8 @@ impl Log {
             Err(BeginError::NoSpace) => return Err(AppendError::NoSpace),
             Err(BeginError::Failed(error)) => return Err(self.keep::<()>(Err(error)).unwrap_err().into()),
         };
-        // The superblock names this segment before the segment has a frame. So a start notices if the file is missing.
+        // The superblock names this segment before a frame is written to it. So the next start notices if the file is
+        // missing.
         self.update(|superblock| superblock.last_segment = header.number)?;
         self.file = file;
         self.header = header;
@@ -394,8 +405,8 @@ impl Log {
         }
     }
 
-    /// Returns this result, and remembers the first failure for ever. After a failed sync, the next sync of the same
-    /// file may succeed although data was lost.
+    /// Returns this result. Remembers the first failure, and with it the log refuses all further writes. After a failed
+    /// sync, the next sync of the same file may succeed although data was lost.
     fn keep<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
         if let Err(error) = &result {
             self.failed.get_or_insert_with(|| Failure { kind: error.kind(), text: error.to_string() });
@@ -405,7 +416,8 @@ impl Log {
 }
 
 impl ObsoleteFiles {
-    /// Returns the files that are not needed with this superblock.
+    /// Returns which files are no longer needed: segments that are in the snapshot, and all snapshots but the current
+    /// and the previous one.
     pub(super) fn behind(superblock: &Superblock) -> Self {
         let snapshot = superblock.snapshot;
         Self {
@@ -424,7 +436,7 @@ impl ObsoleteFiles {
     }
 }
 
-/// A fold that decodes each record and keeps none.
+/// Fold that checks that each record can be decoded, and keeps no state.
 #[derive(Debug, Default)]
 struct Verified;
 

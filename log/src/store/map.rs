@@ -15,32 +15,35 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 use super::storage::SegmentFile;
 
-/// Exit status after a store that the disk could not accept.
+/// Exit status of the server after the disk failed to take a store into mapped memory.
 const EXIT_SIGBUS: i32 = 74;
 
-/// Address and length of the newest map. The signal handler checks whether a failed access was in it.
+/// Start address of the newest memory map; `MAP_LEN` is its length. The signal handler checks whether a failed access
+/// was inside this map.
 static MAP_START: AtomicUsize = AtomicUsize::new(0);
 static MAP_LEN: AtomicUsize = AtomicUsize::new(0);
 
 /// A file that is changed by stores into a memory map of it.
 pub(super) struct MappedFile {
-    /// Open since before the first store. Only then does a sync of this file report every failed write.
+    /// The mapped file, open for syncs. It was opened before the first store: a sync reports only the failed writes
+    /// that happened while the file was open.
     file: File,
     map: Option<MmapMut>,
     dirtied: DirtyRange,
 }
 
 impl MappedFile {
-    /// Maps the file at its current length. All of the file must have been written before, so that the disk has room
-    /// for every page. A store without room would end the server.
+    /// Maps the file at its current length. Every page of the file must have been written before, so that the disk has
+    /// room for it. A store into a page without room would kill the process.
     pub(super) fn new(file: File) -> io::Result<Self> {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(handle_sigbus);
         let len = file.metadata()?.len() as usize;
         // SAFETY: the lock on the directory keeps other processes from writing or shortening the file, and the server
-        // never shortens a segment. No reference into the map lives longer than one copy.
+        // never shortens a segment. References into the map exist only while bytes are copied into it.
         let map = unsafe { MmapOptions::new().len(len).map_mut(&file)? };
-        // Readahead would load groups of many pages, and each store would then write its whole group.
+        // Without this advice, readahead would load pages in large groups, and each store would write its whole group
+        // to the disk.
         map.advise(Advice::Random)?;
         MAP_START.store(map.as_ptr() as usize, Ordering::Relaxed);
         MAP_LEN.store(len, Ordering::Relaxed);
@@ -71,8 +74,9 @@ impl SegmentFile for MappedFile {
     }
 }
 
-/// Measures how many bytes of file pages the first stores into a map make dirty. With large pages, the disk can have to
-/// write up to a megabyte for each store, including blocks that were acknowledged long ago.
+/// Measures how much the kernel must write for the first stores into a map. It should be little more than the stored
+/// bytes. If the kernel uses large pages, the disk may have to write up to a megabyte for each store, including blocks
+/// that were acknowledged long ago.
 #[derive(Default)]
 struct DirtyRange {
     stores: u32,
@@ -81,9 +85,10 @@ struct DirtyRange {
 }
 
 impl DirtyRange {
-    /// Number of stores that are measured in each segment.
+    /// Number of stores after which the measurement for a segment is evaluated.
     const STORES: u32 = 8;
-    /// Ratio of dirtied bytes to stored bytes above which the file is changed by write calls instead.
+    /// Ratio of the bytes that the kernel must write to the stored bytes. Above it, the segment is changed by write
+    /// calls instead.
     const FACTOR_MAX: u64 = 4;
 
     fn begin(&self) -> Option<u64> {
@@ -99,8 +104,8 @@ impl DirtyRange {
     }
 }
 
-/// Returns the number of bytes of file pages that this thread has made dirty; `None` if the kernel does not count
-/// them.
+/// Returns the number of bytes of file pages that this thread has changed in memory, and that the kernel must write to
+/// the disk. Returns `None` if the kernel does not count them.
 pub(super) fn dirtied_len() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()
@@ -121,8 +126,8 @@ extern "C" fn on_sigbus(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
     let address = unsafe { (*info).si_addr() } as usize;
     let offset = address.wrapping_sub(MAP_START.load(Ordering::Relaxed));
     if offset >= MAP_LEN.load(Ordering::Relaxed) {
-        // The access was not to this map. Restore the default action: the access repeats, and the signal ends the
-        // process.
+        // The failed access was not to this map, so this handler cannot explain it. It restores the default action and
+        // returns: the access is repeated, and the signal ends the process.
         // SAFETY: `signal` is async-signal-safe.
         unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
         return;
@@ -132,7 +137,7 @@ extern "C" fn on_sigbus(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc
     for (place, digit) in line[digits..digits + 16].iter_mut().enumerate() {
         *digit = b"0123456789abcdef"[(offset >> (60 - 4 * place)) & 15];
     }
-    // SAFETY: both are async-signal-safe, and the buffer outlives the call.
+    // SAFETY: `write` and `_exit` are async-signal-safe, and the buffer outlives the call of `write`.
     unsafe {
         libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len());
         libc::_exit(EXIT_SIGBUS)
@@ -205,7 +210,7 @@ mod tests {
 
     const IN_CHILD: &str = "WAYMAKER_TEST_SIGBUS";
 
-    /// Runs in a process of its own, which it ends.
+    /// Not a test by itself: another test runs it in a child process, because the failed store ends the process.
     #[test]
     fn a_store_into_a_truncated_file() {
         if std::env::var_os(IN_CHILD).is_none() {
@@ -227,7 +232,7 @@ mod tests {
             .unwrap();
         assert_eq!(child.status.code(), Some(EXIT_SIGBUS), "{child:?}");
         let said = String::from_utf8_lossy(&child.stderr);
-        // The processor decides which byte of the frame is stored first.
+        // The processor may store any byte of the frame first, so the last digits of the reported byte are not checked.
         assert!(said.contains("under the segment at byte 0x0000000000001"), "{said}");
     }
 }

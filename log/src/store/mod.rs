@@ -1,7 +1,8 @@
-//! The store of the durable log: its files, and the device under them.
+//! Store of the durable log: its files, and the ways to write them to the disk.
 //!
-//! [`Log`] is for the one thread that appends. [`keeper`] is the work of a second thread: spare segments and
-//! compaction. Both access the disk through [`Storage`] alone, so that a simulated disk can fail at every step.
+//! [`Log`] is used only by the log thread, which appends to the log. [`keeper`] is the work of the keeper thread: it
+//! creates segments for later use, and compacts old ones. Both access the disk only through [`Storage`], so that a
+//! simulated disk can fail at every step.
 
 mod agenda;
 pub mod committer;

@@ -1,4 +1,5 @@
-//! Opening a log: all files are read and checked, then the superblock records the new start.
+//! Opening a log. All files are read and checked. After that, the superblock is updated with the number of the new
+//! server start.
 
 use std::io;
 use std::sync::Arc;
@@ -22,9 +23,10 @@ use super::superblock_file::SuperblockFile;
 pub struct OpenOptions {
     /// Length of new segments in bytes; see [`SegmentHeader::is_len_valid`].
     pub segment_len: u64,
-    /// Random number that identifies the log, if it is created now.
+    /// Random number that identifies the log, used only if the directory has no log yet and one is created.
     pub log_id: u64,
-    /// Whether to start from a damaged log. Such a start keeps the records before the damage and deletes all others.
+    /// Whether to start from a damaged log. Such a start keeps the records before the damage and deletes all later
+    /// ones.
     pub accept_damage: bool,
 }
 
@@ -33,13 +35,13 @@ pub struct OpenOptions {
 pub struct OpenResult {
     /// Whether there was no log.
     pub is_new: bool,
-    /// Whether the previous server stopped cleanly. Then the log has every record that this server made, acknowledged
-    /// or not.
+    /// Whether the previous server stopped cleanly. If it did, the log has every record of that server, acknowledged or
+    /// not.
     pub is_clean: bool,
-    /// What follows the last frame in the last segment.
+    /// State of the bytes behind the last frame in the last segment.
     pub tail: Tail,
-    /// Number of the last frame, behind which this start appends. It and all frames before it are durable, apart from
-    /// those that were dropped with accepted damage.
+    /// Number of the last frame, behind which this start appends. This frame and all frames before it are durable. If
+    /// the operator accepted damage, some of them may have been dropped.
     pub last_lsn: u64,
     /// Number of this start.
     pub generation: u64,
@@ -49,8 +51,8 @@ pub struct OpenResult {
     pub was_superblock_mended: bool,
     /// The loss, if this start accepted damage.
     pub lost: Option<AcceptedLoss>,
-    /// Losses in the superblock, from this start or an earlier one; `None` if there are none. This start must wait
-    /// before it grants, and issue only higher fences.
+    /// Note of lost records in the superblock, which this start or an earlier one wrote; `None` if there is none. With
+    /// it, this start must wait before it grants, and must issue only greater fences.
     pub losses: Option<Losses>,
     /// Names of files in the directory that do not belong to the log.
     pub foreign: Vec<String>,
@@ -62,13 +64,13 @@ pub enum OpenError {
     /// The requested segment length is invalid.
     #[error("log: {0} bytes is not a valid segment length")]
     SegmentLen(u64),
-    /// No copy of the superblock can be used.
+    /// Neither copy of the superblock can be used.
     #[error("log: superblock, byte 0: {0}")]
     Superblock(SuperblockError),
     /// There is a log without its superblock.
     #[error("log: the file superblock is missing, but the directory has other files of a log")]
     NoSuperblock,
-    /// A directory entry has the name of a log file and is not a file.
+    /// A directory entry has the name of a log file, but is something else, for example a directory.
     #[error("log: {0} is not a file; move it out of the data directory, because the server needs this name")]
     NotAFile(FileName),
     /// A newer server wrote this file.
@@ -82,7 +84,7 @@ pub enum OpenError {
     /// Durable data is damaged or missing.
     #[error("log: {0}")]
     Damage(Damage),
-    /// There is no room to begin a segment.
+    /// The disk has no room for the segment that this start must create.
     #[error(
         "log: no space for another segment: the disk is full, or a quota or the file size limit is reached"
     )]
@@ -112,8 +114,9 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError {
 }
 
 impl Log {
-    /// Opens the log in this directory to append after its last frame. No other process may use the directory. An
-    /// empty directory becomes an empty log. First of all, all bytes that an earlier process wrote are made durable.
+    /// Opens the log in this directory, to append after its last frame. No other process may use the directory. In an
+    /// empty directory, creates an empty log. Before any file is read, all bytes that an earlier process wrote are made
+    /// durable.
     ///
     /// # Errors
     /// If the state of the files cannot result from a crash; the error names the file and the byte. Or if
@@ -163,12 +166,14 @@ impl Log {
                 (found, Some(lost))
             }
         };
-        // List the directory again: the snapshot of the undamaged records may have replaced an older temporary file.
+        // The directory is listed again: if a snapshot of the undamaged records was written, it may have used and
+        // renamed a temporary file of the first list.
         remove_temporary(&*storage, &list(&*storage)?).map_err(failed("remove temporary files"))?;
         let generation = found.generation.max(superblock.generation) + 1;
         let (segment, segment_file) =
             open_segment(&*storage, &found, superblock.log_id, generation, options.segment_len)?;
-        // After this update, only frames of this start count after the last frame. Older bytes there do not.
+        // From this update on, frames behind the last frame are valid only if this start wrote them. So older bytes
+        // behind that frame can no longer be taken for frames.
         file.update(|superblock| {
             superblock.generation = generation;
             superblock.segment_len = options.segment_len;
@@ -178,8 +183,8 @@ impl Log {
             superblock.clean_lsn = 0;
             superblock.start = found.position;
             if lost.is_some() {
-                // Write this together with the new end of the log: after a crash, the next start must see both or
-                // neither.
+                // The note of lost records is written in the same update as the new end of the log: after a crash, the
+                // next start must see both or neither.
                 superblock.note_losses();
             }
         })
@@ -192,7 +197,8 @@ impl Log {
             tail: found.tail,
             last_lsn: found.position.lsn,
             generation,
-            // Only `waymaker-ctl restore` leaves a snapshot without any segment.
+            // A log with a snapshot but without any segment was made by `waymaker-ctl restore`. Servers always have a
+            // segment.
             is_restored: superblock.snapshot != 0 && superblock.last_segment == 0,
             was_superblock_mended,
             lost,
@@ -203,8 +209,8 @@ impl Log {
     }
 }
 
-/// Opens the segment in which the log continues. Only a log without segments begins a new one, so a start usually
-/// needs no room.
+/// Opens the segment to which the log appends. A new segment is created only if the log has none. So a start usually
+/// needs no room on the disk.
 fn open_segment<F>(
     storage: &dyn Storage,
     found: &Found<F>,
@@ -230,8 +236,8 @@ fn list(storage: &dyn Storage) -> Result<Directory, OpenError> {
     Directory::list(storage).map_err(failed("list the data directory"))
 }
 
-/// Makes the files durable before they are read. An earlier process may have left some of their bytes in the cache.
-/// A crash could lose these bytes after this start has used them.
+/// Syncs the files before they are read. Some bytes of an earlier process may be only in the page cache. A crash could
+/// lose these bytes after this start has relied on them.
 fn make_durable(storage: &dyn Storage, directory: &Directory) -> Result<(), OpenError> {
     for file in directory.files() {
         if matches!(file, FileName::Superblock | FileName::Segment(_) | FileName::Snapshot(_)) {
@@ -243,7 +249,8 @@ fn make_durable(storage: &dyn Storage, directory: &Directory) -> Result<(), Open
     storage.sync_directory().map_err(failed("sync the data directory"))
 }
 
-/// Removes files that an earlier process had not completed. They take up room and have no meaning.
+/// Removes temporary files that an earlier process did not complete. No reader uses them, and they take up room on the
+/// disk.
 fn remove_temporary(storage: &dyn Storage, directory: &Directory) -> io::Result<()> {
     let is_temporary = |file: &FileName| matches!(file, FileName::Temporary(_));
     directory.files().filter(is_temporary).try_for_each(|file| storage.remove(&file.to_string()))

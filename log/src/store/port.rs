@@ -1,4 +1,4 @@
-//! The interface between workers and the log thread.
+//! Interface between workers and the log thread: batches of records go to the log thread, and its state goes back.
 
 #![expect(clippy::disallowed_types, reason = "shares the reason of a failed compaction")]
 
@@ -11,22 +11,22 @@ use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Records of one or more shard turns, and the effects that wait for them. A batch becomes durable as a whole, or not
-/// at all.
+/// Records of one or more shard turns, and the effects (such as responses) that wait until the records are durable. A
+/// batch becomes durable as a whole, or not at all.
 #[derive(Debug)]
 pub struct LogBatch<W> {
     /// Encoded records, each after its length.
     pub records: Vec<u8>,
     /// Number of records.
     pub record_count: u32,
-    /// The records as runs of consecutive numbers, each of one shard. Records that belong to no single shard are in no
-    /// run.
+    /// Runs of records with consecutive numbers, each run of one shard. Records that belong to no single shard are in
+    /// no run.
     pub runs: Vec<Run>,
     /// Highest fence of the holds in the records.
     pub fence_max: Fence,
     /// Longest lease of the holds in the records and of their sessions, in milliseconds.
     pub lease_ms_max: u32,
-    /// Effects to deliver once this batch, and all batches that were posted before, are durable.
+    /// Effects, such as responses, to deliver once this batch and all batches that were posted before it are durable.
     pub waiting: Vec<W>,
 }
 
@@ -48,7 +48,7 @@ impl<W> LogBatch<W> {
         self.record_count == 0 && self.waiting.is_empty()
     }
 
-    /// Adds the record with this number. Each shard numbers its records without gaps.
+    /// Adds the record that has this number in its shard. Each shard numbers its records without gaps.
     pub fn push(&mut self, shard: u16, number: u64, record: &Record<'_>) {
         self.add(record);
         match self.runs.last_mut() {
@@ -60,7 +60,8 @@ impl<W> LogBatch<W> {
     /// Adds a record that belongs to no single shard.
     pub fn add(&mut self, record: &Record<'_>) {
         if self.records.capacity() == 0 {
-            // Growing the buffer in small steps would cost more than the record.
+            // The first record reserves room for several, because growing the buffer in small steps would cost more
+            // than encoding the record.
             self.records.reserve(LOG_BATCH_LEN);
         }
         record.encode(&mut self.records);
@@ -78,7 +79,7 @@ impl<W> LogBatch<W> {
     }
 }
 
-// Not derived, because an effect needs no default.
+// `Default` is not derived, because a derived impl would require `W: Default`.
 impl<W> Default for LogBatch<W> {
     #[inline]
     fn default() -> Self {
@@ -100,7 +101,7 @@ pub enum LogOrder<W> {
     Batch(LogBatch<W>),
     /// The result of an errand of the keeper thread.
     Report(Report),
-    /// End the log in order. No batch follows this order.
+    /// End the log with a clean stop. No batch follows this order.
     Stop,
 }
 
@@ -122,12 +123,12 @@ pub struct LogStatus {
     compaction_failure: Mutex<Option<String>>,
     /// Time at which the current write began, in milliseconds; `NEVER` between two writes.
     busy_since: AtomicU64,
-    /// For each shard, the number up to which all its records are durable.
+    /// For each shard, the number of the last record up to which all its records are durable.
     durable: Box<[CachePadded<AtomicU64>]>,
 }
 
 impl<W> LogPort<W> {
-    /// Returns a port for a node with this number of shards, and the receiver for the log thread.
+    /// Returns a port for a server with this number of shards, and the receiver of its orders for the log thread.
     pub fn new(shard_count: usize) -> (Self, Receiver<LogOrder<W>>) {
         let (sender, receiver) = unbounded();
         let durable = (0..shard_count).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
@@ -142,15 +143,16 @@ impl<W> LogPort<W> {
         (Self { sender, status }, receiver)
     }
 
-    /// Posts a batch. Batches that are posted later become durable later, or together with it.
+    /// Posts a batch. A batch that is posted later becomes durable later, or at the same time.
     pub fn post(&self, batch: LogBatch<W>) {
         self.tell(LogOrder::Batch(batch));
     }
 
     /// Sends an order to the log thread. The thread reads it after all earlier orders.
     pub fn tell(&self, order: LogOrder<W>) {
-        // An error means that the log thread has ended. It ends after [`LogOrder::Stop`], the last order, or because
-        // the log failed. Then the process is about to end.
+        // An error is ignored, because it means that the log thread has ended. The thread ends after
+        // [`LogOrder::Stop`], which is the last order, or because the log failed. After a failure, the process is about
+        // to end.
         let _ = self.sender.send(order);
     }
 
@@ -160,7 +162,7 @@ impl<W> LogPort<W> {
     }
 }
 
-// Not derived, because an effect needs no clone.
+// `Clone` is not derived, because a derived impl would require `W: Clone`.
 impl<W> Clone for LogPort<W> {
     fn clone(&self) -> Self {
         Self { sender: self.sender.clone(), status: Arc::clone(&self.status) }
@@ -168,7 +170,8 @@ impl<W> Clone for LogPort<W> {
 }
 
 impl LogStatus {
-    /// Returns which records the log accepts now. It is never `LogState::Absent`.
+    /// Returns which records the log accepts at `now`. Never returns `LogState::Absent`, because a `LogStatus` exists
+    /// only with a log.
     #[inline]
     pub fn state(&self, now: Time) -> LogState {
         let busy_since = Time::from_millis(self.busy_since.load(Ordering::Relaxed));
@@ -197,8 +200,9 @@ impl LogStatus {
         self.compaction_failures.load(Ordering::Relaxed)
     }
 
-    /// Returns the reason for which the last compaction failed. The log then grows. `None` if the compaction succeeded,
-    /// or failed because the disk is full: [`has_no_space`](Self::has_no_space) reports that.
+    /// Returns the reason for which the last compaction failed. Until a compaction succeeds, the log grows. Returns
+    /// `None` if the last compaction succeeded. Also returns `None` if it failed because the disk is full, because
+    /// [`has_no_space`](Self::has_no_space) tells that.
     pub fn compaction_failure(&self) -> Option<String> {
         self.compaction_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -212,12 +216,12 @@ impl LogStatus {
         *self.compaction_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 
-    /// Sets the time at which the current write began; `NEVER` when the log waits for work.
+    /// Sets the time at which the current write began; `NEVER` when no write is in progress.
     pub fn set_busy_since(&self, since: Time) {
         self.busy_since.store(since.as_millis(), Ordering::Relaxed);
     }
 
-    /// Returns the number up to which all records of a shard are durable.
+    /// Returns the number of the last record up to which all records of a shard are durable.
     #[inline]
     pub fn durable(&self, shard: u16) -> u64 {
         self.durable[usize::from(shard)].load(Ordering::Acquire)
@@ -234,7 +238,8 @@ mod tests {
     use super::*;
     use crate::{ClaimId, Hold, Item, Scope, SessionTag};
 
-    /// After a loss of records, grants resume only when the longest lease that they may have granted has expired.
+    /// After a loss of records, grants resume only when the longest lease in the lost records has expired. So a batch
+    /// must know the longest lease of its records.
     #[test]
     fn a_batch_tracks_the_longest_lease_of_its_renewals() {
         let mut batch = LogBatch::<()>::default();
@@ -245,7 +250,8 @@ mod tests {
         assert_eq!(batch.lease_ms_max, 70_000);
     }
 
-    /// A lost hold on the lease of a session lasts as long as the session.
+    /// A hold that lasts as long as its session may last for the whole lease of the session. So if its record is lost,
+    /// the server must wait that long.
     #[test]
     fn a_batch_tracks_the_longest_session_lease_of_its_holds() {
         let mut batch = LogBatch::<()>::default();

@@ -1,4 +1,5 @@
-//! Reading of a whole log, and the fallback if some of it is damaged.
+//! Reading of a whole log. If a part of it is damaged and the operator accepts that, the log continues from the
+//! undamaged records.
 
 use std::io;
 
@@ -16,11 +17,12 @@ use super::storage::Storage;
 pub struct AcceptedLoss {
     /// First damage that was found.
     pub damage: Damage,
-    /// Last frame of which all records were kept; 0 if there is none.
+    /// Last frame whose records were kept, like those of all frames before it; 0 if no frame was kept.
     pub last_good_lsn: u64,
 }
 
-/// Opens a file to read its bytes from the disk. An error counts as damage, never as the end of the log.
+/// Opens a log file for reading from the disk. An error, also for a missing file, counts as damage and not as the end
+/// of the log.
 pub(super) fn open(storage: &dyn Storage, file: FileName) -> Result<Box<dyn FileReader>, Damage> {
     storage.reader(&file.to_string()).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Damage::Missing(file),
@@ -38,8 +40,8 @@ pub(super) fn read_all<F: Fold>(
     read_log(superblock, newest_segment, F::default(), &mut |file| open(storage, file))
 }
 
-/// Writes a snapshot of the records before the damage. The log continues in a new segment after it. The numbers of the
-/// next frame, segment, snapshot and start are higher than any in the old files, so old files and frames cannot be
+/// Writes a snapshot of the records before the damage. The log continues after the snapshot, in a new segment. The next
+/// frame, segment, snapshot and start get higher numbers than any in the old files. So old files and frames cannot be
 /// mistaken for new ones.
 pub(super) fn give_up_behind<F: Fold>(
     storage: &dyn Storage,
@@ -49,7 +51,7 @@ pub(super) fn give_up_behind<F: Fold>(
 ) -> io::Result<(Found<F>, AcceptedLoss)> {
     let Unread { damage, mut fold, mut position } = unread;
     if damage.file() == FileName::Snapshot(superblock.snapshot) {
-        // The snapshot before it was kept for this case.
+        // The current snapshot is damaged. The previous one was kept for this case, so the state is read from it.
         (fold, position) = older_snapshot(storage, superblock);
     }
     let lost = AcceptedLoss { damage, last_good_lsn: position.lsn };
@@ -70,7 +72,7 @@ pub(super) fn give_up_behind<F: Fold>(
         covers: Position { lsn, checksum: 0 },
         next_segment: newest_segment.max(superblock.last_segment) + 1,
     };
-    // The rest of an incomplete group is lost, so the group is dropped.
+    // An incomplete group at the end is dropped, because its other records were lost with the damage.
     let grouped = Grouped::new(fold);
     keeper::write_snapshot(storage, snapshot.number, &mut |out| write_snapshot(&snapshot, &grouped, out))?;
     let found = Found {

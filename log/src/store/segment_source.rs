@@ -1,4 +1,4 @@
-//! Source of the file for the next segment.
+//! Creation of the next segment: from a file that was created before it was needed, or from a new one.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::storage::{SegmentFile, Storage, is_no_space};
 /// Reason for which a segment cannot be begun.
 #[derive(Debug)]
 pub(super) enum BeginError {
-    /// There is no room, and no file was changed.
+    /// The disk has no room for the segment. No existing file was changed.
     NoSpace,
     /// The disk failed.
     Failed(io::Error),
@@ -22,8 +22,9 @@ impl From<io::Error> for BeginError {
     }
 }
 
-/// Begins the segment with this header, in a file that was created ahead if there is one. When this function returns,
-/// header and name are durable. All frames up to `header.after` must be durable already.
+/// Begins the segment with this header. Uses the spare or the reserve file if it exists, otherwise creates a file. When
+/// this function returns, the header and the name of the segment are durable. All frames up to `header.after` must be
+/// durable before the call.
 pub(super) fn begin_segment(
     storage: &dyn Storage,
     header: &SegmentHeader,
@@ -39,7 +40,7 @@ pub(super) fn begin_segment(
     };
     let mut file = storage.open(&source)?;
     file.write_at(0, &header.encode())?;
-    // Rename only after this sync: a segment that a start can find must have a whole header.
+    // The file gets its name only after this sync, because a start that finds a segment expects a whole header in it.
     file.sync()?;
     let name = FileName::Segment(header.number).to_string();
     storage.rename(&source, &name)?;
@@ -47,13 +48,13 @@ pub(super) fn begin_segment(
     Ok(storage.open_segment(&name)?)
 }
 
-/// Creates a file of zeros, and returns its name. If there is no room, removes the incomplete file.
+/// Creates a file of zeros, and returns its name. If the disk has no room for the file, removes what was written of it.
 pub(super) fn make(storage: &dyn Storage, file: FileName, len: u64) -> Result<String, BeginError> {
     let name = file.to_string();
     storage.make_zeroed(&name, len).map_err(|error| {
         if is_no_space(&error) {
-            // Free the room that the incomplete file has taken. If the removal fails, the next start removes the
-            // file.
+            // The incomplete file is removed to free the room that it has taken. If the removal fails, the next start
+            // removes the file.
             let _ = storage.remove(&name);
             BeginError::NoSpace
         } else {

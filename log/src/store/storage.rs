@@ -1,11 +1,11 @@
-//! The operations of a directory that the log needs. Each call is one step that can fail, or that can be the last
-//! before a crash.
+//! Operations on a directory that the log needs. Each call is one step, which can fail, and after which the server can
+//! crash.
 
 use crate::FileReader;
 use std::io;
 
-/// A directory with files. Changes that are not documented as durable may be lost in a crash, in any order and in
-/// parts.
+/// Directory with files. After a crash, any changes may be lost that no function has documented as durable: all or some
+/// of them, in any order.
 pub trait Storage: std::fmt::Debug + Send + Sync {
     /// Returns the names of all entries, with the lengths of files in bytes. `None` stands for an entry that is not a
     /// file, such as a directory.
@@ -14,13 +14,13 @@ pub trait Storage: std::fmt::Debug + Send + Sync {
     /// If the directory cannot be read.
     fn list(&self) -> io::Result<Vec<(String, Option<u64>)>>;
 
-    /// Returns all bytes of a file as they are on the disk, not from a cache.
+    /// Returns all bytes of a file. They are read from the disk instead of the cache of the operating system.
     ///
     /// # Errors
     /// If any byte cannot be read.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
 
-    /// Returns a reader for the bytes of a file on the disk, piece by piece.
+    /// Returns a reader that reads a file from the disk, piece by piece.
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -28,8 +28,9 @@ pub trait Storage: std::fmt::Debug + Send + Sync {
         Ok(Box::new(self.read(name)?))
     }
 
-    /// Creates a file of `len` zeros with reserved room on the disk. The file is durable except for its name. After a
-    /// failure, a part of the file may exist.
+    /// Creates a file of `len` zeros, for which the disk reserves room. The contents are durable when the function
+    /// returns, but the name is not: that needs [`sync_directory`](Self::sync_directory). If the call fails, an
+    /// incomplete file may exist.
     ///
     /// # Errors
     /// If the file cannot be created; [`is_no_space`] recognizes a full disk.
@@ -53,7 +54,8 @@ pub trait Storage: std::fmt::Debug + Send + Sync {
     /// If the file does not exist or cannot be written.
     fn open_segment(&self, name: &str) -> io::Result<Box<dyn SegmentFile>>;
 
-    /// Renames a file, and replaces any file with the new name. After a crash the file has one of both names.
+    /// Renames a file. A file that already has the new name is replaced. If a crash follows, the file has either the
+    /// old or the new name.
     ///
     /// # Errors
     /// If that is not possible.
@@ -65,7 +67,7 @@ pub trait Storage: std::fmt::Debug + Send + Sync {
     /// If that is not possible.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Makes names durable: all files that were created, renamed or removed.
+    /// Makes the names of all files durable that were created, renamed or removed before.
     ///
     /// # Errors
     /// If the disk reports a failure.
@@ -80,16 +82,16 @@ pub trait SegmentFile: Send {
     /// If the bytes cannot be written. A success promises nothing before a [`sync`](Self::sync).
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes all written bytes durable. After a failure their state is unknown, and the success of another call
-    /// proves nothing.
+    /// Makes all written bytes durable. If a sync fails, it is unknown which bytes are durable, and the success of a
+    /// later sync does not change that.
     ///
     /// # Errors
     /// If the disk reports a failure.
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// Returns whether this error means that there is no room: the disk or a quota on it is full, or the limit for the
-/// length of files is reached.
+/// Returns whether this error means that the disk had no room: the disk or a quota is full, or the file would exceed
+/// the length limit of the process.
 pub fn is_no_space(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -10,8 +10,8 @@ use super::storage::{SegmentFile, Storage};
 pub(super) struct SuperblockFile {
     file: Box<dyn SegmentFile>,
     current: Superblock,
-    /// Copy that an update writes first. It is the damaged or older one, if the file had one when it was opened. If a
-    /// crash interrupts the write, the other copy is intact.
+    /// Copy of the superblock that each update writes first. If one copy was damaged or older when the file was opened,
+    /// it is that one. So if a crash interrupts the first write, the other copy is intact.
     first: Copy,
 }
 
@@ -27,7 +27,8 @@ impl SuperblockFile {
         storage.sync_directory()
     }
 
-    /// Opens the file for updates. `first` is the copy that [`Superblock::decode_file`] returned.
+    /// Opens the file of the superblock for updates. `first` is the copy to write first, as returned by
+    /// [`Superblock::decode_file`].
     pub(super) fn open(storage: &dyn Storage, current: Superblock, first: Option<Copy>) -> io::Result<Self> {
         let file = storage.open(&FileName::Superblock.to_string())?;
         Ok(Self { file, current, first: first.unwrap_or(Copy::First) })
@@ -37,8 +38,8 @@ impl SuperblockFile {
         &self.current
     }
 
-    /// Changes the superblock in both copies, one after the other. The change is durable when this function returns.
-    /// After an error the file may contain the old or the new superblock.
+    /// Changes the superblock in both copies, one after the other. When this function returns without an error, the
+    /// change is durable. After an error, the file contains the old or the new superblock.
     pub(super) fn update(&mut self, change: impl FnOnce(&mut Superblock)) -> io::Result<()> {
         let mut next = self.current;
         change(&mut next);

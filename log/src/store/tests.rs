@@ -19,7 +19,7 @@ use skip::skip;
 
 const BLOCK: u64 = BLOCK_LEN as u64;
 
-/// A fold that keeps every record as it is.
+/// Fold for tests that keeps the bytes of every record.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Everything(Vec<Vec<u8>>);
 
@@ -57,7 +57,8 @@ fn refusal(path: &Path) -> String {
     Log::open::<Everything>(disk(path), &options()).unwrap_err().to_string()
 }
 
-/// Returns a directory for which a map is used, if this machine has one and its kernel counts written bytes.
+/// Returns a temporary directory on a file system for which the log uses a memory map. Returns `None` if there is none,
+/// or if the kernel does not count the bytes that a thread writes.
 pub(super) fn mappable(test: &str) -> Option<tempfile::TempDir> {
     let directory = tempfile::tempdir().unwrap();
     if Device::suitable(directory.path()).unwrap().0 == Device::Map && dirtied_len().is_some() {
@@ -92,7 +93,7 @@ fn segment(number: u64) -> String {
     FileName::Segment(number).to_string()
 }
 
-/// Fills the current segment and begins the next one, with the record `filler`.
+/// Appends the record `filler` until the current segment is full and the next one has begun.
 fn rotate(log: &mut Log) {
     while !put(log, b"filler").is_new_segment {}
 }
@@ -186,7 +187,8 @@ fn an_unacknowledged_torn_frame_is_dropped_permanently() {
     assert_eq!(texts(&open(directory.path()).1), ["one", "three"]);
 }
 
-/// Dropped frames stay in the file after the frames of the next start, and have the numbers of its next frames.
+/// A start drops two intact frames, but they stay in the file behind the frame that the start appends. Their numbers
+/// are those of the frames that it would append next.
 #[test]
 fn dropped_frames_never_return_even_if_they_are_intact() {
     let directory = tempfile::tempdir().unwrap();
@@ -254,7 +256,7 @@ fn a_hole_in_durable_frames_is_refused_by_file_and_byte() {
     assert_eq!((texts(&found), opened.lost), (vec!["one", "four"], None));
 }
 
-/// The server was killed in the middle of a compaction.
+/// The test leaves an incomplete snapshot, as if the server had been killed during a compaction, and damages a frame.
 #[test]
 fn damage_is_accepted_beside_an_unfinished_snapshot() {
     let directory = tempfile::tempdir().unwrap();
@@ -289,14 +291,15 @@ fn now() -> Time {
     Time::from_millis(2)
 }
 
-/// Starts the writer of a server on the log in this directory. The server records one floor.
+/// Opens the log in this directory, and starts its writer with a single record, `FLOOR`.
 fn started(path: &Path) -> LogWriter {
     let (log, ..) = Log::open::<Image>(disk(path), &options()).unwrap();
     let started = Started { boot_id: [1; 16], now_ms: 2, unix_ms: 3 };
     LogWriter::start(log, started, &[FLOOR], now).unwrap()
 }
 
-/// A lost last frame looks like the end of the log until the superblock names the last frame of a clean stop.
+/// If the disk has lost the last frame, the log looks as if it ended before it. Only a superblock that names the last
+/// frame of a clean stop reveals the loss.
 #[test]
 fn a_clean_stop_replaces_a_log_whose_last_frame_was_lost() {
     let directory = tempfile::tempdir().unwrap();
@@ -308,7 +311,8 @@ fn a_clean_stop_replaces_a_log_whose_last_frame_was_lost() {
     assert_eq!((image.floor().get(), opened.is_clean), (7, true));
 }
 
-/// The old files are still open, so the end of the log is written to them.
+/// The running server has its files open. If they are moved or replaced, it writes the end of the log to files that the
+/// next start will not find.
 #[test]
 fn a_clean_stop_fails_if_the_next_start_would_not_find_its_log() {
     type Harm = fn(&Path);
@@ -453,7 +457,7 @@ fn foreign_files_are_reported_and_left_alone() {
     assert_eq!((texts(&found), opened.foreign.len()), (vec!["one"], 3));
 }
 
-/// A directory called `spare` must not end the server when it creates its first segment ahead.
+/// If the server accepted a directory with the name `spare`, it would fail later, when it creates the spare segment.
 #[test]
 fn a_directory_named_like_a_log_file_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
@@ -544,7 +548,7 @@ fn prepared_segments_are_used_and_leftovers_removed() {
     assert!(!has("snapshot.tmp"));
 }
 
-/// A frame of a long segment might not fit into a shorter one after it.
+/// A frame that fits into a long segment might not fit into the next segment if that is shorter.
 #[test]
 fn the_segment_length_may_change_between_starts() {
     let directory = tempfile::tempdir().unwrap();
@@ -562,7 +566,7 @@ fn the_segment_length_may_change_between_starts() {
     }
 }
 
-/// A copy that leaves out zeros has such holes.
+/// A copy of a log file may have holes in place of its zeros. The log must still be able to append to it.
 #[test]
 fn a_segment_with_holes_is_continued() {
     let directory = tempfile::tempdir().unwrap();
@@ -602,8 +606,8 @@ fn a_read_only_directory_is_refused_with_the_failed_file() {
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o555)).unwrap();
     let refusal = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // Root may write anywhere, so this thread takes the user id of "nobody". For other users the call changes
-            // nothing.
+            // Root may write anywhere, so this thread takes the user id of "nobody". For other users the call has no
+            // effect.
             nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65534));
             refusal(directory.path())
         });

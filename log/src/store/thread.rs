@@ -1,4 +1,4 @@
-//! The thread that makes the records of workers durable.
+//! Log thread: makes the records of workers durable, and delivers the effects that wait for them.
 
 use super::committer::{Committer, CommitterConfig, DiskStep, Outcome, Step};
 use super::keeper_thread::KeeperThread;
@@ -12,27 +12,28 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The server around a log, as the log thread sees it.
+/// Interface of the log thread to the server that it belongs to.
 pub trait LogHost: Send + 'static {
-    /// An effect that waits until records are durable.
+    /// Effect, such as a response, that waits until records are durable.
     type Effect: Send + 'static;
 
     /// Reads the clock of the server.
     fn now(&self) -> Time;
 
-    /// Returns the nanoseconds of the same clock, for durations.
+    /// Returns the time of the server's clock in nanoseconds, to measure durations.
     fn nanos(&self) -> u64;
 
-    /// Notes the duration of a sync, in nanoseconds.
+    /// Notes the duration of a sync of the log, in nanoseconds, for the metrics of the server.
     fn note_sync(&self, nanos: u64);
 
-    /// Sets the number of segments of the log.
+    /// Tells the server the number of segments of the log.
     fn set_segment_count(&self, count: u64);
 
     /// Delivers effects whose records have this outcome.
     fn deliver(&self, effects: impl Iterator<Item = Self::Effect>, outcome: Outcome);
 
-    /// Passes records to `put` that produce the whole state of the server from nothing. No worker may be running.
+    /// Passes records to `put` that, applied to an empty state, give the whole state of the server. No worker may run
+    /// during the call.
     fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>));
 }
 
@@ -43,7 +44,7 @@ pub struct LogThreadConfig<W> {
     pub writer: LogWriter,
     /// Receiver of the orders that are sent to the port.
     pub orders: Receiver<LogOrder<W>>,
-    /// Directory of the log, for the keeper thread.
+    /// Directory of the log. The keeper thread creates, compacts and removes files in it.
     pub storage: Arc<dyn Storage>,
     /// Length of a new segment in bytes.
     pub segment_len: u64,
@@ -51,7 +52,7 @@ pub struct LogThreadConfig<W> {
     pub losses_ms: Option<u64>,
 }
 
-/// The running log thread. Only this thread writes to the log, so workers never access the disk.
+/// Handle of the running log thread. Only the log thread appends records, so workers never wait for the disk.
 #[derive(Debug)]
 pub struct LogThread<W> {
     thread: JoinHandle<Result<(), AppendError>>,
@@ -59,7 +60,8 @@ pub struct LogThread<W> {
 }
 
 impl<W: Send + 'static> LogThread<W> {
-    /// Starts the thread. `fail` is called once if the log failed, after all waiting effects were delivered.
+    /// Starts the log thread and its keeper thread. If the log fails, `fail` is called once, after all waiting effects
+    /// were delivered.
     ///
     /// # Errors
     /// If a thread cannot be created.
@@ -79,7 +81,7 @@ impl<W: Send + 'static> LogThread<W> {
         Ok(Self { thread, port })
     }
 
-    /// Ends the log in order, once all posted batches are durable. No batch may be posted after this call.
+    /// Makes all posted batches durable, and ends the log with a clean stop. No batch may be posted after this call.
     ///
     /// # Errors
     /// If the disk failed.
@@ -90,7 +92,7 @@ impl<W: Send + 'static> LogThread<W> {
     }
 }
 
-/// The log thread, which carries out the steps of the committer.
+/// State of the log thread. It carries out the steps that the committer decides.
 struct Run<H: LogHost> {
     committer: Committer<H::Effect>,
     writer: LogWriter,

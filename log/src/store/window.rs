@@ -1,4 +1,5 @@
-//! Reading of a file without the cache of the operating system, one window at a time.
+//! Reading of a file from the disk, past the cache of the operating system. A part of the file (the window) is in
+//! memory at a time.
 
 #![expect(clippy::disallowed_types, reason = "reads a file")]
 
@@ -10,12 +11,12 @@ use std::path::{Path, PathBuf};
 use crate::{BLOCK_LEN, FRAME_LIMIT, FileReader};
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
-/// Length of the window in memory. It is longer than any frame, so that most frames are in the window of the frame
-/// before.
+/// Length of the part of a file that is in memory (the window). It is four times the longest frame, so that most frames
+/// are in memory already when the frame before them was read.
 const WINDOW_LEN: usize = 4 * FRAME_LIMIT;
 
-/// A file that is read without the cache of the operating system. That needs aligned memory and offsets. On a file
-/// system without such reads, the cached pages of the file are dropped first.
+/// File that is read past the cache of the operating system (O_DIRECT). Such reads need aligned memory and offsets. If
+/// the file system does not support them, the pages of the file are dropped from the cache before they are read.
 pub(super) struct Window {
     path: PathBuf,
     file: File,
@@ -23,9 +24,9 @@ pub(super) struct Window {
     /// Length of the file in bytes.
     pub(super) len: u64,
     memory: Vec<u8>,
-    /// Offset in `memory` of its first aligned byte, at which the window begins.
+    /// Offset in `memory` of its first aligned byte. The bytes of the file begin at this offset.
     memory_start: usize,
-    /// Offset of the first byte of the file that is in memory, and the number of bytes.
+    /// Offset in the file of the first byte that is in memory, and the number of bytes that are in memory.
     loaded: (u64, usize),
 }
 
@@ -65,7 +66,7 @@ impl Window {
         self.memory.get(start..start + len).ok_or_else(|| ErrorKind::InvalidInput.into())
     }
 
-    /// Loads the window that begins with the block of this offset.
+    /// Loads a part of the file into memory, from the block that contains `offset` on.
     fn load(&mut self, offset: u64) -> io::Result<()> {
         let from = offset / BLOCK_LEN as u64 * BLOCK_LEN as u64;
         let wanted = (self.len - from).min(WINDOW_LEN as u64) as usize;
@@ -108,7 +109,7 @@ fn uncached(path: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
 
-    /// Returns bytes that differ from block to block, and within a block.
+    /// Returns bytes with a pattern that differs between blocks and between the bytes of a block.
     fn content(len: usize) -> Vec<u8> {
         (0..len).map(|at| (at / BLOCK_LEN * 7 + at) as u8).collect()
     }

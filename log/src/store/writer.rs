@@ -1,4 +1,4 @@
-//! Conversion of batches from workers to frames of the log.
+//! Conversion of the batches of workers to frames, and writing of these frames to the log.
 
 use super::committer::FoldableSegments;
 use super::port::LogBatch;
@@ -8,16 +8,17 @@ use crate::{Fence, Record, Started, Time};
 use std::collections::{BTreeMap, VecDeque};
 use std::{io, iter};
 
-/// Length of the field before a record that contains its length, in bytes.
+/// Length in bytes of the field before a record, which contains the length of the record.
 const RECORD_LENGTH_LEN: usize = 4;
-/// Distance by which the floor in the superblock is raised above the fences of a batch, so that few batches write the
-/// superblock.
+/// Distance by which the fence floor in the superblock is raised above the highest fence of a batch. So most later
+/// batches stay below the floor, and need no write of the superblock.
 const FLOOR_STEP: u64 = 1 << 20;
 
 /// Appends the batches of workers, one group after the other.
 ///
-/// Batches that arrive while a group is synced form the next group. The lease of a claim that waits for its record in a
-/// group begins when the sync of the group has ended. The next frame contains this instant, so a restart knows it.
+/// Batches that arrive while a group is synced form the next group. If a claim's lease begins with its record, the
+/// lease begins when the sync of the record's group has ended. The next frame contains this instant, so a restarted
+/// server knows it.
 #[derive(Debug)]
 pub struct LogWriter {
     log: Log,
@@ -25,20 +26,21 @@ pub struct LogWriter {
     started: Started,
     /// Frames that are still to be appended.
     frames: VecDeque<Payload>,
-    /// Maximum number of bytes of records in a frame, if it is lower than the limit of the log.
+    /// Maximum number of bytes of records in a frame that a test has set. It matters only if it is lower than the limit
+    /// of the log.
     records_max: usize,
     /// Whether records were appended since the last sync.
     has_unsynced_records: bool,
-    /// Whether the last frame still needs a successor that confirms it as durable.
+    /// Whether the last flush had records, and no later frame says yet that it was durable.
     is_unconfirmed: bool,
     /// Number of the last record of each shard; a shard without records is absent.
     numbers: BTreeMap<u16, u64>,
 }
 
 impl LogWriter {
-    /// Starts the writer of a log that was just opened. It first writes a `Started` record and then these records. If
-    /// the disk has no room, they stay in memory, and [`append`](Self::append) writes them before any batch. `now`
-    /// reads the clock.
+    /// Starts the writer of a log that was just opened. The writer first appends a `Started` record and then `records`.
+    /// If the disk has no room, it keeps their frames in memory, and [`append`](Self::append) appends them before any
+    /// batch. `now` reads the clock.
     ///
     /// # Errors
     /// If the disk failed.
@@ -57,7 +59,8 @@ impl LogWriter {
             is_unconfirmed: false,
             numbers: BTreeMap::new(),
         };
-        // Each record has a batch of its own, so that they form no group: a start record drops the group that it is in.
+        // Each record gets a batch of its own, because a batch that needs several frames becomes a group. A `Started`
+        // record inside a group would drop that group when it is read.
         let batch = |record| {
             let mut batch = LogBatch::<()>::default();
             batch.add(record);
@@ -73,12 +76,12 @@ impl LogWriter {
         Ok(writer)
     }
 
-    /// Limits the bytes of records in a frame further, so that few records need several frames. For tests.
+    /// Limits the number of bytes of records in a frame, so that a few records already need several frames. For tests.
     pub fn limit_records(&mut self, records_max: usize) {
         self.records_max = records_max;
     }
 
-    /// Returns the number of segments that are not in a snapshot.
+    /// Returns the number of segments of the log that are not in the snapshot, including the current one.
     pub fn segment_count(&self) -> u64 {
         self.log.sealed_segments() + 1
     }
@@ -88,7 +91,7 @@ impl LogWriter {
         self.started
     }
 
-    /// Returns whether frames wait to be appended, because they found no room.
+    /// Returns whether converted frames are not appended yet, because the disk had no room for them.
     pub fn waits_for_room(&self) -> bool {
         !self.frames.is_empty()
     }
@@ -121,8 +124,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Appends all frames that `take` made. Returns whether a segment was begun. An earlier failed call of this
-    /// function may have begun segments too.
+    /// Appends all frames that `take` made. Returns whether this call began a segment. If an earlier call began a
+    /// segment and failed afterwards, the result does not say so.
     ///
     /// # Errors
     /// [`AppendError::NoSpace`]: all frames are kept, and the call can be repeated. Otherwise the disk
@@ -137,37 +140,41 @@ impl LogWriter {
         Ok(is_new_segment)
     }
 
-    /// Makes all appended frames durable. `now` reads the clock. Returns the instant since which they are durable.
+    /// Makes all appended frames durable. `now` reads the clock. Returns the instant at which the frames became
+    /// durable.
     ///
     /// # Errors
     /// If the disk failed.
     pub fn sync(&mut self, now: impl Fn() -> Time) -> io::Result<Time> {
         if self.log.flushed().lsn < self.log.last_lsn() {
-            // If the last frame has records, a later frame must say that it is durable. Otherwise recovery takes damage
-            // to it for a torn write, and drops its records. A frame without records has none to lose.
+            // If the flushed frames have records, a later frame must confirm that they were durable. Otherwise recovery
+            // takes damage to the last of them for a torn write, and drops its records. Frames without records need no
+            // confirmation, because their loss loses no record.
             self.is_unconfirmed = std::mem::take(&mut self.has_unsynced_records);
         }
         let durable = self.log.flush(|| now().as_millis())?;
         Ok(Time::from_millis(durable.at_ms))
     }
 
-    /// Adds a frame without records if the last frame still needs a successor that confirms it as durable. Recovery
-    /// can then distinguish damage to the last frame from a torn end.
+    /// Adds a frame without records, if the last flush had records and no later frame says yet that it was durable.
+    /// With this frame, recovery can distinguish damage to the flushed frames from a write that a crash interrupted.
     pub fn add_confirmation(&mut self) {
-        // Frames that found no room are appended later, and confirm the last frame as well.
+        // No frame is added if frames without room still wait to be appended, because their headers will confirm the
+        // last flush as well.
         if self.is_unconfirmed && self.frames.is_empty() {
             self.frames.push_back(Payload::default());
         }
     }
 
-    /// Returns whether the last frame needs no later frame that confirms it as durable, because it has no records.
+    /// Returns whether no later frame must confirm that the last flush was durable: it had no records, or a later frame
+    /// has confirmed it.
     pub fn is_confirmed(&self) -> bool {
         !self.is_unconfirmed
     }
 
-    /// Ends the log in order. If the next start would refuse its files, a snapshot replaces them. `write` provides
-    /// the records of the snapshot, which must result in the same state as the log after the start record. `now` reads
-    /// the clock.
+    /// Ends the log with a clean stop. If the next start would refuse the files of the log, a snapshot replaces them.
+    /// `write` provides the records of this snapshot. After a `Started` record, they must give the same state as the
+    /// log. `now` reads the clock.
     ///
     /// # Errors
     /// If the disk failed or is full. If the directory contains another log now; then no file is replaced.
@@ -178,8 +185,8 @@ impl LogWriter {
     ) -> Result<(), AppendError> {
         let log = self.log.close_clean(|| now().as_millis())?;
         log.find()?;
-        // Verify only after `close_clean`. Without the mark of a clean stop, a last frame that the disk has lost
-        // looks like the end of the log.
+        // The log is verified only after `close_clean`, which writes the number of the last frame to the superblock.
+        // Before that, a log whose last frame the disk has lost looks as if it ended earlier.
         let Err(damage) = log.verify() else { return Ok(()) };
         tracing::error!(%damage, "the log is damaged; replacing it with a snapshot from memory");
         let mut bytes = Vec::new();
@@ -197,8 +204,8 @@ impl LogWriter {
         log.verify().map_err(|damage| AppendError::Failed(io::Error::other(damage)))
     }
 
-    /// Removes the losses from the superblock, because all holds that may have been lost have expired. Later starts
-    /// then need not wait.
+    /// Removes the note of lost records from the superblock, because all holds that may have been lost have expired.
+    /// Later starts need not wait any more.
     ///
     /// # Errors
     /// If the disk failed.
@@ -212,7 +219,8 @@ impl LogWriter {
         self.log.compaction_plan().map(|plan| FoldableSegments { segment_count, plan })
     }
 
-    /// Names the snapshot of this plan in the superblock. Returns the files that may be removed.
+    /// Names the snapshot of this plan in the superblock. Returns the files that may be removed, because the snapshot
+    /// contains their records.
     ///
     /// # Errors
     /// If the disk failed.
@@ -220,7 +228,7 @@ impl LogWriter {
         self.log.compacted(plan)
     }
 
-    /// Panics unless the records of each shard arrive without gaps and in order.
+    /// Panics unless the numbers of each shard's records continue without gaps and in order.
     fn check_numbers<W>(&mut self, batch: &LogBatch<W>) {
         for run in &batch.runs {
             let last = self.numbers.entry(run.shard).or_insert(0);
@@ -229,8 +237,9 @@ impl LogWriter {
         }
     }
 
-    /// Raises the bounds in the superblock before any record of the batch is acknowledged. Afterwards no fence is above
-    /// the floor, and no lease is longer than the noted maximum.
+    /// Raises the fence floor and the longest lease in the superblock, if the batch exceeds them, before its records
+    /// can be acknowledged. So no acknowledged fence is above the floor, and no acknowledged lease is longer than the
+    /// noted maximum.
     fn raise_bounds<W>(&mut self, batch: &LogBatch<W>) -> io::Result<()> {
         let bounds = self.log.superblock();
         let (fence_floor, longest_lease_ms) = (bounds.fence_floor, bounds.longest_lease_ms);
@@ -239,7 +248,8 @@ impl LogWriter {
         }
         let lease_ms = u64::from(batch.lease_ms_max);
         if lease_ms > longest_lease_ms {
-            // Round up to the next power of two, so that growing leases do not write the superblock again and again.
+            // The lease is rounded up to the next power of two, so that slowly growing leases do not write the
+            // superblock again and again.
             self.log.note_longest_lease(lease_ms.next_power_of_two())?;
         }
         Ok(())

@@ -12,9 +12,10 @@ use crate::message::opcode;
 pub mod granted_flag {
     /// The requested lease was above the server's maximum and was shortened.
     pub const CLAMPED: u16 = 1 << 0;
-    /// The claim had to wait for other claims, or until the server had added a very large set of paths to its tree.
+    /// The claim had to wait for other claims, or for the server to add a very large set of paths to the tree of the
+    /// namespace.
     pub const WAITED: u16 = 1 << 1;
-    /// The request id named a claim that was already held. Its lease was not renewed.
+    /// The request id names a claim that was already held. The server returns this hold and does not renew its lease.
     pub const REPEATED: u16 = 1 << 2;
     /// The hold lasts as long as the session.
     pub const SESSION_LEASE: u16 = 1 << 3;
@@ -54,7 +55,8 @@ impl<'a> Acquire<'a> {
         let shared = flags & flag::SHARED != 0;
         let with = |options| Self { key, shared, terms: AcquireTerms::new(flags, lengths, options) };
         if flags & flag::OPTIONAL == 0 {
-            // A separate return, so that the common acquire without optional fields does not copy `AcquireOptions`.
+            // Return here if the acquire has no optional fields, so that this common case does not copy
+            // `AcquireOptions`.
             cursor.finish()?;
             return Ok(with(AcquireOptions::default()));
         }
@@ -83,19 +85,20 @@ pub struct Granted {
     /// Id of the hold, needed to release and renew it. Any client that knows it may release the hold.
     pub id: LockId,
     /// Fencing token, higher than those of all earlier grants of the key, pool or tree namespace. The scope decides
-    /// which failures of the server this survives. The holder sends it along when it writes to another system, which
-    /// must refuse lower ones.
+    /// which failures of the server the fence counter survives. The holder sends the token to each other system that it
+    /// writes to. That system must refuse lower tokens.
     pub fence: u64,
     /// Remaining lease at `stamp_ms`, in milliseconds.
     pub remaining_ms: u32,
-    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
+    /// Time when the server determined the content of this message, in milliseconds of its boot-time clock.
     pub stamp_ms: u64,
     /// Whether the requested lease was above the server's maximum and was shortened.
     pub clamped: bool,
-    /// Whether the claim had to wait for other claims, or until the server had added a very large set of paths to its
-    /// tree.
+    /// Whether the claim had to wait for other claims, or for the server to add a very large set of paths to the tree
+    /// of the namespace.
     pub waited: bool,
-    /// Whether the request id named a claim that was already held. Its lease was not renewed.
+    /// Whether the request id names a claim that was already held. The server then returns this hold and does not renew
+    /// its lease.
     pub repeated: bool,
     /// Whether the hold lasts as long as the session.
     pub session_lease: bool,

@@ -89,13 +89,14 @@ impl<'a> Item<'a> for KeyItem<'a> {
 /// Grant of all keys of an `ACQUIRE_KEYS`. Each hold is released and renewed separately.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct GrantedKeys<'a> {
-    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
+    /// Time when the server determined the content of this message, in milliseconds of its boot-time clock.
     pub stamp_ms: u64,
     /// Whether the requested lease was above the server's maximum and was shortened.
     pub clamped: bool,
     /// Whether the claim had to wait.
     pub waited: bool,
-    /// Whether the request id named a claim whose keys were already held. Their leases were not renewed.
+    /// Whether the request id names a claim whose keys were already held. The server then returns these holds and does
+    /// not renew their leases.
     pub repeated: bool,
     /// Whether the holds last as long as the session.
     pub session_lease: bool,

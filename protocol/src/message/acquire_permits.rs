@@ -26,8 +26,8 @@ pub struct AcquirePermits<'a> {
     /// Expected order in which the pool serves its waiters, and the order of a new pool. With `any_capacity` it is not
     /// compared.
     pub order: PoolOrder,
-    /// Position of the claim among the waiters of a pool with timestamp order, in microseconds since 1970. 0 is the
-    /// server's current time.
+    /// Timestamp that orders the claim among the waiters of a pool with timestamp order, in microseconds since 1970. 0
+    /// stands for the server's current time.
     pub timestamp_us: u64,
     /// Name of the pool, 1 to 1024 bytes long.
     pub name: &'a [u8],

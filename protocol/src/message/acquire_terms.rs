@@ -5,7 +5,8 @@ use crate::decode_error::DecodeError;
 use crate::limits::{METADATA_LEN_MAX, OWNER_LEN_MAX, REQUEST_ID_LEN_MAX};
 use crate::trace_parent::{TraceParent, TraceParentBytes};
 
-/// Flags of `ACQUIRE`. Flags that add a field add it in the order of their bits.
+/// Flags of `ACQUIRE`. A flag in `OPTIONAL` adds a field to the body. The added fields follow in the order of the bits
+/// of their flags.
 pub mod flag {
     /// The lock is shared with other readers. Without this flag it is exclusive.
     pub const SHARED: u16 = 1 << 0;
@@ -47,18 +48,20 @@ pub struct AcquireTerms<'a> {
     pub session_lease: bool,
     /// Whether the server sends `QUEUED` if the claim has to wait.
     pub notify_queued: bool,
-    /// Optional fields. Sets of paths and permits have no `priority`: a value set for them is not sent.
+    /// Optional fields. Acquires of sets of paths and of permits have no `priority`: a priority that is set for them is
+    /// not sent.
     pub options: AcquireOptions<'a>,
 }
 
 /// The optional fields of an acquire. An absent field takes no bytes on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquireOptions<'a> {
-    /// Delay between the loss of the connection and the release of the hold, in milliseconds. A session that resumes
-    /// the lane before keeps the hold. If the field is absent, the loss of the connection does not end the hold.
+    /// Delay between the loss of the connection and the release of the hold, in milliseconds. If the client resumes the
+    /// lane of the connection within this delay, the hold stays. If the field is absent, the loss of the connection
+    /// does not end the hold.
     pub release_after_ms: Option<u32>,
-    /// Priority in the queue; absent means 0. The claim queues as if it had arrived 10 s earlier for each unit, but at
-    /// most 60 s.
+    /// Priority in the queue; absent means 0. The claim queues as if it had arrived 10 s earlier for each unit of
+    /// priority, but at most 60 s earlier in total.
     pub priority: Option<u32>,
     /// Durability of the fence counter: 0 and 1 ephemeral, 2 local, 3 quorum.
     pub scope: Option<u8>,

@@ -18,7 +18,7 @@ pub const ANY_TYPE: u16 = 1 << 0;
 /// Offset of the length of the key in `LOOK_UP`, in bytes. The key follows it.
 pub const KEY_OFFSET: usize = HEADER_LEN;
 
-/// One registration. `id`, `owner` and `value` are zero and empty if the client has no right to see them.
+/// One registration. If the client has no right to see them, `id` is zero, and `owner` and `value` are empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Entry<'a> {
     /// Id of the registration. It stays the same while the owner renews the registration.

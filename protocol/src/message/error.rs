@@ -31,7 +31,8 @@ pub enum ErrorDetail<'a> {
         ///
         /// - `throttled`: nanoseconds until a retry can succeed.
         /// - `capacity_mismatch`: capacity of the pool.
-        /// - `cancelled`, for an acquire or a request with the flag `OWN`: its [`CancelReason`].
+        /// - `cancelled`, for an acquire or for a request with the flag `OWN` (act only on a claim of this lane): the
+        ///   number of its [`CancelReason`].
         /// - `recovering`: milliseconds until grants resume.
         /// - All others: the limit that the request violates, such as the maximum length of `field`.
         value: u64,
@@ -81,21 +82,22 @@ impl CancelReason {
     }
 }
 
-/// The claim that stands in the way of the request. If there is none any more, all fields except `waiter_count` are
-/// zero or empty.
+/// The claim that blocks the request: a conflicting holder, or a waiter ahead in the queue. If no claim blocks it any
+/// more, all fields except `waiter_count` are zero or empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Contention<'a> {
-    /// Whether the claim in front is a hold. If not, the key has no conflicting holder, and the claim in front waits.
+    /// Whether the blocking claim is a hold. If not, no holder conflicts with the request, and the blocking claim is a
+    /// waiter ahead in the queue.
     pub held: bool,
-    /// Whether the claim in front is shared.
+    /// Whether the blocking claim is shared.
     pub shared: bool,
-    /// Time since the claim in front was granted or began to wait, in milliseconds.
+    /// Time since the blocking claim was granted or began to wait, in milliseconds.
     pub age_ms: u64,
-    /// Remaining lease or wait of the claim in front, in milliseconds; `u32::MAX` if it has no end.
+    /// Remaining lease or wait of the blocking claim, in milliseconds; `u32::MAX` if it has no end.
     pub remaining_ms: u32,
     /// Number of claims that wait for the key.
     pub waiter_count: u32,
-    /// Owner of the claim in front; empty if its client gave no owner, or if the client of the request has no right to
+    /// Owner of the blocking claim; empty if its client gave no owner, or if the client of the request has no right to
     /// see it.
     pub owner: &'a [u8],
 }

@@ -44,7 +44,7 @@ pub enum Event<'a> {
         id: LockId,
         /// Remaining lease at `stamp_ms`, in milliseconds.
         remaining_ms: u32,
-        /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
+        /// Time when the server determined the content of this message, in milliseconds of its boot-time clock.
         stamp_ms: u64,
     },
     /// The watched key was granted. The frame has the number of the watch.
@@ -61,8 +61,8 @@ pub enum Event<'a> {
         /// Newest fence of the key.
         fence: u64,
     },
-    /// The server dropped events of a watch, because the client did not read them. The frame has the number of the
-    /// watch, which continues.
+    /// The server dropped events of a watch, because the client did not read them in time. The frame has the number of
+    /// the watch, which continues.
     Overrun,
     /// An acquire with the same request id took over the hold that the acquire with the number of this frame was
     /// granted. This connection gets no more events for that number. The server sends this only if `HELLO` requested

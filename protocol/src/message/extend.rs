@@ -13,8 +13,8 @@ pub const EXTENDED: u8 = opcode::EXTEND | opcode::ANSWER;
 pub const CLAMPED: u16 = 1 << 0;
 
 /// Sets the end of the lease of a hold to the current time plus `lease_ms`. The new end may be earlier than the old
-/// one. For a claim that waits for permits of a pool, sets the length of the lease that begins with the grant. For
-/// other waiting claims, the response is the error `not_held`.
+/// one. If the claim waits for permits of a pool, sets the length of the lease that begins with the grant. If another
+/// claim waits, the server responds with the error `not_held`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Extend<'a> {
     /// Id from the grant.
@@ -23,7 +23,8 @@ pub struct Extend<'a> {
     pub lease_ms: u32,
     /// Key that the claim must belong to. `None` skips this check.
     pub key: Option<&'a [u8]>,
-    /// Whether the claim must belong to the lane of this connection, as in [`Release`](crate::Release).
+    /// Whether the claim must belong to the lane of this connection. If it belongs to another lane, the server refuses
+    /// the request with `cancelled`.
     pub own: bool,
 }
 
@@ -59,7 +60,7 @@ impl<'a> Extend<'a> {
 pub struct Extended {
     /// Remaining lease at `stamp_ms`, in milliseconds.
     pub remaining_ms: u32,
-    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
+    /// Time when the server determined the content of this message, in milliseconds of its boot-time clock.
     pub stamp_ms: u64,
     /// Whether the requested lease was above the server's maximum and was shortened.
     pub clamped: bool,

@@ -16,11 +16,11 @@ pub const MAGIC: [u8; 8] = *b"WAYMAKER";
 pub const ATTEMPT: u16 = 1 << 0;
 /// Flag of `HELLO`: request the event `TAKEN_UP`.
 pub const NOTIFY_TAKEN_UP: u16 = 1 << 1;
-/// Flag of `HELLO`: adds `capabilities`. Servers that speak only version 1 refuse this flag.
+/// Flag of `HELLO`: the frame has the field `capabilities`. Servers that speak only version 1 refuse this flag.
 pub const CAPABILITIES: u16 = 1 << 2;
 /// Flag of `WELCOME`: the connection took over a lane of an existing session.
 pub const RESUMED: u16 = 1 << 0;
-/// Flag of `WELCOME`: adds `capabilities`. The server sends them only if `HELLO` had them.
+/// Flag of `WELCOME`: the frame has the field `capabilities`. The server sends the field only if `HELLO` had it.
 pub const WELCOME_CAPABILITIES: u16 = 1 << 1;
 
 /// Kind of a namespace: what it contains, and which requests it serves. The first `HELLO` that names a namespace fixes
@@ -201,8 +201,8 @@ impl<'a> Hello<'a> {
 
 /// Response to a hello: the connection is open.
 ///
-/// `shard_count` and `worker_count` describe the slot map of the server: slot `s` is in shard `s % shard_count`, and
-/// the home worker of shard `h` is `h % worker_count`.
+/// `shard_count` and `worker_count` describe the slot map of the server. The hash of a key selects its slot. Slot `s`
+/// is in shard `s % shard_count`, and the home worker of shard `h` is `h % worker_count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Welcome {
     /// Version that both peers use from now on.
@@ -213,7 +213,7 @@ pub struct Welcome {
     pub worker_count: u16,
     /// Number of shards, a power of two.
     pub shard_count: u16,
-    /// Version of the slot map, which rises with each change.
+    /// Version of the slot map, the assignment of slots to shards. The version rises with each change of the map.
     pub slot_map_version: u32,
     /// Id of the session; zero without a session.
     pub session_id: SessionId,
@@ -221,7 +221,7 @@ pub struct Welcome {
     pub lane: u16,
     /// Lease of the session after its last frame, in milliseconds; 0 without a session.
     pub session_lease_ms: u32,
-    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
+    /// Time when the server determined the content of this message, in milliseconds of its boot-time clock.
     pub stamp_ms: u64,
     /// Number that differs for each start of a server.
     pub server_id: u64,

@@ -38,7 +38,7 @@ impl<'a> Inspect<'a> {
     }
 }
 
-/// One hold on the key. `id` and `owner` are zero and empty if the client has no right to see them.
+/// One hold on the key. If the client has no right to see them, `id` is zero and `owner` is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Holder<'a> {
     /// Id of the hold.
@@ -74,7 +74,7 @@ pub struct Inspected<'a> {
     pub waiters: Vec<Waiter<'a>>,
 }
 
-/// One claim that waits for the key. `id` and `owner` are zero and empty if the client has no right to see them.
+/// One claim that waits for the key. If the client has no right to see them, `id` is zero and `owner` is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Waiter<'a> {
     /// Id of the claim.

@@ -1,5 +1,5 @@
-//! Keeping a session alive, with its waiters and the holds on its lease. Without a session the message only requests a
-//! response.
+//! The message that keeps a session alive, with the waiters of the session and the holds on its lease. On a connection
+//! without a session, the server only responds to it.
 
 use crate::cursor::Cursor;
 use crate::decode_error::DecodeError;
@@ -35,7 +35,7 @@ impl KeepAlive {
 pub struct KeptAlive {
     /// Remaining session lease at `stamp_ms`, in milliseconds; 0 without a session.
     pub remaining_ms: u32,
-    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
+    /// Time when the server determined the content of this message, in milliseconds of its boot-time clock.
     pub stamp_ms: u64,
 }
 

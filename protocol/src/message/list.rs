@@ -56,8 +56,8 @@ impl<'a> List<'a> {
     }
 }
 
-/// One held lock, or one waiting claim. If the client has no right to see them, `id`, `owner`, `request_id` and
-/// `metadata` are zero and empty.
+/// One held lock, or one waiting claim. If the client has no right to see them, `id` is zero, and `owner`, `request_id`
+/// and `metadata` are empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ListedLock<'a> {
     /// Id of the hold or of the waiting claim.

@@ -48,7 +48,7 @@ impl<'a> ListPools<'a> {
     }
 }
 
-/// One pool: the same numbers as in `POOL_DESCRIBED`, without the holders and waiters.
+/// One pool with its capacity and its counts, without lists of its holders and waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ListedPool<'a> {
     /// Number of permits of the pool.

@@ -1,4 +1,5 @@
-//! The messages. Each file has a request, its response and their encoding, or several related requests.
+//! The messages. Each file has a request, its response and their encoding, or several related requests with their
+//! responses.
 
 pub mod acquire;
 pub mod acquire_keys;
@@ -382,11 +383,11 @@ pub enum Route<'a> {
     Namespace,
     /// The shards of the several keys or buckets in the request.
     MultiKey,
-    /// All shards: each must have seen the request before it is answered.
+    /// All shards: the server responds after each shard has served the request.
     Broadcast,
     /// No shard: the worker of the connection serves the request alone.
     Connection,
-    /// None: the frame is too short or its opcode is unknown. Decoding it returns the error.
+    /// No part of the server: the frame is too short or its opcode is unknown. Decoding the frame returns the error.
     Malformed,
 }
 

@@ -79,7 +79,7 @@ pub struct PoolDescribed<'a> {
     /// Number of permits that are held. It may exceed the capacity after the capacity was lowered.
     pub held: u64,
     /// Newest fence of the pool; every later grant has a higher one. For a pool without a counter, this is the floor of
-    /// its shard: its next fence will be above it.
+    /// its shard: the next fence of the pool will be above it.
     pub fence: u64,
     /// Server's boot-time clock when this state was read, in milliseconds.
     pub stamp_ms: u64,
@@ -97,7 +97,7 @@ pub struct PoolDescribed<'a> {
     pub waiters: Vec<PermitWaiter<'a>>,
 }
 
-/// One hold on permits of a pool. `id` and `owner` are zero and empty if the client has no right to see them.
+/// One hold on permits of a pool. If the client has no right to see them, `id` is zero and `owner` is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PermitHolder<'a> {
     /// Id of the hold.
@@ -114,8 +114,8 @@ pub struct PermitHolder<'a> {
     pub owner: &'a [u8],
 }
 
-/// One claim that waits for permits of a pool. `id` and `owner` are zero and empty if the client has no right to see
-/// them.
+/// One claim that waits for permits of a pool. If the client has no right to see them, `id` is zero and `owner` is
+/// empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PermitWaiter<'a> {
     /// Id of the claim.

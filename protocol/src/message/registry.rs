@@ -12,7 +12,7 @@ use crate::trace_parent::{TraceParent, TraceParentBytes};
 pub const REGISTERED: u8 = opcode::REGISTER | opcode::ANSWER;
 /// Opcode of the response to `UNREGISTER`.
 pub const UNREGISTERED: u8 = opcode::UNREGISTER | opcode::ANSWER;
-/// Flag of `REGISTER` and `HEARTBEAT`: the lease is its end in milliseconds since 1970, not a length.
+/// Flag of `REGISTER` and `HEARTBEAT`: `lease_ms` is the end of the lease, in milliseconds since 1970, not its length.
 pub const ABSOLUTE: u16 = 1 << 0;
 /// Flag of `REGISTER`: the registration need not survive a crash of the server.
 pub const EPHEMERAL: u16 = 1 << 1;
@@ -51,8 +51,8 @@ pub struct Register<'a> {
     pub traceparent: Option<&'a TraceParentBytes>,
 }
 
-/// Renews an existing registration like `REGISTER`. The server refuses it with `not_found` without a registration and
-/// with `not_owner` for another owner.
+/// Renews an existing registration like `REGISTER`. The server refuses the heartbeat with `not_found` if the key is not
+/// registered, and with `not_owner` if the registration has another owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Heartbeat<'a>(pub Register<'a>);
 
@@ -132,7 +132,7 @@ pub struct Registered {
     /// Remaining lease at `stamp_ms`, in milliseconds. It is negative if the requested end has already passed, which
     /// only a lazy namespace accepts.
     pub remaining_ms: i64,
-    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
+    /// Time when the server determined the content of this message, in milliseconds of its boot-time clock.
     pub stamp_ms: u64,
     /// Whether the owner already had this registration.
     pub renewed: bool,

@@ -9,7 +9,7 @@ use crate::message::opcode;
 
 /// Opcode of the response to `RELEASE`.
 pub const RELEASED: u8 = opcode::RELEASE | opcode::ANSWER;
-/// Flag of `RELEASE`, `EXTEND` and `STATUS`: adds `key`, the key that the claim must belong to.
+/// Flag of `RELEASE`, `EXTEND` and `STATUS`: the frame has the field `key`, the key that the claim must belong to.
 pub const KEY_FLAG: u16 = 1 << 0;
 /// Flag of `RELEASE` and `EXTEND`: act only on a claim of the lane of this connection.
 pub const OWN: u16 = 1 << 1;

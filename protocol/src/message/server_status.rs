@@ -36,7 +36,7 @@ pub struct ServerReason<'a> {
     pub code: &'a [u8],
     /// Sentence for people.
     pub message: &'a [u8],
-    /// Time until the reason is over, in milliseconds; 0 if the server does not know it.
+    /// Time until the reason no longer applies, in milliseconds; 0 if the server does not know it.
     pub remaining_ms: u64,
 }
 

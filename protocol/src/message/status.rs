@@ -75,7 +75,7 @@ pub struct StatusAnswer<'a> {
     pub remaining_ms: u32,
     /// Time since the claim was granted or began to wait, in milliseconds.
     pub age_ms: u64,
-    /// Server's boot-time clock, in milliseconds, when the server decided what this message says.
+    /// Time when the server determined the content of this message, in milliseconds of its boot-time clock.
     pub stamp_ms: u64,
     /// Priority that the acquire requested.
     pub priority: u32,

@@ -18,7 +18,8 @@ pub const NAME_OFFSET: usize = HEADER_LEN + 20;
 /// Value of `retry_after_ns` if no retry can succeed.
 pub const RETRY_NEVER_NS: u64 = u64::MAX;
 
-/// One bucket with its rule and the requested tokens. The server does not keep the rule; each request carries it.
+/// One bucket with its rule (`rate`, `burst` and `period_ns`) and the requested tokens. The server does not keep the
+/// rule; each request carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Bucket<'a> {
     /// Number of tokens refilled in one period, at least 1.

@@ -35,7 +35,8 @@ impl TreeStatistics {
 /// write covers reads and writes, a read covers only reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TreeStatisticsAnswer {
-    /// Sets requested since the start of the server and not refused, plus sets restored at the start.
+    /// Number of sets of paths that were requested since the start of the server. Includes the sets restored at the
+    /// start, but no refused sets.
     pub sets: u64,
     /// Sets that are waiting.
     pub waiting_sets: u64,
@@ -47,9 +48,9 @@ pub struct TreeStatisticsAnswer {
     pub held_paths: u64,
     /// Distinct paths of all sets.
     pub distinct_paths: u64,
-    /// Segments of the paths of all sets, counted with repetitions, plus one for the namespace itself.
+    /// Number of segments in the paths of all sets, counted with repetitions, plus one for the namespace itself.
     pub segments: u64,
-    /// Distinct segments of the paths of all sets, plus one for the namespace itself.
+    /// Number of distinct segments in the paths of all sets, plus one for the namespace itself.
     pub distinct_segments: u64,
 }
 

@@ -21,12 +21,13 @@ struct Book {
     accounts: SharedValues<Key, Account>,
 }
 
-/// Key of an account: an identity with its groups. The network is `None` in the account for the whole server.
+/// Key of an account: the name of the identity, its groups and the network of the source address. The network is `None`
+/// in the account for the whole server.
 type Key = (Arc<str>, Vec<Arc<str>>, Option<Network>);
 
 impl AccountBook {
-    /// Returns the account of an identity for the whole server, and its account for one source address. Each is `None`
-    /// without quotas for it. Sets the limits of both to the quotas of the current policy.
+    /// Returns the account of an identity for the whole server, and its account for one source address. Either account
+    /// is `None` if no quota applies to it. Sets the limits of both to the quotas of the current policy.
     pub(super) fn of(
         &self,
         policy: impl FnOnce() -> Arc<Policy>,
@@ -34,8 +35,8 @@ impl AccountBook {
         address: Option<IpAddr>,
     ) -> Accounts {
         let mut book = self.lock();
-        // Read the policy while the book is locked. Otherwise another thread, which read an older policy, could set its
-        // quotas after this thread.
+        // Read the policy while the accounts are locked. Otherwise another thread that read an older policy could set
+        // its quotas after this thread has set newer ones.
         let policy = policy();
         if policy.quota_count() == 0 && book.accounts.is_empty() {
             return Accounts::NONE;

@@ -19,13 +19,14 @@ use crate::network::Network;
 use std::collections::{BTreeSet, HashMap};
 use waymaker_engine::Time;
 
-/// Maximum number of quiet addresses that each failure removes. It is above one, so that the table can shrink.
+/// Maximum number of quiet addresses that each failed login removes from the table. Each failed login adds at most one
+/// address, so a number above 1 lets the table shrink.
 const FORGOTTEN_PER_FAILURE: usize = 4;
 
 /// Addresses with failed logins.
 #[derive(Debug)]
 pub(super) struct BackOff {
-    /// Number of failures within [`LOGIN_SERIES_MS`] that start a pause.
+    /// Number of failed logins within [`LOGIN_SERIES_MS`] that start a pause.
     failure_count_max: u32,
     tracked: HashMap<Network, AddressFailures>,
     /// All tracked networks, in the order of their last failure.
@@ -36,9 +37,11 @@ pub(super) struct BackOff {
 #[derive(Clone, Copy, Debug)]
 struct AddressFailures {
     failed_at: Time,
-    /// Time of the first failure of the series.
+    /// Time of the first failure of the current series, which contains the failures within [`LOGIN_SERIES_MS`] of its
+    /// first.
     series_begun: Time,
-    /// Number of failures of the series. It is 0 from the start of a pause until the first failure after the pause.
+    /// Number of failures in the current series. It is 0 from the start of a pause until the first failure after the
+    /// pause.
     series_len: u32,
     /// End of the latest pause; [`Time::ZERO`] before the first.
     pause_end: Time,
@@ -47,7 +50,7 @@ struct AddressFailures {
 }
 
 impl BackOff {
-    /// Returns a value that pauses an address after this number of failed logins in a second.
+    /// Returns an empty table of failed logins, which pauses an address after this number of failed logins in a second.
     pub(super) fn new(failure_count_max: u32) -> Self {
         Self { failure_count_max, tracked: HashMap::new(), by_failure: BTreeSet::new() }
     }
@@ -107,7 +110,7 @@ impl AddressFailures {
     /// Counts a failure of this address. Returns the length of the pause that it starts, in milliseconds; `None` if it
     /// starts none.
     fn note_failure(&mut self, failure_count_max: u32, now: Time) -> Option<u64> {
-        // Workers read the clock before they get the lock, so times may arrive out of order.
+        // Workers read the clock before they lock the table, so the times of two workers may arrive out of order.
         self.failed_at = self.failed_at.max(now);
         if now < self.pause_end {
             // Another worker admitted this login before the pause started, so its failure does not count.
@@ -173,7 +176,7 @@ mod tests {
     #[test]
     fn slow_failures_begin_no_pause() {
         let mut back_off = BackOff::new(FAILURE_COUNT_MAX);
-        // The third failure is one second after the first.
+        // The third failure is one second after the first, so it begins a new series.
         for now in (0..100).map(|number| number * 500) {
             assert_eq!(back_off.note_failure(numbered(1), ms(now)), None, "{now}");
         }
@@ -236,7 +239,7 @@ mod tests {
         for number in 0..FAILING_ADDRESS_COUNT_MAX as u32 {
             back_off.note_failure(numbered(number), ms(0));
         }
-        // The first two addresses fail again, one before and one after the other.
+        // Address 1 fails again at 1 ms and address 0 at 2 ms, so address 1 has the older failure.
         assert_eq!(back_off.note_failure(numbered(1), ms(1)), Some(1_000));
         assert_eq!(back_off.note_failure(numbered(0), ms(2)), Some(1_000));
         for number in 1..FAILING_ADDRESS_COUNT_MAX as u32 {

@@ -142,7 +142,7 @@ impl Reload for PolicyFiles {
 
     fn files(&self) -> Vec<PathBuf> {
         let AccessOptions { access, tokens, dynamodb_keys } = &self.options;
-        // Watch the directory too: it changes when a file appears in it or disappears from it.
+        // Watch the path of `--tokens` too. If it is a directory, it changes when a token file appears or disappears.
         let tokens = tokens.iter().flat_map(|path| {
             let files = token_files(path).unwrap_or_default();
             std::iter::once(path.clone()).chain(files)
@@ -227,7 +227,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("tokens.toml"), "").unwrap();
         fs::write(directory.path().join(".hidden.toml"), "no token").unwrap();
-        // Emacs creates such a link while a user edits the file.
+        // Emacs creates such a dangling symbolic link while a user edits `tokens.toml`.
         std::os::unix::fs::symlink("user@host.1", directory.path().join(".#tokens.toml")).unwrap();
         assert_eq!(token_files(directory.path()).unwrap(), [directory.path().join("tokens.toml")]);
         read_tokens(directory.path()).unwrap();

@@ -13,7 +13,7 @@ use waymaker_engine::Time;
 use waymaker_protocol::ErrorCode;
 
 /// Limit of failed logins per source address. A login is an attempt to identify with credentials.
-/// `LoginLimits::default()` sets no limit, unlike the default of the option.
+/// `LoginLimits::default()` sets no limit, but the command-line option has a limit by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct LoginLimits {
     /// Failed logins of one source address within a second after which the server refuses its credentials for a while,
@@ -33,7 +33,8 @@ pub struct LoginLimits {
     pub include_loopback: bool,
 }
 
-/// The start of a pause of a source address.
+/// A pause that has just started after failed logins of a source address. The server refuses the logins of the address
+/// until the pause ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pause {
     network: Network,
@@ -41,7 +42,7 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
-    /// Returns the event for the audit log. `caller` is the client whose login failed.
+    /// Returns the audit event of this pause. `caller` is the client whose login failed.
     pub(crate) fn event(self, caller: Caller) -> AuditEvent {
         let details = vec![
             ("network", Detail::Text(self.network.to_string())),
@@ -51,7 +52,8 @@ impl Pause {
     }
 }
 
-/// Writes a failed login to the audit log, and before it the pause that it starts, if any.
+/// Writes a failed login to the audit log. If the failure started a pause of the client's address, writes the pause
+/// first.
 pub(crate) fn audit_failed_login(audit: &Audit, caller: Caller, reason: String, pause: Option<Pause>) {
     let pause = pause.map(|pause| pause.event(caller.clone()));
     let event = AuditEvent::refused(Act::Authenticate, caller, ErrorCode::Unauthorized.name(), reason);
@@ -65,7 +67,7 @@ pub(super) struct Logins {
     /// Pauses of addresses; `None` without a limit.
     back_off: Option<Mutex<BackOff>>,
     /// Time at which the latest pause of any address ends, in milliseconds; 0 before the first pause. Since no address
-    /// is paused after that time, a login is then admitted without locking `back_off`.
+    /// is paused after that time, the server then admits a login without locking the failed logins.
     pauses_end_ms: AtomicU64,
     failed_count: AtomicU64,
     refused_count: AtomicU64,
@@ -119,7 +121,8 @@ impl Logins {
         self.refused_count.load(Ordering::Relaxed)
     }
 
-    /// Locks the failed logins and returns the network of a client; `None` if the client has no limit.
+    /// Locks the failed logins of all addresses. Returns them with the network of a client, or `None` if the client has
+    /// no limit.
     fn of(&self, evidence: &Evidence) -> Option<(MutexGuard<'_, BackOff>, Network)> {
         let back_off = self.back_off.as_ref()?;
         let network = Network::with_limits(evidence.address?, self.include_loopback)?;
@@ -150,7 +153,7 @@ mod tests {
         let logins = Logins::new(LoginLimits { failed_per_second: Maximum::new(2), include_loopback: false });
         assert_eq!(logins.note_failure(&from("192.0.2.1"), ms(1_000)), None);
         let locked = logins.back_off.as_ref().unwrap().lock().unwrap();
-        // If this call took the lock, it would block for ever.
+        // The test holds the lock on the failed logins, so `admit` would block for ever if it took the lock.
         assert_eq!(logins.admit(&from("192.0.2.1"), ms(1_000)), Ok(()));
         assert_eq!(logins.admit(&from("192.0.2.2"), ms(1_000)), Ok(()));
         drop(locked);

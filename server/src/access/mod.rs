@@ -36,7 +36,8 @@ pub(crate) fn no_right_in(identity: &str, right: Rights, namespace: &[u8]) -> St
     format!("no rule gives {identity} the right `{}` in the namespace {namespace}", right.name())
 }
 
-/// The current policy of a server, the failed logins, and the accounts of identities with quotas. All workers share it.
+/// The current policy of a server, its failed logins, and its accounts of identities with quotas. All workers share
+/// this value.
 #[derive(Debug, Default)]
 pub struct AccessControl {
     policy: RwLock<Arc<Policy>>,
@@ -53,7 +54,7 @@ pub(crate) enum NotIdentified {
     #[error("{reason}")]
     Unauthenticated {
         reason: LoginRefusal,
-        /// Pause of the address that this failure starts.
+        /// Pause of the client's address, if this failed login starts one.
         pause: Option<Pause>,
     },
     /// Too many logins of the address failed, so the server did not check the credentials.
@@ -72,7 +73,7 @@ pub(crate) enum NotSigned {
     /// The signature is missing or not valid.
     Refused {
         refusal: SignatureRefusal,
-        /// Pause of the address that this failure starts.
+        /// Pause of the client's address, if this wrong signature starts one.
         pause: Option<Pause>,
     },
     /// The server has no access keys and refuses the client for another reason, or the address is paused.
@@ -132,10 +133,10 @@ impl AccessControl {
             return self.identify(evidence, b"", now, now_unix_s).map_err(NotSigned::NotIdentified);
         };
         // Accept a valid signature even while its address is paused. Otherwise wrong signatures of one client would
-        // pause the address, and all other clients there could not renew their locks.
+        // pause the address, and other clients at this address could not renew their locks.
         let identity = keys.verify(request, now_unix_s).map_err(|refusal| {
-            // Only these two refusals can be guesses. In all other cases the client knows the secret, or it sent no
-            // complete signature.
+            // Only an unknown key and a wrong signature can be guesses of a secret. In all other cases the client knows
+            // the secret, or it sent no complete signature.
             let is_guess = matches!(refusal, SignatureRefusal::UnknownKey | SignatureRefusal::Wrong);
             if !is_guess {
                 return NotSigned::Refused { refusal, pause: None };
@@ -172,7 +173,8 @@ impl AccessControl {
         self.logins.refused_count()
     }
 
-    /// Returns the rights of a client in a namespace, with its accounts. `None` means all rights and no accounts.
+    /// Returns the rights of a client in a namespace, together with the accounts that count its use. `None` means all
+    /// rights and no accounts.
     pub(crate) fn access(
         &self,
         policy: &Policy,
@@ -201,11 +203,12 @@ impl AccessControl {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Replaces the policy. New connections use it at once. Each worker checks its open connections against it in its
-    /// next housekeeping.
+    /// Replaces the policy. New connections use the new policy at once. Each worker checks its open connections against
+    /// the new policy in its next periodic housekeeping.
     pub fn replace(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
-        // Release: a thread that sees the new number also sees the new policy.
+        // Store the policy first and use Release ordering: a thread that sees the new number then also sees the new
+        // policy.
         self.version.fetch_add(1, Ordering::Release);
     }
 }
@@ -265,7 +268,7 @@ mod tests {
                 assert_eq!(identify(&access, &["known.example"], "", 0), Ok("known".to_owned()));
             }
             assert_eq!(identify(&access, names, credentials, 0), Err(failure.to_owned()));
-            // The pause applies even to a known certificate.
+            // The pause of the address also refuses a client with a known certificate.
             assert_eq!(identify(&access, &["known.example"], "", 400), Err("paused 600".to_owned()));
             assert_eq!(identify(&access, &[], "", 400), Err("Missing false".to_owned()));
             assert_eq!(identify(&access, &["known.example"], "", 1_000), Ok("known".to_owned()));
@@ -283,8 +286,8 @@ mod tests {
         }
     }
 
-    /// Returns the result of a request that was signed at 2026-11-29T21:00:00Z, with the signature of botocore or with
-    /// a wrong one.
+    /// Returns the name of the identity of a signed request, or the reason for the refusal. The request was signed at
+    /// 2026-11-29T21:00:00Z, with the signature of botocore or with a wrong one.
     fn identify_signed(access: &AccessControl, signature: &str, at_unix_s: u64) -> Result<String, String> {
         let authorization = format!(
             "AWS4-HMAC-SHA256 Credential=WAYMAKERBILLING1/20261129/eu-west-1/dynamodb/aws4_request, \

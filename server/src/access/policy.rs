@@ -150,9 +150,9 @@ impl Policy {
         }
     }
 
-    /// Returns whether the identity of an open connection is still valid. For a token, a JSON web token or an access
-    /// key, it checks the identity by itself. Otherwise it identifies the client again and compares the result.
-    /// `identity` is `None` if the client has none.
+    /// Returns whether the identity of an open connection is still valid. An identity from a token, a JSON web token or
+    /// an access key is checked with [`Policy::is_current`]. Otherwise the client is identified again from `evidence`,
+    /// and the result must be the same. `identity` is `None` if the client has none.
     pub fn still_knows(
         &self,
         identity: Option<&Arc<Identity>>,

@@ -1,4 +1,4 @@
-//! Computed rights that the connections of one identity share.
+//! Computed rights, which all connections of one identity to one namespace share.
 
 use super::shared_values::SharedValues;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,10 +6,10 @@ use waymaker_access::Identity;
 use waymaker_engine::{Access, Grants};
 use waymaker_protocol::NamespaceKind;
 
-/// Rights that were computed under one policy and that an open connection still uses.
+/// Rights that were computed under one policy, as long as an open connection uses them.
 ///
-/// With many rules, the rights of an identity take much memory and time to compute. Its connections therefore share
-/// them.
+/// With many rules, the rights of an identity take much memory and time to compute. The connections of the identity
+/// therefore share them.
 #[derive(Debug, Default)]
 pub(super) struct SharedGrants(Mutex<SharedValues<Key, Grants>>);
 
@@ -17,7 +17,8 @@ pub(super) struct SharedGrants(Mutex<SharedValues<Key, Grants>>);
 type Key = (Arc<str>, Vec<Arc<str>>, Box<[u8]>, u8);
 
 impl SharedGrants {
-    /// Returns the rights of an identity in a namespace. Calls `find` if no connection has them yet.
+    /// Returns the rights of an identity in a namespace. Calls `find` to compute them, unless an open connection
+    /// already uses the computed rights of this identity.
     pub(super) fn access(
         &self,
         identity: &Identity,
@@ -31,7 +32,8 @@ impl SharedGrants {
         if let Some(grants) = known {
             return Access::of(grants);
         }
-        // Compute without the lock, which other threads need meanwhile. Several threads may compute the same rights.
+        // Compute without the lock, so that other threads need not wait for it. Several threads may compute the same
+        // rights.
         let access = find();
         let mut shared = shared();
         if let Some(grants) = shared.get(&key) {

@@ -1,4 +1,4 @@
-//! Values shared by several owners, found by key while an owner exists.
+//! Values that several owners share. They are found by key as long as an owner exists.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,12 +7,12 @@ use std::sync::{Arc, Weak};
 /// Minimum number of entries at which an insertion removes entries whose values have no owner.
 pub(super) const SWEEP_COUNT_MIN: usize = 64;
 
-/// A map that finds shared values, but does not own them: a value is dropped with its last owner. Its entry stays,
-/// unused, until an insertion removes it.
+/// A map that finds shared values, but does not own them: a value is dropped with its last owner. The entry of a
+/// dropped value stays in the map until an insertion removes it.
 #[derive(Debug)]
 pub(super) struct SharedValues<K, V> {
     values: HashMap<K, Weak<V>>,
-    /// Number of entries at which the next insertion removes unused entries.
+    /// Number of entries at which the next insertion removes the entries whose values have no owner.
     sweep_at: usize,
 }
 
@@ -23,13 +23,13 @@ impl<K, V> Default for SharedValues<K, V> {
 }
 
 impl<K: Eq + Hash, V> SharedValues<K, V> {
-    /// Returns the value of a key, if it has an owner.
+    /// Returns the value of a key. Returns `None` if the value no longer has an owner.
     pub(super) fn get(&self, key: &K) -> Option<Arc<V>> {
         self.values.get(key).and_then(Weak::upgrade)
     }
 
-    /// Sets the value of a key. If the map has twice as many entries as after the last removal, first removes the
-    /// unused entries.
+    /// Sets the value of a key. If the number of entries has doubled since the last removal of entries without owners,
+    /// and is at least [`SWEEP_COUNT_MIN`], first removes such entries.
     pub(super) fn insert(&mut self, key: K, value: &Arc<V>) {
         if self.values.len() >= self.sweep_at {
             self.values.retain(|_, value| value.strong_count() > 0);
@@ -38,7 +38,7 @@ impl<K: Eq + Hash, V> SharedValues<K, V> {
         self.values.insert(key, Arc::downgrade(value));
     }
 
-    /// Returns the number of entries, including unused ones.
+    /// Returns the number of entries, including those whose values have no owner.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.values.len()

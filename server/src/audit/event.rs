@@ -32,7 +32,7 @@ pub enum Act {
     SetCapacity,
     /// A client showed credentials that the server does not accept.
     Authenticate,
-    /// Too many logins of a source address failed, so the server refuses its next ones for a while.
+    /// Too many logins of a source address failed, so the server refuses further logins of the address for a while.
     PauseLogins,
     /// A client made a request without the right for it.
     Deny,
@@ -88,7 +88,7 @@ pub enum Outcome {
         /// Text of the error.
         message: String,
     },
-    /// The durable log failed, so a restart decides whether the act was performed.
+    /// The durable log failed. Only a restart of the server shows whether the act was performed.
     Unknown,
 }
 
@@ -115,7 +115,7 @@ pub struct Caller {
     pub owner: Option<Arc<[u8]>>,
 }
 
-/// The value of a member of the JSON object that only some acts have.
+/// The value of a member that only some acts add to the JSON object of their audit line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// A number.
@@ -147,7 +147,7 @@ pub struct AuditEvent {
     pub id: Option<LockId>,
     /// Reason that the client gave.
     pub reason: Option<Box<[u8]>>,
-    /// Members of the JSON object that only this act has, in the order in which they are written.
+    /// Members of the JSON object that only this kind of act has, in the order in which they are written.
     pub details: Vec<(&'static str, Detail)>,
 }
 
@@ -183,7 +183,7 @@ impl AuditEvent {
     /// Returns the event as a JSON object without a line break. `at_ms` is the time of the event in milliseconds since
     /// 1970.
     pub fn json(&self, at_ms: u64) -> String {
-        // Cannot fail: the map has only strings as keys.
+        // Serialization cannot fail: the JSON object has only strings as keys.
         serde_json::to_string(&Line { event: self, at_ms }).unwrap_or_default()
     }
 

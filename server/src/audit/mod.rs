@@ -29,12 +29,13 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 pub struct Audit(Option<Arc<Shared>>);
 
-/// The state that workers and the thread share.
+/// The state shared by the workers, which record events, and the thread that writes the audit log.
 #[derive(Debug)]
 struct Shared {
     encoding: Encoding,
     queue: Mutex<Queue>,
-    /// Wakes the thread when there is work for it: a line, a request to reopen the file, or the stop.
+    /// Wakes the thread that writes the audit log when there is work: a line, a request to reopen the file, or the
+    /// stop.
     is_filled: Condvar,
     write_failure_count: AtomicU64,
 }
@@ -44,7 +45,7 @@ struct Shared {
 enum Encoding {
     /// A JSON object.
     Json,
-    /// Text for people, for a log that adds the time.
+    /// Text for people. It contains no time, because the server's log adds the time to each line.
     Words,
 }
 
@@ -58,8 +59,8 @@ impl Audit {
         })))
     }
 
-    /// Passes an event to the thread. If the queue is full, or the act has too many events in this second, the event is
-    /// dropped and counted.
+    /// Passes an event to the thread that writes the audit log. If the queue is full, or if the act has too many events
+    /// in the current second, the event is dropped and counted.
     pub fn record(&self, event: &AuditEvent) {
         let Some(shared) = &self.0 else { return };
         let now_ms = now_ms();

@@ -3,7 +3,7 @@
 use super::event::Act;
 use crate::limits::{AUDIT_LINE_COUNT_MAX, AUDIT_LINES_PER_S_MAX, AUDIT_QUEUE_LEN_MAX, AUDIT_REPORT_MS};
 
-/// The queue. Its methods get the time in milliseconds from a clock that may be set back.
+/// The queue of audit lines. Its methods get the time in milliseconds from a clock that may be set back.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     lines: Vec<String>,
@@ -12,12 +12,12 @@ pub(super) struct Queue {
     allowances: [Allowance; Act::COUNT],
     /// Number of lines that were dropped or could not be written since the start.
     dropped_count: u64,
-    /// Number of dropped lines that no line has reported yet.
+    /// Number of dropped and unwritten lines that no line of the audit log has reported yet.
     unreported_count: u64,
     reported_at_ms: u64,
     /// Whether the file must be reopened.
     pub(super) wants_reopen: bool,
-    /// Whether the thread must end after it has written everything.
+    /// Whether the thread that writes the audit log must end after it has written everything.
     pub(super) is_stopping: bool,
 }
 
@@ -32,7 +32,7 @@ struct Allowance {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct QueuedWork {
     pub(super) lines: Vec<String>,
-    /// Number of dropped lines that were not reported yet, if it is time to report them; 0 otherwise.
+    /// Number of dropped lines that the thread must report now; 0 if there are none or the next report is not due.
     pub(super) dropped_count: u64,
     pub(super) wants_reopen: bool,
     pub(super) is_stopping: bool,
@@ -76,8 +76,8 @@ impl Queue {
         self.unreported_count += 1;
     }
 
-    /// Counts lines that could not be written. One of them reported `reported_count` dropped lines, which must be
-    /// reported again.
+    /// Counts lines that could not be written. One of the lost lines reported `reported_count` dropped lines, which
+    /// must be reported again.
     pub(super) fn note_lost(&mut self, line_count: u64, reported_count: u64) {
         self.dropped_count += line_count;
         self.unreported_count += line_count + reported_count;
@@ -104,8 +104,8 @@ impl Queue {
         }
     }
 
-    /// Returns the time until the next line about dropped lines is due, in milliseconds; `None` if all dropped lines
-    /// were reported.
+    /// Returns the time until the next line that reports dropped lines is due, in milliseconds; `None` if all dropped
+    /// lines were reported.
     pub(super) fn report_in_ms(&self, now_ms: u64) -> Option<u64> {
         let since_ms = now_ms.checked_sub(self.reported_at_ms).unwrap_or(AUDIT_REPORT_MS);
         (self.unreported_count > 0).then(|| AUDIT_REPORT_MS.saturating_sub(since_ms))

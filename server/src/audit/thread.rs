@@ -14,8 +14,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// The running thread. When this value is dropped, the thread writes all lines and ends. The drop waits for at most
-/// [`AUDIT_STOP_MS`].
+/// The running thread that writes the audit log. When this value is dropped, the thread writes all queued lines and
+/// ends. The drop waits for the thread for at most [`AUDIT_STOP_MS`].
 #[derive(Debug)]
 pub struct AuditThread {
     shared: Arc<Shared>,
@@ -49,8 +49,8 @@ enum Sink {
 }
 
 impl AuditThread {
-    /// Starts the thread for this target, and returns the sending end. For [`AuditTarget::None`] there is no thread,
-    /// and all events are discarded.
+    /// Starts the thread that writes the audit log to this target. Returns the sending end of the log, and the thread.
+    /// For [`AuditTarget::None`] there is no thread, and all events are discarded.
     ///
     /// # Errors
     /// Returns an error if the file cannot be opened or the thread cannot be started.
@@ -83,7 +83,7 @@ impl Drop for AuditThread {
     fn drop(&mut self) {
         self.shared.queue().is_stopping = true;
         self.shared.is_filled.notify_one();
-        // Limit the wait: the reader of the stream may have stopped reading.
+        // Limit the wait: the thread blocks if the reader of its output stream has stopped reading.
         let _ = self.ended.recv_timeout(Duration::from_millis(AUDIT_STOP_MS));
     }
 }
@@ -105,7 +105,7 @@ impl Run {
             }
             let written = self.write(&lines, wants_reopen);
             if written.is_err() {
-                // Do not write the lines again: some of them may already be in the file.
+                // Do not retry the lines of a failed write: some of them may already be in the file.
                 self.shared.queue().note_lost(line_count, dropped_count);
             }
             self.note(&written);

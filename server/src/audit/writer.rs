@@ -13,7 +13,7 @@ const FILE_MODE: u32 = 0o600;
 pub(super) struct AuditFile {
     path: PathBuf,
     file: File,
-    /// Whether the last write failed, so that the file may end within a line.
+    /// Whether the last write failed, so that the file may end in the middle of a line.
     is_torn: bool,
 }
 
@@ -23,7 +23,7 @@ impl AuditFile {
         Ok(Self { path: path.to_owned(), file: open(path)?, is_torn: false })
     }
 
-    /// Writes whole lines. First reopens the file if it was moved, or if `wants_reopen` is set.
+    /// Writes whole lines. First reopens the file if its path no longer names it, or if `wants_reopen` is set.
     pub(super) fn write(&mut self, lines: &str, wants_reopen: bool) -> io::Result<()> {
         if wants_reopen || self.was_moved()? {
             self.file = open(&self.path)?;
@@ -38,7 +38,7 @@ impl AuditFile {
         Ok(())
     }
 
-    /// Returns whether the path names another file, or no file.
+    /// Returns whether the path names no file, or another file than the open one.
     fn was_moved(&self) -> io::Result<bool> {
         let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
         match std::fs::metadata(&self.path) {

@@ -8,20 +8,21 @@ use crate::quorum::counters::FinishedQuestion;
 use waymaker_engine::{Fence, QuorumMember, QuorumQuestion, ReservedEnd, Time};
 use waymaker_log::Record;
 
-/// The way by which a result of the cluster reaches the workers.
+/// The way by which a result of the cluster reaches the workers. The result is the fences that the cluster counted for
+/// some grants, or its failure to count them.
 #[derive(Debug)]
 pub enum Delivery {
     /// Mail for workers.
     Workers(Vec<(u16, Mail)>),
-    /// Records that the cluster counted the grants, for the log. The grants are mailed to workers once the log has
-    /// synced these records.
+    /// Records for the log, which say that the cluster counted the fences of the grants. The grants are mailed to
+    /// workers once the log has synced these records.
     Log(LogBatch),
 }
 
 impl Delivery {
-    /// Prepares the delivery of a finished question: of fences that the cluster counted for grants, or of the failure
-    /// to count them. With a log, a grant begins after the log has synced the record that the cluster counted it. A
-    /// restart drops grants without that record.
+    /// Prepares the delivery of a finished question, which asked the cluster to count the fences of some grants. The
+    /// cluster has counted them or has failed to. With a log, a grant begins after the log has synced the record of its
+    /// fence, because a restart drops grants without this record.
     pub fn new(settled: FinishedQuestion, has_log: bool, now: Time) -> Self {
         let FinishedQuestion { mut question, fences } = settled;
         let Some(fences) = fences else {
@@ -39,7 +40,7 @@ impl Delivery {
     }
 }
 
-/// Sets the fences of the grants to those that the cluster counted.
+/// Sets the fence of each grant in the question to the fence that the cluster counted for the grant.
 fn give_fences(question: &mut QuorumQuestion, fences: &[Fence]) {
     question.members.iter_mut().zip(fences).for_each(|(member, fence)| member.reserved.fence = *fence);
     let grants = question.multi_key.iter_mut().flatten();

@@ -1,4 +1,4 @@
-//! The server as its log thread and its quorum thread see it.
+//! The interface through which the log thread and the quorum thread use the server.
 
 use super::{Delivery, end_of, mails, post};
 use crate::clock::Clock;
@@ -13,7 +13,8 @@ use waymaker_log::Record;
 use waymaker_log::store::committer::Outcome;
 use waymaker_log::store::thread::LogHost;
 
-/// A node, and a function that wakes a sleeping worker, given by its index, when it has new mail.
+/// A node (the state that all threads of a server share), and a function that wakes the worker of the given index. The
+/// function is called when a sleeping worker has new mail.
 pub(crate) struct Host<W> {
     node: Arc<Node>,
     wake: W,

@@ -12,8 +12,8 @@ use crate::node::Node;
 use waymaker_engine::{Answer, Refusal, Reserved, ReservedEnd, WhenDurable};
 use waymaker_log::store::committer::Outcome;
 
-/// Returns what becomes of claims that were granted on condition that the log stores their records. `outcome` says
-/// whether it stored them.
+/// Converts the outcome of a log write into the end of the reservation of claims that were granted on condition of this
+/// write. Either their holds begin, or it is unknown whether the log stored their records.
 pub fn end_of(outcome: Outcome) -> ReservedEnd {
     match outcome {
         Outcome::Durable(since) => ReservedEnd::Begins(since),
@@ -21,9 +21,9 @@ pub fn end_of(outcome: Outcome) -> ReservedEnd {
     }
 }
 
-/// Returns the mail that delivers deferred effects to their workers, in the order of the effects. If `end` is not
-/// [`ReservedEnd::Begins`], each response becomes an error that says that the outcome is unknown, and events are
-/// dropped.
+/// Returns the mail that delivers deferred effects to their workers, in the order of the effects. A grant is mailed
+/// together with `end`. If `end` is not [`ReservedEnd::Begins`], each response becomes an error that says that the
+/// outcome is unknown, and events are dropped.
 pub fn mails(deferred: impl Iterator<Item = DeferredEffect>, end: ReservedEnd) -> Vec<(u16, Mail)> {
     let is_durable = matches!(end, ReservedEnd::Begins(_));
     let mut mails: Vec<(u16, Mail)> = Vec::new();
@@ -54,7 +54,7 @@ pub fn mails(deferred: impl Iterator<Item = DeferredEffect>, end: ReservedEnd) -
     mails
 }
 
-/// Posts mail to workers and wakes those that sleep.
+/// Posts mail to workers. Calls `wake` for each of these workers that sleeps.
 pub fn post(node: &Node, mails: Vec<(u16, Mail)>, mut wake: impl FnMut(u16)) {
     for (worker, mail) in mails {
         if let Some(mailbox) = node.mailboxes.get(usize::from(worker))

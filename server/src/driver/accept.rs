@@ -25,9 +25,9 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, UnixListener};
 
-/// Pause if the system has no descriptor or no memory for another connection.
+/// Pause of an acceptor after the system had no descriptor or no memory for another connection.
 const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
-/// Minimum time between two log lines about exhaustion and refusals.
+/// Minimum time between two log lines of an acceptor about failed accepts and refused connections.
 const EXHAUSTED_LOG_EVERY: Duration = Duration::from_secs(60);
 const BACKLOG: i32 = 4096;
 
@@ -111,7 +111,8 @@ impl Listener {
         Ok(Self::Unix(listener, SocketFile(path.to_owned())))
     }
 
-    /// Returns the name of the protocol and the actual address as in the line `ready`, such as `binary=127.0.0.1:7420`.
+    /// Returns the name of the protocol and the actual address, as the server prints them in its line `ready`, such as
+    /// `binary=127.0.0.1:7420`.
     ///
     /// # Errors
     /// Fails if the system does not report the address.
@@ -169,8 +170,8 @@ impl Listener {
     }
 }
 
-/// Sets socket options: small answers leave at once, dead peers are detected, and a peer that does not read uses little
-/// kernel memory.
+/// Sets socket options: small responses leave at once, dead peers are detected, and a peer that does not read uses
+/// little kernel memory.
 fn tune(socket: &StdSocket) -> io::Result<()> {
     let stream = match socket {
         StdSocket::Tcp(stream) | StdSocket::Tls(stream, _) => stream,
@@ -184,7 +185,8 @@ fn tune(socket: &StdSocket) -> io::Result<()> {
         .with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))?;
-    // Answers are small and wait for their requests, so pacing is useless; BBR would set a timer for each of them.
+    // Do not let BBR pace the output: it would set a timer for each response. Responses are small and each follows its
+    // request, so pacing brings nothing.
     let _ = socket.set_tcp_congestion(b"cubic");
     socket.set_send_buffer_size(SEND_BUFFER_LEN)
 }
@@ -241,14 +243,14 @@ impl Acceptor {
         }
     }
 
-    /// Accepts all connections that are waiting now, and sends [`Mail::Drained`] to the workers that asked for it.
-    /// Stops accepting early if the system has no resources for another connection.
+    /// Accepts all connections that are waiting now. Then sends [`Mail::Drained`] to each worker that asked for this
+    /// before it expires sessions. Stops accepting early if the system has no resources for another connection.
     async fn catch_up(&mut self, node: &Node, workers: &Workers) {
         let askers = workers.acceptors[self.index].take_askers();
         let at = BootClock.moment().passed;
         // Yield so that the runtime polls the operating system for new connections.
         tokio::task::yield_now().await;
-        // At most this many connections can have been waiting.
+        // Limit the loop: the kernel lets about `BACKLOG` connections wait, and later ones need not be accepted now.
         for _ in 0..BACKLOG {
             let Some(accepted) = self.try_accept().await else { break };
             if self.hand_over(accepted, node, workers).is_err() {
@@ -306,7 +308,8 @@ impl Acceptor {
                 let mut admission = match self.admit(address, workers) {
                     Ok(admission) => admission,
                     Err(excess) => {
-                        // Refuse without a pause, which would delay other addresses.
+                        // Do not count this refusal towards a pause of the acceptor, which would delay connections from
+                        // other addresses.
                         self.refuse(&socket, &peer, Refusal::Address(excess), node);
                         return Ok(());
                     }
@@ -358,7 +361,7 @@ impl Acceptor {
         self.log(|| {
             tracing::warn!(reason = ?refusal, peer, "refused a connection because a limit is reached");
         });
-        // An encrypted client cannot read anything before the TLS handshake.
+        // A client that expects encryption cannot read a message before the TLS handshake, so it gets none.
         if self.listener.port() == Port::Binary && !self.listener.is_encrypted() {
             refusal.tell(socket);
         }

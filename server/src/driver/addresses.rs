@@ -1,7 +1,7 @@
 //! Limits per source address, which decide whether a new connection is admitted.
 //!
-//! [`Addresses`] decides without I/O and without a clock. An [`Admission`] is the place of one connection in the counts
-//! of its address. It moves with the connection between workers and frees the place when it is dropped.
+//! [`Addresses`] decides without I/O and without a clock. An [`Admission`] counts one connection for its address. It
+//! moves with the connection between workers, and the address no longer counts the connection when it is dropped.
 //!
 //! Memory is bounded: at most [`TRACKED_ADDRESS_COUNT_MAX`] addresses are tracked. An address is forgotten once it has
 //! no connection and the token bucket of its new connections is full. While the table is full, other addresses are
@@ -20,14 +20,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use waymaker_engine::Time;
 
-/// Number of tracked addresses that are checked before a new one is added. The idle ones among them are forgotten. The
-/// number is above 1, so that the table can shrink.
+/// Number of tracked addresses that are checked before a new address is added. The idle ones among them are forgotten.
+/// A number above 1 lets the table shrink, because only one address is added.
 const LOOKS_PER_ADDRESS: usize = 4;
-/// Parts of a token: a rate of N per second refills N parts per millisecond.
+/// Number of parts in a token. With 1,000 parts, a rate of N tokens per second refills N parts per millisecond.
 const PARTS_PER_TOKEN: u64 = 1_000;
 
-/// Limits of each source address. The value of `default()` has no limits, unlike the default values of the options
-/// below. An IPv6 address counts as its /64 network, because a single machine may use all addresses of it.
+/// Limits of each source address. `AddressLimits::default()` has no limits, but the command-line options have limits by
+/// default. An IPv6 address counts as its /64 network, because a single machine may use all addresses of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = heading::LIMITS)]
 pub struct AddressLimits {
@@ -77,7 +77,8 @@ pub(super) enum Excess {
 pub(super) struct Addresses {
     limits: AddressLimits,
     tracked: HashMap<Network, AddressState>,
-    /// All tracked networks. A new network causes a check of the first few, which are forgotten or moved to the end.
+    /// All tracked networks. When a new network arrives, the first few are checked, and are forgotten if they are idle
+    /// or else moved to the end.
     order: VecDeque<Network>,
 }
 
@@ -85,20 +86,20 @@ pub(super) struct Addresses {
 #[derive(Debug)]
 struct AddressState {
     counts: Arc<Counts>,
-    /// Parts of tokens that were taken from the bucket and not refilled by the time `spent_at`.
+    /// Number of parts of tokens that were taken from the bucket and not refilled until the time `spent_at`.
     spent: u64,
     spent_at: Time,
 }
 
-/// Connections of one address. Only [`Addresses::admit`] increments the counts.
+/// Numbers of connections of one address. Only [`Addresses::admit`] increments them.
 #[derive(Debug, Default)]
 struct Counts {
     connections: AtomicU32,
     handshakes: AtomicU32,
 }
 
-/// Place of one connection in the counts of its address and in the metrics; freed when it is dropped. It has no place
-/// in the counts of its address if the address has no limits or is not tracked.
+/// Counts one connection for its address and in the metrics, until this value is dropped. It counts nothing for the
+/// address if the address has no limits or is not tracked.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
     /// Counts the connection in the metrics.
@@ -150,7 +151,8 @@ impl Addresses {
         tracked.admit(limits, is_encrypted, now)
     }
 
-    /// Checks the first few tracked addresses and forgets idle ones.
+    /// Checks the first [`LOOKS_PER_ADDRESS`] tracked addresses. Forgets the idle ones, and moves the others to the end
+    /// of the order.
     fn forget_idle(&mut self, now: Time) {
         let rate = self.limits.new_per_second;
         for _ in 0..LOOKS_PER_ADDRESS {
@@ -196,7 +198,7 @@ impl AddressState {
         })
     }
 
-    /// Returns the parts of tokens that are missing from the bucket at this time.
+    /// Returns the number of parts of tokens that are missing from the bucket at this time.
     fn spent_at(&self, rate: u32, now: Time) -> u64 {
         self.spent.saturating_sub(now.ms_since(self.spent_at).saturating_mul(u64::from(rate)))
     }
@@ -215,7 +217,7 @@ impl Admission {
         self._counted = Some(counted);
     }
 
-    /// Ends the handshake and frees its place, if there is one.
+    /// Ends the handshake: the address no longer counts it as unfinished.
     pub(crate) fn end_handshake(&mut self) {
         self.handshake = None;
     }

@@ -19,10 +19,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-/// Time for the client to read the last answer after the server closes the connection.
+/// Time that the client has to read the last response after the server has shut down its side of the connection.
 const LINGER: Duration = Duration::from_secs(1);
-/// Maximum number of bytes that are read and discarded after the server closes the connection. A close with unread
-/// bytes would reset the connection, and the client might lose the last answer.
+/// Maximum number of bytes that the server reads and discards while it closes a connection. Closing with unread bytes
+/// would reset the connection, and the client might lose the last response.
 const LINGER_LEN_MAX: u64 = 1 << 20;
 
 /// Connection with its socket.
@@ -32,9 +32,10 @@ struct Connection {
     inner: connection::Connection,
     queued: Queued,
     registered: bool,
-    /// Place in the reserve of a full server, if the connection needed it. Held until the connection ends.
+    /// Place among the few connections that the Unix socket accepts although the server is full. `None` if the server
+    /// was not full. Held until the connection ends.
     reserved: Option<Reserved>,
-    /// Place in the counts of its source address, held until the connection ends.
+    /// Counts the connection for its source address until the connection ends.
     admission: Admission,
 }
 
@@ -101,8 +102,9 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
             return local.note_ended();
         }
     };
-    // A moved connection has completed its handshake. The worker that sent it expires no leases until this worker has
-    // served the bytes that the connection had left. So do not wait for the client here.
+    // Wait for the handshake of a new connection only. A moved connection has completed its handshake. Its previous
+    // worker expires no leases until this worker has served the bytes that were unread or unserved at the move. So this
+    // worker must not wait for the client here.
     if moved.is_none()
         && let Err(error) = socket.handshake(local.node.set.tls_handshake.into()).await
     {
@@ -202,12 +204,13 @@ impl Connection {
             local.follow_up(&mut worker);
             moved
         };
-        // No other reference is left: only the flusher had one, through the registration.
+        // No other reference to the socket is left: only the flusher had one, and `unregister` has dropped it.
         let socket = Rc::into_inner(socket).map(RefCell::into_inner);
         match (ended, moved, socket) {
             (End::Move(to), Some(moved), Some(socket)) => match socket.into_std() {
                 Ok(socket) => {
-                    // The identity of the client moves with the connection, so the evidence is no longer needed.
+                    // The identity of the client moves with the connection in `moved`, so the evidence is no longer
+                    // needed.
                     let (port, evidence, moved) = (Port::Binary, Evidence::default(), Some(moved));
                     let intake = Intake { port, socket, peer, evidence, moved, reserved, admission };
                     local.handles[usize::from(to)].send(intake);
@@ -219,7 +222,8 @@ impl Connection {
             },
             (_, Some(moved), None) => local.settle(&moved),
             (End::Close, _, Some(mut socket)) => {
-                // Closing with unread bytes would reset the connection, and the last answer might never arrive.
+                // Read and discard further input for a while: closing with unread bytes would reset the connection, and
+                // the client might lose the last response.
                 let last_words = async {
                     socket.shutdown().await?;
                     let mut rest = (&mut socket).take(LINGER_LEN_MAX);

@@ -11,7 +11,7 @@ use std::io;
 pub(crate) fn note(node: &Node, error: &io::Error, evidence: &Evidence, peer: &str, port: Port) {
     tracing::debug!(%error, peer, "a TLS handshake failed");
     let Some(refused) = refused_certificate(error) else { return };
-    // Failed logins during a pause are not recorded, so that they cannot fill the audit log.
+    // Do not record failed logins during a pause of the address, so that they cannot fill the audit log.
     let Ok(pause) = node.access.note_refused_certificate(evidence, node.clock.now()) else { return };
     let caller = Caller { address: Some(peer.into()), front_end: Some(port.name()), ..Caller::default() };
     let reason = format!("the client certificate is refused: {refused}");

@@ -8,8 +8,8 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-/// Waits for the next turn of the running connection. A long request awaits this between its parts, so that other tasks
-/// run. Only futures that are polled by [`in_turns`] may await this.
+/// Waits for the next turn of the running connection. A long request awaits this function between its parts, so that
+/// other tasks run. Only futures that are polled by [`in_turns`] may await it.
 pub(crate) async fn next_turn() {
     let mut begun = None;
     poll_fn(|context| {
@@ -48,7 +48,8 @@ pub(crate) async fn in_turns<T>(connection: impl Future<Output = T>) -> T {
     poll_fn(|context| turns.run(context, |context| connection.as_mut().poll(context))).await
 }
 
-/// Turns of one connection. When this value is dropped, sweeps of the read barrier no longer wait for the connection.
+/// The turns of one connection. When this value is dropped, the worker no longer waits for the connection to read and
+/// serve its bytes before it expires leases.
 struct Turns {
     turn: FrontTurn,
     queued: Queued,
@@ -60,14 +61,15 @@ impl Turns {
         context: &mut Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        // A connection that is queued in `Local::late` must not run before its next turn, even if its socket or a timer
-        // wakes it.
+        // `Local::late` queues connections whose turn ended early. A queued connection must not run before its next
+        // turn, even if its socket or a timer wakes its task.
         if self.queued.is_queued() {
             return Poll::Pending;
         }
         let Self { turn: own, queued } = self;
         own.begin();
-        // During the poll the turn is in `Local`, through which the socket and the bodies of the connection find it.
+        // Put the turn into `Local` during the poll. The socket and the request bodies of the connection look it up
+        // there.
         Local::with(|local| std::mem::swap(own, &mut local.front_turn.borrow_mut()));
         let polled = poll(context);
         Local::with(|local| {
@@ -236,7 +238,7 @@ mod tests {
             let mut is_ready = false;
             let mut context = Context::from_waker(Waker::noop());
             let polled = rig.turns.run(&mut context, |_| {
-                // A library may poll it more than once.
+                // Poll the request several times in one turn, as a library may do.
                 for _ in 0..3 {
                     is_ready = is_ready || request.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
                 }
@@ -324,7 +326,8 @@ mod tests {
         });
     }
 
-    /// A library may try to read again after a refused read.
+    /// A connection is refused a read when its turn has read its maximum, and must then give other connections a turn.
+    /// A library may read again in the same turn, and that read must not cancel this duty.
     #[test]
     fn a_connection_refused_a_read_yields_even_if_it_reads_later() {
         let mut rig = Rig::new();
@@ -463,7 +466,8 @@ mod tests {
         assert!(!local.barrier().is_owed());
     }
 
-    /// Unread bytes are counted when a connection reads. This connection only serves requests that it has already read.
+    /// The worker counts the unread bytes of a connection when the connection reads. This connection does not read: it
+    /// serves requests that it read earlier. So only a time limit can end the wait for it before leases expire.
     #[test]
     fn a_sweep_has_a_time_limit_for_a_connection_that_only_serves() {
         let mut rig = Rig::new();

@@ -1,4 +1,4 @@
-//! Worker's thread that serves a single connection, for fuzzing.
+//! A worker thread that serves a single connection, for fuzzing.
 
 use super::{
     AcceptorHandles, Admission, ConnectionHandler, Intake, Local, StdSocket, WorkerHandle, WorkerHandles,
@@ -25,13 +25,15 @@ use tokio::time::{sleep, timeout};
 
 /// Duration of one step in the time of the runtime. This time advances only when no task can run.
 const STEP: Duration = Duration::from_millis(1);
-/// Number of steps that the client waits after it has sent a piece, so that the server serves the piece alone.
+/// Number of steps that the client waits after it has sent one piece of its input, so that the server serves the piece
+/// alone.
 const STEPS_PER_PIECE: u32 = 2;
-/// Maximum time until the server closes the connection after its client did. It exceeds every time limit of the front
-/// ends.
+/// Maximum time between the end of the client's output and the end of the connection. It exceeds every time limit of
+/// the front ends.
 const END: Duration = Duration::from_secs(600);
 
-/// Serves a connection that sends these pieces and then closes its side. Returns the output of the server.
+/// Serves a connection whose client sends these pieces one after the other, and then closes its side. Returns the
+/// output of the server.
 pub(crate) fn serve(handler: &Arc<impl ConnectionHandler>, port: Port, pieces: &[&[u8]]) -> Vec<u8> {
     // A worker is bound to its thread, so a new thread gives each connection a fresh worker.
     std::thread::scope(|scope| {
@@ -95,7 +97,7 @@ async fn serve_on_thread(
     Ok(output)
 }
 
-/// Creates the state of the tasks of a node with one worker.
+/// Creates the state that the tasks of a worker share, on a node with only this worker.
 fn new_local() -> Rc<Local> {
     let now = BootClock.moment();
     let node = Arc::new(Node::new(&NodeConfig {

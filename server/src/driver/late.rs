@@ -8,15 +8,16 @@ use std::task::{Context, Waker};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-/// Tasks of the connections that gave way, in the order of their next turns.
+/// Tasks of the connections whose turn ended before they had read and served everything, in the order of their next
+/// turns.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
     queue: RefCell<LateQueue<(Waker, Rc<Cell<bool>>)>>,
     any: Notify,
 }
 
-/// Whether a connection is queued because it gave way. A queued connection does nothing until its next turn, even if
-/// its task is woken.
+/// Whether a connection waits in the queue of [`Late`], because its turn ended before it had read and served
+/// everything. A queued connection does nothing until its next turn, even if its task is woken.
 #[derive(Debug, Default)]
 pub(crate) struct Queued(Rc<Cell<bool>>);
 
@@ -28,7 +29,8 @@ impl Queued {
 }
 
 impl Late {
-    /// Queues a connection. Its task is woken when its turn comes.
+    /// Queues a connection whose turn ended before it had read and served everything. Its task is woken when its next
+    /// turn comes.
     pub(crate) fn give_way(&self, queued: &Queued, context: &Context<'_>) {
         queued.0.set(true);
         self.queue.borrow_mut().give_way((context.waker().clone(), Rc::clone(&queued.0)));
@@ -40,8 +42,9 @@ impl Late {
         self.queue.borrow().is_empty()
     }
 
-    /// Lets one connection continue in each round of the runtime's tasks, but none while `has_work` returns true:
-    /// leases are due, or the worker has other deferred work. Never returns.
+    /// Lets one queued connection continue in each round, which is one poll of every ready task of the runtime. Lets
+    /// none continue while `has_work` returns true: leases are due, or the worker has other deferred work. Never
+    /// returns.
     pub(super) async fn run(&self, has_work: impl Fn() -> bool) {
         loop {
             self.any.notified().await;
@@ -102,7 +105,7 @@ mod tests {
         }
     }
 
-    /// Runs the queue's task in one round of tasks.
+    /// Polls [`Late::run`] once, as the runtime does in each round of its tasks.
     fn run_once(run: std::pin::Pin<&mut impl Future<Output = ()>>) {
         assert_eq!(run.poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
     }
@@ -138,7 +141,7 @@ mod tests {
         are_leases_due.set(false);
         run_once(run.as_mut());
         assert!(waiting[0].continues());
-        // The connection that continued has started leases that are due at once.
+        // Leases are due again, as if the continued connection had acquired leases that end at once.
         are_leases_due.set(true);
         for _ in 0..10 {
             run_once(run.as_mut());

@@ -39,18 +39,20 @@ pub(crate) struct Local {
     connections: RefCell<Vec<Option<Registered>>>,
     /// Buffer for encoding requests on their way from an inlet to the worker.
     frame: RefCell<Vec<u8>>,
-    /// Number of front-end connections. They have no lane until their first worker request.
+    /// Number of front-end connections. They are counted here because they have no lane until their first worker
+    /// request.
     front_count: Cell<usize>,
     /// Whether front ends must end their connections, because the server stops.
     finishing: watch::Sender<bool>,
-    /// Waker of the flusher, the task that writes; `flush_is_due` is set while it is woken but has not run.
+    /// Waker of the flusher, the task that writes the output of all connections. `flush_is_due` is set from a call of
+    /// this waker until the flusher runs.
     flusher: RefCell<Option<Waker>>,
     flush_is_due: Cell<bool>,
     /// Read buffer that all connections of the thread share. A connection copies out the bytes that it keeps after its
     /// read.
     pub(crate) scratch: RefCell<Box<[u8]>>,
     /// Tracks the connections whose turn ended before they had read and served everything. Before leases expire, these
-    /// connections get some time to catch up.
+    /// connections get more turns to read and serve what has arrived.
     barrier: RefCell<ReadBarrier>,
     pub(crate) late: Late,
     /// Turn of the front-end connection that currently runs.
@@ -140,7 +142,7 @@ impl Local {
     }
 
     /// Returns the time of the last input that the worker got: bytes, or a tick of its timer. Directly after a request,
-    /// this is the time of the request.
+    /// this is the time at which the request was served.
     pub(crate) fn worker_now(&self) -> Time {
         self.worker.borrow().moment().now
     }
@@ -231,22 +233,22 @@ impl Local {
         }
     }
 
-    /// Writes the output of all connections, as the task called the flusher. The first connection with output wakes the
-    /// flusher, which then runs after every other connection that was ready at that time. Answers therefore leave close
-    /// together, and a client with many connections is woken once for all of them instead of once for each. Waking a
-    /// sleeping client costs the sender more than the answer itself.
+    /// Writes the output of all connections. The task called the flusher polls this function. The first connection with
+    /// output wakes the flusher, which then runs after every other connection that was ready at that time. Responses
+    /// therefore leave close together, and a client with many connections is woken once for all of them instead of once
+    /// for each. Waking a sleeping client costs the sender more than the response itself.
     pub(super) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<()> {
         if self.flusher.borrow().is_none() {
             *self.flusher.borrow_mut() = Some(context.waker().clone());
         }
-        // Clear the flag first: output that arises below must wake the flusher again.
+        // Clear the flag first: output that the loop below produces must wake the flusher again.
         self.flush_is_due.set(false);
         let mut worker = self.worker.borrow_mut();
         let mut connections = self.connections.borrow_mut();
         let mut is_fed = false;
         while let Some(key) = worker.poll_dirty() {
             match connections.get_mut(key.slot.index()) {
-                // The slot may belong to a newer lane, so compare the whole key.
+                // The slot may belong to a newer lane, so compare the whole connection key.
                 Some(Some(Registered::Connection(registered))) if registered.key == key => {
                     registered.flush(&mut worker);
                 }
@@ -258,14 +260,14 @@ impl Local {
             }
         }
         if is_fed {
-            // An inlet releases holds that were granted to callers that have left. This may send mail to other workers
-            // or leave mail to handle.
+            // An inlet releases holds that were granted to callers that no longer wait for them. Such a release may
+            // send mail to other workers or leave mail for this worker.
             self.follow_up(&mut worker);
         }
         Poll::Pending
     }
 
-    /// Opens a lane without a socket. The error is the worker's response to the HELLO.
+    /// Opens a lane without a socket. If the worker refuses the lane, the error is its response to the `HELLO`.
     pub(super) fn open_inlet(&self, hello: &Hello<'_>, client: Client) -> Result<ConnectionKey, Vec<u8>> {
         let mut worker = self.worker.borrow_mut();
         let opened = InletState::open(&mut worker, hello, client, self.now());
@@ -324,7 +326,7 @@ impl Local {
         self.follow_up(&mut worker);
     }
 
-    /// Handles mail that arrived after the worker had finished.
+    /// Handles mail that arrived after the tasks of the worker had ended.
     pub(super) fn take_last_mail(&self) {
         let mut worker = self.worker.borrow_mut();
         while worker.handle_mail(self.now()) {}

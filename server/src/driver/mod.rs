@@ -64,10 +64,10 @@ pub struct Intake {
     /// State of a connection that another worker sent, including requests that the other worker read and did not serve.
     /// `None` for a new connection.
     pub moved: Option<MovedConnection>,
-    /// Place in a reserve, if the server was full when it accepted the connection. It is freed when this value is
-    /// dropped.
+    /// Place among the few connections that some listeners accept although the server is full. `None` if the server was
+    /// not full. The place is free again when this value is dropped.
     pub(crate) reserved: Option<Reserved>,
-    /// Place of the connection in the counts of its source address.
+    /// Counts the connection for its source address.
     pub(crate) admission: Admission,
 }
 
@@ -77,7 +77,7 @@ pub struct WorkerHandle {
     intake: mpsc::UnboundedSender<Intake>,
     /// Wakes the worker to check its mailbox.
     mail: Notify,
-    /// Number of its connections, including those on their way to it.
+    /// Number of the worker's connections, including those that were sent to it and that it does not serve yet.
     connection_count: AtomicUsize,
 }
 
@@ -90,7 +90,8 @@ impl WorkerHandle {
     fn send(&self, intake: Intake) {
         self.connection_count.fetch_add(1, Ordering::Relaxed);
         if self.intake.send(intake).is_err() {
-            // The worker has ended; the socket closes as the rejected message is dropped.
+            // The thread of the worker has ended. The channel rejects the connection and drops it, which closes the
+            // socket.
             self.connection_count.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -127,7 +128,7 @@ pub struct DriverConfig {
     /// Whether to pin worker n to the n-th core that this process may use. Further workers begin with the first core
     /// again.
     pub pin: bool,
-    /// How long a worker without work polls for more before it sleeps; 0 for not at all.
+    /// Time for which a worker without work polls for more work before it sleeps. 0 disables this polling.
     pub busy_poll: Duration,
     /// Limits of each source address.
     pub address_limits: AddressLimits,
@@ -140,7 +141,7 @@ pub struct Workers {
     pub handles: WorkerHandles,
     /// Handles of the acceptors.
     pub acceptors: AcceptorHandles,
-    /// Numbers of connections that were accepted although the server was full.
+    /// Numbers of connections that the Unix socket and the HTTP port have accepted although the server was full.
     reserves: Reserves,
     /// Numbers of connections of each source address, with their limits.
     addresses: Mutex<Addresses>,
@@ -187,8 +188,8 @@ impl Workers {
                 let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
                 node.metrics.workers[index].thread_id.set(thread_id.unsigned_abs().into());
                 let local = run_worker(node, index as u16, handles, acceptors, intake, config, handler);
-                // Until all workers have reached this barrier, another worker may still pass a shard turn to this one
-                // by mail. So handle mail once more after it.
+                // A worker whose tasks still run may pass the turn of a shard to this worker by mail. So wait until the
+                // tasks of all workers have ended, and then handle mail once more.
                 all_finished.wait();
                 local.take_last_mail();
             })?);
@@ -210,8 +211,8 @@ impl Workers {
         self.handles[usize::from(worker)].mail.notify_one();
     }
 
-    /// Returns the number of connections that count towards the connection limit. Connections with a place in a reserve
-    /// do not count.
+    /// Returns the number of connections that count towards the connection limit. Connections that a listener accepted
+    /// although the server was full do not count.
     pub fn connection_count(&self) -> usize {
         let count: usize =
             self.handles.iter().map(|handle| handle.connection_count.load(Ordering::Relaxed)).sum();
@@ -285,10 +286,10 @@ mod tests {
             }
             std::thread::yield_now();
         };
-        // More batches than one turn serves, so that the worker passes the turn on.
+        // Leave more batches than one turn serves, so that worker 1 passes the turn of the shard on to worker 0.
         turn.left.extend((0..=SERVED_COST_MAX).map(|_| Batch::Count));
         workers.tell_one(&node, 0, Mail::Finish);
-        // The worker would end now if it did not wait for the other one.
+        // Worker 0 would end during this pause if it did not wait for worker 1.
         std::thread::sleep(Duration::from_millis(100));
         workers.tell_one(&node, 1, Mail::Turn { shard: 0, pass: turn.pass_on() });
         workers.tell_one(&node, 1, Mail::Finish);

@@ -5,7 +5,7 @@ use super::socket::StdSocket;
 use crate::memory;
 use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail};
 
-/// Limit because of which a connection is refused.
+/// The limit that makes the server refuse a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Refusal {
     /// The number of open connections is at this maximum.

@@ -1,14 +1,15 @@
-//! Reserved places for connections beyond the limit: for health checks, metrics and operators.
+//! Places for connections that a listener accepts although the server has reached its connection limit. They serve
+//! health checks, metrics and operators.
 
 use crate::limits::RESERVED_CONNECTION_COUNT_MAX;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts the connections that one listener accepted although the server was full.
+/// Counts the open connections that one listener accepted although the server was full.
 #[derive(Debug, Default)]
 pub(super) struct Reserve(Arc<AtomicUsize>);
 
-/// Place of one connection in the reserve; freed when it is dropped.
+/// Place of one connection in a [`Reserve`]. When the value is dropped, the place is free again.
 #[derive(Debug)]
 pub(crate) struct Reserved(Arc<AtomicUsize>);
 
@@ -18,7 +19,7 @@ impl Reserve {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Takes a place. Returns `None` if all places are occupied.
+    /// Takes a place of this reserve for a new connection. Returns `None` if all places are occupied.
     pub(super) fn take(&self) -> Option<Reserved> {
         let take = |count| (count < RESERVED_CONNECTION_COUNT_MAX).then_some(count + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
@@ -26,10 +27,11 @@ impl Reserve {
     }
 }
 
-/// Reserves of a server. Each has its own places, so a flood on one listener takes none from the other.
+/// Reserves of a server, one for each of two listeners. Each reserve has its own places, so a flood of connections on
+/// one listener takes no place from the other.
 #[derive(Debug, Default)]
 pub(super) struct Reserves {
-    /// Reserve of the HTTP port, because health checks and metrics matter most when the server is full.
+    /// Reserve of the HTTP port, which serves health checks and metrics. They matter most when the server is full.
     pub(super) http: Reserve,
     /// Reserve of the Unix socket, through which local operators can end the cause of the overload.
     pub(super) unix: Reserve,

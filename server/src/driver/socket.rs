@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Socket without a runtime, on its way from one thread to another.
+/// Socket that is registered in no runtime, so that it can move from one thread to another.
 #[derive(Debug)]
 pub enum StdSocket {
     Tcp(std::net::TcpStream),
@@ -28,7 +28,8 @@ impl StdSocket {
         match self {
             Self::Tcp(socket) => (&*socket).write(bytes),
             Self::Unix(socket) => (&*socket).write(bytes),
-            // A server writes here only to refuse a new connection, whose TLS handshake has not begun.
+            // This function only sends refusals to new connections. A TLS handshake has not begun then, so the client
+            // could not read a refusal.
             Self::Tls(..) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
@@ -56,7 +57,7 @@ impl Socket {
         })
     }
 
-    /// Completes the TLS handshake within this time. Does nothing on a connection without TLS.
+    /// Completes the TLS handshake within the time `limit`. Does nothing on a connection without TLS.
     ///
     /// # Errors
     /// Fails if the handshake fails or takes too long.
@@ -96,7 +97,8 @@ impl Socket {
             Self::Unix(socket) => (rustix::io::ioctl_fionread(socket), 0),
             Self::Tls(socket) => (rustix::io::ioctl_fionread(socket.tcp()), socket.kept_len()),
         };
-        // If the query fails, the socket has failed, and its next read reports the error.
+        // If the operating system cannot tell the number of bytes, the socket is broken. The next read reports the
+        // error.
         len.unwrap_or(0) + kept_len
     }
 

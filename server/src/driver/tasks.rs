@@ -1,4 +1,4 @@
-//! Tasks of a worker other than its connections.
+//! Tasks of a worker's thread, except those that serve connections.
 
 use super::local::Local;
 use super::{ConnectionHandler, Intake, connection};
@@ -41,7 +41,8 @@ pub(super) async fn run(local: Rc<Local>, handler: Arc<impl ConnectionHandler>, 
         }
     });
     take_mail(&local).await;
-    // Stop taking new connections first, so that the number of connections can reach 0 below.
+    // Stop taking new connections first. Otherwise the number of connections might never reach 0, for which this
+    // function waits.
     accepting.abort();
     local.finish();
     let ended = async {
@@ -63,12 +64,14 @@ fn begin(local: &Rc<Local>, handler: &Arc<impl ConnectionHandler>, intake: Intak
     };
 }
 
-/// Handles mail whenever another thread signals it. Returns when the worker has got `Mail::Finish`.
+/// Handles the mail of the worker each time a thread signals that mail has arrived. Returns when the worker has got
+/// `Mail::Finish`.
 async fn take_mail(local: &Local) {
     loop {
         local.handles[usize::from(local.index)].mail.notified().await;
         if local.has_own_mail.take() {
-            // The worker left long work to itself, so that the connections have their turns first.
+            // The worker puts off long work by mail to itself. Yield first, so that its connections have their turns
+            // before it continues the work.
             yield_now().await;
         }
         let mut worker = local.worker.borrow_mut();
@@ -80,8 +83,8 @@ async fn take_mail(local: &Local) {
     }
 }
 
-/// Expires leases and waits that are due, and continues other deferred work. Reads all sockets when a due lease or wait
-/// of this worker needs that, or when another worker or the watchdog asks for it. Never returns.
+/// Expires leases and waits that are due, and continues work that the worker has put off. Reads all sockets if a due
+/// lease or wait requires it, or if another worker or the watchdog requests it. Never returns.
 async fn sweep(local: Rc<Local>, handler: Arc<impl ConnectionHandler>) {
     loop {
         let until = local.worker.borrow().next_deadline();
@@ -97,7 +100,8 @@ async fn sweep(local: Rc<Local>, handler: Arc<impl ConnectionHandler>) {
             worker.handle_drained(at, local.now());
             local.follow_up(&mut worker);
         } else {
-            // Continue remaining work without a pause, but only after the connections had their turn.
+            // The worker may have more work that is due. Continue without sleeping, but let the connections have their
+            // turns first.
             yield_now().await;
         }
     }
@@ -108,7 +112,8 @@ fn has_work(local: &Local) -> bool {
     local.worker.borrow().next_deadline() <= local.now().passed
 }
 
-/// Expires leases and waits that are due and does remaining work, for at most [`WORK_US`] plus one timer tick.
+/// Expires leases and waits that are due, and continues work that the worker has put off. Stops after [`WORK_US`] plus
+/// one timer tick at the latest.
 fn work(local: &Local) {
     let mut worker = local.worker.borrow_mut();
     let since = Instant::now();
@@ -127,16 +132,17 @@ async fn sleep_until(local: &Local, until: Time) {
         return local.sweeper.notified().await;
     }
     let wait = Duration::from_millis(until.ms_since(local.now().passed));
-    // The time-out needs no handling: the caller checks the deadline again in either case.
+    // Ignore whether the wait ended by its time limit or by a notification: the caller reads the next deadline of the
+    // worker again.
     let _ = tokio::time::timeout(wait, local.sweeper.notified()).await;
 }
 
-/// Reads all sockets, including those of connections that were handed over and not served yet. Returns an instant: all
-/// bytes that had arrived by then were served, except those of connections that used up their time
-/// ([`crate::limits::SWEEP_TURNS_US`]).
+/// Reads all sockets of the worker, including those of connections that another thread handed over and that are not
+/// served yet. Returns an instant: all bytes that had arrived by then were served, except those of connections that
+/// used up their time ([`crate::limits::SWEEP_TURNS_US`]).
 ///
-/// Each yield lets the runtime poll the operating system once and then run every connection that became readable,
-/// before this task continues. The barrier decides how many such rounds are needed.
+/// Each `yield_now` lets the runtime poll the operating system once and run every connection that became readable,
+/// before this function continues. The read barrier (`edge::read_barrier`) decides how many such yields are needed.
 async fn read_all(local: &Rc<Local>, handler: &Arc<impl ConnectionHandler>) -> Time {
     let at = local.now().passed;
     take_intake(local, handler);
@@ -147,14 +153,14 @@ async fn read_all(local: &Rc<Local>, handler: &Arc<impl ConnectionHandler>) -> T
             SweepNext::Complete(at) => return at,
             SweepNext::Round => yield_now().await,
         }
-        // Meanwhile expire the leases that an earlier read of all sockets already allows to expire.
+        // Between the steps of this sweep, expire leases for which an earlier read of all sockets suffices.
         if has_work(local) {
             work(local);
         }
     }
 }
 
-/// Starts to serve all connections that were handed over.
+/// Starts to serve all connections that other threads have handed over to this worker.
 fn take_intake(local: &Rc<Local>, handler: &Arc<impl ConnectionHandler>) {
     while let Ok(intake) = local.intake.borrow_mut().try_recv() {
         begin(local, handler, intake);
@@ -173,16 +179,17 @@ async fn housekeep(local: Rc<Local>) {
         let mut worker = local.worker.borrow_mut();
         worker.housekeep(local.now());
         if worker.next_deadline() <= local.now().passed {
-            // The timers of the runtime stop while the machine is suspended, but leases do not, so wake the sweeper,
-            // which expires leases.
+            // A deadline may have passed while the sweeper sleeps: its timer stops while the machine is suspended, but
+            // leases continue to run. So wake the sweeper, which expires leases.
             local.sweeper.notify_one();
         }
         local.follow_up(&mut worker);
     }
 }
 
-/// Keeps the thread awake until nothing was read for `busy_poll`, then lets it sleep until the next read. Never
-/// returns. Without this task the sender of the next request would pay tens of microseconds to wake it.
+/// Keeps the thread of the worker busy until no connection has read anything for `busy_poll`. Then lets the thread
+/// sleep until the next read. Never returns. A sleeping thread would delay the next request by tens of microseconds,
+/// the time to wake it.
 async fn spin(local: Rc<Local>, busy_poll: Duration) {
     let mut seen = local.activity.get();
     let mut quiet_since = Instant::now();
@@ -218,7 +225,7 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Waker};
 
-    /// Returns how often the runtime polls the operating system before all sockets count as read.
+    /// Returns how often the runtime polls the operating system until `read_all` reports that all sockets are read.
     fn poll_count(local: &Rc<Local>) -> usize {
         let handler = Arc::new(NoFronts);
         let mut reading = pin!(read_all(local, &handler));
@@ -258,7 +265,7 @@ mod tests {
                 })
                 .collect();
             let sweep = Rc::clone(&local);
-            // Run in a task, as the sweeper does.
+            // Run `read_all` in a task of its own, as the task `sweep` does.
             spawn_local(async move { read_all(&sweep, &Arc::new(NoFronts)).await })
                 .await
                 .expect("all sockets are read");

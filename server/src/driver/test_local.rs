@@ -1,4 +1,4 @@
-//! Worker's thread for tests, which perform the work of its tasks themselves.
+//! State of a worker's thread for tests. The tasks of the worker do not run, so each test does their work itself.
 
 use super::front_turn::in_turns;
 use super::{AcceptorHandles, ConnectionHandler, Intake, Local, WorkerHandle, WorkerHandles};
@@ -14,12 +14,12 @@ use tokio::sync::{Notify, mpsc};
 use waymaker_protocol::limits::ANY_WORKER;
 use waymaker_protocol::{Hello, KeepAlive, Request, VERSION};
 
-/// Creates the state of the tasks of a node with one worker. None of these tasks runs.
+/// Creates the thread state of the only worker of a node. No task of the worker runs.
 pub(super) fn test_local() -> Rc<Local> {
     test_local_of(1)
 }
 
-/// Creates the state of the first worker's tasks on a node with several workers.
+/// Creates the thread state of the first worker of a node with `worker_count` workers. No task of the worker runs.
 pub(super) fn test_local_of(worker_count: usize) -> Rc<Local> {
     let now = BootClock.moment();
     let node = test_node(worker_count, now.now);
@@ -59,7 +59,7 @@ impl Wake for Wakes {
     }
 }
 
-/// Makes a worker with several connections the worker of this thread.
+/// Creates a worker with two connections, and makes it the worker of this thread.
 pub(crate) fn enter_crowded() -> Rc<Local> {
     let local = test_local();
     Local::enter(&local);
@@ -67,17 +67,19 @@ pub(crate) fn enter_crowded() -> Rc<Local> {
     local
 }
 
-/// Lets the first connection in the queue of `Local::late` continue, as the runtime does after it has run other tasks.
+/// Lets the first connection in `Local::late` (the queue of connections whose turn was too short) continue. The runtime
+/// does so after it has run other tasks.
 pub(crate) fn continue_one(local: &Local) {
     let (mut run, mut context) = (pin!(local.late.run(|| false)), Context::from_waker(Waker::noop()));
-    // The first poll finds that the queue has a connection, and yields. The second poll takes the connection from the
+    // The first poll of `run` finds a connection in the queue and yields. The second poll takes the connection from the
     // queue and wakes it.
     for _ in 0..2 {
         assert!(run.as_mut().poll(&mut context).is_pending());
     }
 }
 
-/// Gives a front-end connection `count` turns, with time for other tasks in between.
+/// Polls a front-end connection `count` times. After each poll, polls the task that lets the connections in
+/// `Local::late` continue.
 pub(crate) fn give_turns<T>(connection: impl Future<Output = T>, count: u32) {
     let local = test_local();
     Local::enter(&local);

@@ -4,8 +4,8 @@
 //! connection moves to another worker.
 //!
 //! The driver relies on two properties. A read returns pending only after the socket was read empty. A read that
-//! succeeds has filled the buffer, emptied the socket, or received [`READ_LEN_MAX`] bytes or much overhead
-//! ([`TLS_OVERHEAD_PER_READ`]).
+//! succeeds has filled the buffer, emptied the socket, or received [`READ_LEN_MAX`] bytes or [`TLS_OVERHEAD_PER_READ`]
+//! bytes of TLS overhead.
 
 use super::partial_record::PartialRecord;
 use crate::limits::{READ_LEN_MAX, TLS_OVERHEAD_PER_READ};
@@ -39,13 +39,14 @@ pub struct TlsStream {
     state: Box<TlsState>,
     /// Number of decrypted bytes that were not read.
     decrypted_len: usize,
-    /// Waker of the task that reads, which also sends data that a write left over.
+    /// Waker of the task that reads the socket. A write wakes this task if the socket is full, and the next read then
+    /// sends the remaining data.
     reader: Option<Waker>,
 }
 
 impl TlsStream {
     pub(super) fn from_std(socket: std::net::TcpStream, mut state: Box<TlsState>) -> io::Result<Self> {
-        // A connection that moved may have decrypted bytes that the previous worker did not read.
+        // A connection that moved may have decrypted bytes that the previous worker did not read. Count them as unread.
         let io_state = state.connection.process_new_packets().map_err(io::Error::other)?;
         let decrypted_len = io_state.plaintext_bytes_to_read();
         Ok(Self { socket: TcpStream::from_std(socket)?, state, decrypted_len, reader: None })
@@ -102,7 +103,8 @@ impl TlsStream {
         Ok(len)
     }
 
-    /// Sends encrypted data. Returns `WouldBlock` if the socket does not accept all of it.
+    /// Sends all encrypted data that waits in the TLS state. Returns `WouldBlock` if the socket does not accept all of
+    /// it.
     fn send(&mut self) -> io::Result<()> {
         while self.state.connection.wants_write() {
             if self.state.connection.write_tls(&mut WriteSide(&self.socket))? == 0 {
@@ -135,7 +137,8 @@ impl TlsStream {
                     Poll::Ready(Ok(len))
                 }
                 Err(error) => {
-                    // Try to send the alert with the reason; ignore a full socket.
+                    // TLS has prepared an alert that tells the client the reason. Try to send the alert, and ignore any
+                    // failure, such as a full socket.
                     let _ = self.send();
                     Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)))
                 }
@@ -165,8 +168,8 @@ impl AsyncRead for TlsStream {
                     this.decrypted_len = this.decrypted_len.saturating_sub(len);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Some clients close without a TLS close message. The protocol above detects a truncated request by
-                // itself.
+                // Some clients close the socket without a TLS close message. Accept this as a normal end: the protocol
+                // in the TLS stream detects truncated requests itself.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(())),
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -213,7 +216,7 @@ impl AsyncWrite for TlsStream {
     }
 }
 
-/// Read side of the socket for the TLS library.
+/// The socket as the TLS library reads it: without waiting, and with a record of the bytes of incomplete TLS records.
 struct ReadSide<'a, 'b> {
     socket: &'a mut TcpStream,
     partial: &'a mut PartialRecord,
@@ -223,8 +226,8 @@ struct ReadSide<'a, 'b> {
 impl Read for ReadSide<'_, '_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let mut buffer = ReadBuf::new(bytes);
-        // Without `unconstrained`, the runtime may report that the socket is empty although it has data, once the task
-        // has used up its budget.
+        // Without `unconstrained`, the runtime may report an empty socket although bytes have arrived. It does so after
+        // a task has used up its budget of operations.
         let read =
             unconstrained(poll_fn(|context| Pin::new(&mut *self.socket).poll_read(context, &mut buffer)));
         match pin!(read).poll(self.context) {
@@ -237,7 +240,7 @@ impl Read for ReadSide<'_, '_> {
     }
 }
 
-/// Write side of the socket for the TLS library; sends several records at once.
+/// The socket as the TLS library writes to it: one system call sends several TLS records.
 struct WriteSide<'a>(&'a TcpStream);
 
 impl Write for WriteSide<'_> {

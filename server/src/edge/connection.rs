@@ -8,7 +8,8 @@ use crate::worker::{Client, MovedConnection, Next, Spent, Worker};
 
 /// Interface of a connection to its driver: the socket, the clock, and the work of the thread.
 pub trait ConnectionIo {
-    /// Reads bytes that have arrived, and then the clock.
+    /// Reads bytes that have arrived. Reads the clock afterwards, so that the time is not before the arrival of the
+    /// bytes.
     fn read(&mut self) -> Read<'_>;
     /// Writes as many bytes as the socket accepts. If the socket accepts none, the connection has another turn once it
     /// accepts more.
@@ -54,8 +55,9 @@ pub enum Write {
 #[derive(Debug)]
 pub struct Connection {
     key: ConnectionKey,
-    /// Place in the read barrier. `Some` while the connection may have unread bytes: its last turn ended early, or it
-    /// came from another worker and has not caught up yet.
+    /// Place in the read barrier, because of which the worker's reads of all sockets wait for this connection. `Some`
+    /// while the connection may have unread bytes: its last turn ended early, or it came from another worker and has
+    /// not yet read all bytes.
     place: Option<Place>,
 }
 
@@ -88,7 +90,7 @@ pub struct Newcomer<'a> {
     pub peer: &'a [u8],
     /// State of a connection that comes from another worker.
     pub moved: Option<MovedConnection>,
-    /// Identity of the client. For a connection that comes from another worker, the one in `moved` is used instead.
+    /// Identity of the client. If the connection comes from another worker, the identity in `moved` is used instead.
     pub client: Client,
     /// Whether the connection has one of the places that a full server reserves for operators.
     pub is_reserved: bool,
@@ -120,7 +122,8 @@ impl Connection {
         let key = worker.handle_moved(peer, now);
         worker.note_client(key, client);
         worker.note_reserved(key, is_reserved);
-        // This call serves only the HELLO. The first turn serves the remaining input.
+        // With the used-up budget `Spent`, this call serves only the HELLO. The first turn of the connection serves the
+        // remaining input.
         let key = match worker.handle_bytes_within(&mut Spent, key, &input, now) {
             Next::Rebound(key) => key,
             Next::Continue | Next::Move(_) => key,
@@ -134,13 +137,15 @@ impl Connection {
         self.key
     }
 
-    /// Begins a turn. `unread_len` returns the number of unread bytes in the socket, for which a sweep may wait.
+    /// Begins a turn. `unread_len` returns the number of unread bytes in the socket. A sweep (the read of all sockets
+    /// before leases expire) may wait until they are served.
     #[inline]
     pub fn begin_turn(&self, barrier: &mut ReadBarrier, unread_len: impl FnOnce() -> u64) {
         barrier.begin_reading(self.place.as_ref(), unread_len);
     }
 
-    /// Whether the connection has a place in the read barrier. Then it must report the end of each turn.
+    /// Whether the connection has a place in the read barrier. If so, the caller must report the end of each turn with
+    /// [`Connection::end_turn`].
     #[inline]
     pub fn has_place(&self) -> bool {
         self.place.is_some()
@@ -158,8 +163,8 @@ impl Connection {
         }
         loop {
             if !worker.wants_read(self.key) {
-                // Usually the flusher writes the answers, after the turns of all connections. But here the worker
-                // accepts no more requests, because too many bytes of answers are unwritten. So write them now.
+                // The worker accepts no more requests, because too many bytes of answers are unwritten. So write them
+                // now, without waiting for the flusher, which runs after the turns of all connections.
                 if let Some(end) = self.write_on(worker, io) {
                     return TurnEnd::Over(end);
                 }
@@ -175,8 +180,8 @@ impl Connection {
                     Read::Nothing => return TurnEnd::CaughtUp,
                     Read::Failed => return TurnEnd::Over(End::Lost),
                     Read::End => {
-                        // A client that has closed only its sending side still reads, and its last answers are not
-                        // written yet.
+                        // The client may have closed only its sending side and may still read. So write its last
+                        // answers before the connection ends.
                         let end = self.write_on(worker, io);
                         return TurnEnd::Over(end.unwrap_or(End::Lost));
                     }
@@ -201,8 +206,8 @@ impl Connection {
         }
     }
 
-    /// Reports the end of a turn to the barrier. A connection that has ended keeps its place until
-    /// [`Connection::finish`].
+    /// Reports the end of a turn to the read barrier, so that sweeps wait for the connection only while it may have
+    /// unread bytes. A connection that has ended keeps its place in the barrier until [`Connection::finish`].
     pub fn end_turn<W: Stopwatch>(
         &mut self,
         worker: &mut Worker,
@@ -273,8 +278,8 @@ pub fn flush(worker: &mut Worker, key: ConnectionKey, mut write: impl FnMut(&[u8
     is_paused || worker.output(key).is_none()
 }
 
-/// For each connection that came from another worker and has served the bytes that were unread when it arrived, tells
-/// that worker so. Its sweep waits for this.
+/// Handles the connections that came from other workers and have now served all bytes that were unread on arrival.
+/// Tells the former worker of each such connection, because the next sweep of that worker waits for these bytes.
 pub fn settle(worker: &mut Worker, barrier: &mut ReadBarrier) {
     while let Some(ticket) = barrier.poll_settled() {
         worker.handle_settled(ticket);
@@ -294,7 +299,7 @@ mod tests {
     const EVENTS_PER_POLL: usize = 8;
     const BEGIN: Time = Time::from_millis(1_000);
 
-    /// A socket that has these bytes and accepts every answer.
+    /// A socket whose client has sent the bytes in `unread`. The socket accepts every answer.
     #[derive(Default)]
     struct Socket {
         unread: Vec<u8>,
@@ -329,7 +334,7 @@ mod tests {
         moved: MovedConnection,
     }
 
-    /// Returns the bytes of a HELLO that selects the second worker, and of requests after it.
+    /// Returns the bytes of a HELLO that selects the second worker, followed by `count` requests.
     fn hello_and_requests(count: u32) -> Vec<u8> {
         let (version_min, version_max, namespace) = (VERSION, VERSION, b"default");
         let hello = Hello { version_min, version_max, worker: 1, namespace, ..Hello::default() };
@@ -353,15 +358,15 @@ mod tests {
     }
 
     impl Rig {
-        /// Reports that the first worker has read all its sockets empty after `at`. Returns the instant that the worker
-        /// then publishes.
+        /// Tells the first worker that all bytes that had arrived by `at` were read. Returns the instant that this
+        /// worker then publishes: all bytes that arrived before it are served.
         fn drain_first(&mut self, at: Time) -> Time {
             self.workers[0].handle_drained(at, at);
             self.node.drained_by(0)
         }
 
-        /// Lets the first worker handle its mail. Returns the instant that it has published: all bytes that arrived
-        /// before are served.
+        /// Lets the first worker handle its mail. Returns the instant that this worker has published: all bytes that
+        /// arrived before it are served.
         fn drained_after_mail(&mut self, now: Time) -> Time {
             self.workers[0].handle_mail(now);
             self.node.drained_by(0)

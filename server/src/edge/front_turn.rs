@@ -1,9 +1,9 @@
 //! The turn of one connection of a front end.
 //!
-//! A connection of a front end is one task. The task runs both the library that reads the socket, and the requests that
-//! the library began. A turn is one poll of this task, and the other connections of the worker wait while it lasts.
-//! When the poll ends, either all bytes that were read have reached the worker, or the connection has a place in the
-//! [`ReadBarrier`].
+//! A connection of a front end is one task. The task runs both the protocol library (HTTP or WebSocket), which reads
+//! and writes the socket, and the requests that the library has begun. A turn is one poll of this task, and the other
+//! connections of the worker wait while it lasts. When the poll ends, either all bytes that were read have reached the
+//! worker, or the connection has a place in the [`ReadBarrier`].
 
 use super::read_barrier::{Place, ReadBarrier, Served, TurnReport};
 use super::turn::{MachineStopwatch, Stopwatch};
@@ -19,29 +19,29 @@ pub struct FrontTurn<W = MachineStopwatch> {
     was_spent: bool,
     /// Number of bytes that this turn has read from the socket.
     read_len: usize,
-    /// Whether the next turn must read: the socket may have more bytes, or the library has yet to learn that the client
-    /// closed the connection.
+    /// Whether the next turn must read: the socket may have more bytes, or the protocol library has yet to learn that
+    /// the client closed the connection.
     reads_later: bool,
     /// Whether requests that were read are left for the next turn.
     serves_later: bool,
-    /// Whether the requests that this turn read are left for the next turn, so that other connections read first.
+    /// Whether this turn leaves its own new requests for the next turn, so that other connections read first.
     lets_others_read: bool,
-    /// Number of the turn, which increases with each turn.
+    /// Number of the turn. The first turn is 1, and each later turn adds 1.
     number: u64,
     /// Wakers of requests that stopped in the middle, because they take long or because the turn was over. They
     /// continue when the next turn begins.
     parted: Vec<Waker>,
-    /// Place in the read barrier. `Some` from the end of a turn that left something to read or to serve, until a turn
-    /// leaves nothing.
+    /// Place in the read barrier, because of which a sweep of the worker waits for this connection. `Some` from the end
+    /// of a turn that left something to read or to serve, until a turn leaves nothing.
     place: Option<Place>,
 }
 
-/// Other connections of the worker, besides the connection whose turn it is.
+/// State of the worker's other connections, without the connection whose turn it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Others {
     /// Whether the worker has other connections.
     pub are_there: bool,
-    /// Whether other connections have given way and wait for their next turn.
+    /// Whether any other connection ended its turn before it had served all its requests, and waits for its next turn.
     pub have_given_way: bool,
 }
 
@@ -50,9 +50,10 @@ pub struct Others {
 pub enum FrontTurnEnd {
     /// All bytes that arrived are served.
     CaughtUp,
-    /// The connection has another turn in the next round of tasks.
+    /// The connection has another turn as soon as the runtime has polled the other tasks that are ready.
     NextRound,
-    /// The connection has another turn once the connections that gave way before it had theirs.
+    /// The connection has another turn after the connections that have waited longer in the queue of
+    /// [`LateQueue`](super::late::LateQueue).
     GaveWay,
 }
 
@@ -78,8 +79,8 @@ impl<W: Stopwatch> FrontTurn<W> {
         self.was_spent
     }
 
-    /// Returns the maximum number of bytes that the connection may read now. It is 0 if the socket has bytes that must
-    /// wait for the next turn. `unread_len` returns the number of unread bytes in the socket.
+    /// Returns the maximum number of bytes that the connection may read now. The result is 0 if this turn may read no
+    /// more although the socket has bytes. `unread_len` returns the number of unread bytes in the socket.
     pub fn may_read(&mut self, barrier: &mut ReadBarrier, unread_len: impl Fn() -> u64) -> usize {
         if self.read_len == 0 {
             barrier.begin_reading(self.place.as_ref(), &unread_len);
@@ -87,8 +88,8 @@ impl<W: Stopwatch> FrontTurn<W> {
         let rest_len = FRONT_TURN_LEN.saturating_sub(self.read_len);
         let len = if self.is_spent() { 0 } else { rest_len.min(FRONT_READ_LEN_MAX) };
         if len == 0 && unread_len() == 0 {
-            // The socket is empty, so the connection need not give way. Let it read nevertheless: the runtime reports
-            // the arrival of further bytes only after a read that found the socket empty.
+            // This turn may read no more, but the socket is empty, so the next turn has nothing to read. Allow one more
+            // read: the runtime reports the arrival of further bytes only after a read that found the socket empty.
             return FRONT_READ_LEN_MAX;
         }
         self.reads_later |= len == 0;
@@ -100,9 +101,9 @@ impl<W: Stopwatch> FrontTurn<W> {
         self.read_len += len;
     }
 
-    /// Notes that the client has closed the connection. Returns true if this turn has read bytes. The library must then
-    /// learn of the end only in the next turn: it drops all requests when the connection ends, and the requests that
-    /// this turn read have not run yet.
+    /// Notes that the client has closed the connection. Returns true if this turn has read bytes. If so, the caller
+    /// must tell the protocol library of the end only in the next turn: the library drops all requests when the
+    /// connection ends, and the requests that this turn read have not run yet.
     pub fn end_later(&mut self) -> bool {
         let has_read = self.read_len > 0;
         self.reads_later |= has_read;
@@ -119,13 +120,13 @@ impl<W: Stopwatch> FrontTurn<W> {
         self.serves_later = true;
     }
 
-    /// Decides whether the requests that this turn read are served in the next round of tasks, after other
-    /// connections have read theirs. Many connections take far less time if all of them read first, and then all of
-    /// them serve.
+    /// Decides whether the requests that this turn read wait for the next turn. The other connections then read their
+    /// requests first. Many connections take far less time if all of them read first, and then all of them serve.
     ///
     /// Returns false if the turn read at least [`FRONT_BATCH_LEN`] bytes, because its requests are a large batch
-    /// already. Also returns false if the socket may have more bytes, if the worker has no other connections, or if
-    /// others have given way, because a round then takes longer.
+    /// already. Also returns false if the socket may have more bytes, or if the worker has no other connections.
+    /// Returns false as well if other connections have given way: one of them may take a whole turn in the next round,
+    /// which would delay the requests.
     pub fn let_others_read(&mut self, others: Others) -> bool {
         self.lets_others_read = self.read_len < FRONT_BATCH_LEN
             && !self.reads_later
@@ -144,7 +145,7 @@ impl<W: Stopwatch> FrontTurn<W> {
     }
 
     /// Ends a turn after which the connection stays open. If something is left to read or to serve, the connection
-    /// keeps or gets a place in the barrier. Otherwise it frees its place.
+    /// keeps or gets a place in the read barrier, and sweeps wait for it. Otherwise the connection frees its place.
     pub fn end(&mut self, barrier: &mut ReadBarrier) -> FrontTurnEnd {
         let is_left = self.reads_later || self.serves_later || !self.parted.is_empty();
         if !is_left && !self.lets_others_read {
@@ -156,12 +157,13 @@ impl<W: Stopwatch> FrontTurn<W> {
         if is_left { FrontTurnEnd::GaveWay } else { FrontTurnEnd::NextRound }
     }
 
-    /// Frees the place in the barrier of a connection that has ended or has caught up, so that no sweep waits for it.
+    /// Frees the connection's place in the read barrier, so that no sweep (read of all sockets of the worker) waits for
+    /// it. The connection has ended, or has served all its bytes.
     pub fn leave(&mut self, barrier: &mut ReadBarrier) {
         barrier.catch_up(&mut self.place);
     }
 
-    /// Whether the connection has a place in the barrier.
+    /// Whether the connection has a place in the read barrier, so that sweeps of the worker wait for it.
     pub fn has_place(&self) -> bool {
         self.place.is_some()
     }
@@ -176,7 +178,7 @@ impl<W: Stopwatch> FrontTurn<W> {
         self.number
     }
 
-    /// Registers the waker of a request that stops in the middle. It is woken when the next turn begins.
+    /// Registers the waker of a request that stops before it is complete. [`Self::begin`] wakes it in the next turn.
     pub fn wake_in_next_turn(&mut self, waker: Waker) {
         self.parted.push(waker);
     }
@@ -223,7 +225,7 @@ mod tests {
 
     const EVENTS_PER_POLL: usize = 8;
 
-    /// Begins the next turn of a connection, which takes no time.
+    /// Begins the next turn of a connection. The clock of the turn is stopped, so the turn takes no time.
     fn begin(turn: &mut FrontTurn) {
         turn.begin();
         turn.stop_clock();

@@ -1,9 +1,10 @@
-//! Lets other connections run before a connection with much to do continues.
+//! Queue in which a connection with much to do waits while other connections run.
 
 use std::collections::VecDeque;
 
-/// Queue of connections that gave way: their turn is over, and they have more to do. One of them continues in each
-/// round of tasks. So all of them together delay the other connections by at most one turn in each round.
+/// Queue of connections that gave way: their turn is over, and they have more to do. In each round (one poll of every
+/// ready task), one of them continues. So all of them together delay the other connections by at most one turn in each
+/// round.
 #[derive(Debug)]
 pub struct LateQueue<T>(VecDeque<T>);
 
@@ -19,8 +20,8 @@ impl<T> LateQueue<T> {
         self.0.push_back(connection);
     }
 
-    /// Returns the connection that continues in this round of tasks. While leases are due, none continues, so that no
-    /// client begins leases faster than they end.
+    /// Returns the connection that continues in this round of tasks. Returns `None` while leases are due: otherwise
+    /// clients could acquire new leases faster than the worker expires old ones.
     pub fn continue_one(&mut self, are_leases_due: bool) -> Option<T> {
         if are_leases_due { None } else { self.0.pop_front() }
     }

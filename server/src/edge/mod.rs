@@ -1,6 +1,7 @@
 //! Decisions between sockets and a worker, without any I/O.
 //!
-//! The driver feeds this code from tokio, and the simulator from a simulated network. This code makes all decisions:
+//! The driver feeds the modules of `edge` from tokio, and the simulator feeds them from a simulated network. These
+//! modules make all decisions:
 //!
 //! - when a connection reads, gives way and ends (`connection`, `turn`, `front_turn`, `streams`, `late`);
 //! - when all bytes that had arrived were served (`read_barrier`);

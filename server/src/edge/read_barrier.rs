@@ -2,8 +2,8 @@
 //!
 //! A renewal that reached this machine before the end of a lease counts, however late a worker reads it. So before
 //! leases end, a worker *sweeps*: every connection reads its socket until it is empty. A connection whose turn ends
-//! before that *gives way*, and has a place here until it has caught up. A connection without a place has read all
-//! its bytes, or cannot continue because its client does not read its answers.
+//! before its socket is empty *gives way*. It has a [`Place`] in the barrier until it has caught up. A connection
+//! without a place has read all its bytes, or cannot continue because its client does not read its answers.
 //!
 //! A sweep first asks the operating system which sockets have bytes, and each of these connections runs once. Then each
 //! connection with a place gets a debt: the bytes that are unread when it next reads. The sweep waits until the
@@ -11,19 +11,21 @@
 //! used too much of the worker's time. Renewals behind expensive requests then come too late. They belong to the client
 //! that sent those requests, while all other clients wait for the sweep.
 //!
-//! A connection of a front end also gives way after it has read requests and before it serves them, so that other
-//! connections read meanwhile.
+//! A connection of a front end also gives way between reading its requests and serving them, so that other connections
+//! read in between.
 //!
-//! A connection that gave way runs again in a later round of tasks, so each sweep ends.
+//! A connection that gave way has another turn in a later round of tasks (one poll of each ready task). So each debt is
+//! served at some time, and each sweep ends.
 //!
-//! A connection that came from another worker also has a debt: the bytes that are unread at its first turn here. A
-//! sweep of the worker that it left waits until these bytes are served: see [`MoveTicket`].
+//! A connection that came from another worker also has a debt: the bytes that are unread at its first turn on this
+//! worker. Each sweep of the worker that it left waits until these bytes are served: see [`MoveTicket`].
 
 use crate::worker::MoveTicket;
 use std::time::Duration;
 use waymaker_engine::Time;
 
-/// The connections of one worker that gave way, and the worker's present sweep.
+/// Read barrier of one worker: the connections that may have unread bytes, and the present sweep. Such a connection
+/// ended its turn early, or came from another worker.
 #[derive(Debug)]
 pub struct ReadBarrier {
     places: Vec<Debt>,
@@ -32,7 +34,7 @@ pub struct ReadBarrier {
     owing_count: u32,
     sweep: Option<Sweep>,
     /// Whether the worker has taken new connections since the last sweep began. Their sockets may not be registered
-    /// with the operating system yet, which then would not name them.
+    /// with the operating system yet, which reports only registered sockets.
     has_newcomers: bool,
     /// Maximum number of sockets in one answer of the operating system.
     events_per_poll: usize,
@@ -41,14 +43,14 @@ pub struct ReadBarrier {
     settled: Vec<MoveTicket>,
 }
 
-/// Place in the barrier of a connection that may have unread bytes: its turn ended early, or it came from another
-/// worker. The connection must return the place to [`ReadBarrier::catch_up`]. If it drops the place, later sweeps wait
-/// for it for ever.
+/// Place in the read barrier of a connection that may have unread bytes: its turn ended early, or it came from another
+/// worker. The connection must return the place to [`ReadBarrier::catch_up`]. If it drops the place instead, all later
+/// sweeps wait for it for ever.
 #[derive(Debug)]
 pub struct Place(u32);
 
-/// Bytes of a connection with a place for which sweeps wait: the present sweep of this worker, or those of the worker
-/// that the connection left. By default there are none.
+/// Debt of one connection with a place: bytes that it must serve before a sweep ends. This is the present sweep of this
+/// worker, or a sweep of the worker that the connection left. By default, the connection owes nothing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Debt {
     owed: Option<Owed>,
@@ -58,8 +60,8 @@ struct Debt {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Owed {
-    /// Bytes of the debt that are still unread. `None` until the connection reads for the first time after the debt
-    /// began; all bytes that are unread then belong to the debt.
+    /// Number of bytes that the connection must still read before the sweep may end. `None` until the connection reads
+    /// for the first time after the debt began. At this read, all unread bytes become the debt.
     unread_len: Option<u64>,
     /// Time that the turns of the connection took since the debt began.
     spent: Duration,
@@ -75,21 +77,22 @@ struct Sweep {
 
 #[derive(Clone, Copy, Debug)]
 enum SweepStep {
-    /// Run one round, in which connections that the worker has just taken register their sockets with the operating
-    /// system.
+    /// Poll each ready task once, so that connections that the worker has just taken register their sockets with the
+    /// operating system.
     TakeOver,
     /// Ask the operating system which sockets have bytes.
     Ask,
-    /// Ask this many times more, because one answer may not contain all sockets.
+    /// Ask the operating system this many times more: its first answer may not contain all sockets that have bytes.
     AskOn(usize),
-    /// Wait until the connections with a place have served the bytes of their debts.
+    /// Wait until each connection with a place has served the bytes that it owes.
     Pay,
 }
 
 /// Next step of the driver in a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepNext {
-    /// Ask the operating system once, then run every connection that is ready. Then ask the barrier again.
+    /// The driver asks the operating system once which sockets have bytes, and runs every connection that is ready.
+    /// Afterwards it calls [`ReadBarrier::poll_sweep`] again.
     Round,
     /// The sweep is complete: all bytes that arrived before this instant were served, except those of connections that
     /// took too much time.
@@ -129,16 +132,16 @@ impl ReadBarrier {
         Self { places, free, owing_count: 0, sweep: None, has_newcomers: false, events_per_poll, settled }
     }
 
-    /// Gives a place to a connection that came from another worker. Its debt is the bytes that are unread when it first
-    /// reads here.
+    /// Gives a place to a connection that came from another worker. Sweeps wait for the bytes that are unread when the
+    /// connection first reads on this worker.
     pub fn arrive(&mut self, ticket: MoveTicket) -> Place {
         self.owing_count += 1;
         self.enter(Debt { owed: Some(Owed::default()), moved: Some(ticket) })
     }
 
-    /// Notes that a connection is about to read for the first time in its turn. If its debt began since its last turn,
-    /// measures the debt: `unread_len` returns the number of unread bytes in its socket. Otherwise `unread_len` is not
-    /// called.
+    /// Notes that a connection is about to read for the first time in its turn. If a debt (bytes for which sweeps wait)
+    /// began since its last turn, measures it: `unread_len` returns the number of unread bytes in the socket. Otherwise
+    /// `unread_len` is not called.
     pub fn begin_reading(&mut self, place: Option<&Place>, unread_len: impl FnOnce() -> u64) {
         let Some(Place(place)) = place else { return };
         if let Some(Owed { unread_len: owed @ None, .. }) = &mut self.places[*place as usize].owed {
@@ -146,9 +149,9 @@ impl ReadBarrier {
         }
     }
 
-    /// Notes that the turn of a connection is over although it may have more to read or to serve. Gives it a place if
-    /// it has none. Otherwise subtracts the bytes of the turn from its debt, and ends the debt if all its bytes are
-    /// served or too much time was spent.
+    /// Notes that the turn of a connection is over although it may have more to read or to serve. A connection without
+    /// a place gets one. If the connection has a debt already, the bytes that the turn read are subtracted from it. The
+    /// debt ends if all its bytes are served, or if the turns since its beginning took too much time.
     pub fn give_way(&mut self, place: &mut Option<Place>, turn: TurnReport) {
         let Some(Place(place)) = place else {
             *place = Some(self.enter(Debt::default()));
@@ -169,8 +172,8 @@ impl ReadBarrier {
         }
     }
 
-    /// Frees the place of a connection, if it has one, and ends its debt. The connection has read its socket empty, has
-    /// ended, or cannot continue until its client reads answers.
+    /// Frees the place of a connection, if it has one, so that sweeps no longer wait for it. The connection has read
+    /// its socket empty, has ended, or cannot continue until its client reads answers.
     pub fn catch_up(&mut self, place: &mut Option<Place>) {
         let Some(Place(place)) = place.take() else { return };
         self.pay(place);
@@ -190,9 +193,11 @@ impl ReadBarrier {
         self.has_newcomers = true;
     }
 
-    /// Begins a sweep at this instant. Before, the worker must have taken all connections that were handed to it.
+    /// Begins a sweep at this instant. Before the call, the worker must have started to serve all connections that were
+    /// handed to it.
     pub fn begin_sweep(&mut self, at: Time) {
-        // Connections that the worker took since the last sweep began may not have had a turn yet.
+        // Connections that the worker took since the last sweep began may not have had a turn yet. Let them run first,
+        // because only a turn registers a socket with the operating system.
         let step = if std::mem::take(&mut self.has_newcomers) { SweepStep::TakeOver } else { SweepStep::Ask };
         self.sweep = Some(Sweep { at, step });
     }
@@ -233,7 +238,7 @@ impl ReadBarrier {
         self.owing_count > 0
     }
 
-    /// Begins a debt of every connection with a place: the bytes that are unread when it next reads.
+    /// Makes sweeps wait for every connection with a place: each owes the bytes that are unread when it next reads.
     pub(crate) fn begin_debts(&mut self) {
         self.places.iter_mut().for_each(|debt| debt.owed = Some(Owed::default()));
         for free in &self.free {
@@ -280,7 +285,8 @@ mod tests {
         (barrier, place)
     }
 
-    /// A new connection may not have had a turn yet, and only a turn registers its socket.
+    /// Only the first turn of a connection registers its socket. So the barrier lets new connections run before it asks
+    /// for sockets that have bytes.
     #[test]
     fn the_first_sweep_after_a_new_connection_polls_the_system_once_more() {
         let mut barrier = ReadBarrier::new(1);
@@ -354,8 +360,8 @@ mod tests {
         assert!(barrier.is_owed(), "each sweep allows it that time anew");
     }
 
-    /// A connection that serves requests from an earlier read does not call `begin_reading`, so the bytes of its debt
-    /// are unknown. Its time still counts.
+    /// A connection that serves requests from an earlier read does not call `begin_reading`, so the bytes that it owes
+    /// are unknown. The time of its turns counts nevertheless, and ends the wait of the sweep.
     #[test]
     fn a_sweep_does_not_wait_for_a_slow_connection_without_reads() {
         let (mut barrier, mut place) = (ReadBarrier::new(1), None);
@@ -377,7 +383,8 @@ mod tests {
         assert!(!barrier.is_owed());
     }
 
-    /// The connection that gives way later reuses the place of the connection that caught up.
+    /// The connection that gives way later reuses the place of the connection that caught up. The sweep began before,
+    /// so it must not wait for the later connection.
     #[test]
     fn a_sweep_does_not_wait_for_the_user_of_a_reused_place() {
         let (mut barrier, mut first) = sweeping(100);

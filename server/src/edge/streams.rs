@@ -1,9 +1,10 @@
-//! Divides the turn of a front end's connection between its requests and the library that reads and writes for them.
+//! Divides the turn of a front end's connection between its requests and the HTTP/2 library that reads and writes for
+//! them.
 
 use crate::limits::GRPC_TURNS_UNREAD_MAX;
 use std::task::Poll;
 
-/// The requests of a connection, and its library.
+/// The requests of a connection, and the HTTP/2 library that reads its socket and begins the requests.
 pub trait FrontWork {
     /// Type of the end of a connection.
     type End;
@@ -15,12 +16,12 @@ pub trait FrontWork {
     fn poll_library(&mut self) -> Poll<Self::End>;
     /// Whether there are requests that the library has begun and that have not run yet.
     fn has_begun(&self) -> bool;
-    /// Decides whether the turn ends now and its new requests run in the next round of tasks, after other connections
-    /// have read.
+    /// Decides whether the turn ends now, before its new requests run. If so, they run in the next round of tasks,
+    /// after other connections have read.
     fn let_others_read(&mut self) -> bool;
 }
 
-/// Part of the requests of a connection that ran.
+/// Extent to which the requests of a connection ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunResult {
     /// No request was begun or woken.
@@ -31,22 +32,23 @@ pub enum RunResult {
     Part,
 }
 
-/// Decides whether the requests or the library run in the turns of one connection.
+/// Decides whether the requests or the HTTP/2 library run in the turns of one connection.
 #[derive(Debug, Default)]
 pub struct StreamTurns {
-    /// Number of consecutive turns that ended before all requests had run.
+    /// Number of consecutive turns that ended before all requests of the connection had run.
     part_count: u32,
 }
 
 impl StreamTurns {
-    /// Runs the requests of a connection and its library in turn, until neither has work or the turn is over. Ready
-    /// when the connection has ended.
+    /// Runs the requests of a connection and its HTTP/2 library alternately, until neither has work or the turn is
+    /// over. Ready when the connection has ended.
     ///
-    /// The library runs only if it was woken: by the socket, a timer, or a request that has bytes to send. It runs only
-    /// after all requests that were begun or woken. So it reads no further requests while earlier ones have not run,
-    /// and it writes the responses of all requests that were woken together only after all of them are made. After the
-    /// library has begun requests, the turn may end so that other connections read first. There is one exception: after
-    /// [`GRPC_TURNS_UNREAD_MAX`] consecutive turns that were too short for all requests, the library runs first.
+    /// The HTTP/2 library runs only if it was woken: by the socket, a timer, or a request that has bytes to send. It
+    /// runs only after all requests that were begun or woken. So it reads no further requests while earlier ones have
+    /// not run. It also writes the responses of requests that were woken together only after all of these responses are
+    /// made. After the library has begun requests, the turn may end so that other connections read first. There is one
+    /// exception: after [`GRPC_TURNS_UNREAD_MAX`] consecutive turns that were too short for all requests, the library
+    /// runs first.
     pub fn poll<W: FrontWork>(&mut self, work: &mut W) -> Poll<W::End> {
         if self.part_count == GRPC_TURNS_UNREAD_MAX {
             self.part_count = 0;
@@ -85,9 +87,9 @@ mod tests {
     /// Records the calls.
     #[derive(Default)]
     struct Noted {
-        /// Number of turns that will be too short for all requests.
+        /// Number of turns from now on that end before all requests have run.
         short_turns: u32,
-        /// Whether the library begins a request each time, which waits until others have read.
+        /// Whether each run of the library begins a request, which waits until other connections have read.
         lets_others_read: bool,
         has_run: bool,
         /// Whether the library is never woken.

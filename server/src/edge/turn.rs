@@ -6,7 +6,7 @@ use crate::worker::Budget;
 use std::time::{Duration, Instant};
 
 /// Maximum number of reads in one turn. The runtime allows a task 128 reads and writes in one poll. After that it
-/// reports every socket as empty, even if bytes are unread.
+/// reports every socket as empty, even if bytes are unread. So a turn must end earlier.
 const READS_PER_TURN: u32 = 64;
 
 /// Measures how long a turn takes.
@@ -45,8 +45,8 @@ impl Stopwatch for MachineStopwatch {
     }
 }
 
-/// Time and bytes that a connection has used in its turn. The clock is read only if the requests of the connection take
-/// more than one read or one batch.
+/// Time and bytes that a connection has used in its turn. The clock is read only if the connection needs a second read
+/// or a second batch of frames.
 #[derive(Debug, Default)]
 pub struct Turn<W = MachineStopwatch> {
     stopwatch: W,

@@ -79,7 +79,8 @@ impl FrontClient {
     }
 
     fn audit(&self, refusal: &NotIdentified) {
-        // A pause is logged once, when it begins.
+        // Do not record a login that a pause refuses. The failed login that began the pause is already in the audit
+        // log.
         if let NotIdentified::Unauthenticated { reason, pause } = refusal {
             self.audit_failed(reason.to_string(), *pause);
         }
@@ -93,7 +94,7 @@ impl FrontClient {
     }
 }
 
-/// Caller of front-end requests, as the lanes of its inlets know it.
+/// Caller of front-end requests. The lanes of its inlets act on behalf of this caller.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FrontCaller {
     /// Identity of the caller. `None` if the server requires none; the caller then has all rights.
@@ -130,7 +131,8 @@ impl FrontCaller {
     }
 
     fn check(&self, namespace: &[u8], right: Rights, rights: fn(&Access) -> Rights) -> Result<(), String> {
-        // The kind of a namespace matters only when keys are compared with prefixes, so any kind works here.
+        // The kind of a namespace matters only when keys are compared with prefixes. This check compares no keys, so
+        // any kind works.
         match self.access(namespace, NamespaceKind::Flat) {
             Some(access) if !rights(&access).contains(right) => {
                 let message = no_right_in(access.identity(), right, namespace);
@@ -187,7 +189,7 @@ impl FrontCaller {
             .inspect_err(|reached| Local::note_rejected(reached.limit))
     }
 
-    /// Returns the caller in the form of an inlet's lane.
+    /// Returns the client on whose behalf a lane of an inlet acts for this caller.
     pub(crate) fn lane_client(&self) -> Client {
         Client {
             identification: Identification::Identified(self.identity.clone()),
@@ -203,7 +205,7 @@ impl FrontCaller {
 pub(super) fn bearer(headers: &HeaderMap) -> &[u8] {
     let value = headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes).unwrap_or_default();
     let (scheme, token) = value.split_at(value.len().min(b"bearer ".len()));
-    // The server knows no other scheme, so such a value matches none of its tokens.
+    // The server knows no scheme but Bearer. For another scheme, return the whole value, which matches no token.
     if scheme.eq_ignore_ascii_case(b"bearer ") { token.trim_ascii() } else { value }
 }
 

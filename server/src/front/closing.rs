@@ -1,5 +1,5 @@
-//! Graceful shutdown of gRPC connections: each client gets a GOAWAY before the worker closes the lanes, so no call is
-//! lost.
+//! Graceful shutdown of gRPC connections. Each client gets a GOAWAY before the worker closes the lanes. So the calls in
+//! progress are answered, and clients make later calls on another connection.
 
 use super::trailers::trailers;
 use super::unread_responses::Answer;
@@ -42,7 +42,8 @@ impl Closing {
     pub(super) fn wait(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut is_closing = self.is_closing.subscribe();
         async move {
-            // An error means that the sender is gone, so the server has ended.
+            // An error means that the sender is gone. The server has ended in this case, so the connection must close
+            // too.
             let _ = is_closing.wait_for(|is_closing| *is_closing).await;
         }
     }
@@ -52,8 +53,8 @@ impl Closing {
         *self.is_closing.borrow()
     }
 
-    /// Tells all connections to close, and waits until they have, for at most [`CLOSE`]. The workers must still serve
-    /// them meanwhile.
+    /// Tells all gRPC connections to close, and waits until they have closed, for at most [`CLOSE`]. The workers must
+    /// still serve the connections during this time.
     pub(super) async fn close(&self) {
         self.is_closing.send_replace(true);
         let ended = async {
@@ -61,7 +62,7 @@ impl Closing {
                 self.connection_ended.notified().await;
             }
         };
-        // A client that does not respond in time loses its connection when the process ends.
+        // Ignore a timeout: a client that does not respond in time loses its connection when the process ends.
         let _ = timeout(CLOSE, ended).await;
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Contracts {
 }
 
 impl Contracts {
-    /// Returns whether the identity is still valid. Without an identity there is nothing to check.
+    /// Returns whether the identity is still valid; true without an identity.
     fn is_current(&self) -> bool {
         self.identity.as_ref().is_none_or(|identity| {
             Local::with(|local| local.node.access.policy().is_current(identity, local.node.unix_seconds()))
@@ -117,8 +117,8 @@ impl KnownCallers {
             return Ok(Arc::clone(known));
         }
         let name = |identity: &Option<Arc<Identity>>| identity.as_ref().map(|own| Arc::clone(&own.name));
-        // Search before expired identities are removed: if a client has renewed its token, its connection already
-        // counts against its quota and must not count twice.
+        // Search for the name of the identity before expired identities are removed. If a client has renewed its token,
+        // its connection already counts against its quota and must not count twice.
         let same_name = self.all.iter().find(|known| name(&known.identity) == name(&caller.identity));
         let counted = same_name.map(|known| known.counted.clone());
         Local::with(|local| {

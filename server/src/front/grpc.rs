@@ -107,7 +107,8 @@ pub(super) async fn serve(fronts: &FrontConfig, local: &Local, socket: FrontSock
         .initial_stream_window_size(GRPC_STREAM_WINDOW_LEN)
         .initial_connection_window_size(GRPC_CONNECTION_WINDOW_LEN)
         .max_frame_size(GRPC_FRAME_LEN_MAX)
-        // Bytes of a response no longer count as untaken once the library has them, so keep the library's buffer small.
+        // The server limits the bytes of responses that a client has not taken. Bytes that the library has taken no
+        // longer count, so keep the library's buffer small.
         .max_send_buf_size(GRPC_PIECE_LEN)
         .max_header_list_size(GRPC_HEADERS_LEN_MAX)
         .max_pending_accept_reset_streams(GRPC_PENDING_RESETS_MAX)
@@ -122,14 +123,14 @@ pub(super) async fn serve(fronts: &FrontConfig, local: &Local, socket: FrontSock
     let mut end = pin!(closing.wait());
     let (mut waits_for_end, mut is_ending) = (false, false);
     let mut library = |context: &mut Context<'_>| {
-        // The first poll of `end` registers the waker, and `streams` passes the same waker to all polls. So poll `end`
-        // again only once connections must close.
+        // The first poll of `end` registers the waker of the library, which is the same in all polls. So `end` need not
+        // be polled again until connections must close.
         let polls_end = !is_ending && (!waits_for_end || closing.is_closing());
         waits_for_end = true;
         if polls_end && end.as_mut().poll(context).is_ready() {
             is_ending = true;
-            // This sends the GOAWAY. Calls that the client sent before it arrives are still served; the client makes
-            // later calls on another connection.
+            // `graceful_shutdown` sends a GOAWAY. Calls that the client sent before it received the GOAWAY are still
+            // served. The client makes later calls on another connection.
             connection.as_mut().graceful_shutdown();
         }
         connection.as_mut().poll(context)
@@ -229,11 +230,11 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
     }
 }
 
-/// Returns whether the content type is the gRPC one. A browser page of another origin may send this type only after an
-/// OPTIONS response that allows it, and no response does. If `text/plain` were accepted, any web page could call a
-/// server that uses TLS.
+/// Returns whether the content type is that of gRPC. A browser page of another origin may send this type only after an
+/// OPTIONS response that allows it, and no response does. If `text/plain` were accepted, any web page could make calls
+/// to a server with TLS. Without TLS, browsers do not use HTTP/2.
 fn is_grpc(headers: &HeaderMap) -> bool {
-    // Compare the names one by one: a call has few headers, and a hash lookup takes longer.
+    // Compare the name of each header with the wanted name: a call has few headers, and a hash lookup takes longer.
     let mut types = headers.iter().filter(|(name, _)| *name == CONTENT_TYPE);
     types.next().is_some_and(|(_, value)| value.as_bytes().starts_with(b"application/grpc"))
 }

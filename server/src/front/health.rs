@@ -85,8 +85,8 @@ impl Contract for Health {
     }
 }
 
-/// Status stream of one service: the current status, then every change. An unknown service keeps its watch open, as the
-/// health protocol requires.
+/// Status stream of one service: the current status, then every change. For an unknown service, the stream reports that
+/// status once and stays open, as the health protocol requires.
 pub(super) struct Statuses {
     /// Status to report next.
     next: Option<ServingStatus>,
@@ -106,7 +106,7 @@ impl Statuses {
     }
 }
 
-/// Waits for a status other than this one.
+/// Waits until the status of the service differs from `last`.
 fn change_from(last: ServingStatus, mut phases: watch::Receiver<Phase>) -> Change {
     Box::pin(async move {
         let changed = phases.wait_for(|phase| status_of(*phase) != last).await.map(|phase| status_of(*phase));

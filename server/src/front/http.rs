@@ -45,7 +45,7 @@ pub(super) struct UpgradedConnection {
 
 impl UpgradedConnection {
     fn of(parts: Parts<TokioIo<FrontSocket>>) -> Self {
-        // Copy: even a small part of the shared buffer would keep all of it in memory.
+        // Copy the bytes: as a part of the library's shared buffer, they would keep all of it in memory.
         Self { socket: parts.io.into_inner(), read: parts.read_buf.to_vec() }
     }
 }
@@ -174,7 +174,8 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Serves the HTTP requests of a connection. Returns the future that serves it further, if it was upgraded.
+/// Serves the HTTP requests of a connection. If a request has upgraded the connection, returns the future that serves
+/// it from then on.
 pub(super) async fn serve(
     local: &Local,
     socket: FrontSocket,
@@ -256,7 +257,7 @@ async fn serve_requests(
     tokio::select! {
         ended = serving.as_mut() => ended,
         _ = finishing.wait_for(|finishing| *finishing) => {
-            // Answer the request in progress before the connection ends.
+            // The server stops. Answer the request in progress before the connection ends.
             serving.as_mut().graceful_shutdown();
             serving.await
         }
@@ -277,7 +278,7 @@ mod tests {
     const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
     const ANSWER_BEGIN: &[u8] = b"HTTP/1.1 200 OK";
 
-    /// The library by itself serves further pipelined requests without a look at other sockets.
+    /// Without a limit, the library serves all pipelined requests before other connections read their sockets.
     #[test]
     fn a_client_that_pipelines_many_requests_yields_after_a_few() {
         in_runtime(async {
@@ -297,7 +298,7 @@ mod tests {
             let mut answers = Vec::new();
             assert_eq!(client.read_to_end(&mut answers).unwrap_err().kind(), ErrorKind::WouldBlock);
             let count = answers.windows(ANSWER_BEGIN.len()).filter(|bytes| *bytes == ANSWER_BEGIN).count();
-            // The time limit of a turn may end it even earlier.
+            // Expect at most the maximum, because the time limit of a turn may end the turn earlier.
             assert!(count <= HTTP_REQUESTS_PER_TURN as usize, "{count} answers");
         });
     }

@@ -88,7 +88,7 @@ impl Run {
                 item = &item[encoded_len(value)..];
                 value
             }
-            // A field with its default value is not encoded.
+            // If a field is missing, its value is the default, which is empty.
             _ => &[],
         };
         [next(1), next(2)]
@@ -287,7 +287,7 @@ impl ListBody {
         let mut bytes = Vec::new();
         if !std::mem::replace(&mut self.is_begun, true) {
             bytes.push(0);
-            // The cast is lossless, because the length is at most [`LIST_LEN_MAX`].
+            // `message_len` is at most [`LIST_LEN_MAX`], so the cast loses nothing.
             bytes.extend((parts.message_len as u32).to_be_bytes());
             bytes.append(&mut parts.fields);
         }
@@ -316,7 +316,8 @@ impl http_body::Body for ListBody {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        // Merging takes time and the library polls for many frames at once, so give way between them.
+        // Merging takes time, and the library polls for many frames at once. So let the turn of the connection end
+        // between frames.
         ready!(poll_turn(context));
         Poll::Ready(self.get_mut().next().map(Ok))
     }

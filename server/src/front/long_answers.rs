@@ -52,8 +52,8 @@ impl LongAnswers {
         LISTS.contains(&path) || PAGES.contains(&path)
     }
 
-    /// Runs a call with a long response once the client has taken enough of the earlier ones. Rejects the call if too
-    /// many already wait for this. Calls of other paths run at once.
+    /// Runs a call with a long response once the client has taken enough of the earlier long responses. Rejects the
+    /// call if too many calls already wait. Runs a call with a short response at once.
     pub(super) fn queue(
         &self,
         path: &str,
@@ -81,7 +81,7 @@ impl LongAnswers {
 }
 
 /// Body that is sent in pieces of one frame. The HTTP/2 library takes a whole piece as soon as the client has room for
-/// any of it. Each piece is a copy, because a slice would keep the whole body in memory.
+/// any of it, so a piece must be short. Each piece is a copy, because a slice would keep the whole body in memory.
 #[derive(Debug)]
 pub(super) struct Pieces {
     body: Body,

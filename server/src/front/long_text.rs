@@ -8,8 +8,8 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// Text that is sent in pieces, so that the turn of its connection can end between them. The library would otherwise
-/// send all of it at once.
+/// Text that is sent in pieces, so that the turn of its connection can end between them. The HTTP library would
+/// otherwise send all of the text at once.
 #[derive(Debug)]
 pub(super) struct LongText(Bytes);
 

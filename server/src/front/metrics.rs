@@ -61,11 +61,12 @@ impl Metrics {
         }
     }
 
-    /// Returns all metrics as text. A separate thread writes it, because a worker would serve no client in the
-    /// meantime.
+    /// Returns all metrics as text. A separate thread writes the text: a worker that did so would serve no client
+    /// during this time.
     pub(super) async fn render(&self) -> Bytes {
         let asked = Instant::now();
-        // The lock is held until the text is written, even if the client disconnects.
+        // Hold the lock until the text is written, even if the client disconnects. So at most one thread writes at a
+        // time.
         let mut newest = Arc::clone(&self.newest).lock_owned().await;
         if newest.begun.is_some_and(|begun| begun >= asked) {
             return newest.text.clone();
@@ -304,7 +305,7 @@ impl Scrape {
         for shard in &self.node.metrics.shards {
             active.iter_mut().zip(shard.locket()).for_each(|(sum, count)| *sum += count);
         }
-        // The order matches that of the resource types.
+        // The names have the order of `LOCKET_TYPES`: locks, then presences.
         let names = [
             ("locket_active_locks", "Locks that are held"),
             ("locket_active_presences", "Presences that are registered"),

@@ -1,8 +1,8 @@
 //! Front ends: gRPC, HTTP and WebSocket protocols, each translated into the binary protocol.
 //!
 //! A front-end connection lives on a worker thread, like every other connection. A library reads and writes its socket,
-//! the modules here interpret its requests, and an `Inlet` passes them to the worker. The modules here therefore never
-//! refer to a shard, and the worker never refers to a front end.
+//! the submodules of `front` interpret its requests, and an `Inlet` passes them to the worker. So no front end refers
+//! to a shard, and the worker never refers to a front end.
 
 mod browser;
 mod client;
@@ -184,7 +184,7 @@ async fn serve(fronts: Arc<FrontConfig>, local: Rc<Local>, intake: Intake) {
     let Intake { port, socket, peer, mut evidence, reserved, mut admission, .. } = intake;
     local.note_front();
     if let Some(reserved) = reserved {
-        // Boxed so that other connections do not reserve memory for this future.
+        // Box the future of a reserved connection, so that other connections do not reserve memory for it.
         Box::pin(serve_reserved(&fronts, &local, socket, peer, evidence, admission)).await;
         local.note_front_ended();
         return drop(reserved);
@@ -197,7 +197,8 @@ async fn serve(fronts: Arc<FrontConfig>, local: Rc<Local>, intake: Intake) {
             evidence.certificate_names = socket.certificate_names();
             let client = FrontClient::new(port, peer, evidence);
             match port {
-                // Boxed so that connections of other front ends do not reserve memory for this future.
+                // Box the future of a gRPC connection, so that connections of other front ends do not reserve memory
+                // for it.
                 Port::Grpc => {
                     Box::pin(grpc::serve(&fronts, &local, socket, client)).await;
                     None

@@ -11,9 +11,9 @@ use waymaker_protocol::NamespaceKind;
 /// Number of namespaces checked for rights before other connections get a turn. With 1,000 rules this takes 1 ms.
 const LOOKED_AT_MAX: usize = 2_048;
 
-/// Returns a namespace that `is_wanted` accepts and in which the client has a right, if there is one. The caller sends
-/// a request about all or other namespaces through a lane of that namespace. As it awaits `next_turn`, only futures
-/// that are polled by `in_turns` may await this.
+/// Returns a namespace that `is_wanted` accepts and in which the client has a right, if there is one. The caller opens
+/// a lane in this namespace to send a request that concerns all namespaces or another one. Only futures that `in_turns`
+/// polls may await this function, because it awaits `next_turn`.
 pub(super) async fn some_namespace(
     identity: Option<&Arc<Identity>>,
     is_wanted: impl Fn(&[u8]) -> bool,

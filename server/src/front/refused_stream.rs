@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use tonic::Status;
 
-/// Marker of a status that clients must not see: the call changed nothing, and another server or the next process may
-/// serve it.
+/// Marker in a status that the server does not send to the client. The marked call changed nothing, so another server
+/// or the next process may serve it.
 #[derive(Debug)]
 struct RefusedStream;
 

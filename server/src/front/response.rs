@@ -48,7 +48,8 @@ impl Future for Response {
             let Ok(mut response) = ready!(self.answer.as_mut().poll(context));
             let status = response.extensions().get::<Status>();
             let is_refused_stream = status.is_some_and(refused_stream::is_refused_stream);
-            // Only the library uses this code, for a message that is too long.
+            // Only the gRPC library uses `OutOfRange`, for a message that is too long. Clients expect
+            // `ResourceExhausted` for it.
             if let Some(status) = status.filter(|status| status.code() == Code::OutOfRange) {
                 response = Status::resource_exhausted(status.message()).into_http();
             } else if !is_refused_stream && is_unimplemented(&response) {

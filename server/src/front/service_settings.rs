@@ -1,4 +1,5 @@
-//! Settings of all gRPC services. They are macros, because the generated servers share no trait for these methods.
+//! Settings of all gRPC services. They are macros, because the generated servers share no trait for the methods that
+//! change settings.
 
 use http::{HeaderMap, HeaderName};
 
@@ -36,6 +37,6 @@ static ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
 /// Returns whether the messages of a request may be compressed.
 pub(super) fn is_compressed(headers: &HeaderMap) -> bool {
-    // Compare the names one by one: a call has few headers, and a hash lookup takes longer.
+    // Compare the name of each header with the wanted name: a call has few headers, and a hash lookup takes longer.
     headers.iter().any(|(name, encoding)| name == ENCODING && encoding != "identity")
 }

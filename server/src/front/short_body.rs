@@ -23,7 +23,8 @@ pub(super) enum NoBody {
 
 /// Reads a body.
 pub(super) async fn read(body: Body) -> Result<Bytes, NoBody> {
-    // Check before the first read, so that a client with `Expect: 100-continue` does not send the body.
+    // Check the announced length before the first read. A client with `Expect: 100-continue` then does not send a body
+    // that is too long.
     if body.size_hint().lower() > BODY_LEN_MAX as u64 {
         return Err(NoBody::TooLong);
     }

@@ -88,15 +88,17 @@ impl AsyncRead for FrontSocket {
             turn.may_read(&mut local.barrier(), || own.socket.unread_len()).min(buffer.remaining())
         });
         if len == 0 && buffer.remaining() > 0 {
-            // The turn is over; the next turn reads the rest.
+            // The turn may read no more, so the next turn reads the rest.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
         let (polled, read_len) = Local::with(|local| {
-            // Read into the shared buffer: the buffer of the library would have to be cleared before each read.
+            // Read into the shared buffer of the thread: the buffer of the library would have to be cleared before each
+            // read.
             let mut scratch = local.scratch.borrow_mut();
             let mut part = ReadBuf::new(&mut scratch[..len]);
-            // Without `unconstrained`, the runtime would sometimes report an empty socket to let other tasks run.
+            // Without `unconstrained`, the runtime would sometimes report that the socket is empty although bytes have
+            // arrived, to let other tasks run.
             let read =
                 unconstrained(poll_fn(|context| Pin::new(&mut own.socket).poll_read(context, &mut part)));
             let polled = pin!(read).poll(context);
@@ -105,7 +107,8 @@ impl AsyncRead for FrontSocket {
         });
         let has_ended = read_len == 0 && polled.is_ready() && len > 0;
         if has_ended && Local::with(|local| local.front_turn.borrow_mut().end_later()) {
-            // The library learns of the end in the next turn: the next read of the socket reports it again.
+            // The library must learn only in the next turn that the client has closed the connection. The next read of
+            // the socket reports the end again.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }

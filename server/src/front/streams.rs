@@ -104,7 +104,7 @@ impl Streams {
         loop {
             let polled = self.0.poll_count.get();
             let has_ended = matches!(running.poll_next_unpin(context), Poll::Ready(Some(())));
-            // Each request measures the time before it runs, so the last result is recent enough.
+            // Each request measures the time of the turn before it runs, so the last result is recent enough.
             if Local::with(|local| local.front_turn.borrow().was_spent()) {
                 if self.has_begun() {
                     serve_later();
@@ -113,8 +113,8 @@ impl Streams {
                     return RunResult::Part;
                 }
             }
-            // The set returns `Pending` after many polls although more requests may be woken. If this poll of the set
-            // has polled any request, poll the set again.
+            // `FuturesUnordered` returns `Pending` after many polls although more requests may be woken. If this call
+            // has polled any request, poll again.
             if has_ended || self.0.poll_count.get() != polled {
                 continue;
             }
@@ -162,7 +162,7 @@ impl<T, L: FnMut(&mut Context<'_>) -> Poll<T>> FrontWork for Work<'_, '_, L> {
 
     fn poll_library(&mut self) -> Poll<T> {
         let Library { woken, waker } = &self.streams.0.library;
-        // Clear the flag before the poll, so that a wake during the poll causes another one.
+        // Clear the flag before the poll, so that a wake during the poll causes another poll.
         woken.is_woken.store(false, Ordering::Release);
         (self.library)(&mut Context::from_waker(waker))
     }

@@ -18,20 +18,20 @@ use tonic::Status;
 /// Length of the prefix of a gRPC message: the compression flag and the message length.
 const PREFIX_LEN: usize = 5;
 
-/// Body of a request with one message. The message is passed on only when it is complete, because the decoding library
-/// allocates the claimed length of the message in advance. The body fails if it does not arrive in time, if its
-/// connection has too many incomplete bodies, or if there is no room for its response. Most bodies are complete at the
-/// first poll and cost nothing.
+/// Body of a request with one message. The body passes the message on only when it is complete, because the decoding
+/// library allocates the claimed length of the message in advance. The body fails if it is too long or does not arrive
+/// in time. It also fails if its connection has too many incomplete bodies or too many unread response bytes. Most
+/// bodies are complete at the first poll and cost nothing.
 #[derive(Debug)]
 pub(super) struct TimedBody {
     body: Incoming,
     bodies: OpenBodies,
     unread: Arc<UnreadResponses>,
-    /// Bytes that have arrived; set if the message was incomplete at the first poll.
+    /// Bytes of the message that have arrived; set if the message was incomplete at the first poll of the body.
     part: Option<Box<Part>>,
 }
 
-/// Number and total length of the incomplete requests of one connection.
+/// Number of the incomplete requests of one connection, and the total length of their bytes that have arrived.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenBodies(Arc<Counts>);
 
@@ -72,7 +72,8 @@ impl Part {
             )));
         }
         let OpenBodies(counts) = &self.bodies;
-        // Only requests of this connection change the count, on a single thread, so no atomic addition is needed.
+        // Only this connection's requests change `counts.bytes`, and they all run on one thread, so no atomic addition
+        // is needed.
         let awaited_len = counts.bytes.load(Ordering::Relaxed) + bytes.len();
         if awaited_len > GRPC_AWAITED_LEN_MAX {
             let message = format!(
@@ -104,7 +105,8 @@ impl TimedBody {
         self.body
     }
 
-    /// Returns the part that has arrived; created when the message is first found incomplete.
+    /// Returns the bytes of the message that have arrived, with their deadline. Creates them when the message is first
+    /// found incomplete.
     fn part(&mut self) -> Result<&mut Part, Status> {
         if self.part.is_none() {
             self.part = Some(Box::new(self.bodies.begin()?));
@@ -114,7 +116,8 @@ impl TimedBody {
 
     /// Passes on a complete message.
     fn whole(&self, message: Bytes) -> Result<Frame<Bytes>, BodyError> {
-        // Check only now: a call rejected earlier would be reset, and the library closes connections with many resets.
+        // Check the unread responses only after the whole request has arrived. The HTTP/2 library would reset a call
+        // that is rejected earlier, and it closes connections with many resets.
         self.unread.check_room()?;
         Ok(Frame::data(message))
     }
@@ -125,7 +128,8 @@ impl TimedBody {
     }
 
     fn poll_whole(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        // First frame. It usually contains the whole message; the end of the body may follow as a separate frame.
+        // `first` holds the data of the first frame. The first frame usually contains the whole message; the end of the
+        // body may follow as a separate frame.
         let mut first = Bytes::new();
         loop {
             match Pin::new(&mut self.body).poll_frame(context) {
@@ -145,7 +149,8 @@ impl TimedBody {
                     if let Err(refusal) = self.keep(&first).and_then(|()| self.keep(&bytes)) {
                         return Poll::Ready(Some(Err(refusal.into())));
                     }
-                    // A message may arrive in thousands of frames, so give way between them.
+                    // A message may arrive in thousands of frames. Stop between two frames if the turn of the
+                    // connection is over, so that other connections get theirs.
                     if !may_run(context) {
                         return Poll::Pending;
                     }
@@ -173,7 +178,7 @@ impl TimedBody {
     }
 }
 
-/// Returns the time in which a request must arrive.
+/// Returns the time within which a whole gRPC request must arrive (`--limits-frame`).
 fn frame_limit() -> Milliseconds {
     Local::with(|local| local.node.set.frame)
 }

@@ -5,10 +5,11 @@ use hyper::HeaderMap;
 use hyper::body::Bytes;
 use tonic::Status;
 
-/// Returns the trailers of a response with this status. The status must have no details.
+/// Returns the trailers of a response with this status: its code and its message. Callers pass only statuses without
+/// details.
 pub(super) fn trailers(status: &Status) -> Frame<Bytes> {
     let mut headers = HeaderMap::new();
-    // Adding fails only for a status with details that are too long.
+    // `add_header` cannot fail here: tonic encodes the message so that it is a valid header value.
     let _ = status.add_header(&mut headers);
     Frame::trailers(headers)
 }

@@ -21,11 +21,12 @@ pub(super) struct UnreadResponses(AtomicUsize);
 
 impl UnreadResponses {
     fn add(&self, len: isize) {
-        // Only responses of this connection change the number, on a single thread, so no atomic addition is needed.
+        // Only responses of this connection change the number of unread bytes, and they all run on one thread, so no
+        // atomic addition is needed.
         self.0.store(self.0.load(Relaxed).wrapping_add_signed(len), Relaxed);
     }
 
-    /// Rejects a call if there is no room for its response.
+    /// Rejects a call if the client has left too many response bytes of this connection unread.
     pub(super) fn check_room(&self) -> Result<(), Status> {
         if self.0.load(Relaxed) < GRPC_UNTAKEN_LEN_MAX {
             return Ok(());
@@ -37,7 +38,7 @@ impl UnreadResponses {
     }
 }
 
-/// Counts a number of bytes as untaken until it is dropped.
+/// Counts `len` response bytes as not taken by the client, until this value is dropped.
 #[derive(Debug)]
 struct Counted {
     unread: Arc<UnreadResponses>,
@@ -60,7 +61,7 @@ impl Drop for Counted {
 /// Body of a gRPC response. If the response is a single message, its bytes count as unread until the client takes them.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// Rest of the message, if the message was encoded in advance.
+    /// Bytes of the message that the client has not taken yet, if the message was encoded in advance.
     message: Bytes,
     /// Counts the whole `message` as unread until its last piece is taken.
     counted: Option<Counted>,
@@ -72,7 +73,8 @@ pub(super) struct Answer {
 
 impl Answer {
     /// Creates the body of a single-message response and encodes the message now. If the message is longer than
-    /// [`GRPC_SHORT_LEN`], its encoder is dropped, because it may keep far more memory than the message has bytes.
+    /// [`GRPC_SHORT_LEN`], its encoder (`body`) is dropped, because the encoder may keep far more memory than the
+    /// message has bytes.
     pub(super) fn whole(body: Body, unread: Arc<UnreadResponses>, context: &mut Context<'_>) -> Self {
         let mut answer = Self::stream(body);
         while let Poll::Ready(frame) = Pin::new(&mut answer.body).poll_frame(context) {
@@ -85,7 +87,8 @@ impl Answer {
                     }
                     answer.message = Bytes::copy_from_slice(&message);
                 }
-                // The libraries encode each message into one frame, so this is the next message.
+                // The gRPC libraries encode each message into one frame. So this second data frame is another message,
+                // which follows `answer.message`.
                 Some(Ok(frame)) if frame.is_data() => {
                     answer.end = Some(Box::new(Ok(frame)));
                     break;
@@ -117,9 +120,9 @@ impl http_body::Body for Answer {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let own = self.get_mut();
         if own.message.len() > GRPC_PIECE_LEN {
-            // The library takes a whole piece as soon as the client has room for any of it. Copy the piece: a slice
-            // would keep the whole message in memory after its last piece was taken, when the message is no longer
-            // counted.
+            // The HTTP/2 library takes a whole piece as soon as the client has room for any of it. Copy the piece,
+            // because a slice would keep the whole message in memory. The message no longer counts as unread after its
+            // last piece was taken.
             let piece = Bytes::copy_from_slice(&own.message.split_to(GRPC_PIECE_LEN));
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }

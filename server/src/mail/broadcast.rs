@@ -8,9 +8,9 @@ use waymaker_protocol::NamespaceKind;
 /// One broadcast.
 #[derive(Debug)]
 pub struct Broadcast {
-    /// Number of shards that have not answered yet.
+    /// Number of shards that have not answered the request yet.
     pub(crate) left: AtomicUsize,
-    /// Number of broadcasts of its lane that are in flight.
+    /// Number of unanswered broadcasts of the lane that sent this one.
     pub(crate) in_flight: Arc<AtomicU32>,
     pub(crate) ticket: Ticket,
     pub(crate) question: Question,
@@ -19,13 +19,13 @@ pub struct Broadcast {
 /// Request of a broadcast.
 #[derive(Debug)]
 pub(crate) enum Question {
-    /// Replace the list of frozen prefixes by this one.
+    /// Replace the shard's list of frozen prefixes by `freezes`.
     Freeze { freezes: FreezeList, changed: bool, frozen_count: u16 },
-    /// Count the claims in the namespaces of a page.
+    /// Count the claims in the namespaces of a page of the list of namespaces.
     Namespaces { page: NamespacePage, sums: Mutex<Vec<NamespaceCounters>> },
 }
 
-/// A page of the list of namespaces. A namespace that is removed while the shards count stays in the page.
+/// A page of the list of namespaces. A namespace that is removed while the shards count its claims stays in the page.
 #[derive(Debug)]
 pub(crate) struct NamespacePage {
     /// Numbers of the namespaces, in ascending order.

@@ -44,7 +44,7 @@ pub enum Mail {
     },
     /// Read all sockets, publish the time of the reading
     /// ([`Node::publish_drained`](crate::node::Node::publish_drained)), and answer with [`Mail::Drained`]. Leases that
-    /// are due wait for this, and the watchdog uses it to detect hanging workers.
+    /// are due expire only after this reading. The watchdog also sends this message, to detect hanging workers.
     Drain {
         /// Worker that gets the answer.
         asker: u16,
@@ -68,15 +68,16 @@ pub enum Mail {
     /// Try the next requests that need the turns of several shards at once. A worker sends this to itself when it has
     /// tried as many as it may in one step.
     Untried,
-    /// End further multi-key claims in their shards. A worker sends this to itself when it has ended as many as it may
-    /// in one step.
+    /// Remove further ended multi-key claims from their shards. A worker sends this to itself when it has removed as
+    /// many as it may in one step.
     Withdraw,
     /// Verify the identities of further connections again. A worker sends this to itself when it has verified as many
     /// as it may in one step.
     Reauthorize,
-    /// Count the remaining claims, because the server is draining. Each worker counts in its part of the shards.
+    /// Count the claims whose end the draining server awaits. Each worker counts in its part of the shards.
     Count,
-    /// No shard has a claim of this session of the receiver. The session had no connection when the question was asked.
+    /// No shard has a claim of this session of the receiver. The session had no connection when its worker asked the
+    /// shards.
     Vacant(Arc<Vacancy>),
     /// Every shard has closed the lane of this connection.
     Closed(ConnectionKey),
@@ -90,7 +91,8 @@ pub enum Mail {
         /// The claims.
         reserved: Vec<Reserved>,
     },
-    /// The same for all claims of a multi-key claim.
+    /// Outcome of a multi-key claim. All its parts were granted on condition that the log stores their records or the
+    /// cluster counts their fences.
     ReservedMultiKey(ReservedEnd, Box<ReservedMultiKey>),
     /// Close every connection after its responses are written, then end the worker.
     Finish,
@@ -124,14 +126,14 @@ pub enum Content {
     Frame(Ticket, Vec<u8>),
 }
 
-/// Work that a worker queues at a shard for the worker with its turn. That worker may have read its clock long before.
-/// Requests and changes of lanes therefore have the time at which their input was read, and the time of the shard
-/// advances to it before they are served.
+/// Work that a worker queues at a shard for the worker that has the shard's turn. The latter may have read its clock
+/// long before it serves the work. Requests and changes of lanes therefore carry the time at which their input was
+/// read. The time of the shard advances to that time before they are served.
 #[derive(Debug)]
 pub enum Batch {
     /// Requests of one lane for this shard.
     Requests(RequestBatch),
-    /// A change of a lane at this time.
+    /// A change of a lane, with the time at which the input that caused it was read.
     Lane(LaneAddress, LaneChange, Reading),
     /// The server is stopping.
     Stop,
@@ -147,7 +149,7 @@ pub enum Batch {
         /// Time up to which every worker had read its sockets.
         drained: Time,
     },
-    /// A waiting multi-key claim ended at this time.
+    /// A waiting multi-key claim ended. The batch has the time at which the input that ended the claim was read.
     Withdraw(Arc<MultiKeyClaim>, Reading),
     /// Send [`Mail::Knocked`] to this worker when the turn is free. The worker needs the turns of several shards at
     /// once.
@@ -169,7 +171,7 @@ pub struct LeftCost {
 }
 
 impl LeftCost {
-    /// Adds this cost to the lane until the value is dropped.
+    /// Adds this cost to the waiting cost of a lane until the value is dropped.
     #[must_use]
     pub fn new(of_lane: &Arc<AtomicU32>, cost: usize) -> Self {
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
@@ -205,7 +207,7 @@ pub struct RequestBatch {
     pub at: Reading,
     /// Cost of serving the frames, in the unit of `BATCH_COST_MAX`.
     pub cost: usize,
-    /// The same cost, which counts for the lane until the frames are served.
+    /// Value that adds `cost` to the waiting cost of the lane until the frames are served.
     pub counted: LeftCost,
     /// The frames, one after the other.
     pub frames: Vec<u8>,
@@ -214,7 +216,7 @@ pub struct RequestBatch {
 /// A change of a lane.
 #[derive(Clone, Debug)]
 pub enum LaneChange {
-    /// The connection was lost; its session may resume it.
+    /// The connection of the lane was lost. The session of the lane may resume the lane on another connection.
     Detached,
     /// A connection resumed the lane.
     Attached,

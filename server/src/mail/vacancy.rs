@@ -19,7 +19,7 @@ pub struct Vacancy {
 }
 
 impl Vacancy {
-    /// Returns the number of lanes that each shard looks up.
+    /// Returns the number of lanes of the session, each of which every asked shard checks for claims.
     pub(crate) fn lane_count(&self) -> usize {
         self.lanes.len()
     }

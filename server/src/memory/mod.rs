@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// Assumed maximum growth of memory use, in bytes per millisecond. It determines the time until the next measurement.
 const GROWTH_PER_MS: u64 = 2_000_000;
-/// Shortest and longest time between two measurements, in milliseconds.
+/// Shortest and longest time between two measurements of memory use, in milliseconds.
 const LOOK_MS: (u64, u64) = (5, 200);
 /// Share of the limit below which new claims are allowed again, in percent.
 const RESUME_PERCENT: u64 = 95;
@@ -141,8 +141,8 @@ impl MemoryUse {
     pub fn note(&self, used: u64) -> Option<bool> {
         self.used.store(used, Ordering::Relaxed);
         let was_full = self.is_full();
-        // Resume only well below the limit: otherwise each freed claim would admit another, and the server would
-        // alternate.
+        // Allow claims again only well below the limit. Otherwise each freed claim would admit another, and the server
+        // would alternate between full and not full.
         let bound = if was_full { self.limit / 100 * RESUME_PERCENT } else { self.limit };
         let is_full = self.limit > 0 && used >= bound;
         self.is_full.store(is_full, Ordering::Relaxed);
@@ -208,7 +208,7 @@ fn available() -> Option<u64> {
 }
 
 fn machine_len(meminfo: &str) -> Option<u64> {
-    // `procfs::Meminfo` needs fields that gVisor does not report.
+    // Parse the text here: `procfs::Meminfo` requires fields that gVisor does not report.
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }

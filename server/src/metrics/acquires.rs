@@ -68,7 +68,7 @@ impl AcquireCounts {
     }
 }
 
-/// The namespace and front end of a row.
+/// The namespace and front end of a row of acquire counters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AcquireKey {
     pub(crate) namespace: Box<[u8]>,
@@ -76,14 +76,15 @@ pub(crate) struct AcquireKey {
     pub(crate) front_end: &'static str,
 }
 
-/// Counters of all acquires of one worker. Lanes keep their row, so only new connections and scrapes lock the table.
+/// Counters of all acquires of one worker, in one row for each namespace and front end. A lane keeps a reference to its
+/// row, so only new connections and scrapes lock the table.
 #[derive(Debug, Default)]
 pub(crate) struct AcquireTable(Mutex<Rows>);
 
 #[derive(Debug, Default)]
 struct Rows {
     rows: BTreeMap<AcquireKey, Row>,
-    /// Counts of dropped rows since the last scrape, by front end.
+    /// Counts since the last scrape from rows that were dropped before the next scrape, by front end.
     dropped: BTreeMap<&'static str, ResultCounts>,
 }
 
@@ -111,13 +112,13 @@ impl Row {
 #[derive(Debug, Default)]
 pub(crate) struct NewAcquires {
     pub(crate) rows: BTreeMap<AcquireKey, ResultCounts>,
-    /// Counts of namespaces whose rows were dropped, by front end.
+    /// Counts from rows that were dropped between the scrapes, so that their namespaces are unknown; by front end.
     pub(crate) dropped: BTreeMap<&'static str, ResultCounts>,
 }
 
 impl AcquireTable {
-    /// Returns the row of a new connection. A full table first drops the rows that no connection uses. If all are in
-    /// use, the table grows.
+    /// Returns the row of acquire counters for a new connection. A full table first drops the rows that no connection
+    /// uses. If all rows are in use, the table grows.
     pub(crate) fn row(&self, key: AcquireKey) -> Arc<AcquireCounts> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Rows { rows, dropped } = &mut *table;
@@ -133,7 +134,7 @@ impl AcquireTable {
         Arc::clone(&rows.entry(key).or_default().counts)
     }
 
-    /// Moves the counts since the last scrape to `new`, and drops rows without a connection.
+    /// Adds the counts since the last scrape to `new`, and drops the rows that no connection uses.
     pub(crate) fn take(&self, new: &mut NewAcquires) {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         table.rows.retain(|key, row| {

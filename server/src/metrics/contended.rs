@@ -16,8 +16,8 @@ pub(crate) struct Contended {
 }
 
 impl Contended {
-    /// Returns the keys of a shard with the names of their namespaces. Must be called in the turn of the shard: a
-    /// number that the shard has keys of still belongs to the same namespace then.
+    /// Returns the keys of a shard with the names of their namespaces. Must be called in the turn of the shard. During
+    /// the turn, no namespace of these keys can be removed and its number given to another one.
     pub(crate) fn of(keys: ContendedKeys, namespaces: &Mutex<Namespaces>) -> Vec<Self> {
         if keys.keys.is_empty() {
             return Vec::new();
@@ -29,8 +29,8 @@ impl Contended {
             let number = key.namespace;
             let (found, namespace, kind) = namespaces.by_number(u64::from(number)).next()?;
             let waits_per_s = key.waits as f64 / seconds;
-            // Leave out the number of waiters in a tree. A shard without claims of the tree looks up the path as if it
-            // were a key, and finds no waiters.
+            // Leave out the number of waiters of a path in a tree. A shard without claims of the tree looks up the path
+            // as if it were a key, and would report no waiters.
             let waiter_count = key.waiter_count.filter(|_| kind != NamespaceKind::Tree);
             let key = ContendedKey { waiter_count, ..key };
             (found == number).then(|| Self { namespace: namespace.into(), kind, waits_per_s, key })

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use waymaker_engine::{ShardState, TableMemory};
 
-/// The state of one shard as last published. It is at most half a second old unless the shard was busy.
+/// The state of one shard as a worker last published it. Workers publish it every half second; it is older only while
+/// the shard is busy with other work.
 #[derive(Debug, Default)]
 pub(crate) struct ShardGauges {
     held: AtomicU64,

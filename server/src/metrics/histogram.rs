@@ -14,7 +14,7 @@ pub(crate) const BUCKET_COUNT: usize = 61;
 const FIRST_EXPONENT: usize = 10;
 /// Number of fine buckets: two for each bit of a value.
 const FINE_COUNT: usize = 128;
-/// Last fine bucket that belongs to the first displayed bucket.
+/// Index of the last fine bucket whose values belong to the first displayed bucket.
 const FIRST_FINE: usize = 2 * FIRST_EXPONENT - 1;
 
 /// The counts of one writing thread.

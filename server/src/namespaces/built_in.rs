@@ -1,4 +1,4 @@
-//! Namespaces of the front ends, whose kinds are fixed.
+//! Built-in namespaces: those of the front ends and the default namespaces. Their kinds are fixed.
 
 use waymaker_protocol::NamespaceKind;
 
@@ -13,7 +13,8 @@ pub(crate) const LOCKET_TYPES: [&str; 2] = [LOCKET_LOCK, LOCKET_PRESENCE];
 /// Registry with a registration for each table that DynamoDB clients created. Only the server itself opens it.
 pub(crate) const DYNAMODB_TABLES: &str = "registry/dynamodb";
 
-/// Namespaces of the front ends. The kind of each name is fixed before its first use, and no limit prevents opening it.
+/// Built-in namespaces: those of the front ends and the default namespace of each kind. The kind of each name is fixed
+/// before its first use, and no limit prevents opening it.
 pub(super) const BUILT_IN: [(&[u8], NamespaceKind); 9] = [
     (b"waymaker", NamespaceKind::Flat),
     (LOCKET_NAMESPACE, NamespaceKind::Registry),
@@ -28,7 +29,7 @@ pub(super) const BUILT_IN: [(&[u8], NamespaceKind); 9] = [
 /// Prefix of the names of Locktopus namespaces, which are trees.
 const LOCKTOPUS: &[u8] = b"tree/locktopus/";
 
-/// Returns the kind of a name that belongs to a front end; `None` for other names.
+/// Returns the fixed kind of a built-in name or of the name of a Locktopus namespace; `None` for other names.
 pub fn built_in_kind(name: &[u8]) -> Option<NamespaceKind> {
     if name.starts_with(LOCKTOPUS) {
         return Some(NamespaceKind::Tree);

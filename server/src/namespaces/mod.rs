@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use waymaker_engine::{Accounts, QuotaReached, Resource};
 use waymaker_protocol::NamespaceKind;
 
-/// Maximum number of namespaces that one `HELLO` removes to make room.
+/// Maximum number of unused namespaces that one `HELLO` removes to make room for a new one.
 const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 
 /// All namespaces of a server, by name.
@@ -29,16 +29,17 @@ const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 /// The first accepted `HELLO` for a name creates the namespace with its kind. The server removes a namespace when no
 /// lane uses it and it has no claim and no frozen prefix:
 ///
-/// - If no shard has got its number, from a request or from the log, it is removed without asking the shards, and
-///   another namespace may get the number.
-/// - It stays if the configuration declares it, or if it is built in and a shard has got its number.
-/// - Otherwise a `Removal` makes every shard check that it has no claim there, and forget its idle keys. The namespace
-///   is removed unless a connection opened it since it was found unused. Its number is not used again before the next
-///   start, because late answers of a cluster may still name it.
+/// - If no shard has got the number of the namespace, from a request or from the log, the server removes the namespace
+///   without asking the shards. Another namespace may get the number.
+/// - A namespace stays if the configuration declares it, or if it is built in and a shard has got its number.
+/// - In all other cases a `Removal` makes every shard check that it has no claim in the namespace, and forget the idle
+///   keys of the namespace. The server removes the namespace unless a connection opened it since it was found unused.
+///   Its number is not used again before the next start, because late answers of the etcd cluster may still name it.
 #[derive(Debug, Default)]
 pub struct Namespaces {
     by_name: BTreeMap<Box<[u8]>, Namespace>,
-    /// Name of each number. A page of a list begins at a number, so it takes time only for its own length.
+    /// Names of the namespaces by number. A page of the list of namespaces begins at a number, so making a page takes
+    /// no time for the pages before it.
     names: BTreeMap<u16, Box<[u8]>>,
     /// Numbers that namespaces had before, and of which no shard has data. New namespaces get these numbers first.
     spare_numbers: BTreeSet<u16>,
@@ -47,7 +48,7 @@ pub struct Namespaces {
     /// Removal in progress.
     removal: Option<Removal>,
     removal_count: u64,
-    /// Requests of operators to remove namespaces, for the next removal.
+    /// Requests of operators to remove namespaces, which wait for the start of the next removal.
     requests: Vec<RemovalRequest>,
     /// Number of declared namespaces that are not built in.
     declared_count: usize,
@@ -59,7 +60,7 @@ pub struct Namespaces {
 /// Limits of the namespaces of a server.
 #[derive(Clone, Copy, Debug)]
 struct NamespaceLimits {
-    /// Maximum number of namespaces without the built-in and the declared ones.
+    /// Maximum number of namespaces, not counting the built-in and the declared ones.
     count_max: usize,
     /// Idle time after which an empty namespace is removed, in milliseconds.
     idle_ms: u64,
@@ -99,15 +100,15 @@ pub enum NamespaceRefusal {
 }
 
 impl Namespaces {
-    /// Sets the maximum number of namespaces without the built-in and declared ones, and the idle time before removal
-    /// in milliseconds.
+    /// Sets the maximum number of namespaces, not counting the built-in and the declared ones. Also sets the idle time
+    /// before removal, in milliseconds.
     pub(crate) fn limit(&mut self, count_max: usize, idle_ms: u64) {
         self.limits = NamespaceLimits { count_max, idle_ms };
     }
 
-    /// Opens the namespace, and creates it if it is new. The client's accounts count a namespace that it creates. Calls
-    /// `tell` for each namespace that was removed to make room. The caller must call [`Namespaces::settle`] when it
-    /// knows whether the client is accepted.
+    /// Opens the namespace, and creates it if it is new. A created namespace counts for the quotas of the client
+    /// (`accounts`). Calls `tell` for each unused namespace that was removed to make room. The caller must call
+    /// [`Namespaces::settle`] when it knows whether the client is accepted.
     ///
     /// # Errors
     /// Returns a [`NamespaceRefusal`] if the kind is wrong or a limit is reached.
@@ -136,7 +137,8 @@ impl Namespaces {
                 return Err(NamespaceRefusal::TooMany);
             }
         }
-        // Count before taking a number, so that a client above its quota uses up no numbers.
+        // Count the namespace for the client's quota before taking a number, so that a client above its quota uses up
+        // no numbers.
         let counted = (!is_built_in(name)).then(|| accounts.count(Resource::Namespaces));
         let counted = counted.transpose().map_err(NamespaceRefusal::Quota)?;
         let number = self.new_number(is_built_in(name)).ok_or(NamespaceRefusal::TooMany)?;
@@ -161,7 +163,7 @@ impl Namespaces {
         };
         let entry = self.insert(number, name, kind);
         entry.is_declared = true;
-        // `open_declared` sets the terms in the shards, so the shards know the number.
+        // `open_declared` may set terms for this number in the shards, so treat the number as known to them.
         entry.namespace =
             Arc::new(SharedNamespace { number, is_known: AtomicBool::new(true), lease_default_ms });
         if !std::mem::replace(&mut entry.is_recorded, true) {
@@ -171,9 +173,9 @@ impl Namespaces {
         Ok(number)
     }
 
-    /// Completes the opening of a namespace once it is known whether the client is accepted. Passes a namespace that
-    /// the log does not have to `tell`, which records it. If the client was refused, removes such a namespace instead,
-    /// unless another lane uses it.
+    /// Completes the opening of a namespace once it is known whether the client is accepted. If the log does not
+    /// contain the namespace yet, passes it to `tell`, which records it. If the client was refused, removes such a
+    /// namespace instead, unless another lane uses it.
     pub fn settle(&mut self, name: &[u8], is_refused: bool, mut tell: impl FnMut(NamespaceChange<'_>)) {
         let Some(entry) = self.by_name.get_mut(name) else { return };
         if entry.is_recorded {
@@ -217,7 +219,8 @@ impl Namespaces {
         let entry = self.insert(number, renamed.as_deref().unwrap_or(name), kind);
         entry.is_recorded = true;
         entry.namespace.is_known.store(true, Ordering::Relaxed);
-        // The namespaces with the numbers in between were removed before, so no shard has data of these numbers.
+        // No namespace in the log has a number between `next_number` and this one. The namespaces with these numbers
+        // were removed, so no shard has data of them.
         for between in self.next_number..u32::from(number) {
             self.spare_numbers.insert(between as u16);
         }
@@ -226,7 +229,7 @@ impl Namespaces {
         renamed
     }
 
-    /// Returns a free name for a restored namespace whose own name belongs to a front end.
+    /// Returns a free name for a restored namespace whose own name is built in with another kind.
     fn free_name(&self, name: &[u8], kind: NamespaceKind) -> Box<[u8]> {
         let name = [b"restored/", kind.name().as_bytes(), b"/", name].concat();
         let name = &name[..name.len().min(waymaker_protocol::limits::NAMESPACE_LEN_MAX)];
@@ -243,7 +246,8 @@ impl Namespaces {
 
     /// Returns the namespaces with this number or a higher one, in the order of their numbers.
     pub fn by_number(&self, from: u64) -> impl Iterator<Item = (u16, &[u8], NamespaceKind)> {
-        // Clamping is harmless: no namespace has the number `u16::MAX`.
+        // A number above `u16::MAX` becomes `u16::MAX`. The result is the same, because no namespace has the number
+        // `u16::MAX`.
         let from = u16::try_from(from).unwrap_or(u16::MAX);
         let names = self.names.range(from..);
         names.filter_map(|(number, name)| Some((*number, &**name, self.by_name.get(name)?.kind)))

@@ -10,11 +10,11 @@ use waymaker_protocol::NamespaceKind;
 pub(super) struct Namespace {
     pub(super) namespace: Arc<SharedNamespace>,
     pub(super) kind: NamespaceKind,
-    /// Number of the last opening of this namespace, among the openings of all namespaces. If it is unchanged after a
-    /// check, no lane opened the namespace meanwhile.
+    /// Number of the last opening of this namespace, among the openings of all namespaces. If the number is unchanged
+    /// after a check, no lane opened the namespace during the check.
     pub(super) last_opening: u64,
     /// Time at which the namespace was first found without a lane, or at which the last check of its shards began.
-    /// `None` if it was opened since, or if it was last found in use, frozen, built in or declared.
+    /// `None` if a lane has opened the namespace since, or if it was last found in use, frozen, built in or declared.
     pub(super) idle_since: Option<Time>,
     /// Whether the log has the namespace.
     pub(super) is_recorded: bool,
@@ -28,7 +28,8 @@ impl Namespace {
     /// Returns whether a lane uses the namespace. Lanes start a use only while they hold the lock of all namespaces.
     pub(super) fn is_used(&self) -> bool {
         let is_used = Arc::strong_count(&self.namespace) > 1;
-        // Everything that the last lane did must be visible before the namespace is removed.
+        // The caller may remove the namespace. Everything that the last lane did must be visible to this thread before
+        // that.
         std::sync::atomic::fence(Ordering::Acquire);
         is_used
     }

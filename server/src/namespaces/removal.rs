@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use waymaker_engine::{Ticket, Time};
 
-/// A removal of namespaces, which takes effect for those that are empty in every shard.
+/// A removal of unused namespaces, in progress while the shards check them. The removal takes effect for the namespaces
+/// that are empty in every shard.
 #[derive(Debug)]
 pub(super) struct Removal {
     number: u64,
@@ -65,9 +66,9 @@ pub struct EmptinessCheck {
 }
 
 impl Namespaces {
-    /// Updates which namespaces are idle; must be called regularly. Of those that have been idle for the time of
-    /// `--limits-namespace-idle`, removes the ones that no shard knows. For the others it returns a check for every
-    /// shard, or `None` if there are none or another check is in progress.
+    /// Notes which namespaces are idle; must be called regularly. Of the namespaces that have been idle for
+    /// `--limits-namespace-idle`, removes those that no shard knows. For the other ones, returns a check for every
+    /// shard. Returns `None` if there are no others or another check is in progress.
     pub fn look(
         &mut self,
         now: Time,
@@ -101,7 +102,8 @@ impl Namespaces {
         }
         for (name, _) in candidates.values() {
             if let Some(entry) = self.by_name.get_mut(name) {
-                // If the namespace is not empty, the next check follows after the same idle time.
+                // If a shard finds that the namespace is not empty, the next check follows after another full idle
+                // time.
                 entry.idle_since = Some(now);
             }
         }
@@ -109,7 +111,8 @@ impl Namespaces {
     }
 
     /// Removes a namespace for an operator. `Ok(true)` means that it is removed. `Ok(false)` means that the shards must
-    /// check it first: [`Namespaces::begin_requested`] starts that check, and its result has the response.
+    /// check it first. [`Namespaces::begin_requested`] starts that check, and the [`RemovalResult`] at its end has the
+    /// response for the operator.
     ///
     /// # Errors
     /// Returns the reason why the namespace stays.
@@ -142,20 +145,21 @@ impl Namespaces {
         if self.requests.len() >= NAMESPACE_REMOVALS_WANTED_MAX {
             return Err(RemovalRefusal::TooManyWait(NAMESPACE_REMOVALS_WANTED_MAX));
         }
-        // A lane may open it before the check and leave claims in a shard. `last_opening` detects that.
+        // A lane may open the namespace before the check and leave claims in a shard. The check finds such an opening
+        // by `last_opening`.
         self.requests.push(RemovalRequest { ticket, name: name.into(), last_opening: entry.last_opening });
         Ok(false)
     }
 
     /// Starts a check of the namespaces that operators want to remove, unless another check is in progress. The caller
-    /// must call this again after the end of that check.
+    /// must call this function again after the end of the other check.
     pub fn begin_requested(&mut self, shard_count: usize) -> Option<EmptinessCheck> {
         if self.removal.is_some() || self.requests.is_empty() {
             return None;
         }
         let requests = std::mem::take(&mut self.requests);
         let candidate = |RemovalRequest { name, last_opening, .. }: &RemovalRequest| {
-            // Another removal may have removed the namespace meanwhile.
+            // Another removal may have removed the namespace since the operator's request.
             let entry = self.by_name.get(name)?;
             Some((entry.namespace.number, (name.clone(), *last_opening)))
         };
@@ -191,7 +195,8 @@ impl Namespaces {
         for number in in_use {
             own.candidates.remove(number);
         }
-        // A shard that has checked may get new claims, but only from a lane, whose opening shows in `last_opening`.
+        // A shard that has already checked may get new claims in the namespace, but only from a lane. Such a lane
+        // changes `last_opening` when it opens the namespace.
         own.shards_left -= 1;
         if own.shards_left > 0 {
             return RemovalResult::default();

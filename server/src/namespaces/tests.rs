@@ -192,7 +192,7 @@ fn an_operator_is_answered_even_if_another_removal_ended_the_namespace() {
     assert_eq!(answer, Ok(()), "the namespace is gone");
 }
 
-/// The lane may leave a claim in a shard that has already been checked.
+/// A lane that opens the namespace during the removal may leave a claim in a shard that has already been checked.
 #[test]
 fn a_namespace_used_during_a_removal_by_an_operator_stays() {
     let mut namespaces = Namespaces::default();

@@ -32,7 +32,7 @@ use waymaker_engine::{
 };
 use waymaker_protocol::NamespaceKind;
 
-/// The configuration of a node, with all its randomness.
+/// The configuration of a node, including the seed of all its random numbers.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
     /// Number of workers.
@@ -47,7 +47,8 @@ pub struct NodeConfig {
     pub start: Time,
     /// Seed of all hashes and secrets.
     pub seed: [u8; 32],
-    /// Clock for rates and for instants in requests, which need more precision than the time that workers are passed.
+    /// Clock that is more precise than the time that the driver passes to workers. Rates and instants in requests need
+    /// this precision.
     pub clock: Arc<dyn Clock>,
     /// Memory use and its limit.
     pub memory: Arc<MemoryUse>,
@@ -74,10 +75,11 @@ pub struct HostedShard {
     pub armed: Time,
     /// Workers that get `Mail::Knocked` when the turn of this shard is free.
     pub knocks: Vec<u16>,
-    /// Batches that were taken out of the turn cell and not served, because the worker with the turn passed it to
-    /// another worker.
+    /// Batches that a worker took out of the queue of the shard (its [`TurnCell`]) but did not serve, because it passed
+    /// the turn to another worker.
     pub left: VecDeque<Batch>,
-    /// Closed lanes with claims that later turns will end. Their clients are told only then.
+    /// Closed lanes whose claims later turns will end. Their clients learn of the closing only after all these claims
+    /// have ended.
     pub closings: Vec<(LaneAddress, Arc<LaneClosing>)>,
 }
 
@@ -101,7 +103,7 @@ pub struct Node {
     pub mailboxes: Box<[Mailbox<Mail>]>,
     drained: Box<[CachePadded<AtomicU64>]>,
     accepted: Box<[AtomicU64]>,
-    /// All namespaces. A mutex suffices, because only `HELLO` opens them.
+    /// All namespaces. A mutex suffices, because only rare work such as `HELLO` locks it.
     pub namespaces: Mutex<Namespaces>,
     /// Identities and rights.
     pub access: Arc<AccessControl>,
@@ -116,15 +118,17 @@ pub struct Node {
     /// Counters of expired registrations.
     pub expiries: Expiries,
     pub(crate) metrics: NodeMetrics,
-    /// Clock with more precision than the time that workers are passed.
+    /// Clock that is more precise than the time that the driver passes to workers.
     pub clock: Arc<dyn Clock>,
     /// Time of the start.
     pub start: Time,
-    /// Listeners with their addresses, as in the line `ready`. Empty until the server sets this field.
+    /// Listeners with their addresses, as in the line `ready` that the server prints when it is ready. Empty until the
+    /// server sets this field.
     pub addresses: String,
     /// Conversion of instants to the time of day.
     pub unix_time: UnixTime,
-    /// Limits of the engine, for the whole node. The response to `HELLO` tells clients the leases among them.
+    /// Limits of the engine, for the whole node. The response to `HELLO` tells clients the default, shortest and
+    /// longest lease.
     pub limits: Limits,
     /// Limits that an operator may set. Use `limits` for those of the engine.
     pub set: LimitOptions,
@@ -265,9 +269,10 @@ impl Node {
     }
 
     /// Notes that this worker has served all bytes that had arrived in its sockets by this instant, except those of
-    /// connections that used up their time. All mail and work that resulted must already be posted.
+    /// connections that used up their time. The caller must already have posted all mail and work that resulted from
+    /// these bytes.
     pub fn publish_drained(&self, worker: usize, at: Time) {
-        // Release: a thread that reads this value also sees the mail posted before.
+        // `Release` ordering: a thread that reads this value also sees the mail that was posted before it was stored.
         self.drained[worker].store(at.as_millis(), Ordering::Release);
     }
 
@@ -286,7 +291,8 @@ impl Node {
     /// Notes that this acceptor has accepted all connections that were waiting at this instant and for which the system
     /// had resources, and has handed them to workers.
     pub fn publish_accepted(&self, acceptor: usize, at: Time) {
-        // Release: a thread that reads this value also sees the connections handed over before.
+        // `Release` ordering: a thread that reads this value also sees the connections that were handed over before it
+        // was stored.
         self.accepted[acceptor].store(at.as_millis(), Ordering::Release);
     }
 
@@ -301,7 +307,7 @@ impl Node {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Marks the server as stopping. The workers learn it by mail.
+    /// Marks the server as stopping. The caller also sends [`Mail::Stop`] to the workers.
     pub fn set_stopping(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }

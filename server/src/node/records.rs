@@ -67,12 +67,12 @@ impl Node {
     }
 }
 
-/// Collects the records of a restore or a stop. There are no clients yet, or no more, so answers and events are
-/// dropped.
+/// Collects the records of a restore or a stop. During a restore or a stop there are no clients, so answers and events
+/// are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder<'a> {
-    /// Port that gets the records as soon as `batch` has half the length of a group of the log. Without a port, all
-    /// records stay in `batch`.
+    /// Port that gets the records as soon as `batch` has half the maximum length of a log group (records that the log
+    /// writes together). Without a port, all records stay in `batch`.
     pub(crate) log: Option<&'a LogPort>,
     pub(crate) batch: LogBatch,
 }

@@ -11,7 +11,7 @@ pub struct Restored {
     /// Shards of restored claims that are in another shard than their id names, because the earlier server had another
     /// number of shards.
     pub claims: BTreeMap<ClaimId, u16>,
-    /// Sessions for each worker, which takes its own when it is created.
+    /// Restored sessions for each worker. A worker takes its sessions when it is created.
     pub(crate) sessions: Vec<Mutex<Vec<RestoredSession>>>,
     /// Time of the restore, for which the remaining leases in `RestoredLane::answers` were computed.
     pub(crate) stamp: Time,
@@ -22,7 +22,7 @@ pub struct Restored {
 pub(crate) struct RestoredSession {
     pub(crate) id: SessionId,
     pub(crate) lease_ms: u32,
-    /// Identity of its client, if the log contains it.
+    /// Identity of the session's client, if the log contains it.
     pub(crate) identity: Option<Arc<str>>,
     /// Lanes by their numbers. `None` for a lane whose namespace the log does not contain.
     pub(crate) lanes: BTreeMap<u16, Option<RestoredLane>>,

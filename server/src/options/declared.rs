@@ -1,6 +1,6 @@
 //! The namespaces that the configuration file declares, each with a table `[[namespace]]`.
 //!
-//! Declarations have no flags and no variables, so clap does not know them.
+//! Declarations have no flags and no environment variables, so clap does not know them.
 
 use super::file::{line, read_number};
 use super::nearest::{nearest, suggestion};
@@ -207,7 +207,8 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the reason why a declaration does not fit its kind, if there is one.
+/// Returns the reason why a declared namespace has settings that its kind does not allow, or a kind that its built-in
+/// name does not allow.
 fn unfit(namespace: &DeclaredNamespace) -> Option<String> {
     let kind = namespace.kind;
     if let Some(own) = built_in_kind(namespace.name.as_bytes()).filter(|own| *own != kind) {

@@ -6,7 +6,8 @@ use clap::CommandFactory as _;
 
 /// Prefix of the variables of this project.
 const PREFIX: &str = "WAYMAKER_";
-/// Variables of other programs: options of `waymaker-ctl`, and variables that it sets for the programs that it runs.
+/// Variables of other programs, without the prefix `WAYMAKER_`: options of `waymaker-ctl`, and variables that it sets
+/// for the programs that it runs.
 const OF_PROGRAMS: [&str; 12] = [
     "FENCE",
     "KEY",
@@ -21,7 +22,7 @@ const OF_PROGRAMS: [&str; 12] = [
     "TOKEN",
     "TOKEN_FILE",
 ];
-/// Prefixes of variables for tests and the load generator.
+/// Beginnings of the names of variables for tests and the load generator, after the prefix `WAYMAKER_`.
 const OF_TESTS: [&str; 12] = [
     "CUTS",
     "DEPTH",
@@ -65,8 +66,8 @@ fn warnings(names: impl Iterator<Item = String>) -> Vec<String> {
     warnings
 }
 
-/// Returns whether a variable belongs to another program. Kubernetes sets variables for each service of a namespace,
-/// including services whose names begin with `waymaker`.
+/// Returns whether a variable, named without the prefix `WAYMAKER_`, belongs to another program. Kubernetes sets
+/// variables for each service of its namespace, including services whose names begin with `waymaker`.
 fn is_of_others(rest: &str) -> bool {
     let is_of_kubernetes = rest.contains("_SERVICE_HOST")
         || rest.contains("_SERVICE_PORT")

@@ -148,7 +148,8 @@ fn read_value(option: &Arg, key: &str, value: &DeValue<'_>) -> Result<Vec<String
         (Form::Text | Form::Number, DeValue::String(text)) => vec![text.to_string()],
         (Form::List, DeValue::Array(elements)) => {
             let text = |element: &Spanned<DeValue<'_>>| {
-                // Reject commas: they would separate two elements in the flag.
+                // Reject commas in an element: the value is checked in the form of the flag, where a comma separates
+                // two elements.
                 element.get_ref().as_str().filter(|text| !text.contains(',')).map(str::to_owned)
             };
             elements.iter().map(text).collect::<Option<Vec<_>>>().ok_or_else(wrong_form)?
@@ -161,11 +162,11 @@ fn read_value(option: &Arg, key: &str, value: &DeValue<'_>) -> Result<Vec<String
     Ok(texts)
 }
 
-/// Parses a value like its flag, to check it.
+/// Checks a value from the file with the parser of its flag.
 fn check(option: &Arg, key: &str, text: &str) -> Result<(), String> {
     let flag = option.get_long().expect("an option of the file has a flag");
     let option = option.clone().env(Resettable::Reset);
-    // Remove the default, so that only the checked value can be wrong.
+    // Remove the default, so that only the checked value can cause the error.
     let option = option.default_value(Resettable::Reset);
     let command = Command::new("").no_binary_name(true).arg(option.clone());
     let Err(error) = command.try_get_matches_from([format!("--{flag}={text}")]) else { return Ok(()) };

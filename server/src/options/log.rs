@@ -19,7 +19,8 @@ pub enum LogFormat {
 /// Parses the value of `--log`. An empty text means the default, so that an empty variable has no effect.
 pub(super) fn parse_levels(text: &str) -> Result<Targets, String> {
     let text = if text.is_empty() { LOG_LEVELS } else { text };
-    // The library takes an unknown level for a target, so a misspelled level would disable the log.
+    // Check the levels: the library takes an unknown level for a target (the name of a module), so a misspelled level
+    // would disable the log.
     let mut levels = text.split(',').map(|directive| match directive.split_once('=') {
         Some((target, level)) if !target.is_empty() => level,
         _ => directive,

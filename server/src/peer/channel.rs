@@ -1,7 +1,8 @@
 //! One HTTP/2 connection to a peer.
 //!
-//! Unlike tonic's channel, it never reconnects. For a lost request it reports whether the request may have been sent.
-//! It sends no pings: etcd closes connections that ping without open requests, and every request has a timeout.
+//! Unlike tonic's channel, [`Channel`] never reconnects. For a lost request it reports whether the request may have
+//! been sent. It sends no pings: etcd closes connections that ping without open requests, and every request has a
+//! timeout.
 
 use super::endpoint::Endpoint;
 use http::{Request, Response, Uri};
@@ -27,8 +28,8 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Connects and starts TLS and HTTP/2. It does not wait for the peer's HTTP/2 settings. The [`Ending`] reports
-    /// how the connection ends.
+    /// Connects and starts TLS and HTTP/2, but does not wait for the peer's HTTP/2 settings. The [`Ending`] reports how
+    /// the connection ends.
     pub(crate) async fn open(endpoint: &Endpoint) -> io::Result<(Self, Ending)> {
         let socket = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
         socket.set_nodelay(true)?;
@@ -63,7 +64,8 @@ async fn converse(
     Ok((sender, Ending(tokio::spawn(connection))))
 }
 
-/// The end of a connection. It explains a lost connection better than the errors of its requests.
+/// Handle of the end of a connection. The error of the connection explains its loss better than the errors of its
+/// requests.
 #[derive(Debug)]
 pub(crate) struct Ending(JoinHandle<hyper::Result<()>>);
 
@@ -89,7 +91,8 @@ impl Service<Request<Body>> for Channel {
         let answer = self.sender.try_send_request(request);
         Box::pin(async {
             answer.await.map_err(|mut error| {
-                // hyper returns the message if the connection never took it.
+                // hyper returns the message only if the connection never took it. So a message that is not returned may
+                // have been sent.
                 let was_sent = error.take_message().is_none();
                 LostConnection { was_sent, problem: explain(error.error()) }
             })

@@ -39,7 +39,7 @@ impl Endpoint {
         let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
         let authority: Authority = rest.strip_suffix('/').unwrap_or(rest).parse().ok()?;
         let port = authority.port_u16().filter(|port| *port != 0)?;
-        // The authority has an IPv6 address in brackets.
+        // Remove the brackets that an IPv6 address has in an authority.
         let host = authority.host().trim_matches(['[', ']']).to_owned();
         if host.is_empty() || authority.as_str().contains('@') {
             return None;

@@ -2,10 +2,11 @@
 //!
 //! Any member can serve a request: followers forward it to the leader. The server therefore keeps one connection to the
 //! last working member, with any number of requests in flight. After a failure it moves to the next member. This module
-//! never repeats a request that may have been applied: only the caller knows whether that is safe.
+//! never repeats a request that may have been applied: only the caller knows whether a repetition is safe.
 //!
-//! A connection counts as open after the member has answered a first request on it. A stopped process still accepts TCP
-//! connections. If only the real request discovered this, its outcome would be unknown.
+//! A connection counts as open after the member has answered a first request on it. If the process of a member is
+//! suspended, its system still accepts TCP connections. If only the caller's request discovered such a member, the
+//! outcome of that request would be unknown.
 
 use super::endpoint::endpoints;
 use super::options::{QuorumOptions, QuorumOptionsError};
@@ -25,7 +26,7 @@ use waymaker_proto::etcd::etcdserverpb::{
 };
 
 /// Reasons why a request has no response. The caller may retry after all errors except `Refused` and `Unauthenticated`;
-/// the retry goes to the next member. It should pause first: an election takes time, and meanwhile members refuse
+/// the retry goes to the next member. The caller should pause before the retry. During an election members refuse
 /// requests immediately.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
@@ -158,7 +159,7 @@ impl Cluster {
         let deadline = Instant::now() + timeout;
         let mut token_was_renewed = false;
         loop {
-            // Connecting may take half of the time, so that the caller can still try another member afterwards.
+            // Connecting may take at most half of the timeout, so that the caller has time to try another member.
             let connection = shared.connection(deadline, timeout / 2).await?;
             let endpoint = &shared.endpoints[connection.index];
             let mut request = addressed(question.clone());
@@ -179,8 +180,8 @@ impl Cluster {
                     return Err(ClusterError::Unknown { reason });
                 }
             };
-            // The member did nothing, and the next connection gets a new token. A missing token means that
-            // authentication was enabled after this connection opened.
+            // The member rejected the request before it did anything, and the next connection gets a new token. A
+            // missing token means that authentication was enabled after this connection opened.
             let needs_token = is_stale_token(&status) || is_missing_token(&status);
             if needs_token && shared.credentials.is_some() && !token_was_renewed {
                 token_was_renewed = true;
@@ -258,8 +259,8 @@ impl Shared {
             Err(status) => status,
         };
         if lost(&status).is_some() {
-            // Only the connection reports a rejected client certificate. Even that report is missing if the member
-            // reset the connection at once.
+            // If the member rejects the client certificate, only the error of the connection says so, not the status.
+            // Even that error is missing if the member reset the connection at once.
             drop(channel);
             let problem = ending.problem().await.unwrap_or_else(|| status.message().to_owned());
             let hint = if endpoint.lacks_certificate() {
@@ -269,7 +270,8 @@ impl Shared {
             };
             return Err(cannot(&format!("{problem}{hint}")));
         }
-        // The request itself was not sent, so no outcome of the authentication leaves it in doubt.
+        // Only the authentication was sent, not the caller's request. So the request was certainly not applied,
+        // whatever the outcome of the authentication.
         match verdict(&status, format!("{endpoint}: cannot authenticate: {}", status.message())) {
             ClusterError::Unknown { reason } => Err(ClusterError::NotSent { reason }),
             ClusterError::Refused { reason } => Err(ClusterError::Unauthenticated { reason }),

@@ -1,10 +1,11 @@
 //! The encoding of counters in etcd.
 //!
-//! The key is the prefix, the namespace, a slash and the key of the lock. The value is the fence in decimal, a space,
-//! and the attempt that wrote it. People can read both.
+//! The etcd key of a counter is the prefix, the namespace, a slash and the key of the lock. The value is the fence in
+//! decimal, a space, and the id of the attempt that wrote it. People can read the key and the value.
 //!
-//! All steps of a batch form one transaction without a condition. Inside it, each step is a nested transaction with its
-//! own condition. A failed step therefore does not stop the others, and the members write to disk once.
+//! A step is the conditional write of one counter. All steps of a batch form one transaction without a condition.
+//! Inside it, each step is a nested transaction with its own condition. A failed step therefore does not stop the
+//! others, and the members write to disk once.
 
 use super::counters::{Attempt, Reply, Step, StoredCounter};
 use waymaker_engine::{CounterName, Fence};
@@ -20,8 +21,9 @@ use waymaker_proto::etcd::etcdserverpb::{
 /// as one.
 pub(super) const STEP_COUNT_MAX: usize = 127;
 
-/// Lowest fence that is rejected as malformed; no server ever counts this far. The log accepts numbers below
-/// [`NUMBER_LIMIT`], and needs room for the fences that follow and for a floor above each.
+/// Lowest fence that is rejected as malformed; no server ever counts this far. The log accepts only numbers below
+/// [`NUMBER_LIMIT`]. Later fences, and the floor (the minimum for forgotten keys) above each fence, must stay below
+/// that limit too.
 const FENCE_LIMIT: u64 = NUMBER_LIMIT / 2;
 
 /// Returns the etcd key of a counter. Slashes in the name of the namespace are escaped, so that different counters have
@@ -54,7 +56,8 @@ fn parse_value(value: &[u8]) -> Option<(u64, Attempt)> {
     Some((fence, attempt))
 }
 
-/// Returns the transaction for these steps, each with its etcd key. A single step needs no outer transaction.
+/// Returns the transaction for these steps (conditional writes of counters), each with its etcd key. A single step is
+/// not nested in an outer transaction.
 pub fn txn_of<'a>(steps: impl Iterator<Item = (Vec<u8>, &'a Step)>) -> TxnRequest {
     let mut txns: Vec<TxnRequest> = steps.map(|(key, step)| txn_of_one(key, step)).collect();
     if txns.len() == 1 {

@@ -68,14 +68,14 @@ pub struct FinishedQuestion {
 
 /// The counters with open questions.
 ///
-/// Each counter has one *step* at a time: it writes the next fence if the counter has not changed since the last reply
-/// about it. All servers that count with a counter therefore agree on its order, and a step that is applied late has no
-/// effect. Grants that arrive meanwhile go together into the next step of their counter. Steps of different counters go
-/// together into one transaction.
+/// Each counter has one *step* at a time: a write of its next fence. The cluster applies the step only if the counter
+/// has not changed since the last reply about it. All servers that count with a counter therefore agree on its order,
+/// and a step that is applied late has no effect. Grants that arrive while a step is in flight go together into the
+/// next step of their counter. Steps of different counters go together into one transaction.
 ///
-/// A step whose response is lost is repeated unchanged. If the first try was applied, the second finds the written
-/// value with its own attempt, which is the response. If not, the second try is applied, and the first cannot be
-/// applied any more. If another server has written the counter since, the grants of the step go into a new step with
+/// A step whose response is lost is repeated unchanged. If the first try was applied, the second try finds that its own
+/// attempt wrote the stored value. This counts as success. If not, the second try is applied, and the first try cannot
+/// be applied any more. If another server has written the counter since, the grants of the step go into a new step with
 /// higher fences. Fences may therefore skip numbers, but never repeat.
 #[derive(Debug)]
 pub struct Counters {
@@ -102,7 +102,7 @@ struct Line {
     waiting: Vec<(Place, Fence)>,
 }
 
-/// One grant of a question: the number of the question, and the index of the grant in its `members`.
+/// One grant of a question: the number of the question, and the index of the grant in the question's `members`.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     question: u64,
@@ -157,7 +157,8 @@ impl Counters {
         self.questions.insert(number, OpenQuestion { question, fences, uncounted, deadline });
     }
 
-    /// Returns the next steps, at most `count_max`, all of different counters. A suspect gets a list of its own.
+    /// Returns the next steps, at most `count_max`, all of different counters. A counter that may have made etcd refuse
+    /// a transaction (a suspect) gets a list of its own.
     pub fn next_steps(&mut self, count_max: usize) -> Vec<Step> {
         let mut steps = Vec::new();
         let mut has_suspect = false;
@@ -210,7 +211,8 @@ impl Counters {
                 });
             self.positions.set(&step.name, position);
         }
-        // The position is kept even if no question waits for the step any more: it saves the next step a round trip.
+        // Keep the last known value of the counter even if no question waits for the step any more. It saves the next
+        // step a round trip.
         let Some((_, counted)) = self.leave_flight(step) else { return };
         match reply {
             _ if written.is_some() => {
@@ -220,8 +222,8 @@ impl Counters {
             }
             Reply::Nonsense => counted.iter().for_each(|(place, _)| self.give_up(place.question)),
             _ => {
-                // The counter was not as the step assumed: another server has counted, or this server had forgotten its
-                // position. Retry from the found fence, before the grants that arrived later.
+                // The counter did not have the revision that the step assumed. Another server has counted, or this
+                // server had forgotten the counter. Retry from the found fence, before the grants that arrived later.
                 if let Some(line) = self.lines.get_mut(&step.name) {
                     line.waiting.splice(0..0, counted);
                 }
@@ -275,8 +277,8 @@ impl Counters {
         while let Some((number, _)) = self.questions.first_key_value() {
             self.give_up(*number);
         }
-        // Steps in flight lose their questions. If one is applied all the same, the next step of its counter finds the
-        // new value.
+        // Steps in flight have no open questions any more. If the cluster applies one all the same, the next step of
+        // its counter finds the new value.
         self.lines.clear();
         self.ready.clear();
     }
@@ -323,7 +325,7 @@ impl Counters {
         }
     }
 
-    /// Fails a question. Its grants stay in the lines of their counters until `go_on` removes them.
+    /// Fails a question. Its grants stay in `lines`, the open grants of each counter, until `go_on` removes them.
     fn give_up(&mut self, question: u64) {
         if let Some(OpenQuestion { question, .. }) = self.questions.remove(&question) {
             self.settled.push(FinishedQuestion { question, fences: None });

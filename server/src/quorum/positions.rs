@@ -12,10 +12,12 @@ pub(crate) struct Position {
     pub(crate) fence: Fence,
 }
 
-/// The last known values of recently used counters. A forgotten counter costs one more round trip to the cluster. Only
-/// if an operator has deleted it from etcd too, its fences begin again at the minimum that the shard passes.
+/// The last known values of recently used counters. A forgotten counter costs one more round trip to the cluster. If an
+/// operator has also deleted a forgotten counter from etcd, its fences begin again at the minimum that the shard
+/// passes.
 ///
-/// There are two generations. When the younger one is full, it replaces the older one.
+/// The counters are in two maps, a younger and an older one. When the younger map is full, it replaces the older one,
+/// whose counters are then forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct Positions {
     young: BTreeMap<CounterName, Position>,

@@ -60,8 +60,8 @@ pub struct Requester {
     /// needed or a probe is running.
     look_at: Option<Time>,
     is_looking: bool,
-    /// Whether the first probe has not finished yet. The first probe opens the connection, so that no question has to
-    /// wait for that.
+    /// Whether the first probe has not finished yet. The first probe opens the connection, so that no later question
+    /// has to wait for it to open.
     is_first_look: bool,
     /// Pause before the next probe, in milliseconds.
     look_pause_ms: u64,
@@ -140,8 +140,8 @@ impl Requester {
                     tracing::error!(%reason, "etcd refused a transaction that counts fences; its grants are refused");
                 }
                 if steps.len() > 1 && is_too_large(&reason) {
-                    // `--max-txn-ops` and `--max-request-bytes` are fixed while a member runs, so the limit does not
-                    // grow again.
+                    // `--max-txn-ops` and `--max-request-bytes` of etcd are fixed while a member runs, so the maximum
+                    // number of steps does not grow again.
                     self.step_count_max = self.step_count_max.min(steps.len() / 2);
                     steps.iter().for_each(|step| self.counters.lost(step));
                 } else if steps.len() > 1 {
@@ -178,7 +178,8 @@ impl Requester {
         self.is_looking = false;
         let is_first = std::mem::take(&mut self.is_first_look);
         if !is_first && !self.is_unavailable() {
-            // The result of a transaction has already made the cluster available again; it is newer information.
+            // A transaction that succeeded after the start of the probe has already made the cluster available again.
+            // Its result is newer than that of the probe.
             return;
         }
         match look {
@@ -242,7 +243,7 @@ impl Requester {
         self.look_at = is_needed.then(|| now.after_ms(self.look_pause_ms));
     }
 
-    /// Returns whether to log a failure now, and notes the time if so: at most once per `NOTE_MS`.
+    /// Returns whether to log a failure now: at most once per `NOTE_MS`. If so, notes the time of the message.
     fn is_noted(&mut self, now: Time) -> bool {
         let is_noted = self.noted_at.is_none_or(|at| now.ms_since(at) >= NOTE_MS);
         if is_noted {

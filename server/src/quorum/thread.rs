@@ -79,7 +79,7 @@ impl QuorumThread {
     /// Stops the thread. Workers must not send questions any more; open questions get no result.
     pub fn stop(self) {
         self.port.tell(QuorumOrder::Stop);
-        // Ignore a panic here: the panic hook ends the process.
+        // Ignore a panic of the thread: the panic hook of the server ends the process anyway.
         let _ = self.thread.join();
     }
 }

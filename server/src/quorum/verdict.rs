@@ -1,6 +1,7 @@
 //! Classification of failed requests to etcd.
 //!
-//! etcd has few error codes, so the texts matter too. A request with an unknown error may have been applied.
+//! etcd has few error codes, so this module also compares the texts of errors. A request with an unknown error may have
+//! been applied.
 
 use super::cluster::ClusterError;
 use crate::peer::LostConnection;
@@ -20,7 +21,8 @@ pub(super) fn verdict(status: &Status, reason: String) -> ClusterError {
         }
         // The member has too many unapplied proposals and does not propose this one.
         Code::ResourceExhausted if says("too many requests") => ClusterError::NotSent { reason },
-        // Raft dropped the proposal: it neither stored it nor forwarded it to the leader.
+        // The Raft library of the member dropped the proposal: the member neither stored it nor forwarded it to the
+        // leader.
         Code::Unknown if says("raft proposal dropped") => ClusterError::NotSent { reason },
         // The member rejected the token before it checked the rights of the user.
         _ if is_stale_token(status) => ClusterError::NotSent { reason },
@@ -45,7 +47,8 @@ pub(super) fn verdict(status: &Status, reason: String) -> ClusterError {
     }
 }
 
-/// Returns whether a new token helps: the token has expired, its member has forgotten it, or rights have changed since.
+/// Returns whether a new token helps. The token has expired, its member has forgotten it, or rights have changed since
+/// the token was issued.
 pub(super) fn is_stale_token(status: &Status) -> bool {
     let texts = ["invalid auth token", "revision of auth store is old", "revision in header is old"];
     texts.iter().any(|text| status.message().contains(text))

@@ -86,10 +86,10 @@ fn group_by_worker(node: &Node, sessions: BTreeMap<SessionId, Session>) -> Vec<M
 /// A session while its holds are collected.
 struct Session {
     worker: u16,
-    /// Slot of its first lane; the slots of the other lanes follow.
+    /// Slot of the session's first lane; the slots of its other lanes follow.
     first_slot: LaneSlot,
     lease_ms: u32,
-    /// Identity of its client, if a hold contains it.
+    /// Identity of the client of the session; `None` if no hold of the session contains an identity.
     identity: Option<Arc<str>>,
     lanes: BTreeMap<u16, Option<RestoredLane>>,
 }
@@ -103,7 +103,8 @@ impl Session {
 struct Restoration<'a> {
     node: &'a Node,
     now: Time,
-    /// Kind of each namespace, and the shard of its name.
+    /// Kind of each namespace by its number, and the shard to which its name hashes. A tree namespace is in that shard
+    /// as a whole.
     namespaces: BTreeMap<u16, (NamespaceKind, u16)>,
     sessions: BTreeMap<SessionId, Session>,
     claims: BTreeMap<ClaimId, u16>,
@@ -130,7 +131,8 @@ impl<'a> Restoration<'a> {
             }
             namespaces.insert(number, (kind, node.shard_of_key(renamed.as_deref().unwrap_or(name))));
         }
-        // Open declared namespaces first: the terms of a namespace apply to the holds that are restored in it.
+        // Open the namespaces that the configuration declares before any hold is restored. A declared namespace may
+        // have quotas, and a restored hold counts for them only if they are set before.
         open_declared(node)?;
         let mut restoration = Self {
             node,
@@ -202,7 +204,8 @@ impl<'a> Restoration<'a> {
         }
         let mut freezes = self.node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
         for (namespace, prefix) in image.frozen() {
-            // The earlier server accepted these freezes within the same limit, so none is refused here.
+            // The earlier server accepted these frozen prefixes within `FREEZE_COUNT_MAX`. The same maximum applies
+            // here, so `change` refuses none of them.
             let _ = freezes.change(namespace, prefix, true);
         }
         let freezes = freezes.clone();
@@ -263,7 +266,8 @@ impl<'a> Restoration<'a> {
         });
         let (Some(lane), false) = (lane, matches!(hold.item, Item::Registration { .. })) else { return };
         if hold.number == 0 {
-            // The earlier server kept no details of this claim, so it did not know the request number.
+            // The log has no request number for this hold (0), so a repeated request cannot be recognized and needs no
+            // kept answer.
             return;
         }
         // The image gives every hold a deadline.
@@ -293,8 +297,8 @@ impl<'a> Restoration<'a> {
         }
     }
 
-    /// Drops answers to multi-key requests of which some holds have ended. A repetition of such a request is a new
-    /// request.
+    /// Drops the kept answers to multi-key acquires of which some holds have ended. If the client repeats such an
+    /// acquire, the server treats it as a new request.
     fn drop_partial_answers(&mut self) {
         for ((session, lane, number), key_set) in std::mem::take(&mut self.key_sets) {
             let lane =

@@ -17,7 +17,7 @@ use waymaker_log::store::writer::LogWriter;
 use waymaker_log::store::{AppendError, Device, Disk, Log, OpenOptions, OpenResult, Storage};
 use waymaker_log::{Image, Losses, Record, Started};
 
-/// Exit code of a server whose disk failed, from sysexits: try again later.
+/// Exit code of a server whose disk failed: `EX_TEMPFAIL` of `sysexits.h`, which means that a later try may succeed.
 const EXIT_DISK_FAILED: i32 = 75;
 
 /// A log that was read, and that no thread writes yet.
@@ -32,10 +32,10 @@ pub struct ReadLog {
     /// Port to which workers will post their records.
     pub port: LogPort,
     orders: Receiver<LogOrder>,
-    /// Holds that were ended because newer holds contradict them.
+    /// Older holds that this start ended, because a newer hold of the same key conflicts with each of them.
     ended: Vec<ClaimId>,
-    /// Losses of this or an earlier start that are not waited out yet. The start raises all fences above their floor,
-    /// and refuses grants for their time.
+    /// Bounds of the records that this start or an earlier one lost, until grants resume. Every new fence is above
+    /// `fence_floor`, and no grant is made for `wait_ms` after the start.
     losses: Option<Losses>,
 }
 
@@ -118,8 +118,8 @@ impl ReadLog {
         node: &mut Node,
         restored_at: impl FnOnce(&dyn Clock) -> Time,
     ) -> anyhow::Result<RestoredLog> {
-        // Check first: the first record discards the ephemeral state of a clean stop, so a start that fails must not
-        // write this record.
+        // Check the kinds before `LogWriter::start` writes its first record. That record discards the ephemeral state
+        // of a clean stop, so a start that fails must not write it.
         check_kinds(node, &self.image)?;
         let losses_ms = self.losses_ms();
         if let Some(wait_ms) = losses_ms {
@@ -160,7 +160,8 @@ fn announce_losses(losses: &Losses, opened: &OpenResult) {
     );
 }
 
-/// Ends each hold that a newer one contradicts, if damage is accepted, and returns their ids.
+/// Ends each hold that conflicts with a newer hold of the same key, if the operator accepts damage (`accept_damage`).
+/// Returns the ids of the ended holds.
 ///
 /// # Errors
 /// If damage is not accepted and there is such a hold.

@@ -65,8 +65,8 @@ impl Supervisor {
         self.send(Notice::Reloaded);
     }
 
-    /// Queues a notice. Returns whether it will be sent: if the supervisor does not read, later notices are lost and
-    /// the server continues.
+    /// Queues a notice for the thread that sends notices. Returns false and drops the notice if there is no supervisor,
+    /// or if the queue is full because the supervisor does not read.
     fn send(&self, notice: Notice) -> bool {
         self.sender.as_ref().is_some_and(|sender| sender.try_send(notice).is_ok())
     }
@@ -95,7 +95,8 @@ pub async fn watch(supervisor: Supervisor, node: Arc<Node>, workers: WorkerHandl
         return;
     }
     let look = Duration::from_millis(SUPERVISOR_LOOK_MS);
-    // Two of four notices may be late before the watchdog ends the process.
+    // The interval is at most a quarter of the watchdog time. So two notices in a row may be late before the watchdog
+    // ends the process.
     let look =
         supervisor.watchdog.map_or(look, |watchdog| look.min(watchdog / 4).max(Duration::from_millis(1)));
     let mut interval = tokio::time::interval(look);

@@ -23,7 +23,8 @@ impl Pulse {
     /// Checks at `now`, when all workers have read their sockets up to `drained`.
     pub(super) fn look(&mut self, drained: Time, now: Time) -> Beat {
         match self.asked {
-            // An open request stays in the mailbox; another one would only fill the mailbox.
+            // The workers have not yet served the previous request, which stays in their mailboxes. A second one would
+            // only fill the mailboxes.
             Some(asked) if drained < asked => Beat { is_alive: false, ask: None },
             asked => {
                 self.asked = Some(now);

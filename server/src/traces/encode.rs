@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use waymaker_engine::Nanos;
 use waymaker_protocol::Readable;
 
-/// Flags: the location of the parent is known, and the parent is in another process.
+/// Span flags of OTLP: bit 9 says that the parent span is in another process, and bit 8 says that bit 9 is known.
 const REMOTE_PARENT: u32 = 0b11 << 8;
 
 /// Readings of the server's clock and of the time of day at the same moment.
@@ -21,13 +21,15 @@ pub(super) struct Anchor {
 }
 
 impl Anchor {
-    /// Converts an instant before the reading to nanoseconds since 1970.
+    /// Converts an instant of the server's clock to nanoseconds since 1970. The instant must not be later than
+    /// `self.nanos`.
     fn unix_nanos_of(self, instant: Nanos) -> u64 {
         self.unix_nanos.saturating_sub(self.nanos.since(instant))
     }
 }
 
-/// Creates a batch for the collector. `new_id` returns random bytes.
+/// Creates the request that sends these spans to the collector. `new_id` returns random numbers, from which each span
+/// gets its id.
 pub(super) fn request(
     spans: Vec<AcquireSpan>,
     server_id: u64,
@@ -64,7 +66,7 @@ fn otlp_span(span: &AcquireSpan, id: u64, anchor: Anchor) -> Span {
         text("waymaker.key", span.key_text()),
         text("waymaker.result", span.result.name()),
     ];
-    // OTLP has no unsigned numbers, so a larger fence is omitted.
+    // OTLP has only signed 64-bit numbers, so a fence above `i64::MAX` is omitted.
     let fence = span.fence.and_then(|fence| i64::try_from(fence).ok());
     attributes.extend(fence.map(|fence| number("waymaker.fence", fence)));
     attributes.extend(span.error.map(|error| text("error.type", error)));

@@ -57,7 +57,8 @@ impl TraceThread {
         };
         let thread = Builder::new().name("otlp".to_owned()).spawn(move || {
             runtime.block_on(run.run_until_stopped());
-            // Do not wait for a name service that does not respond.
+            // End without waiting for tasks that are still running, such as a lookup in a name service that does not
+            // respond.
             runtime.shutdown_background();
         })?;
         Ok((Traces(Some(Exporter { queue, counts })), Self { is_stopping, thread: Some(thread) }))
@@ -68,7 +69,7 @@ impl Drop for TraceThread {
     fn drop(&mut self) {
         self.is_stopping.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // A panic aborts the process, so the result is irrelevant.
+            // `join` fails only if the thread panicked, but a panic aborts the process. So the result needs no check.
             let _ = thread.join();
         }
     }
@@ -108,7 +109,8 @@ impl Run {
     /// After a check that found the queue empty, the thread sleeps for a fixed time, so no worker has to wake it.
     async fn run(&mut self) {
         loop {
-            // Read the flag before the queue, so that spans queued before the stop are still sent.
+            // Read `stopping` before the queue. Then all spans that were queued before the stop are still in the queue
+            // when the loop reads it, and are sent.
             let is_stopping = *self.stopping.borrow();
             let mut batch = Vec::new();
             while let Ok(span) = self.spans.try_recv() {

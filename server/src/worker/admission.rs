@@ -72,7 +72,8 @@ impl State {
             self.refuse_kind(slot, frame);
             return true;
         }
-        // A repeated request gets the answer of the first attempt, even if the client has lost the right since.
+        // Skip the check of rights for a repeated request. The client gets the answer of the first attempt, even if it
+        // has lost the right since.
         if lane.window.as_deref().is_some_and(|window| window.look(frame.number()) != RequestState::New) {
             return false;
         }
@@ -151,13 +152,14 @@ pub(super) fn begins_claim(opcode: u8) -> bool {
     )
 }
 
-/// Whether a request with this opcode ends or renews one claim. It takes little time even if its cost is high, and
-/// other clients may be waiting for the end of the claim.
+/// Whether a request with this opcode ends or renews one claim. The limit on requests that wait for a shard does not
+/// apply to it. It takes little time even if its cost is high, and other clients may be waiting for the end of the
+/// claim.
 fn ends_or_renews_claim(opcode: u8) -> bool {
     matches!(opcode, opcode::RELEASE | opcode::FORCE_RELEASE | opcode::EXTEND | opcode::CANCEL)
 }
 
-/// Notes in the window the request that this CANCEL gives up.
+/// Notes in the lane's window of kept answers that this CANCEL gives up an earlier request.
 #[cold]
 fn give_up(window: &mut Window, frame: Frame<'_>) {
     if let Ok(Request::Cancel(cancel)) = Request::decode(frame) {

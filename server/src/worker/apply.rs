@@ -15,7 +15,7 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, LIST_PAGE_BYTES_MAX, LIST_PAGE_MAX};
 use waymaker_protocol::{Frame, NamespaceKind, Request};
 
-/// Number of paths of a set that need no heap allocation.
+/// Maximum number of paths in a requested set that is converted without a heap allocation.
 const FEW: usize = 8;
 
 /// The clock of one batch. It is read when the first request needs it, and once for all of them.
@@ -146,8 +146,8 @@ fn apply_rare(
     }
 }
 
-/// Checks the key of a request or the prefix of a list. A key of a tree namespace must be a path. Only a key of a
-/// registry may be empty. Acquires are checked elsewhere.
+/// Checks the key of a request, or the prefix of a list. A key of a tree namespace must be a path. Only a key of a
+/// registry may be empty. Acquires are not checked here, because their decoding checks the keys and paths already.
 fn checked_key(kind: NamespaceKind, request: &Request<'_>) -> Result<(), (&'static str, u64, &'static str)> {
     let limit = KEY_LEN_MAX as u64;
     let (key, may_be_empty) = match request {
@@ -291,8 +291,8 @@ fn pool_order(order: wire::PoolOrder) -> PoolOrder {
 /// Converts a registration to the engine's form, with its lease on the engine's clock.
 fn registration<'a>(register: &wire::Register<'a>, lazy: bool, clock: &BatchClock<'_>) -> Register<'a> {
     let lease = if register.absolute {
-        // Both clocks must be read now. The time of the shard is the time of its batch, which is older if the worker
-        // lost its processor.
+        // Read the time of day and the server's clock together now. The time of the shard is too old for that: it is
+        // the time of the batch, and the thread may have been interrupted since.
         let unix_ms = clock.clock.unix_micros().div_euclid(1000);
         let now_ms = i64::try_from(clock.clock.now().as_millis()).unwrap_or(i64::MAX);
         Lease::Until(register.lease_ms.saturating_sub(unix_ms).saturating_add(now_ms))
@@ -315,8 +315,8 @@ pub(super) fn has_options(frame: Frame<'_>) -> bool {
     frame.flags() & wire::message::acquire_terms::flag::OPTIONAL != 0
 }
 
-/// Returns the terms of an acquire in the engine's form, with the terms of its namespace. `options` is the place for
-/// the options, to which the terms refer.
+/// Returns the terms of an acquire in the engine's form, completed by the terms of its namespace. If there are options,
+/// the function stores them in `options`, and the returned terms refer to them.
 ///
 /// # Errors
 /// Returns the refusal of terms that can never be granted.

@@ -77,7 +77,7 @@ impl State {
     /// namespace exists.
     fn may_not_remove(&self, node: &Node, slot: LaneSlot, name: &[u8]) -> Option<String> {
         let identity = self.lanes[slot].identity()?;
-        // Rules for the whole namespace are the same for every kind, so any kind will do here.
+        // The rights that apply to a whole namespace do not depend on its kind, so the lookup may use any kind.
         let access = node.access.policy().access(Some(identity), name, NamespaceKind::Flat)?;
         let may_remove = access.everywhere().contains(Rights::ADMIN);
         (!may_remove).then(|| no_right_in(&identity.name, Rights::ADMIN, name))
@@ -107,7 +107,8 @@ impl State {
             .change_within(count_max, lane.namespace, freeze.prefix, !freeze.thaw)
             .map_err(|value| Refusal::Overloaded { limit: "frozen prefixes", value })?;
         if changed {
-            // The answer waits for all records before it, so the freeze must be recorded before any shard can answer.
+            // The answer is sent once all records before it are durable. So record the freeze before any shard can
+            // answer.
             let (namespace, frozen, prefix) = (lane.namespace, !freeze.thaw, freeze.prefix);
             node.record(&Record::Frozen { namespace, frozen, prefix });
         }
@@ -132,7 +133,8 @@ impl State {
                 if let Some(lane) = turn.shard.count_claims_of_lanes(*next_lane, &page.numbers, claim_counts)
                 {
                     *next_lane = lane;
-                    // Count the remaining lanes of this shard after the batches that other workers have left in it.
+                    // The count stopped after some lanes to limit the time of the turn. Put the broadcast behind the
+                    // batches that other workers have left in this shard, and count the other lanes then.
                     let again = Batch::Broadcast(Arc::clone(broadcast), turn.shard.reading(), counted);
                     return turn.left.push_back(again);
                 }
@@ -143,11 +145,13 @@ impl State {
                 }
             }
         }
-        // AcqRel: the last shard sees the sums of all others.
+        // AcqRel: the worker that serves the last shard sees everything that the workers of the other shards added to
+        // `sums`.
         if broadcast.left.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        // This must precede the answer: the client may send the next request as soon as it has the answer.
+        // Lower the count of broadcasts in flight before the answer is sent. The client may send the next broadcast as
+        // soon as it has the answer.
         broadcast.in_flight.fetch_sub(1, Ordering::Relaxed);
         let stamp = turn.shard.now();
         let mut outbox = self.outbox(node, shard, stamp);

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use waymaker_engine::{LaneAddress, Ticket};
 
-/// Identifies one record. A client may give several requests the same number, so each record has a number of its own.
+/// Key of one record. A client may give several requests the same number and so the same ticket, so each record also
+/// has a number of its own.
 pub(super) type Place = (Ticket, u64);
 
 /// One record for each followed request.

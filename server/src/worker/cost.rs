@@ -1,5 +1,5 @@
-//! The cost of requests and batches, in acquires of one key. Such an acquire takes a microsecond at most, and stands
-//! for 1 KiB of answers. `bench/src/opcodes` measures the time.
+//! The cost of requests and batches, as a number of acquires of one key. Such an acquire takes a microsecond at most.
+//! For long answers, 1 KiB costs as much as one acquire. `bench/src/opcodes` measures the time.
 
 use super::spans::has_trace_context;
 use crate::limits::{BATCH_COST_MAX, OUTPUT_LEN_PAUSE};
@@ -67,18 +67,18 @@ fn time_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
         opcode::ACQUIRE_PERMITS | opcode::STATUS | opcode::CANCEL | opcode::HEARTBEAT => 2,
         opcode::SERVER_STATUS => 8,
         opcode::VERIFY | opcode::LOOK_UP if kind != NamespaceKind::Tree => 8,
-        // The shard searches for all sets that overlap a path.
+        // INSPECT and VERIFY of a path: the shard searches for all held and requested sets that overlap the path.
         opcode::INSPECT | opcode::VERIFY if kind == NamespaceKind::Tree => BATCH_COST_MAX / 2,
         opcode::ACQUIRE_SET => 4 + frame.len() / 16,
-        // A page looks at many claims, and at the record of the key of each of them.
+        // To fill a page of a list, the shard looks at many claims, and at the key record of each of them.
         opcode::LIST | opcode::HOLDS | opcode::LIST_POOLS | opcode::LIST_ENTRIES => BATCH_COST_MAX / 2,
         opcode::NAMESPACES | opcode::ACQUIRE_KEYS => BATCH_COST_MAX,
         _ => 32,
     }
 }
 
-/// Returns an upper bound of the length of the answer; 0 if the answer is short. Lists and multi-key grants are
-/// served one at a time, and may be longer.
+/// Returns an upper bound of the length of the answer. Returns 0 if the answer is short, and for lists and multi-key
+/// grants, whose time already costs at least half a batch.
 fn answer_len_max(opcode: u8, kind: NamespaceKind) -> usize {
     match opcode {
         opcode::LOOK_UP => 128 + KEY_LEN_MAX + OWNER_LEN_MAX + VALUE_LEN_MAX + TYPE_LEN_MAX,
@@ -114,7 +114,7 @@ pub(super) fn cost_of_batch(batch: &Batch) -> usize {
         Batch::Vacancy(vacancy) => vacancy.lane_count(),
         Batch::Withdraw(multi_key, _) => multi_key.key_count(),
         Batch::Reserved(_, reserved) => reserved.len(),
-        // These batches may cause the maximum of follow-up work of a turn.
+        // The work of such a batch depends on the state of the shard. It may be as much as the shard does in one turn.
         Batch::Lane(..) | Batch::Expire { .. } | Batch::Broadcast(..) | Batch::Forget(_) => {
             BATCH_COST_MAX / 2
         }

@@ -1,7 +1,8 @@
-//! Requests that the worker follows from their arrival to their response: acts of operators for the audit log, and
-//! traced acquires.
+//! Requests that the worker follows from their arrival to their response, because they need an audit event (acts of
+//! operators) or a span (traced acquires).
 //!
-//! Nearly all requests are not followed, so the outbox needs only one comparison for them.
+//! Nearly all requests are not followed. The outbox finds this out with one comparison of worker numbers, without a
+//! lookup.
 
 use super::acts::Acts;
 use super::spans::Spans;
@@ -19,7 +20,8 @@ pub(crate) struct FollowedRequests {
     pub(super) acts: Acts,
     spans: Spans,
     worker: u16,
-    /// Worker whose tickets need no lookup: this one, or `NO_WORKER` while a request is followed.
+    /// Worker whose requests certainly need no event and no span at their end. Either this worker, or `NO_WORKER` while
+    /// a request of it has an open event or span.
     plain_worker: u16,
 }
 
@@ -28,7 +30,8 @@ impl FollowedRequests {
         Self { acts: Acts::default(), spans: Spans::default(), worker, plain_worker: worker }
     }
 
-    /// Returns whether a request of a lane of this worker is certainly not followed. False for other workers.
+    /// Returns whether a request certainly has no open audit event and no span. True only for lanes of this worker, and
+    /// only while no request of this worker has either.
     #[inline]
     pub(super) fn is_plain(&self, ticket: Ticket) -> bool {
         ticket.lane.worker == self.plain_worker

@@ -50,7 +50,8 @@ impl State {
             }
             Ok(Some(frame)) => frame,
             Err(error) => {
-                // A client of another protocol sends bytes that look like a huge length.
+                // The first bytes of another protocol, read as the length of a frame, are usually a huge number. So the
+                // message names the protocol.
                 let limit = FRAME_LEN_BEFORE_HELLO_MAX as u64;
                 let message =
                     format!("{error} before HELLO; the client may not speak the Waymaker binary protocol");
@@ -92,7 +93,8 @@ impl State {
         let hello = Hello::decode(frame)
             .map_err(|error| HelloRefusal::bad_input(error.field(), error.limit(), error.to_string()))?;
         let version = common_version(&hello)?;
-        // Clients that resume or join a session may still renew and release.
+        // A stopping server refuses only new sessions: clients that resume or join a session may still renew and
+        // release their claims.
         let begins_session = matches!(hello.session, SessionRequest::New { .. });
         if self.finishing || node.is_stopping() && begins_session {
             return Err(HelloRefusal::new(ErrorCode::Shutdown, 0, "", "the server is stopping"));
@@ -119,8 +121,8 @@ impl State {
         let joined = self.join_session(node, key, namespace, access, &hello);
         settle_namespace(node, &hello, joined.is_err());
         let (key, lane_number, resumed) = joined?;
-        // A client of version 1 rejects the flag that announces capabilities, so only a client that sent capabilities
-        // gets some.
+        // A client of version 1 rejects the flag that announces capabilities. So the server announces its capabilities
+        // only to a client that sent its own.
         let capabilities = hello.capabilities.map(|_| offered_capabilities(node));
         let welcome = Welcome { version, lane: lane_number, resumed, capabilities, ..Welcome::default() };
         self.welcome(node, key, frame.number(), welcome);
@@ -136,7 +138,7 @@ impl State {
     ) -> Result<Option<u16>, HelloRefusal> {
         let worker_count = node.worker_count() as u16;
         let worker = match hello.session {
-            // An earlier server with more workers may have assigned the id.
+            // An earlier server with more workers may have assigned the session id, so its worker may not exist here.
             SessionRequest::Resume { id, .. } | SessionRequest::Join { id } => {
                 Some(Sessions::worker_of(id) % worker_count)
             }
@@ -191,7 +193,8 @@ impl State {
             if access.somewhere() == Rights::NONE {
                 return Err(HelloRefusal::no_rights(access, hello.namespace));
             }
-            // A front end counts its connections itself, because each of them has several lanes. `resume` counts a
+            // Count the connection for the client's quota if `HELLO` identified the client. A front end identifies its
+            // clients itself and counts its connections itself, because each has several lanes. `resume` counts a
             // connection that resumes a lane.
             if is_new && !matches!(hello.session, SessionRequest::Resume { .. }) {
                 let counted = access.accounts().count_connection(now_unix_s);
@@ -307,8 +310,8 @@ impl State {
             return Err(HelloRefusal::new(ErrorCode::Cancelled, u64::from(last), "attempt", message));
         }
         let accounts = accounts_of(access.as_deref());
-        // A connection takes over the count of the connection that it replaces. So the quota does not stop a client
-        // that lost its connection.
+        // If the lane still counts its old connection for the quota of this client, the new connection takes over that
+        // count. So a client that lost its connection can resume even if its quota is reached.
         let counted = match self.lanes[slot].counted.take_if(|counted| counted.is_in(accounts)) {
             None if !accounts.is_empty() => {
                 Some(accounts.count(Resource::Connections).map_err(HelloRefusal::quota_reached)?)
@@ -331,8 +334,9 @@ impl State {
         lane.counted = counted;
         let (address, known_to) = (lane.address, lane.known_to.clone());
         self.change_access(node, slot, access);
-        // The turns for this change deliver events that other workers have posted for the lane. The lane must not have
-        // its connection yet: then these events are dropped instead of written before the welcome.
+        // `change_lane` takes turns of shards, and each turn delivers events that other workers have posted for the
+        // lane. So the lane gets its new connection only afterwards: these events are then dropped instead of written
+        // before the welcome.
         self.change_lane(node, address, &known_to, &LaneChange::Attached);
         let lane = &mut self.lanes[slot];
         lane.epoch = epoch;
@@ -409,7 +413,7 @@ fn answers_ping(hello: &Hello<'_>) -> bool {
     hello.capabilities.is_some_and(|said| said.contains(Capabilities::PING))
 }
 
-/// Returns the accounts of a client with this access.
+/// Returns the accounts that count the quotas of a client with this access. Without an access, returns no account.
 fn accounts_of(access: Option<&Access>) -> &Accounts {
     access.map_or(&Accounts::NONE, Access::accounts)
 }

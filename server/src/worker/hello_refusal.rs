@@ -57,7 +57,8 @@ impl HelloRefusal {
     pub(super) fn not_identified(refusal: NotIdentified) -> Self {
         match refusal {
             NotIdentified::Unauthenticated { reason, .. } => Self::unauthenticated(reason),
-            // A client treats `Unauthorized` as final, but after the pause its credentials may be accepted.
+            // The refusal is not `Unauthorized`, because a client treats that as final. After the pause, the server may
+            // accept the credentials.
             NotIdentified::Paused { retry_ms } => {
                 Self::new(ErrorCode::Overloaded, retry_ms, "credentials", refusal.to_string())
             }

@@ -9,8 +9,8 @@ use std::sync::PoisonError;
 use waymaker_engine::{Answer, Effects as _, Refusal, Ticket, WhenDurable};
 
 impl State {
-    /// Every `NAMESPACE_LOOK_MS` milliseconds, removes namespaces that have been idle for long and that no shard knows.
-    /// Asks the shards whether the other idle ones are empty. Only worker 0 does this.
+    /// Every `NAMESPACE_LOOK_MS` milliseconds, removes idle namespaces whose numbers no shard has got. Asks the shards
+    /// whether the other idle ones are empty. Only worker 0 does this.
     pub(super) fn look_for_idle_namespaces(&mut self, node: &Node) {
         if self.index != 0 || self.now.ms_since(self.namespaces_looked_at) < NAMESPACE_LOOK_MS {
             return;
@@ -18,8 +18,8 @@ impl State {
         self.namespaces_looked_at = self.now;
         let looking = {
             let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-            // No lane can freeze a prefix in a namespace without lanes, so this check stays valid after the locks are
-            // released.
+            // The answer of `is_frozen` stays valid after both locks are released. Only a lane of a namespace can
+            // freeze a prefix in it, and an idle namespace has no lanes.
             let freezes = node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
             let is_frozen = |number| freezes.count(number) > 0;
             namespaces.look(self.now, node.shards.len(), is_frozen, |change| node.record_namespace(change))
@@ -35,8 +35,8 @@ impl State {
         }
     }
 
-    /// Removes a namespace at the request of an operator: at once if no shard knows it, otherwise after all shards have
-    /// found it empty.
+    /// Removes a namespace at the request of an operator. If no shard has got the number of the namespace, it is
+    /// removed at once, otherwise after all shards have found it empty.
     pub(super) fn remove_namespace(&mut self, node: &Node, ticket: Ticket, name: &[u8]) {
         let removed = {
             let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);

@@ -27,7 +27,8 @@ impl Worker {
         self.state.timers.comes_by(shard)
     }
 
-    /// Whether this worker will check again that all keys of a waiting multi-key claim are clear. For tests.
+    /// Whether this worker will check a waiting multi-key claim again: whether each of its keys could now be granted.
+    /// For tests.
     pub fn will_recheck(&self, multi_key: &MultiKeyClaim) -> bool {
         self.state.will_recheck(multi_key)
     }

@@ -36,7 +36,8 @@ pub(crate) enum Stage {
     Leaving(u32),
     /// The server reads nothing more, and closes the connection once all answers are written.
     Closing,
-    /// Like `Closing`, and `FAREWELL` was the last frame. Later answers and events are dropped.
+    /// `FAREWELL` was the last frame: the server reads nothing more, drops later answers and events, and closes the
+    /// connection once `FAREWELL` is written.
     Left,
 }
 
@@ -61,7 +62,8 @@ pub struct Client {
     pub evidence: Option<Arc<Evidence>>,
     /// Address of the client as readable text.
     pub address: Option<Arc<str>>,
-    /// Name of the front end through which the client connects, if the connection came through a port.
+    /// Name of the front end whose port accepted the connection; `binary` for the binary protocol. `None` for a
+    /// connection that the server itself opened.
     pub front_end: Option<&'static str>,
 }
 
@@ -95,22 +97,23 @@ pub(crate) struct Lane {
     /// Whether the connection is on the list of connections with something to write.
     pub(crate) dirty: bool,
     pub(crate) namespace: u16,
-    /// Counts the lane as a user of its namespace, which is not removed meanwhile. `None` before `HELLO`, and for a
-    /// restored lane whose namespace the log does not contain.
+    /// Counts the lane as a user of its namespace, which is not removed as long as a lane uses it. `None` before
+    /// `HELLO`, and for a restored lane whose namespace the log does not contain.
     pub(crate) namespace_use: Option<NamespaceUse>,
     pub(crate) kind: NamespaceKind,
     /// Client of the connection.
     pub(crate) client: Client,
-    /// Counters for the results of its acquires; `None` before `HELLO`.
+    /// Counters for the results of acquires of the lane; `None` before `HELLO`.
     pub(crate) acquires: Option<Arc<AcquireCounts>>,
     /// Number of acquires that were granted at once and are not in `acquires` yet.
     pub(crate) uncounted_grants: u32,
     /// Rights of the client in the namespace. `None`: all rights.
     pub(crate) access: Option<Arc<Access>>,
-    /// Count of the connection in the accounts of its client.
+    /// Counts the connection for the quotas of its client until this value is dropped. `None` if the client has no
+    /// quotas.
     pub(crate) counted: Option<Counted>,
-    /// Reasons of this lane to look closer at a request before it is served: the rights that the client lacks, the kind
-    /// of the namespace, and tracing.
+    /// Properties of this lane that may require checks of a request: the rights that the client lacks, the kind of the
+    /// namespace, and tracing.
     pub(crate) barriers: Barriers,
     /// Shard of the namespace, if its kind keeps the whole namespace in one shard.
     pub(crate) namespace_shard: u16,
@@ -143,7 +146,7 @@ pub(crate) struct Lane {
     /// Number of the lane in each shard; `NONE` for a shard in which this worker has served no request of the lane.
     /// Empty before the first such request.
     pub(crate) shard_lanes: Vec<LaneIx>,
-    /// Shards that know this lane, including shards to which other workers took its requests.
+    /// Shards that know this lane, including shards in which another worker served its requests.
     pub(crate) known_to: Vec<u16>,
     /// Bytes that were read and not served yet.
     pub(crate) input: Vec<u8>,
@@ -281,7 +284,8 @@ impl Lanes {
         self.next_epoch
     }
 
-    /// Frees a lane. Answers that are still on their way to the lane then find another generation.
+    /// Frees a lane, and increments the generation of its slot. Answers that are still on their way to the lane have
+    /// the old generation and are dropped.
     pub(crate) fn free(&mut self, slot: LaneSlot) {
         let lane = &mut self.slots[slot.index()];
         lane.count_grants();

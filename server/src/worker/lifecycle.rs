@@ -25,8 +25,8 @@ pub(super) struct LaneEnd {
 }
 
 impl State {
-    /// Ends a connection. Its waiters end, and so do its holds with `release_after_ms`, that long after now. A lane
-    /// with a session stays for the next connection.
+    /// Ends a connection. The waiting claims of its lane end now. Each hold with `release_after_ms` ends after that
+    /// time. A lane with a session stays for the next connection.
     pub(super) fn lose(&mut self, node: &Node, key: ConnectionKey) {
         let Some(lane) = self.lanes.of(key) else { return };
         let (address, known_to) = (lane.address, lane.known_to.clone());
@@ -61,18 +61,20 @@ impl State {
     pub(super) fn end_session(&mut self, session: SessionSlot) {
         let mut ended: Vec<_> = self.sessions.end(session).into_iter().collect();
         let is_leaving = |lane: &Lane| matches!(lane.stage, Stage::Leaving(_));
-        // The lane that sent `GOODBYE` comes first here. `push_front` then puts the other lanes, for which it waits, in
-        // front of it.
+        // Begin with the lane that sent `GOODBYE`, if there is one. Each `push_front` below then puts another lane in
+        // front of it. So the other lanes are closed first, and `FAREWELL` follows when all are closed.
         ended.sort_by_key(|(_, slot)| !is_leaving(&self.lanes[*slot]));
         let is_awaited = ended.first().is_some_and(|(_, slot)| is_leaving(&self.lanes[*slot]));
         let other_count = ended.len().saturating_sub(1);
         let mut awaited_by = None;
         for (_, slot) in ended {
-            // Shards may send no answers for the waiters of the lane, so its followed requests end here.
+            // End the spans of the lane's traced acquires here, because shards may send no answers for waiters of an
+            // ended session.
             self.followed.give_up_lane(self.lanes[slot].address);
             let lane = &mut self.lanes[slot];
             let (key, address, shards) = (lane.key(), lane.address, std::mem::take(&mut lane.known_to));
-            // The window stays: it distinguishes late answers for an earlier connection from answers for this one.
+            // Keep `lane.window`: it tells late answers to requests of an earlier connection from answers to requests
+            // of this connection.
             lane.session = None;
             lane.shard_lanes.clear();
             let is_leaver = is_leaving(lane);
@@ -87,7 +89,7 @@ impl State {
                 awaited_by = Some(Arc::clone(&closing));
             }
             let end = LaneEnd { address, closing, shards };
-            // A lane with a connection may have waiters, so it goes in front of lanes without one.
+            // Lanes with a connection may have waiters, so they are closed before lanes without a connection.
             if is_awaited || lane.epoch != 0 {
                 self.lane_ends.push_front(end);
             } else {
@@ -135,12 +137,13 @@ impl State {
     pub(super) fn note_closed(&mut self, node: &Node, closing: &LaneClosing) {
         let mut closing = Some(closing);
         if closing.is_some_and(|closing| closing.worker != self.index) {
-            // Posts the grants of the lane that this worker decided, before the worker that counts the last shard looks
-            // for them.
+            // Post the letters of this worker before its shard is counted, because they may contain grants of the
+            // closed lane. The worker of the lane must receive them before it informs the client.
             self.post(node);
         }
         while let Some(LaneClosing { worker, key, left, awaited_by }) = closing {
-            // AcqRel: the last call sees the letters that all other workers posted before theirs.
+            // AcqRel: the worker that counts the last shard sees all letters that the other workers posted before they
+            // counted their shards.
             if left.fetch_sub(1, Ordering::AcqRel) > 1 {
                 return;
             }
@@ -200,7 +203,8 @@ impl State {
         let mut found = Vec::new();
         for lane in self.lanes.iter_mut() {
             lane.excuse(stood_still_ms, now);
-            // A connection that takes no output at all never sets the start time, so it is set here.
+            // `wrote` sets `output_since` only if the client takes a part of the output. If the client takes nothing at
+            // all, set the time here.
             if lane.pending_len() > 0 {
                 lane.output_since.get_or_insert(now);
             }
@@ -235,8 +239,8 @@ impl State {
                     );
                     self.refuse_stalled(key, "ping", ping_ms, &message);
                 }
-                // The client takes no output, so an error message cannot reach it. No later answer may follow half a
-                // frame.
+                // Close the connection without an error message, because the client takes no output. The output may
+                // also end within a frame, after which no other frame can follow.
                 Stall::Output => self.cut_off(node, key),
             }
         }
@@ -297,8 +301,8 @@ impl Lane {
         }
     }
 
-    /// Whether the server waits for the client to send the rest of a frame. Input that was set aside because of too
-    /// many answers is not its fault.
+    /// Whether the server waits for the client to send the rest of a frame. Returns false if it does not read the
+    /// connection because too many answers are pending: the client then cannot send the rest.
     fn input_len_wanted(&self) -> bool {
         !self.input.is_empty() && self.pending_len() < OUTPUT_LEN_PAUSE
     }
@@ -367,7 +371,8 @@ mod tests {
         }
     }
 
-    /// The other worker still holds the turn when the worker of the lane counts the last shard.
+    /// The second worker has posted an answer and counted its shard, and its turn has not ended. The worker of the lane
+    /// then counts the last shard and must send this answer before `FAREWELL`.
     #[test]
     fn a_farewell_follows_all_responses_of_the_worker_that_closed_the_lane() {
         let now = Time::from_millis(1_000);

@@ -15,7 +15,7 @@ impl Worker {
             return letters;
         }
         self.state.advance(now.into());
-        // Serving one mail may put further mails in the queue.
+        // Take the mails one by one, because handling one mail may add others to the queue.
         while let Some(mail) = self.state.mails.pop_front() {
             let is_long = matches!(
                 mail,
@@ -44,8 +44,8 @@ impl Worker {
                 Mail::Finish => self.state.finish(&self.node),
             }
             if is_long && !self.state.mails.is_empty() {
-                // Connections have their turns before the rest of the mail. The wake brings this worker back to the
-                // mail.
+                // A mail that takes long was handled. Let the connections have their turns before the other mails: with
+                // this wake, the driver calls the worker again for them.
                 self.state.wakes.push(self.state.index);
                 break;
             }
@@ -56,7 +56,8 @@ impl Worker {
 }
 
 impl State {
-    /// Posts the records to the log, the questions to the cluster, and the letters as one mail for each worker.
+    /// Posts the records to the log, and the questions to the cluster, which raises the fence counters of quorum scope.
+    /// Posts the letters (answers and events for lanes of other workers) as one mail for each worker.
     #[inline]
     pub(super) fn post(&mut self, node: &Node) {
         if let Some(log) = &node.log
@@ -64,8 +65,8 @@ impl State {
         {
             log.post(std::mem::take(&mut self.log));
         }
-        // Questions go after the records. So when the log gets the record of a reply, it already has the records before
-        // the question.
+        // Post the questions to the cluster after the records. The reply to a question may cause another record, which
+        // must follow all records that were made before the question.
         if let Some(quorum) = &node.quorum
             && !self.questions.is_empty()
         {
@@ -87,7 +88,8 @@ impl State {
         }
     }
 
-    /// Delivers the letters in the mailbox and keeps other mail for later. Returns whether the mailbox had any mail.
+    /// Delivers the letters in the mailbox, which contain answers and events for lanes of this worker. Keeps other mail
+    /// for later. Returns whether the mailbox had any mail.
     #[inline]
     pub(super) fn read_letters(&mut self, node: &Node) -> bool {
         let mails = node.mailboxes[usize::from(self.index)].take();

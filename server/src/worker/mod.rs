@@ -82,7 +82,8 @@ pub enum Next {
 /// poll_accept   returns up to when new connections must be accepted, see `Node::publish_accepted`
 /// ```
 ///
-/// A simulator can therefore run whole nodes on one thread, with any network and any clock.
+/// All input, and the time, comes from the driver. A simulator can therefore run whole nodes on one thread, with any
+/// network and any clock.
 ///
 /// # One request
 ///
@@ -198,7 +199,7 @@ impl Worker {
     }
 
     /// Notes that all sockets were read empty after `at`. No byte that arrived before `at` is still unread, except on
-    /// connections for which a sweep does not wait (`edge/read_barrier.rs`).
+    /// connections for which such a reading does not wait (`edge/read_barrier.rs`).
     pub fn handle_drained(&mut self, at: Time, now: impl Into<Moment>) {
         self.state.advance(now.into());
         self.state.drained(&self.node, at);
@@ -233,8 +234,8 @@ impl Worker {
         Some(key)
     }
 
-    /// Removes a connection from the dirty list if it is last there. The driver calls this after it has taken the
-    /// output itself.
+    /// Removes a connection from the end of the list of connections with output. Does nothing if another connection is
+    /// last. The driver calls this after it has taken the output without `poll_dirty`.
     #[inline]
     pub(crate) fn settle(&mut self, key: ConnectionKey) {
         if self.state.dirty.last() == Some(&key) {
@@ -278,7 +279,8 @@ impl Worker {
         lane.written += len;
         if lane.written == lane.output.len() {
             lane.clear_output();
-            // A burst of answers must not keep its memory for a connection that is quiet from now on.
+            // Free a large buffer: after a burst of answers, a connection may be quiet for long and must not keep so
+            // much memory.
             if lane.output.capacity() > READ_LEN_MAX {
                 lane.output = Vec::new();
             }
@@ -306,9 +308,9 @@ impl Worker {
         })
     }
 
-    /// Returns a connection that must move to another worker, with all bytes read from it, and removes it here. The
-    /// next drain of this worker counts only after [`Worker::handle_settled`] of the other worker was called with the
-    /// ticket.
+    /// Returns a connection that must move to another worker, with all bytes read from it, and removes it here. This
+    /// worker publishes its next reading of all sockets only after the other worker has called
+    /// [`Worker::handle_settled`] with the ticket.
     pub fn take_moving(&mut self, key: ConnectionKey) -> MovedConnection {
         let lane = self.state.lanes.of(key);
         let taken = lane.map(|lane| (std::mem::take(&mut lane.input), std::mem::take(&mut lane.client)));
@@ -331,7 +333,7 @@ impl Worker {
     }
 
     /// Returns the time up to which all new connections must be accepted and handed to a worker, if the end of sessions
-    /// waits for that; once for each time. `Mail::Drained` reports that they are accepted.
+    /// waits for that. Returns each time only once. `Mail::Drained` reports that they are accepted.
     #[inline]
     pub fn poll_accept(&mut self) -> Option<Time> {
         self.state.timers.take_wants_accepted()

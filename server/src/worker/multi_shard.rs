@@ -21,19 +21,23 @@ use waymaker_engine::{
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{Frame, KeyItem, Request, next_frame};
 
-/// Number of bytes of a request that are counted as one key.
+/// Number of bytes of a multi-shard request that count as one key in its cost.
 const BYTES_PER_KEY: usize = 16;
 
 /// Work that a turn caused and that begins only after the turn is given back.
 #[derive(Debug)]
 pub(crate) enum FollowUp {
-    /// Check all keys of this claim again, because one of them has become clear.
+    /// Check again whether each key of this claim could now be granted. For one of its keys, nothing blocks the claim
+    /// any more.
     Recheck(Arc<MultiKeyClaim>),
-    /// Remove the remaining stubs of this claim, which has ended, from its shards.
+    /// Remove the remaining stubs of this claim, which has ended, from its shards. A stub is the waiter that stands for
+    /// the claim at one key.
     Withdraw(Arc<MultiKeyClaim>),
-    /// Note that a shard has closed this lane. Before that, removes the stubs of all claims that ended earlier.
+    /// Note that a shard has closed this lane. Before that, remove the stubs (the waiters at single keys) of all
+    /// multi-key claims that ended earlier.
     Closed(Arc<LaneClosing>),
-    /// Note that the shard has checked the namespaces of this removal. The listed ones are in use.
+    /// Note that the shard has checked whether namespaces are empty. The first field is the number of the check, the
+    /// second one lists the namespaces that are in use.
     Looked(u64, Vec<u16>),
     /// Serve this frame of the lane again: the client repeated it, and the first attempt had no effect.
     AskAgain(LaneAddress, Box<[u8]>),
@@ -51,9 +55,10 @@ pub(crate) struct MultiShard {
 enum Task {
     /// A request of a lane of this worker, as a whole frame.
     Request { ticket: Ticket, frame: Box<[u8]> },
-    /// Check whether all keys of a waiting claim are clear.
+    /// Check whether each key of a waiting multi-key claim could now be granted, and grant all of them or none.
     Recheck(Arc<MultiKeyClaim>),
-    /// End the reservation of all keys of a claim.
+    /// End the reservation of all keys of a claim. The claim was granted, but becomes held only once the log or the
+    /// cluster confirms it.
     End(ReservedEnd, Box<ReservedMultiKey>),
 }
 
@@ -128,7 +133,7 @@ impl State {
         true
     }
 
-    /// Does the follow-ups of turns that were given back.
+    /// Does the work that turns of this step left to do after they were given back.
     pub(super) fn follow_up(&mut self, node: &Node) {
         let (mut withdrawn_cost, mut rechecked_cost) = (0, 0);
         let mut closed = Vec::new();
@@ -150,7 +155,8 @@ impl State {
                 FollowUp::Looked(removal, in_use) => self.end_namespaces(node, removal, &in_use),
                 FollowUp::AskAgain(lane, frame) => self.serve_again(node, lane, &frame),
                 FollowUp::Recheck(multi_key) => {
-                    // A recheck that is still to come will see this change too.
+                    // A recheck of this claim is already queued and will see the present state of all its keys. So no
+                    // second one is needed.
                     if self.will_recheck(&multi_key) {
                         continue;
                     }
@@ -174,12 +180,14 @@ impl State {
         self.note_withdrawn(node);
     }
 
-    /// Whether the removal of stubs was left to later steps.
+    /// Whether stubs of ended multi-key claims are left to remove in later steps. A stub is the waiter that stands for
+    /// a claim at one key.
     fn is_withdrawing(&self) -> bool {
         !self.withdrawals.is_empty()
     }
 
-    /// Continues to remove the stubs of claims that have ended. A lost connection may leave many of them.
+    /// Continues to remove the stubs of multi-key claims that have ended. A stub is the waiter that stands for a claim
+    /// at one key. A lost connection may leave many of them.
     pub(super) fn go_on_withdrawing(&mut self, node: &Node) {
         let mut cost = 0;
         while cost < BATCH_COST_MAX
@@ -194,7 +202,7 @@ impl State {
         }
     }
 
-    /// Notes the closed lanes whose claims have no stubs left.
+    /// Notes the closing of lanes whose ended multi-key claims have no waiter left in any queue.
     fn note_withdrawn(&mut self, node: &Node) {
         while let Some(closing) = self.withdrawals.next_closed() {
             self.note_closed(node, &closing);
@@ -207,19 +215,20 @@ impl State {
         }
     }
 
-    /// Whether a recheck of this claim is still to come.
+    /// Whether a check of this claim is queued: whether each of its keys could now be granted.
     pub(super) fn will_recheck(&self, multi_key: &MultiKeyClaim) -> bool {
         self.multi_shard.will_recheck(multi_key.id())
     }
 
-    /// Tries all multi-shard work again, because the turn of this shard was given back.
+    /// Tries all work again that needs the turns of several shards, because the turn of this shard is now free.
     pub(super) fn retry_multi_shard(&mut self, node: &Node, shard: u16) {
         self.knocked.retain(|knocked| *knocked != shard);
         self.multi_shard.try_all();
         self.try_multi_shard(node);
     }
 
-    /// Continues to try multi-shard work. After some tries the connections of this worker have their turns first.
+    /// Continues to try the work that needs the turns of several shards. After some tries, leaves the others to a later
+    /// step, so that the connections of this worker have their turns.
     pub(super) fn try_multi_shard(&mut self, node: &Node) {
         let mut cost = 0;
         while cost < BATCH_COST_MAX {
@@ -266,7 +275,7 @@ impl State {
         self.leave_all(node, &shards, turns);
     }
 
-    /// Ends the reservation of all keys of a claim.
+    /// Ends the reservation of all keys of a claim: the claim becomes held, ends, or has an unknown outcome.
     pub(super) fn end_multi_shard(
         &mut self,
         node: &Node,
@@ -283,7 +292,8 @@ impl State {
         }
     }
 
-    /// Asks the holder of this turn to report when the turn is free, unless this worker has asked already.
+    /// Asks the worker that holds the turn of this shard to report when the turn is free. Does nothing if this worker
+    /// has asked already.
     fn knock(&mut self, node: &Node, shard: u16) {
         if !self.knocked.contains(&shard) {
             self.knocked.push(shard);

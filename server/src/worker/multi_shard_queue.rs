@@ -7,7 +7,7 @@ use waymaker_engine::{ClaimId, Ticket};
 #[derive(Debug, Default)]
 pub(super) struct MultiShardQueue {
     works: VecDeque<MultiShard>,
-    /// Ids of the claims whose rechecks are among `works`, each once.
+    /// Ids of the claims that have a recheck in `works`. No claim has two.
     rechecks: BTreeSet<ClaimId>,
     /// Number of entries of `works`, from the front, that are still to be tried.
     untried: usize,
@@ -24,12 +24,13 @@ impl MultiShardQueue {
         self.works.push_back(work);
     }
 
-    /// Whether a recheck of this claim is still to come.
+    /// Whether `works` contains a recheck of this claim.
     pub(super) fn will_recheck(&self, claim: ClaimId) -> bool {
         self.rechecks.contains(&claim)
     }
 
-    /// Lets all work be tried. Returns false if a try of all work is already due.
+    /// Marks all work in the queue as still to be tried. Returns whether none was marked before; otherwise a caller
+    /// already tries the marked work.
     pub(super) fn try_all(&mut self) -> bool {
         let was_idle = self.untried == 0;
         self.untried = self.works.len();
@@ -55,7 +56,8 @@ impl MultiShardQueue {
     pub(super) fn remove_request(&mut self, ticket: Ticket) -> bool {
         let Some(place) = self.works.iter().position(|work| work.requested_by(ticket)) else { return false };
         self.works.remove(place);
-        // Otherwise the count would never reach 0, and `try_all` would report a try that nobody makes.
+        // A removed entry in front counted as untried. If `untried` still counted it, `untried` would never reach 0,
+        // and `try_all` would report a try that nobody makes.
         self.untried -= usize::from(place < self.untried);
         true
     }

@@ -34,11 +34,12 @@ pub(crate) struct Outbox<'a> {
     pub(crate) lanes: &'a mut Lanes,
     /// Connections that have something to write, each once.
     pub(crate) dirty: &'a mut Vec<ConnectionKey>,
-    /// Letters to other workers, indexed by worker, that are not posted yet.
+    /// Letters (answers and events for lanes of other workers) that are not posted yet, indexed by worker.
     pub(crate) letters: &'a mut [Vec<Letter>],
     /// Records for the log that are not posted yet.
     pub(crate) log: &'a mut LogBatch,
-    /// Questions to the cluster that are not posted yet.
+    /// Grants of quorum scope for which the cluster must raise the fence counters. They are not posted to the thread
+    /// that asks the cluster yet.
     pub(crate) questions: &'a mut Vec<QuorumQuestion>,
     /// Work to do after the turn is given back.
     pub(crate) follow_ups: &'a mut Vec<FollowUp>,
@@ -148,7 +149,8 @@ impl Effects for Outbox<'_> {
     fn acted_on_other(&mut self, act: ActOnOther<'_>) {
         let ActOnOther { act, lane, by, namespace, id, key, owner } = act;
         let namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        // Lanes of other workers are out of reach here, so only the identity of such a caller is known.
+        // This worker cannot read a lane of another worker. For a caller on such a lane, the event contains only the
+        // identity.
         let own = self.lanes.at(lane).filter(|_| lane.worker == self.worker).map(|lane| acts::caller(lane));
         let caller = Caller { identity: Some(Arc::clone(by)), ..own.unwrap_or_default() };
         let namespace = namespaces.name_of(namespace).map(Box::from);
@@ -189,7 +191,8 @@ impl Outbox<'_> {
     }
 
     /// Writes an answer straight to the output of a connected lane of this worker that has no session. Returns false,
-    /// and does nothing, for any other lane and for a followed request.
+    /// and does nothing, for any other lane. The same applies to acts of operators and traced acquires, which need an
+    /// event or a span.
     #[inline]
     fn put_plainly(&mut self, ticket: Ticket, put: impl FnOnce(&mut Lane, Context)) -> bool {
         let (stamp, shard, shard_count) = (self.stamp, self.shard, self.shard_count);
@@ -213,7 +216,8 @@ impl Outbox<'_> {
         }
     }
 
-    /// Delivers the answer of an acquire that waited, like [`Outbox::deliver_answer`].
+    /// Delivers the answer of an acquire that waited: to the output of its lane, and to the kept answers of a session.
+    /// Counts the acquire as no longer waiting.
     pub(crate) fn deliver_waiter_answer(&mut self, ticket: Ticket, answer: &Answer) {
         if let Some(lane) = self.lanes.at(ticket.lane) {
             lane.in_flight += 1;
@@ -222,7 +226,8 @@ impl Outbox<'_> {
         self.deliver_acquire_answer(ticket, answer);
     }
 
-    /// Delivers the answer of an acquire, like [`Outbox::deliver_answer`].
+    /// Delivers the answer of an acquire to the output of its lane, and to the kept answers of a session. Counts the
+    /// result of the acquire.
     pub(crate) fn deliver_acquire_answer(&mut self, ticket: Ticket, answer: &Answer) {
         self.deliver(ticket, answer, AcquireResult::of(answer));
     }
@@ -235,7 +240,7 @@ impl Outbox<'_> {
 
     #[inline]
     fn deliver(&mut self, ticket: Ticket, answer: &Answer, result: Option<AcquireResult>) {
-        // The act or the span ends even if the client has left.
+        // End the audit event of an operator's act, or the span of a traced acquire, even if the client has left.
         self.followed.end(ticket, answer);
         if let Answer::Refused(Refusal::Overloaded { limit, .. }) = answer {
             self.metrics.note_rejected(limit);
@@ -348,8 +353,8 @@ impl Outbox<'_> {
 #[cold]
 fn comes_too_late(stage: Stage, answer: &Answer) -> bool {
     match stage {
-        // The answer waited for the log, or for another worker of a server that stops. `FAREWELL` is the last frame
-        // of a connection.
+        // `FAREWELL` was the last frame of the connection. This answer comes after it: it waited for the log, or the
+        // server stops and did not wait for another worker.
         Stage::Left => true,
         // The client already knows that its session has ended, although another worker has not closed the lane yet.
         Stage::SessionGone => matches!(answer, Answer::Granted(_) | Answer::GrantedMultiKey(_)),
@@ -373,7 +378,8 @@ fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) 
     let Some(window) = &mut lane.window else { return };
     let is_heard = lane.epoch != 0 && window.is_asked_by(number, lane.epoch);
     match answer {
-        // A repeated request without an effect can be served again, so its answer is not kept.
+        // Do not keep an answer to a request without an effect. The server can serve a repetition of such a request
+        // again.
         answer if changes_nothing(answer) => window.forget(number),
         _ => window.answer(number, &lane.output[start..]),
     }

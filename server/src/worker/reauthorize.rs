@@ -99,7 +99,8 @@ impl State {
     pub(super) fn change_access(&mut self, node: &Node, slot: LaneSlot, access: Option<Arc<Access>>) {
         let lane = &mut self.lanes[slot];
         let is_same = lane.access == access;
-        // Set the access even if it is the same: the kind of a restored lane may be known only now.
+        // Set the access even if the rights are the same. A resumed lane that was restored may have got its kind only
+        // now, and the barriers of the lane depend on the kind.
         lane.set_access(access.clone(), node.traces.is_on());
         if is_same {
             return;

@@ -24,7 +24,8 @@ impl State {
         field: &'static str,
         message: &str,
     ) {
-        // The pause after failed logins is not a limit that can be raised, and it has its own metric.
+        // Count the refusal as caused by a limit, unless it is the pause after failed logins. An operator cannot raise
+        // that pause, and it has its own metric.
         if code == ErrorCode::Overloaded && field != "credentials" {
             self.metrics.note_rejected(field);
         }
@@ -87,7 +88,8 @@ impl State {
         }
         self.refuse(slot, frame.number(), ErrorCode::SessionGone, 0, "session", "the session has ended");
         if let Some(window) = &mut self.lanes[slot].window {
-            // An earlier connection may have sent this request too. The answer to that attempt is dropped.
+            // If an earlier connection sent the same request, its answer may still come. With `NOBODY` the lane drops
+            // that answer, because this connection has already got the refusal.
             window.begin(frame.number(), NOBODY);
         }
     }

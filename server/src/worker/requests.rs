@@ -44,7 +44,8 @@ impl State {
             if served > 0
                 && let Some(lane) = self.lanes.of(key)
             {
-                // The awaited frame is complete, and the bytes after it are the beginning of a new one.
+                // The frame that the server waited for is complete. Any bytes left begin another frame, for which the
+                // time limit starts again.
                 lane.expectation = Expectation::Nothing;
             }
             self.set_aside_whole(key, input);

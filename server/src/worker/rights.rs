@@ -12,8 +12,8 @@ use waymaker_engine::{Access, Rights};
 use waymaker_protocol::message::opcode;
 use waymaker_protocol::{Heartbeat, NamespaceKind, Request};
 
-/// Bits that stand for reasons to look closer at a request before it is served. The lowest bits are rights, above
-/// them are kinds of namespaces. One bit is for acts of operators, and one for requests that may be traced.
+/// Bits that stand for reasons to check a request before it is served. The lowest bits are rights, above them are kinds
+/// of namespaces. One bit is for acts of operators, and one for requests that may be traced.
 ///
 /// An opcode has the bits of the rights that it needs for every key, and of the kinds that do not serve it. A lane
 /// has the bits of its kind, and of the rights that it lacks for some key. A request passes if both have no bit in
@@ -80,7 +80,8 @@ impl Barriers {
         Self(self.0 | TRACED)
     }
 
-    /// Returns whether a request with this opcode passes without a closer look.
+    /// Returns whether a request with this opcode needs no check before it is served: of rights, of the namespace's
+    /// kind, or for acts and traces.
     #[inline]
     pub(crate) fn let_pass(self, opcode: u8) -> bool {
         OF_OPCODES[usize::from(opcode)] & self.0 == 0

@@ -1,4 +1,5 @@
-//! One batch of requests in one turn, in three passes.
+//! Serving of one batch of requests in one turn of a shard: two passes that prefetch memory, and a pass that applies
+//! the requests.
 
 use super::apply::{BatchClock, apply};
 use super::outbox::Outbox;
@@ -29,14 +30,15 @@ enum Target {
     Other,
     /// Key of an acquire or name of a bucket: its bytes within the frame.
     Key { start: u32, len: u32 },
-    /// The same key, as its hash: the prefetch has computed it.
+    /// Hash of the key of an acquire or of the name of a bucket. The prefetch has replaced `Key` with it.
     Hashed(u64),
     /// Claim that the frame names by its id.
     Claim(ClaimIx),
 }
 
 impl FrameLocation {
-    /// `route` is the route of the frame, so that no later pass parses the frame for it again.
+    /// Returns the location of a frame, with the record that the frame's `route` names. So no later pass parses the
+    /// frame for its route again.
     #[inline]
     pub(crate) fn new(offset: usize, frame: Frame<'_>, shard: u16, route: &Route<'_>) -> Self {
         let target = match route {

@@ -32,20 +32,20 @@ pub(crate) struct Session {
     secret: u64,
     /// Identity of the client, if it is known. Clients with another identity do not find the session.
     pub(crate) identity: Option<Arc<str>>,
-    /// Count of the session in the accounts of its client.
+    /// Counts the session for the quotas of its client until the session ends. `None` if the client has no quotas.
     _counted: Option<Counted>,
     pub(crate) lease_ms: u32,
     pub(crate) deadline: Time,
     /// Instant for which its timer is set.
     armed: Time,
-    /// Time at which it lost its last connection; `None` while it has one.
+    /// Time at which the session lost its last connection; `None` while it has a connection.
     left_at: Option<Time>,
-    /// Time of the next check whether the session has claims; without any, it ends. `NEVER` while it has a connection,
-    /// or if its lease ends before the check.
+    /// Time of the next check whether the session has claims; a session without claims then ends. `NEVER` while the
+    /// session has a connection, or if its lease ends before the check.
     look_at: Time,
     /// Id that an earlier server gave it.
     restored_id: Option<SessionId>,
-    /// Slots of its lanes, with and without a connection, by the numbers of the lanes.
+    /// Slots of the session's lanes, with and without a connection, by the numbers of the lanes.
     pub(crate) lanes: BTreeMap<u16, LaneSlot>,
     /// Number of the next lane.
     next_lane: u16,
@@ -78,7 +78,7 @@ pub(crate) struct SessionLimits {
 }
 
 impl SessionLimits {
-    /// Returns the limits of one worker of a node.
+    /// Returns the limits for the sessions of each worker of this node.
     pub(crate) fn of(node: &Node) -> Self {
         Self {
             count_max: (node.set.sessions as usize / node.worker_count()).max(1),
@@ -296,7 +296,8 @@ impl Sessions {
         session.lanes
     }
 
-    /// Returns a session whose deadline has passed, if there is one. Timers of renewed sessions are postponed.
+    /// Returns a session whose deadline has passed, if there is one. Postpones the timers of sessions that were
+    /// renewed.
     pub(crate) fn first_over(&mut self, now: Time) -> Option<SessionSlot> {
         while let Some(&(armed, slot)) = self.timers.first().filter(|(armed, _)| *armed <= now) {
             if let Some(Some(session)) = self.slots.get_mut(slot.index()) {
@@ -352,8 +353,8 @@ impl Sessions {
         self.looks.first().map_or(Time::NEVER, |(at, _)| *at)
     }
 
-    /// Ends the lease of a session that had no claim after it lost its last connection at `left_at`, unless a
-    /// connection came back.
+    /// Ends the lease of a session that had no claim after it lost its last connection at `left_at`. Does nothing if
+    /// the session has had a connection since.
     pub(crate) fn vacate(&mut self, id: SessionId, left_at: Time, now: Time) {
         let Some(slot) = self.find(id) else { return };
         let Some(Some(session)) = self.slots.get_mut(slot.index()) else { return };
@@ -428,7 +429,7 @@ mod tests {
     fn a_lane_that_joins_a_restored_session_gets_an_unused_number() {
         let mut sessions = Sessions::new(0, [1; 32], LIMITS);
         let id = SessionId { place: 7, secret: 7 };
-        // Only the first of its lanes held something.
+        // The log contains only lane 0, because lane 1 held nothing. The client knows both lanes.
         let slot = sessions.restore(id, 1000, None, BTreeMap::from([(0, LaneSlot(0))]), 640, at(0));
         assert_eq!(sessions.join(slot, LaneSlot(1)), Some(640));
         assert!(sessions.join_again(slot, 1, LaneSlot(2)));

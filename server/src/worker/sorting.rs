@@ -34,7 +34,8 @@ impl State {
         cost: usize,
     ) -> FrameRoute {
         let lane = &mut self.lanes[slot];
-        // The session of the lane has ended. No frame gets here before `HELLO` or after `GOODBYE`.
+        // Refuse the frame, because the session of the lane has ended. No other reason is possible: no frame reaches
+        // this method before `HELLO` or after `GOODBYE`.
         if lane.stage != Stage::Open {
             self.refuse_for_session(node, slot, frame);
             return FrameRoute::Answered;
@@ -46,8 +47,8 @@ impl State {
         }
     }
 
-    /// Sorts a frame that needs a closer look first. Its namespace may not support it, its client may lack a right,
-    /// it may be an act of an operator, or it may be traced.
+    /// Sorts a frame after checks that most frames do not need. Its namespace may not support it, its client may lack a
+    /// right, it may be an act of an operator, or it may be traced.
     #[cold]
     fn sort_barred(
         &mut self,
@@ -79,8 +80,8 @@ impl State {
     ) -> FrameRoute {
         let lane = &mut self.lanes[slot];
         let is_new = |window: &Window| window.look(frame.number()) == RequestState::New;
-        // An owner also renews with REGISTER. The shard knows the owner, and refuses other clients once the stop was
-        // announced to it.
+        // Do not refuse REGISTER here: the owner of a registration also renews it with REGISTER. Only the shard knows
+        // the owner. It refuses other clients once it has learned of the stop.
         let is_refused = begins_claim(frame.opcode()) && frame.opcode() != opcode::REGISTER;
         if node.is_stopping() && is_refused && lane.window.as_deref().is_none_or(is_new) {
             // Shards learn of the stop one after the other. This check makes all of them refuse from the same moment

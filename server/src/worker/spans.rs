@@ -2,7 +2,8 @@
 //! exports traces has any.
 //!
 //! The worker reads the clock once for each input, such as the bytes of one read, and spans begin and end at these
-//! times. So an acquire that is granted while the bytes that brought it are served has a duration of 0.
+//! times. So if the worker grants an acquire while it serves the bytes that contain the acquire, the span has a
+//! duration of 0.
 
 use super::State;
 use super::acts::error_code_of;
@@ -53,7 +54,7 @@ impl Spans {
     /// Ends the span of a request with its response.
     pub(super) fn end(&mut self, ticket: Ticket, answer: &Answer) {
         let Some(mut span) = self.open.take(ticket) else { return };
-        // An answer without a result repeats an earlier grant.
+        // An answer that `AcquireResult::of` does not count repeats an earlier grant, so the span ends as granted.
         span.result = AcquireResult::of(answer).unwrap_or(AcquireResult::Granted);
         match answer {
             Answer::Granted(grant) => span.fence = Some(grant.fence.get()),
@@ -87,7 +88,8 @@ impl Spans {
         }
     }
 
-    /// Ends the spans of a lane whose connection was lost: its waiters get no answer.
+    /// Ends the spans of all open acquires of a lane whose connection was lost. Its waiters may get no answer that
+    /// would end their spans.
     pub(super) fn give_up_lane(&mut self, lane: LaneAddress) {
         self.open.tickets_of(lane).into_iter().for_each(|ticket| self.give_up(ticket));
     }

@@ -38,11 +38,12 @@ pub(crate) struct State {
     pub(super) timers: Timers,
     /// Connections that have something to write or must be closed.
     pub(super) dirty: Vec<ConnectionKey>,
-    /// Letters to other workers, indexed by worker, that are not posted yet.
+    /// Letters (answers and events for lanes of other workers) that are not posted yet, indexed by worker.
     pub(super) letters: Vec<Vec<Letter>>,
     /// Records for the log that are not posted yet.
     pub(super) log: LogBatch,
-    /// Questions to the cluster that are not posted yet.
+    /// Grants of quorum scope for which the cluster must raise the fence counters. They are not posted to the thread
+    /// that asks the cluster yet.
     pub(super) questions: Vec<QuorumQuestion>,
     /// Mail that was taken from the mailbox together with letters, and that waits for the next call of `handle_mail`.
     pub(super) mails: VecDeque<Mail>,
@@ -151,7 +152,8 @@ impl State {
         }
     }
 
-    /// Ends a step: does the follow-ups of its turns, then posts records, questions and letters.
+    /// Ends a step. Does the work that turns of this step left until they were given back. Then posts records to the
+    /// log, questions to the cluster, and letters to other workers.
     #[inline]
     pub(super) fn finish_step(&mut self, node: &Node) {
         if !self.follow_ups.is_empty() {
@@ -163,7 +165,8 @@ impl State {
     /// Stops reading the lane, and closes its connection once all answers are written.
     pub(super) fn close(&mut self, key: ConnectionKey) {
         if let Some(lane) = self.lanes.of(key) {
-            // `FAREWELL` is the last frame of a connection, so a lane at this stage keeps it.
+            // `FAREWELL` is the last frame of a connection. If it is already in the output, keep the stage `Left`,
+            // which drops later answers.
             if lane.stage != Stage::Left {
                 lane.stage = Stage::Closing;
             }
@@ -175,13 +178,15 @@ impl State {
     /// Closes every connection once its answers are written.
     pub(super) fn finish(&mut self, node: &Node) {
         self.finishing = true;
-        // The log must not keep a hold of an ended session.
+        // Close the lanes of ended sessions in all shards first, so that their holds end. The log must not keep such a
+        // hold.
         while !self.lane_ends.is_empty() {
             self.close_lanes(node);
         }
         let keys: Vec<_> = self.lanes.iter().map(Lane::key).collect();
         for key in keys {
-            // Another worker may not have closed the lane in a shard yet; the stop does not wait for that.
+            // A worker that stops does not wait for other workers, which may not have closed the lane in their shards
+            // yet.
             self.tell_of_end(key);
             self.close(key);
         }

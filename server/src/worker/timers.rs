@@ -18,22 +18,24 @@ use waymaker_engine::Time;
 pub(crate) struct Timers {
     /// For each shard, the next visit of this worker: at once if work is left over.
     shards: Vec<Time>,
-    /// For each shard, the end of the next lease or wait. A visit for leftover work does not wait for a drain, so it
-    /// must not hide this end.
+    /// For each shard, the end of the next lease or wait. `shards` may contain an earlier visit, for leftover work,
+    /// which does not require that sockets are read. So the end has its own entry.
     ends: Vec<Time>,
     /// Time of the next call of `tick`.
     pub(super) next_wake: Time,
-    /// Whether a lease, wait or session of this worker is due and waits for a drain.
+    /// Whether a lease, wait or session of this worker is due and ends only after all workers have read their sockets
+    /// empty.
     due: bool,
     /// Whether this worker must read its own sockets, because one of its leases, waits or sessions is due.
     own: bool,
-    /// For each other worker, the latest instant for which this worker has asked it to drain.
+    /// For each other worker, the latest instant for which this worker has asked it to read its sockets empty.
     asked: Vec<Time>,
-    /// Workers that asked this worker to drain, each with the instant up to which it must read.
+    /// Workers that asked this worker to read its sockets empty, each with the instant up to which it must read.
     askers: Vec<(u16, Time)>,
     /// Progress of the sessions that are ending; `None` if no session is due.
     ending: Option<Ending>,
-    /// Instant up to which new connections must be accepted, until the driver takes it.
+    /// Instant up to which new connections must be accepted, so that sessions may end. `None` after the driver has
+    /// taken it.
     wants_accepted: Option<Time>,
     moves: Moves,
 }
@@ -95,7 +97,8 @@ impl Timers {
     pub(super) fn arm(&mut self, shard: u16, at: Time, end: Time) {
         let shard = usize::from(shard);
         self.shards[shard] = at.min(self.shards[shard]);
-        // Keep an outdated earlier end too: `shards` may still hold a visit for it, and that visit needs the drain.
+        // Keep an earlier end even if it is outdated, because `shards` may still contain its visit. That visit waits
+        // until all sockets are read, and only an end in `ends` requests this.
         self.ends[shard] = end.min(self.ends[shard]);
         self.next_wake = self.next_wake.min(at);
     }
@@ -133,7 +136,8 @@ impl Timers {
 }
 
 impl State {
-    /// Returns when `tick` must go on with the end of sessions. `NEVER` while a drain is awaited: its end calls `tick`.
+    /// Returns when `tick` must continue to end sessions. Returns `NEVER` while the worker waits until all sockets are
+    /// read, because `tick` is called after that anyway.
     #[inline]
     pub(super) fn sessions_wake(&self) -> Time {
         if self.timers.due { Time::NEVER } else { self.sessions_due() }
@@ -227,8 +231,8 @@ impl State {
         }
     }
 
-    /// Notes that this worker's sockets were read empty after `at`. That counts once connections that moved away
-    /// meanwhile have served their unread bytes.
+    /// Notes that this worker's sockets were read empty after `at`. Other workers see this only after each connection
+    /// that moved to another worker has served the bytes that were unread when it moved.
     pub(super) fn drained(&mut self, node: &Node, at: Time) {
         if self.timers.moves.unsettled.is_empty() {
             self.publish_drained(node, at);
@@ -248,13 +252,13 @@ impl State {
     }
 
     fn publish_drained(&mut self, node: &Node, at: Time) {
-        // Post first: a worker that sees the published instant must find the effects of all bytes that were read before
-        // it delivered.
+        // Post before publishing. A worker that sees the published time may end leases. The effects of all bytes read
+        // before that time must already be in its mailbox.
         self.post(node);
         node.publish_drained(usize::from(self.index), at);
         self.timers.own = false;
-        // An asker whose instant is later than this reading does not ask again. It gets its answer after the next
-        // reading.
+        // A worker that asked for a later time than this reading covers does not ask again. Keep its request, and
+        // answer it after the next reading.
         let (told, waiting) =
             std::mem::take(&mut self.timers.askers).into_iter().partition(|(_, due)| *due <= at);
         self.timers.askers = waiting;

@@ -45,16 +45,16 @@ impl State {
                 None => later.push(group),
             }
         }
-        // Try the remaining shards once more. `visit` leaves the requests to the holder of the turn if that fails
-        // too.
+        // Try the remaining shards once more. If another worker still holds the turn, `visit` leaves the requests for
+        // that worker.
         for group in later {
             self.visit(node, slot, bytes, group);
         }
         self.sorted = sorted;
     }
 
-    /// Sorts a batch by shard. Each worker begins at another shard, so workers with similar batches do not walk the
-    /// shards in step. A counting sort, so requests of one lane for one shard keep their order.
+    /// Sorts a batch by shard. Each worker begins at another shard, so workers with similar batches do not compete for
+    /// the same turns all the time. This is a counting sort, so requests of one lane for one shard keep their order.
     #[inline]
     fn sort_by_shard(&mut self, node: &Node, batch: &[FrameLocation], sorted: &mut Vec<FrameLocation>) {
         let mask = node.shards.len() - 1;
@@ -192,16 +192,17 @@ impl State {
 
     /// Begins a turn, and ends leases and waits that were due by `drained`, as many as the turn has steps for.
     ///
-    /// The caller must read `drained` before it takes the turn. Workers may have read requests by `drained` and left
-    /// them. The previous holder of the turn has served these requests, or they lie in front of this worker. A later
-    /// value of `drained` could cover a renewal that was just left for this very turn. The lease would then end
-    /// although it was renewed in time.
+    /// The caller must read `drained` before it takes the turn. Workers may have left requests for this shard that they
+    /// read by `drained`. The previous holder of the turn served these requests before it gave the turn back, or they
+    /// precede the batch that contains `drained`. A later value of `drained` could cover a renewal that was left for
+    /// the present turn. The lease would then end although it was renewed in time.
     #[inline]
     pub(super) fn begin(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, drained: Time) {
         self.tell_states(node, turn, shard);
         if node.worker_count() > 1 || node.log.is_some() {
-            // Letters that earlier turns of this shard wrote to lanes of this worker go out before new ones. The same
-            // holds for answers that waited for records and are durable by now.
+            // Earlier turns of this shard, by other workers, may have posted letters (answers and events) for lanes of
+            // this worker. Deliver these first, so that they precede the answers of this turn. Do the same with answers
+            // that waited for the log and are now durable.
             self.read_letters(node);
         }
         let now = self.reading();
@@ -212,8 +213,8 @@ impl State {
         }
     }
 
-    /// Notes that the shard of this turn has closed a lane. If the turn ended multi-key claims, first removes their
-    /// stubs in other shards.
+    /// Notes that the shard of this turn has closed a lane. If the turn also ended multi-key claims, first removes the
+    /// waiters that stand for these claims in other shards.
     fn note_closed_in_turn(&mut self, node: &Node, closing: Arc<LaneClosing>) {
         if self.follow_ups.is_empty() && self.withdrawals.is_empty() {
             self.note_closed(node, &closing);
@@ -239,8 +240,8 @@ impl State {
             turn.shard.set_full_memory(node.memory.full());
         }
         if node.is_stopping() && !turn.shard.is_stopping() {
-            // This must not wait for the mail about the stop: once clients know of the stop, every shard must refuse
-            // their new claims.
+            // Stop the shard here, without waiting for `Mail::Stop`. Once clients know of the stop, every shard must
+            // refuse their new claims.
             turn.shard.stop();
         }
         if let Some(log) = &node.log {
@@ -252,8 +253,8 @@ impl State {
         }
     }
 
-    /// Gives a turn back. Before that, serves all batches that other workers left meanwhile, and arms a timer for the
-    /// next deadline.
+    /// Gives a turn back. Before that, serves all batches that other workers left during the turn, and arms a timer for
+    /// the next deadline.
     #[inline]
     pub(super) fn leave(&mut self, node: &Node, mut turn: ShardTurn<'_>, shard: u16) {
         let mut served_cost = 0;
@@ -263,15 +264,18 @@ impl State {
                 turn.armed = deadline;
                 self.timers.arm(shard, deadline, turn.shard.next_end());
             }
-            // Post while the turn is held, so that letters about the shard arrive in the order of its changes.
+            // Post while the turn is held, so that answers and events of the shard reach other workers in the order of
+            // its changes.
             self.post(node);
             if served_cost >= SERVED_COST_MAX {
                 if !self.finishing {
-                    // The batches of others keep this worker from its own connections, so the next worker continues.
+                    // While this worker serves batches of other workers, its own connections wait. So it passes the
+                    // turn on to the next worker.
                     let next = (usize::from(self.index) + 1) % node.worker_count();
                     return self.mail(node, next as u16, Mail::Turn { shard, pass: turn.pass_on() });
                 }
-                // Connections of this worker are closed, and the next worker may not run any more.
+                // This worker is closing its connections, so none of them waits long. It keeps the turn, because the
+                // next worker may have ended already.
                 served_cost = 0;
             }
             if !turn.left.is_empty() {
@@ -310,7 +314,8 @@ impl State {
     /// Continues a turn that another worker passed on.
     pub(super) fn take_turn(&mut self, node: &Node, shard: u16, pass: Pass) {
         let mut turn = node.shards[usize::from(shard)].resume(pass);
-        // A turn may be passed from worker to worker for a long time, and `begin` updated these states only once.
+        // Update the shard's view of memory, stop, log and cluster. `begin` did so only once, and the turn may have
+        // been passed from worker to worker for a long time.
         self.tell_states(node, &mut turn, shard);
         self.read_letters(node);
         self.leave(node, turn, shard);
@@ -373,7 +378,7 @@ impl State {
                 gauges.publish_contended(Contended::of(contended, &node.namespaces));
             }
             Batch::Expire { drained } => {
-                // The timer of this shard has fired; `leave` arms it again.
+                // The timer of this shard has fired. With `NEVER`, `leave` arms it for the next deadline.
                 turn.armed = Time::NEVER;
                 self.begin(node, turn, shard, drained);
             }
@@ -401,7 +406,8 @@ impl State {
         let clock = BatchClock::new(&*node.clock);
         let served = serve_batch(&mut turn.shard, sender, &batch.frames, &mut located, &clock, &mut outbox);
         if served < located.len() {
-            // The rest goes to the front, so requests of this lane that came later stay behind it.
+            // Put the requests that were not served in front of all other batches, so that later requests of this lane
+            // stay behind them.
             let frames = copied_frames(&batch.frames, &located[served..]);
             turn.left.push_front(Batch::Requests(RequestBatch { frames, cost: BATCH_COST_MAX, ..batch }));
         }

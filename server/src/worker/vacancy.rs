@@ -41,10 +41,12 @@ impl State {
         let mut lane_count = 0;
         while lane_count < VACANT_LANES_PER_TICK {
             let Some(mut asking) = self.vacancy_check.take().or_else(|| self.next_vacant()) else { return };
-            // Count at least one lane, so that sessions without lanes count too.
+            // Count each question as at least one lane. Otherwise any number of sessions without lanes would be checked
+            // in one tick.
             lane_count += asking.vacancy.lane_count().max(1);
             match asking.shards.pop() {
-                // The question goes behind every request of these lanes that was left for this shard.
+                // The question goes behind every request of these lanes that was left for this shard, so the answer
+                // takes their claims into account.
                 Some(shard) => self.hand_over(node, shard, Batch::Vacancy(Arc::clone(&asking.vacancy))),
                 None => self.vacate(&asking.vacancy),
             }

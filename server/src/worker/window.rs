@@ -12,7 +12,7 @@ const CHUNK_COUNT: usize = IN_FLIGHT_MAX as usize / CHUNK_LEN;
 /// releases and renewals.
 const INLINE_LEN: usize = 50;
 
-/// Epoch of no connection, for requests that no connection waits for.
+/// Number that no connection has. It stands for the receiver of an answer that no connection waits for.
 pub(crate) const NOBODY: u32 = 0;
 
 /// State of a request number.

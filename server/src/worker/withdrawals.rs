@@ -1,4 +1,5 @@
-//! Ended multi-key claims whose remaining stubs a worker removes in later steps, so that other work need not wait.
+//! Ended multi-key claims of which a worker removes the remaining stubs in later steps, so that other work need not
+//! wait. A stub is the waiter that stands for a claim at one key.
 
 use crate::mail::LaneClosing;
 use std::collections::VecDeque;
@@ -10,8 +11,8 @@ pub(super) struct Withdrawals {
     claims: VecDeque<Arc<MultiKeyClaim>>,
     /// Number of claims that were ever added.
     added_count: u64,
-    /// Closed lanes, each with the number of claims that must be removed before its client learns of the end. The stubs
-    /// of the lane's claims still block other clients until then.
+    /// Closed lanes, each with a number of claims, counted like `added_count`. The client learns of the end when so
+    /// many claims have been removed. Until then, the waiters of its own claims may still block other clients.
     closings: VecDeque<(u64, Arc<LaneClosing>)>,
 }
 
@@ -29,7 +30,7 @@ impl Withdrawals {
         self.claims.pop_front()
     }
 
-    /// Keeps this closed lane until all claims that are here now are removed.
+    /// Keeps this closed lane until all claims that are in `claims` now have been removed from it.
     pub(super) fn hold_back(&mut self, closing: Arc<LaneClosing>) {
         self.closings.push_back((self.added_count, closing));
     }

@@ -122,13 +122,14 @@ impl<G> AcquireBuilder<G> {
     ///
     /// A guard of this client is superseded before the newer guard exists. A guard of another client is superseded when
     /// that client receives the notification. Until then it counts as held, even if the newer owner has released the
-    /// lock. A caller that moves from one client to another avoids this by two rules:
+    /// lock. So a caller that moves from one client to another must keep two rules:
     ///
-    /// 1. Before the second client acquires, the last acquire of the first client has its response. An abandoned
-    ///    acquire may still be on its way, and would take the hold from the second client.
-    /// 2. From then on, the caller ignores all guards of the first client.
+    /// 1. Before the second client acquires, the last acquire of the first client must have got its response. An
+    ///    abandoned acquire may still be on its way, and would take the hold from the second client.
+    /// 2. After the second client acquires, the caller ignores all guards of the first client.
     ///
-    /// If one of these rules cannot be kept, let [`Lock::fence`](crate::Lock::fence) decide.
+    /// A caller that moves between clients and cannot keep both rules must not rely on the guards. The protected
+    /// resource must compare [`Lock::fence`](crate::Lock::fence) instead.
     pub fn request_id(mut self, request_id: impl AsRef<[u8]>) -> Self {
         self.claim.request_id = Some(request_id.as_ref().into());
         self
@@ -170,9 +171,9 @@ impl<G> AcquireBuilder<G> {
     /// Resuming the connection in time keeps the hold.
     ///
     /// The server may notice the loss before the client does. So the local deadline is never more than `delay` after
-    /// the client sent the newest request that the server has answered. With a delay below one second, this protection
-    /// is impossible. Another client may get such a lock before this client notices the loss, and only the fence
-    /// protects.
+    /// the client sent the newest request that the server has answered. The client ignores a `delay` below one second
+    /// in the local deadline, because it does not send requests often enough. Another client may then get the lock
+    /// before this client notices the loss, and only the fence protects.
     pub fn release_after(mut self, delay: Duration) -> Self {
         self.claim.release_after_ms = Some(milliseconds(delay));
         self
@@ -215,9 +216,9 @@ impl<G: Guard> AcquireBuilder<G> {
     ///
     /// # Errors
     ///
-    /// As awaiting the builder. Also [`Error::Lost`] if the lock was lost before the work ended, by an event or by the
-    /// clock. In that case the work was dropped at its current await, or it ended too late. Its last steps may be
-    /// unprotected.
+    /// The errors of awaiting the builder. Also [`Error::Lost`] if the server reported the loss of the lock, or its
+    /// local deadline passed, before the work ended. `run` then drops the work at its current await; if the work has
+    /// already ended, its last steps may be unprotected.
     ///
     /// A release that fails because the server is unreachable or does not respond is not an error: the work was done
     /// under the lock, and the lock ends with its lease at the latest.
@@ -234,8 +235,8 @@ impl<G: Guard> AcquireBuilder<G> {
             reason = loss => return Err(Error::Lost(reason)),
             value = work(&guard).instrument(guard.span()) => value,
         };
-        // The task that reports losses may not have run since the local deadline. The release also detects a loss by
-        // the clock.
+        // The task that reports losses may not have run since the local deadline passed. The release reads the clock
+        // itself, and returns `Lost` in that case.
         match guard.give_back().await {
             Ok(()) | Err(Error::Unavailable(_) | Error::Uncertain(_) | Error::Closed) => Ok(value),
             Err(error) => Err(error),

@@ -4,7 +4,7 @@ use waymaker_protocol::Event;
 
 use super::*;
 
-/// The server refused a late copy of the request, as it refused the original.
+/// The second answer to request 1 is the refusal of a late copy of the request, so the lane ignores it.
 #[test]
 fn a_second_answer_keeps_the_connection_but_an_unnumbered_error_ends_it() {
     let mut rig = Rig::new();

@@ -53,7 +53,7 @@ fn only_the_last_connection_of_a_client_sends_goodbye() {
     assert!(rig.session.leave(), "this was the last one");
 }
 
-/// After the local deadline, the server may still keep the hold.
+/// After the local deadline, the server may still keep the hold. So the lane must release it.
 #[test]
 fn closing_releases_locks_that_were_lost_at_their_local_deadline() {
     let mut rig = Rig::new();

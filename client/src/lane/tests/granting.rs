@@ -12,7 +12,7 @@ fn a_grant_after_a_wait_is_dated_by_the_last_keep_alive() {
     rig.advance_to(13_400);
     rig.sends(&[(2, "keep alive")]);
     rig.advance_to(14_000);
-    // The server decided this response at 13.6 s; its round trip began at 13.4 s.
+    // The server decided the response to the keep-alive at 13.6 s; the keep-alive was sent at 13.4 s.
     rig.receive(2, &Response::KeptAlive(KeptAlive { remaining_ms: 10_000, stamp_ms: 13_600 - SKEW_MS }));
     rig.advance_to(15_000);
     let granted = rig.granted(9, 3_000, true);
@@ -54,7 +54,8 @@ fn an_acquire_abandoned_before_sending_is_never_sent() {
     rig.sends(&[]);
 }
 
-/// The lease of such a grant may have nearly expired, and its events may have gone to another lane.
+/// The lease of a claim found by its request id may have nearly expired, and the events of the claim may have gone to
+/// another lane.
 #[test]
 fn a_grant_found_by_its_request_id_is_renewed_before_delivery() {
     let mut rig = Rig::new();
@@ -111,7 +112,7 @@ fn an_acquire_fails_if_its_grants_repeatedly_arrive_expired() {
     rig.sends(&[(number + 1, "release 8")]);
 }
 
-/// Otherwise the claim would wait in its queue without a caller.
+/// If the lane sent the acquire again, its claim would wait in its queue without a caller.
 #[test]
 fn an_acquire_abandoned_during_confirmation_is_not_sent_again() {
     for is_over_before in [false, true] {
@@ -140,8 +141,8 @@ fn confirming() -> (Rig, Answer) {
     (rig, answer)
 }
 
-/// Another caller moves the end of the lease by the id of the hold. The server may have confirmed the grant before
-/// that.
+/// Another caller moves the end of the lease by the id of the hold. The server may have confirmed the grant before it
+/// served this extend, so the confirmed lease may be outdated.
 #[test]
 fn a_grant_is_confirmed_again_if_its_lease_is_extended_meanwhile() {
     let (mut rig, mut answer) = confirming();
@@ -158,7 +159,8 @@ fn a_grant_is_confirmed_again_if_its_lease_is_extended_meanwhile() {
     assert!(only(&mut answer).is_held());
 }
 
-/// The response to the confirmation waited for the log while another client released the hold.
+/// The server held back its response to the confirmation until the log was durable. In that time, another client
+/// released the hold.
 #[test]
 fn an_acquire_is_sent_again_if_its_grant_ends_during_confirmation() {
     let (mut rig, mut answer) = confirming();
@@ -242,7 +244,7 @@ fn the_margin_of_a_longer_lease_than_requested_is_that_of_the_longer_lease() {
     assert_eq!(only(&mut answer).remaining(), Duration::from_millis(60_000 - 650));
 }
 
-/// A guard of this client has the hold again, so it is forgotten no longer.
+/// An acquire of this client is granted the forgotten hold again, so the hold no longer counts as forgotten.
 #[test]
 fn a_forgotten_hold_that_was_granted_again_is_released_without_a_caller() {
     let mut rig = Rig::new();

@@ -17,7 +17,7 @@ impl Rig {
         })
     }
 
-    /// Returns a grant of both keys, with places 8 and 9, decided now.
+    /// Returns a grant of both keys, decided now. The ids of the holds have the places 8 and 9.
     fn granted_keys(&self) -> Response<'static> {
         let key = |(place, key): (u64, &'static str)| GrantedKey {
             id: id(place),
@@ -69,7 +69,7 @@ fn confirming_the_second() -> (Rig, Answer) {
     (rig, answer)
 }
 
-/// The caller needs all keys, so half of them are useless.
+/// The caller needs all keys, so a grant that has lost one of them is useless.
 #[test]
 fn a_partly_lost_multi_key_grant_is_released_and_acquired_again() {
     let (mut rig, mut answer) = confirming_the_second();
@@ -131,7 +131,8 @@ fn the_loss_callback_of_a_multi_key_claim_runs_once() {
     assert_eq!(*told.lock().unwrap(), [LossReason::Expired]);
 }
 
-/// The holds have other ids than the claim had while it waited. Under a new number, only the request id finds them.
+/// The granted holds have other ids than the waiting claim had, and request numbers start again in a new session. So
+/// only the request id leads to the holds.
 #[test]
 fn a_multi_key_claim_keeps_its_request_id_in_a_new_session() {
     let mut rig = Rig::new();

@@ -14,10 +14,10 @@ fn listed_holds_without_a_guard_are_released_after_an_outage() {
     rig.lose_connection();
     rig.come_back(true);
     rig.sends(&[(3, "acquire k wait 4294967295"), (4, "holds"), (5, "extend 9 by 30000")]);
-    // The stranger has another key than the acquire in flight, so no grant can explain it.
+    // Holds 7 and 6 have another key than the acquire in flight, so it cannot be granted them: the lane releases them.
     rig.receive(4, &listed(&[(9, "k"), (forgotten.place, "forgotten"), (7, "stranger")], 77));
     rig.sends(&[(6, "holds")]);
-    // Hold 5 may belong to the acquire in flight, which has the same key.
+    // Hold 5 has the key of the acquire in flight, which may be granted it: the lane does not release it yet.
     rig.receive(6, &listed(&[(6, "stranger"), (5, "k")], 0));
     rig.sends(&[(7, "release 7"), (8, "release 6")]);
 }

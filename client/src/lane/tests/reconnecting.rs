@@ -78,8 +78,8 @@ fn the_answer_to_a_repeated_request_is_dated_by_its_first_send() {
     let (number, _) = rig.sent().into_iter().find(|(_, text)| text == "extend 9 by 30000").unwrap();
     rig.receive(number, &extended);
     assert_eq!(rig.lane.anchor, stamp);
-    // The new lease lasts 30 s from 20 s on, less 50 ms and one hundredth. The cap keeps the old deadline until the
-    // hold is checked.
+    // The new lease lasts 30 s from 20 s on. Its local deadline is 350 ms earlier: 50 ms and one hundredth of the
+    // lease. Until the hold is checked, the deadline from before the outage still applies.
     let own = rig.lane.holds.owned(lock.hold.guard).unwrap().lease_end;
     assert_eq!(own, LeaseEnd::Own(at(20_000 + 30_000 - 350)));
     assert_eq!(lock.hold.deadline(), at(10_000 + 30_000 - 350));
@@ -120,7 +120,8 @@ fn a_connection_bound_lock_is_held_only_while_its_connection_is_confirmed() {
     let kept_alive = rig.kept_alive();
     rig.receive(2, &kept_alive);
     assert_eq!(lock.remaining(), Duration::from_millis(3_000 - 80));
-    // The server may notice the break at once, and the client only now.
+    // The client notices the break only now, at 13 s. The server may have noticed it right after the keep-alive of 11
+    // s.
     rig.advance_to(13_000);
     rig.lose_connection();
     rig.advance_to(13_900);
@@ -143,8 +144,8 @@ fn a_lock_released_during_the_outage_is_reported_lost() {
     assert_eq!(lock.loss_reason(), Some(LossReason::Expired));
 }
 
-/// Breaks the connection, and reconnects to a restarted server or in a new session. Sends everything again, and returns
-/// the number of the first repeated request.
+/// Breaks the connection, and reconnects to a restarted server or in a new session. Sends the unanswered requests
+/// again, and returns the number of the first repeated request.
 fn forgotten_by(rig: &mut Rig, is_restarted: bool) -> u32 {
     rig.lose_connection();
     if is_restarted {
@@ -156,7 +157,8 @@ fn forgotten_by(rig: &mut Rig, is_restarted: bool) -> u32 {
     if is_restarted { 2 } else { 1 }
 }
 
-/// The server process that served a release keeps its response for the session, so this refusal is about the release.
+/// The server process that served a release keeps its response for the session. So `not_found` is the response to the
+/// first transmission, and the hold was already lost.
 #[test]
 fn a_repeated_release_that_its_server_refuses_finds_a_lost_hold() {
     let mut rig = Rig::new();
@@ -185,7 +187,7 @@ fn a_release_that_may_have_been_served_is_uncertain_if_its_hold_is_not_found() {
     }
 }
 
-/// The caller has got its error before the answer arrives, and queries the outcome.
+/// The caller has got its uncertain error before the repeated release is refused. It then queries the outcome.
 #[test]
 fn the_outcome_of_a_release_that_may_have_been_served_stays_unknown() {
     for is_restarted in [true, false] {
@@ -282,7 +284,7 @@ fn the_deadline_of_a_listed_connection_bound_lock_counts_from_the_hello() {
     assert_eq!(lock.remaining(), Duration::from_millis(2_000 - 80));
 }
 
-/// Only an unknown hold leaves open whether the first transmission ended it.
+/// Only `not_found` leaves open whether the first transmission of the release ended the hold.
 #[test]
 fn a_repeated_release_that_is_refused_for_another_reason_has_failed() {
     let mut rig = Rig::new();

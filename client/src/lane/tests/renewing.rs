@@ -19,7 +19,7 @@ fn a_lock_is_renewed_each_time_a_third_of_its_lease_has_passed() {
     rig.sends(&[(3, "extend 9 by 3000")]);
 }
 
-/// Otherwise each of thousands of renewals would need its own write and its own wake-up of the task.
+/// If their times were spread, each of thousands of renewals would need its own write and its own wake-up of the task.
 #[test]
 fn locks_granted_close_together_are_renewed_together() {
     let mut rig = Rig::new();
@@ -48,8 +48,8 @@ fn a_shortening_takes_effect_locally_before_it_is_answered() {
     rig.sends(&[(3, "extend 9 by 1000")]);
 }
 
-/// The server would serve such a renewal after the extend and shorten the lease again, while the guard relies on the
-/// longer lease.
+/// After the extend, the server would serve a renewal with the old length and shorten the lease again, while the guard
+/// relies on the longer lease.
 #[test]
 fn no_renewal_with_the_old_length_follows_an_extend() {
     let mut rig = Rig::new();
@@ -91,7 +91,8 @@ fn the_answer_to_an_earlier_renewal_does_not_undo_a_shortening() {
     assert_eq!(lock.remaining(), Duration::from_millis(30_000 - 350));
 }
 
-/// The renewal asked for a longer lease, which had to be durable before the server responded.
+/// The renewal asked for a longer lease, so the server responded only once that lease was durable. The response to the
+/// later shortening arrived first.
 #[test]
 fn a_late_renewal_answer_does_not_undo_an_answered_shortening() {
     for apart_ms in [0, 5] {
@@ -152,7 +153,8 @@ fn the_shorter_lease_wins_if_a_renewal_and_a_shortening_share_a_millisecond() {
     }
 }
 
-/// The other client may have shortened the lease after both extends.
+/// The other client's change may come before, between or after the two extends. So the client assumes the shortest of
+/// the three leases.
 #[test]
 fn the_shortest_lease_wins_if_three_changes_share_a_millisecond() {
     for event_is_first in [true, false] {

@@ -125,7 +125,8 @@ fn an_unsent_extend_does_not_stop_renewals() {
     }
 }
 
-/// While the extend waited, it took the place of the renewal that became due.
+/// While the extend waited for the window, the lane sent no renewal. Once the extend is dropped, the renewal that
+/// became due must follow.
 #[test]
 fn an_extend_that_the_full_window_kept_back_does_not_stop_renewals() {
     let mut rig = Rig::impatient();

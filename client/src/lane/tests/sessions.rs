@@ -30,7 +30,7 @@ fn session_expiry_ends_its_locks_and_the_connection() {
     assert!(matches!(rig.lane.request(), Some(SessionRequest::New { .. })));
 }
 
-/// Otherwise the hold would stay as long as the session, although its guard was dropped.
+/// Without a connection to release it, the hold would stay as long as the session, although its guard was dropped.
 #[test]
 fn the_client_reconnects_to_release_while_another_connection_keeps_the_session() {
     for kept_by_another in [false, true] {
@@ -54,7 +54,7 @@ fn the_client_reconnects_to_release_while_another_connection_keeps_the_session()
     }
 }
 
-/// A second connection of the same client learned of the end first.
+/// A second connection of the same client learned of the session's end first.
 #[test]
 fn a_session_that_ends_on_one_connection_ends_on_all() {
     let mut rig = Rig::new();

@@ -5,7 +5,7 @@ use waymaker_protocol::Event;
 use super::*;
 
 impl Rig {
-    /// Notifies the acquire with this number that another acquire has taken up its hold.
+    /// Delivers the event that another acquire has taken up the hold of the acquire with this number.
     fn taken_up(&mut self, number: u32, place: u64) {
         self.receive(number, &Response::Event(Event::TakenUp { id: id(place) }));
     }
@@ -41,14 +41,15 @@ fn sent_for_a_guard(offered: Option<Capabilities>, change: impl FnOnce(&mut Acqu
     sent.into_iter().map(|(_, text)| text).collect()
 }
 
-/// Another client may take up the hold before the server reads such a request.
+/// Another client may take up the hold before the server reads a request of its guard. With the flag OWN, the server
+/// refuses the request in that case.
 #[test]
 fn requests_about_a_hold_with_a_request_id_carry_the_own_flag() {
     let plain = ["extend 9 by 3000", "extend 9 by 5000", "release 9"];
     let own = plain.map(|text| format!("{text}, if it is its own"));
     assert_eq!(sent_for_a_guard(Some(Capabilities::OWN_CLAIM), named), own);
-    // A hold without a request id survives the session, and its release may be sent in a later session. The server
-    // would refuse it there with the flag, because the hold belongs to a lane of the old session.
+    // A hold without a request id survives the session, so its release may be sent in a later session. With the flag
+    // OWN, the server would refuse that release, because the hold belongs to a lane of the old session.
     assert_eq!(sent_for_a_guard(Some(Capabilities::OWN_CLAIM), |_| ()), plain);
     // An older server rejects the flag.
     assert_eq!(sent_for_a_guard(Some(Capabilities::NONE), named), plain);
@@ -119,7 +120,8 @@ fn a_renewal_refused_after_a_takeover_supersedes_the_guard() {
     rig.sends(&[]);
 }
 
-/// The takeover event may arrive later, once it is in the log.
+/// The server refuses the confirmation because another acquire has taken up the hold. The event of the takeover may
+/// arrive later, once its log record is durable.
 #[test]
 fn a_confirmation_refused_after_a_takeover_releases_nothing() {
     let mut rig = Rig::offering(Some(Capabilities::OWN_CLAIM));
@@ -159,7 +161,7 @@ fn a_grant_taken_over_during_its_confirmation_is_not_delivered() {
     rig.sends(&[]);
 }
 
-/// The event was lost with the connection. The hold lives, but in another lane.
+/// The takeover event was lost with the connection. The hold still exists, but in another lane.
 #[test]
 fn a_hold_taken_over_during_an_outage_is_superseded_after_listing() {
     for (listed_holds, reason) in [(&[][..], Some(LossReason::Superseded)), (&[(9, "k")][..], None)] {

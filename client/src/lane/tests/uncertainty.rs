@@ -77,7 +77,7 @@ fn calls_fail_after_the_maximum_outage_or_their_wait() {
     assert_eq!(texts, ["acquire k wait 0", "acquire k wait 4294967295", "cancel 1", "cancel 2", "holds"]);
 }
 
-/// Otherwise each connection that breaks early would add a cancellation.
+/// With a new number for each repetition, each connection that breaks early would add a cancellation.
 #[test]
 fn an_unanswered_cancel_is_repeated_with_its_number() {
     let mut rig = Rig::new();

@@ -109,7 +109,7 @@ fn the_answer_to_a_late_sent_acquire_may_arrive_after_its_wait() {
     uncertain(&mut answer);
 }
 
-/// An operator has frozen the key, or the request id found a claim that had waited before.
+/// An operator has frozen the key, or the request id found a claim that had already used up a part of its wait.
 #[test]
 fn an_acquire_that_times_out_early_is_sent_again_as_a_try() {
     let mut rig = Rig::new();
@@ -121,7 +121,8 @@ fn an_acquire_that_times_out_early_is_sent_again_as_a_try() {
     rig.sends(&[(2, "acquire k wait 0")]);
 }
 
-/// A client without the right to see the owner learns only that the key is held.
+/// The server does not show this client the owner in front, only that the key is held. The lane must not mistake the
+/// timeout for one without a claim in front.
 #[test]
 fn a_wait_behind_a_holder_that_just_began_ends_in_time() {
     let mut rig = Rig::new();
@@ -134,7 +135,7 @@ fn a_wait_behind_a_holder_that_just_began_ends_in_time() {
     rig.sends(&[]);
 }
 
-/// Nothing can be in flight for such an acquire, so its caller need not wait for a response.
+/// An acquire that was never sent cannot be in flight, so its caller need not wait for a response.
 #[test]
 fn an_acquire_that_cannot_be_sent_ends_with_its_wait() {
     for is_connected in [false, true] {

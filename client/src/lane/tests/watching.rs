@@ -53,7 +53,8 @@ fn a_watch_restarts_after_a_reconnect_and_reports_only_changes() {
     rig.lose_connection();
     rig.advance_to(10_100);
     rig.come_back(true);
-    // The lane uses a new number: the server would repeat its response to the old number without a watch.
+    // The watch gets a new number: to the old number, the server would only repeat its response, without beginning a
+    // watch.
     rig.sends(&[(2, "holds"), (3, WATCH)]);
     let watching = rig.watching(3, 0);
     rig.receive(3, &watching);

@@ -17,18 +17,18 @@ use crate::request::reply::Reply;
 /// Destination of the holds of a grant. The caller makes guards of them.
 pub(crate) type Grantee = Reply<OneOrMore<Arc<Hold>>>;
 
-/// An acquire with everything that its grant needs.
+/// An acquire, with the settings and callbacks that the lane needs when the server grants it.
 pub(crate) struct AcquireJob {
     /// Rises with each acquire of the connection. It orders the acquires, and it identifies an acquire whose future was
     /// dropped.
     pub(crate) token: u64,
     pub(crate) claim: Claim,
     pub(crate) wait: Wait,
-    /// Time that the timer of this acquire is set to.
+    /// Instant at which the lane's timer for this acquire fires.
     pub(crate) timer: BootTime,
     /// Whether the client renews the lease of the hold.
     pub(crate) renew: bool,
-    /// Number of grants whose lease had expired when they arrived.
+    /// Number of grants of this acquire that arrived after their local deadline.
     pub(crate) late_grant_count: u32,
     pub(crate) on_loss: Option<LossCallback>,
     /// Receives the queue position if the acquire has to wait.
@@ -37,8 +37,8 @@ pub(crate) struct AcquireJob {
     pub(crate) reply: Grantee,
 }
 
-/// A grant whose holds the lane confirms one after the other, with an extend or a status, before the caller gets them.
-/// If one of them has ended, the others are released and the acquire is repeated.
+/// A grant whose holds the lane confirms before the caller gets them: for one hold after the other, it extends the
+/// lease or queries the status. If a hold has ended, the lane releases the other holds and repeats the acquire.
 pub(crate) struct ConfirmJob {
     pub(crate) grant: Grant,
     /// Index of the hold that is being confirmed.
@@ -66,8 +66,8 @@ impl ConfirmJob {
 }
 
 impl AcquireJob {
-    /// Returns the lease for renewals in milliseconds (0 for the server's default), if the hold is renewed with extends
-    /// of its own.
+    /// Returns the lease that each renewal requests, in milliseconds (0 for the server's default). `None` if the client
+    /// does not renew the hold, or if the hold is on the session's lease.
     pub(crate) fn renews_itself(&self) -> Option<u32> {
         match self.claim.lease {
             Lease::Own { ms } if self.renew => Some(ms),

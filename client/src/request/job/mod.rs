@@ -22,7 +22,8 @@ pub(crate) use watch::{Listener, WatchJob};
 pub(crate) enum Job {
     /// Boxed, because otherwise every renewal would be as large as an acquire.
     Acquire(Box<AcquireJob>),
-    /// A grant that must not be trusted before the server has confirmed it.
+    /// Asks the server whether the holds of a grant still live. The lane sends it if they may have ended before the
+    /// grant arrived.
     Confirm(Box<ConfirmJob>),
     Cancel {
         acquire_number: u32,
@@ -31,11 +32,12 @@ pub(crate) enum Job {
     Release {
         id: LockId,
         key: Option<Key>,
-        /// Whether the lane or a guard releases the hold, which then has no guard left. If false, a caller releases the
-        /// claim by its id. A guard of the hold in this client is then lost when the server confirms the release.
+        /// Whether the lane or a guard releases the hold, so that no guard is left. If false, a caller releases the
+        /// claim by its id. If a guard of this client has the hold, the guard is lost when the server confirms the
+        /// release.
         by_guard: bool,
-        /// Request number of the acquire that was granted the hold, if its caller set a request id, so that another
-        /// acquire may take the hold up; otherwise `None`.
+        /// Request number of the acquire that was granted the hold, if its caller set a request id, by which another
+        /// acquire may take over the hold; otherwise `None`.
         take_up_number: Option<u32>,
         /// Whether the server must refuse the request if another lane has taken up the hold.
         is_own: bool,
@@ -160,7 +162,8 @@ impl Job {
         }
     }
 
-    /// Returns the latest instant for the answer to a waiting caller. Acquires have timers of their own.
+    /// Returns the latest instant for the answer to a waiting caller. [`BootTime::NEVER`] for an acquire, which has a
+    /// timer of its own, and for a job without a caller.
     pub(crate) fn answer_by(&mut self) -> BootTime {
         self.reply().map_or(BootTime::NEVER, |reply| reply.answer_by())
     }
@@ -180,8 +183,8 @@ impl Job {
         }
     }
 
-    /// Returns whether the job is useful without a caller, because another client may wait for the key. A grant that
-    /// is confirmed without a caller is released.
+    /// Returns whether the lane must send the job even without a caller, because another client may wait for the key. A
+    /// release frees the key. A confirmation of a grant without a caller leads to the release of its holds.
     pub(crate) fn matters_unawaited(&self) -> bool {
         matches!(self, Self::Release { .. } | Self::Confirm(_))
     }

@@ -1,4 +1,4 @@
-//! Requests to watch a key, and the destination of its states.
+//! Requests to watch a key, and the destination of the key's states.
 
 use tokio::sync::watch;
 

@@ -1,9 +1,9 @@
 //! Keys: each has one exclusive holder or any number of shared ones, and a queue once claims conflict.
 //!
-//! A waiter is granted if it conflicts with no holder and all waiters before it were granted. A *stub* waits at one key
-//! of a multi-key claim, and may be clear while another key of the claim is not. A reader also passes reading stubs
-//! that are clear. So a reader never passes a writer that waits before it, and consecutive readers at the front are
-//! granted together.
+//! A waiter is granted if it conflicts with no holder and all waiters before it were granted. A waiting multi-key claim
+//! has one waiter at each of its keys, a *stub*. A stub may be *clear* (nothing blocks it at its key) while another key
+//! of the claim is not free. Such a stub holds nothing, so a reader also passes clear stubs that are readers. A reader
+//! never passes a writer that waits before it, and consecutive readers at the front are granted together.
 
 use super::Discipline;
 use crate::access::{Access, Rights};
@@ -27,7 +27,8 @@ impl Discipline for Flat {
         shard.queues[queue].holders.remove(&mut shard.claims, claim);
         shard.free_claim(claim);
         if shard.queues[queue].holders.count > 0 {
-            // All holders were readers. The remaining ones still block the writers, so no waiter becomes clear.
+            // The key had several holders, so all of them are readers. The remaining ones still block the writers, so
+            // no waiter can be granted.
             return shard.simplify(entry);
         }
         shard.grant_from_head(entry, FreedAt::at(shard.cause), effects);
@@ -36,7 +37,9 @@ impl Discipline for Flat {
 
     fn end_wait(shard: &mut Shard, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
         let queue = &shard.queues[shard.keys.entries[entry].queue()];
-        // The waiter that left need not be the first: a writer behind clear reading stubs blocks the readers behind it.
+        // The end of a wait may allow a grant even if the waiter was not the first. Readers of multi-key claims may be
+        // before it, which let readers pass. If a writer behind them leaves, the readers behind this writer can be
+        // granted.
         let matters = queue.has_writers() && (queue.first_waiter() == claim || queue.has_reading_stubs());
         let multi_key = shard.details[shard.claims[claim].detail].multi_key().cloned();
         shard.leave_queue(claim);
@@ -179,9 +182,9 @@ impl Shard {
         queue
     }
 
-    /// Grants from the front of the queue up to the first waiter that is not clear, within the budget of steps. A clear
-    /// stub of a multi-key claim is not granted here. Instead, a recheck of its whole claim is requested (the stub is
-    /// *announced*).
+    /// Grants waiters from the front of the queue, within the budget of steps, until a waiter is blocked. A waiter of a
+    /// multi-key claim (a stub) is not granted here. Instead, the shard requests a recheck of all keys of its claim: it
+    /// *announces* the stub.
     pub(in crate::shard) fn grant_from_head(
         &mut self,
         entry: KeyIx,
@@ -202,8 +205,8 @@ impl Shard {
             }
             let claim = &self.claims[waiter];
             let (shared, is_stub) = (claim.has(flag::SHARED), claim.is_stub());
-            // The search skips stubs that were announced before. Readers may pass them, but a writer must wait for
-            // them.
+            // `next_to_grant` skips waiters of multi-key claims whose recheck was already requested. Readers may pass
+            // the skipped waiters, but a writer must wait for them.
             let is_first = shared || self.queues[queue].first_waiter() == waiter;
             if !self.queues[queue].is_open_to(shared, &self.claims) || !is_first {
                 break;
@@ -277,8 +280,9 @@ impl Shard {
         if conflicts { queue.holders.first } else { queue.first_waiter() }
     }
 
-    /// Adds a claim to the waiters of its key. `is_clear_stub` says whether it is a stub of a multi-key claim that is
-    /// clear at this key. The caller has just checked all keys of that claim, so no recheck is requested for the stub.
+    /// Adds a claim to the waiters of its key. `is_clear_stub` says whether it belongs to a multi-key claim and nothing
+    /// blocks it at this key. The caller has just checked all keys of that claim, so the shard requests no recheck of
+    /// it.
     pub(in crate::shard) fn enqueue(&mut self, claim: ClaimIx, is_clear_stub: bool) {
         let entry = self.claims[claim].entry;
         let queue = self.queue_of(entry);
@@ -289,15 +293,17 @@ impl Shard {
         self.count_waiter(claim);
     }
 
-    /// Notes that a newly arrived claim holds the key, so stubs that waited before it may no longer be clear.
+    /// Notes that a newly arrived claim holds the key. It may block waiters of multi-key claims that could be granted
+    /// at this key before, so the shard must later check their claims again.
     pub(in crate::shard) fn note_newcomer_holds(&mut self, holder: ClaimIx) {
         let claim = &self.claims[holder];
         let queue = self.keys.entries[claim.entry].queue();
         self.queues[queue].note_newcomer_holds(claim.has(flag::SHARED));
     }
 
-    /// Whether a newcomer with this queue position is clear. An acquire that may not wait has no queue position: it is
-    /// clear only if it conflicts with no holder and no waiter.
+    /// Whether nothing blocks a newly arrived claim with this queue position. A claim that may not wait (`wait_ms` is
+    /// 0) has no queue position: every waiter blocks it, unless it is a reader and all waiters are readers of multi-key
+    /// claims.
     pub(in crate::shard) fn is_newcomer_clear(
         &self,
         entry: KeyIx,
@@ -315,8 +321,8 @@ impl Shard {
                 || shared && queue.only_clear_readers_before(&self.claims, &self.details, order))
     }
 
-    /// Whether a claim of this mode conflicts with no holder of the key, and no waiter is before it. A reader passes
-    /// waiting stubs that are readers.
+    /// Whether a claim of this mode conflicts with no holder of the key, and no waiter blocks it. If all waiters are
+    /// readers of multi-key claims, they do not block a reader.
     pub(in crate::shard) fn is_clear(&self, entry: KeyIx, shared: bool) -> bool {
         let entry = &self.keys.entries[entry];
         if entry.has(entry::flag::QUEUED) {
@@ -349,7 +355,8 @@ impl Shard {
         KeyStatus { fence: entry.fence, holder_count, waiter_count, holders, waiters }
     }
 
-    /// Returns the number of reserved holders of a flat key. Responses do not show them.
+    /// Returns the number of reserved holders of a key that is no pool or tree. Responses do not show these holders,
+    /// because their fences are not durable yet.
     pub(in crate::shard) fn reserved_count(&self, entry: KeyIx) -> u32 {
         let entry = &self.keys.entries[entry];
         if entry.has(entry::flag::QUEUED) {
@@ -385,8 +392,8 @@ impl Shard {
             assert_eq!(record.entry, index, "waiter {claim} names another key");
             self.verify_waiter(*claim);
         }
-        // A reader behind readers only can be granted like the first waiter: the loop has found that all of them are
-        // stubs.
+        // A reader behind nothing but readers of multi-key claims can be granted like the first waiter. The loop below
+        // ends with an assertion at the first other waiter, so the readers before this one are of that kind.
         let only_readers =
             |before: &[ClaimIx]| before.iter().all(|claim| self.claims[*claim].has(flag::SHARED));
         let clear = |place: usize, shared: bool| {

@@ -27,7 +27,7 @@ use waymaker_log::Item;
 
 /// Rules of one kind of object. `entry` is a key record of this kind, and `claim` a claim of such a record.
 trait Discipline {
-    /// Cost of a comparison of rights with all keys of a claim, in units of visited claims.
+    /// Cost of a comparison of rights with all keys of a claim, in units of one visited claim.
     const COST_OF_COMPARED_RIGHTS: u32 = 0;
 
     /// Ends a hold of a record with a queue, tree or pool, and grants the waiters that it blocked.
@@ -36,10 +36,12 @@ trait Discipline {
     /// Ends a wait, and grants the waiters that it blocked.
     fn end_wait(shard: &mut Shard, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects);
 
-    /// Grants the waiters of a record that was frozen, now or in a later turn. Called for each waiter, in any order.
+    /// Grants the waiters of a record whose freeze has ended, in this turn or in a later one. The shard calls this
+    /// function once for each waiter, in any order.
     fn thaw(shard: &mut Shard, entry: KeyIx, effects: &mut impl Effects);
 
-    /// Adds 1 to the count of reserved holders of the key, or subtracts 1. Responses do not show reserved holders.
+    /// Adds 1 to the count of reserved holders of the key if `is_reserved`, otherwise subtracts 1. Responses do not
+    /// show reserved holders.
     fn count_reserved(shard: &mut Shard, claim: ClaimIx, is_reserved: bool);
 
     /// Returns the number of waiters.
@@ -57,7 +59,8 @@ trait Discipline {
     /// Returns the key of a claim for display.
     fn shown_key(shard: &Shard, claim: ClaimIx) -> Vec<u8>;
 
-    /// Whether a key of a claim begins with a prefix. Adds the cost of the comparisons to `looked`.
+    /// Whether a key of a claim begins with a prefix. Adds the cost of the comparisons to `looked`, in units of one
+    /// visited claim.
     fn has_prefix(shard: &Shard, claim: ClaimIx, prefix: &[u8], looked: &mut u32) -> bool;
 
     /// Whether a client has this right for all keys of a claim.
@@ -73,7 +76,7 @@ trait Discipline {
     /// Returns an error if too many claims would have to be visited.
     fn verified(shard: &Shard, entry: KeyIx, key: &[u8], fence: Fence) -> Result<Verified, Refusal>;
 
-    /// Passes the key, permits or paths of a claim to `put`, in the form of the log.
+    /// Passes the key, permits or paths of a claim to `put`, in the form in which a log record contains them.
     fn with_item(shard: &Shard, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>));
 
     /// Checks all invariants of a record, and counts in `placed` how often each claim was found. For tests.
@@ -116,12 +119,12 @@ impl Shard {
         with_discipline!(self, entry, D => D::end_wait(self, entry, claim, effects));
     }
 
-    /// Grants the waiters of a key record that was frozen.
+    /// Grants the waiters of a key record whose freeze has ended, in this turn or in a later one.
     pub(super) fn thaw_waiters(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         with_discipline!(self, entry, D => D::thaw(self, entry, effects));
     }
 
-    /// Adds 1 to the count of reserved holders of the key of a claim, or subtracts 1.
+    /// Adds 1 to the count of reserved holders of the key of a claim if `is_reserved`, otherwise subtracts 1.
     pub(super) fn count_reserved(&mut self, claim: ClaimIx, is_reserved: bool) {
         with_discipline!(self, self.claims[claim].entry, D => D::count_reserved(self, claim, is_reserved));
     }
@@ -155,7 +158,8 @@ impl Shard {
         with_discipline!(self, self.claims[claim].entry, D => D::shown_key(self, claim))
     }
 
-    /// Whether a key of a claim begins with a prefix. Adds the cost of the comparisons to `looked`.
+    /// Whether a key of a claim begins with a prefix. Adds the cost of the comparisons to `looked`, in units of one
+    /// visited claim.
     pub(super) fn has_key_prefix(&self, claim: ClaimIx, prefix: &[u8], looked: &mut u32) -> bool {
         with_discipline!(self, self.claims[claim].entry, D => D::has_prefix(self, claim, prefix, looked))
     }
@@ -165,7 +169,7 @@ impl Shard {
         with_discipline!(self, self.claims[claim].entry, D => D::is_covered(self, claim, access, right))
     }
 
-    /// Returns the cost of a comparison of rights with all keys of a claim.
+    /// Returns the cost of a comparison of rights with all keys of a claim, in units of one visited claim.
     pub(super) fn cost_of_compared_rights(&self, claim: ClaimIx) -> u32 {
         with_discipline!(self, self.claims[claim].entry, D => D::COST_OF_COMPARED_RIGHTS)
     }
@@ -198,7 +202,7 @@ impl Shard {
         Verified { newest_fence, newest, held }
     }
 
-    /// Passes the key, permits or paths of a claim to `put`, in the form of the log.
+    /// Passes the key, permits or paths of a claim to `put`, in the form in which a log record contains them.
     pub(super) fn with_item(&self, claim: ClaimIx, detail: &Detail, put: impl FnOnce(Item<'_>)) {
         with_discipline!(self, self.claims[claim].entry, D => D::with_item(self, claim, detail, put));
     }

@@ -7,8 +7,9 @@ use waymaker_log::Record;
 
 impl Shard {
     /// Passes records to `put` that restore all counters, pools and holds of this shard, including ephemeral ones. The
-    /// log gives the same result with [`record_ephemeral`](Self::record_ephemeral) at its end. The holds include grants
-    /// that are not durable yet, as the log does.
+    /// records have the same result as the log would have after a clean stop, which ends with
+    /// [`record_ephemeral`](Self::record_ephemeral). The holds include grants that are not durable yet, as the log
+    /// does.
     pub fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>)) {
         put(&Record::Floor { fence: self.keys.floor() });
         for index in self.keys.entries.handles() {

@@ -91,7 +91,8 @@ impl Shard {
         }
         match self.log_state {
             LogState::Ready => Ok(()),
-            // Without a log, the cluster alone keeps the counter, and holds end with the process.
+            // A server without a log may still grant in scope Quorum: the cluster alone keeps the counter, and its
+            // holds end with the process.
             LogState::Absent if scope == Scope::Quorum => Ok(()),
             LogState::NoSpace => Err(Refusal::NoSpace),
             LogState::Slow => Err(Refusal::LogStalled),

@@ -44,9 +44,9 @@ impl Shard {
         self.record(&Record::LeaseMoved { id, deadline_ms, lease_ms }, effects);
     }
 
-    /// Adds a key record for a key that has none. If records of free keys are removed for it, the floor, at which
-    /// unknown keys start, rises to their counters. A later turn records that; until then, the log has their exact
-    /// counters.
+    /// Adds a key record for a key that has none. To make room, it may remove records of free keys. The floor (the
+    /// fence at which unknown keys start) then rises to their counters. A later turn records the removed keys in the
+    /// log; until then, the log has their exact counters.
     pub(in crate::shard) fn insert_key(&mut self, namespace: u16, key: &[u8], hash: u64) -> KeyIx {
         self.keys.insert(namespace, key, hash)
     }
@@ -80,7 +80,7 @@ impl Shard {
         }
     }
 
-    /// Passes a claim that is among the holders to `put`, in the form of the log.
+    /// Passes a claim that is among the holders to `put`, in the form in which the log stores it.
     pub(in crate::shard) fn with_hold(&self, index: ClaimIx, put: impl FnOnce(Hold<'_>)) {
         let claim = &self.claims[index];
         let none = Detail::default();
@@ -124,8 +124,8 @@ impl Shard {
                 identity: self.identity_of(index).map(|identity| &**identity),
                 request_id: detail.request_id.as_deref(),
                 metadata: detail.text(),
-                // Also recorded without a request id: after a restart, the answer to the repeated acquire must contain
-                // all keys.
+                // The hash of the key set is recorded even if the acquire has no request id. A client may repeat the
+                // acquire after a restart, and the answer must then contain all keys.
                 set_hash: detail.key_set_hash(),
                 item,
             });

@@ -33,8 +33,9 @@ impl Shard {
         if scope == Scope::Quorum {
             let entry = self.claims[index].entry;
             let raises_scope = !self.keys.entries[entry].has(entry::flag::QUORUM);
-            // Set the flag before the cluster answers. A shared claim that joins the holders meanwhile must then also
-            // ask the cluster, and cannot get the fence that the cluster gives to this claim.
+            // The key counts as scope Quorum before the cluster answers. So a shared claim that joins the holders
+            // before the answer must also ask the cluster, and cannot get the fence that the cluster gives to this
+            // claim.
             self.keys.entries[entry].flags |= entry::flag::QUORUM;
             let detail = self.detail_mut(index);
             (detail.raises_scope, detail.begins_counted) = (raises_scope, true);
@@ -44,7 +45,7 @@ impl Shard {
         entry.fence = entry.fence.next();
         claim.fence = entry.fence;
         claim.set_state(State::Reserved);
-        // Without a log, only the cluster has the fence.
+        // `DURABLE` says that the log has a record of the claim. Without a log, only the cluster has its fence.
         claim.flags &= !flag::DURABLE;
         if is_recorded {
             claim.flags |= flag::DURABLE;
@@ -72,7 +73,7 @@ impl Shard {
         }
     }
 
-    /// Returns the data by which a reserved claim begins or ends later.
+    /// Returns the data that the later beginning or end of a reserved claim needs.
     pub(in crate::shard) fn reserved(&self, claim: ClaimIx) -> Reserved {
         let Claim { secret, lane, fence, .. } = self.claims[claim];
         Reserved {
@@ -86,7 +87,7 @@ impl Shard {
         }
     }
 
-    /// Returns a reserved claim for a question to the cluster.
+    /// Returns the data of a reserved claim that a question to the cluster contains.
     pub(in crate::shard) fn quorum_member(&self, claim: ClaimIx) -> QuorumMember {
         let counter = self.is_counted(claim).then(|| CounterName {
             namespace: self.namespace_of(claim),
@@ -97,7 +98,7 @@ impl Shard {
 
     /// Ends the reservation of a claim for one key. `end` says whether the claim begins, is refused, or becomes
     /// unknown. If a newer request took the claim over, the claim begins only after the record of that takeover is
-    /// durable. Does nothing if the claim was given up meanwhile.
+    /// durable. Does nothing if the claim was given up before.
     pub fn end_reservation(&mut self, end: ReservedEnd, mut reserved: Reserved, effects: &mut impl Effects) {
         if let ReservedEnd::Begins(at) = end
             && self.has_moved(&reserved)
@@ -131,15 +132,15 @@ impl Shard {
         self.is_reserved(reserved.slot, reserved.secret) && self.is_asker_there(reserved.slot)
     }
 
-    /// Whether a newer request has taken over a reserved claim since the claim last began to wait for the log. The
-    /// answer must wait until the move is durable, and no client may find the claim held before the answer.
+    /// Whether a newer request has taken over a reserved claim since the claim last began to wait for the log. If so,
+    /// the answer must wait until the takeover is durable, and no client may find the claim held before the answer.
     pub(in crate::shard) fn has_moved(&self, reserved: &Reserved) -> bool {
         let Reserved { slot, secret, .. } = *reserved;
         self.is_reserved(slot, secret) && self.details[self.claims[slot].detail].moved_record != 0
     }
 
-    /// Notes that a reserved claim could begin at `at`. It begins later, when all present records are durable, but its
-    /// lease runs from `at`.
+    /// Notes that a reserved claim could begin at `at`, but must wait until the record of a takeover is durable. Its
+    /// lease runs from `at` nevertheless.
     pub(in crate::shard) fn put_off(&mut self, at: Time, reserved: &mut Reserved) {
         reserved.since = reserved.since.min(at);
         if self.is_reserved(reserved.slot, reserved.secret) {
@@ -160,12 +161,13 @@ impl Shard {
             return;
         }
         if reserved.is_counted {
-            // The cluster may have counted higher than this server.
+            // The cluster may have given a higher fence than this server reserved.
             let record = &mut self.claims[claim];
             record.fence = reserved.fence;
             let entry = &mut self.keys.entries[record.entry];
             entry.fence = entry.fence.max(reserved.fence);
-            // A claim lowers the scope that it raised only if no other claim came after it.
+            // The flag is still set: only the end of a claim clears the flag that this claim set, and only if no other
+            // claim got a fence after it.
             debug_assert!(
                 entry.has(entry::flag::QUORUM),
                 "the key of a counted claim is not of scope Quorum"
@@ -187,7 +189,8 @@ impl Shard {
                 self.measure_grant(claim, freed_at, effects);
             }
         }
-        // `forget_wait` drops a detail that nothing needs, so the set of sibling keys must be stored in it before.
+        // `forget_wait` drops the `Detail` of a claim if nothing in it is needed any more. So the key set of a
+        // multi-key claim must be stored in it before.
         self.keep_siblings(claim);
         self.forget_wait(claim);
         let record = &mut self.claims[claim];
@@ -230,13 +233,15 @@ impl Shard {
             && !self.is_far(claim)
         {
             self.answer_reserved(claim, Answer::Refused(Refusal::Unknown), effects);
-            // The client may repeat the request, which must then make a new claim.
+            // The client may repeat the request. The repeated request must then make a new claim, so its ticket must
+            // not find this one.
             self.forget_waiting(claim);
             self.claims[claim].set_state(State::Unknown);
         }
     }
 
-    /// Refuses a reserved claim that the cluster did not count. The home of a multi-key claim decides for all its keys.
+    /// Refuses a reserved claim because the cluster did not count its fence. Of a multi-key claim, only the claim at
+    /// the first key is answered and ended here; its end removes the claims at the other keys.
     fn refuse_reserved(&mut self, reserved: &Reserved, effects: &mut impl Effects) {
         let claim = reserved.slot;
         if self.is_reserved(claim, reserved.secret) && !self.is_far(claim) {

@@ -215,8 +215,8 @@ fn restored_properties(hold: &Hold<'_>) -> Properties {
     Properties { shared: hold.shared, ..Properties::new(lease, hold.clamped, hold.scope) }
 }
 
-/// Returns the number of bytes of a hold that accounts count besides its key. The log has an owner for each hold, so
-/// its bytes count even if it was the owner of the lane.
+/// Returns the number of bytes of a hold that quota accounts count besides its key. The log has an owner for each hold,
+/// so the bytes of the owner count even if it was the owner of the lane.
 fn counted_len(hold: &Hold<'_>) -> usize {
     let strings = [Some(hold.owner), hold.metadata, hold.request_id];
     let own: usize = strings.into_iter().flatten().map(<[u8]>::len).sum();

@@ -26,7 +26,7 @@ pub struct AcquireMultiKey<'a> {
 }
 
 impl AcquireMultiKey<'_> {
-    /// Returns the amounts that accounts count for its claims.
+    /// Returns the amounts that quota accounts count for the claims of this request.
     fn counted(&self) -> NewClaims {
         let keys = self.keys.iter().map(|key| key.key.len()).sum();
         NewClaims { count: self.keys.len(), keys, more: self.terms.options().len() }
@@ -44,7 +44,8 @@ pub struct RequestedKey<'a> {
     pub shard: u16,
 }
 
-/// Serves an acquire of several keys. `participants` are all their shards in rising order, each with its turn held.
+/// Serves an acquire of several keys. `participants` are the shards of all keys in rising order, each with its turn
+/// held.
 ///
 /// # Panics
 /// Panics if the shard of a key is not among `participants`.
@@ -70,7 +71,7 @@ struct Attempt<'a, 'p> {
     request: &'a AcquireMultiKey<'a>,
     ticket: Ticket,
     namespace: u16,
-    /// One item for each key of the request.
+    /// Shard and key record for each key of the request, in the order of the request.
     located: Vec<Located>,
     /// Lease in milliseconds for all keys, as the shard of the first key computed it.
     lease_ms: u32,
@@ -101,7 +102,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
         align_time(participants);
         for key in keys {
-            // Evictions happen here, because no key may be evicted later: this claim may be about to hold it.
+            // `evict_some` may evict idle keys of the shard to make room. It must run before the keys of the request
+            // are found: a later eviction could remove a key that this claim is about to hold.
             let place = place_of(participants, key.shard);
             participants[place].shard.keys.evict_some();
         }
@@ -154,7 +156,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
             && let Some(detail) = home.shard.details.get(home.shard.claims[claim].detail)
             && let Some(keys) = detail.key_set()
         {
-            // The other claims share this value, so no comparison of single keys is needed.
+            // The claims at all keys share one `KeySet`. With it, the comparisons below compare only two addresses.
             self.keys = Arc::clone(keys);
         }
         let find = |located: &Located| {
@@ -164,11 +166,11 @@ impl<'a, 'p> Attempt<'a, 'p> {
         self.located.iter().map(find).collect()
     }
 
-    /// Withdraws the keys of a multi-key claim whose home ended, if the shards of the other keys have not been notified
-    /// of that yet. Returns whether there was such a key.
+    /// Withdraws the remaining keys of an earlier multi-key claim whose first key has ended, if the shards of these
+    /// keys have not been notified of that yet. Returns whether there was such a key.
     ///
-    /// The home of a claim is the last of its keys to begin. So if another key is still reserved and the home has
-    /// ended, the home never began.
+    /// The first key of a multi-key claim is the last of its keys to begin. So if another key is still reserved and the
+    /// claim at the first key has ended, the first key never began.
     fn withdraw_given_up(&mut self, found: &[Option<ClaimIx>], effects: &mut impl Effects) -> bool {
         if found.first() != Some(&None) {
             return false;
@@ -196,8 +198,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         self.request.terms.session_lease || self.request.terms.options().release_after_ms.is_some()
     }
 
-    /// Returns which keys are clear. If the acquire may not wait, refuses it because of the first key that is not
-    /// clear.
+    /// Returns for each key whether nothing blocks it. If the acquire may not wait, refuses it because of the first key
+    /// that is blocked.
     fn clear_keys(&mut self, orders: &[OrderKey]) -> Result<Vec<bool>, Refusal> {
         for located in &self.located {
             let shard = &self.participants[located.place].shard;
@@ -207,7 +209,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         for (place, Participant { shard, lane }) in self.participants.iter_mut().enumerate() {
             let count = self.located.iter().filter(|located| located.place == place).count();
             shard.has_room_for(*lane, count as u32, || {
-                // The home checks the quota for all keys, and keeps their strings.
+                // The shard of the first key checks the quota for all keys, because its claim keeps the strings of the
+                // request.
                 if place == home { self.request.counted() } else { NewClaims::default() }
             })?;
         }
@@ -237,7 +240,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
                 here.clone()
                     .try_for_each(|located| shard.has_room_for_waiter(*lane, located.entry).map(drop))?;
             }
-            // While the claim waits, only its home is linked to the lane.
+            // While the claim waits, only its waiter at the first key is linked to the lane.
             let hanging_count =
                 if self.hangs_on_lane() { here.count() } else { usize::from(waits && place == home) };
             shard.has_room_on_lane(*lane, hanging_count as u32)?;
@@ -275,10 +278,11 @@ impl<'a, 'p> Attempt<'a, 'p> {
             };
             let properties = Properties { shared: key.shared, ..properties };
             let claim = shard.new_claim(*lane, entry, state, properties);
-            // While the claim waits, only its home is linked to the lane and can be found by the request id.
+            // While the claim waits, only its waiter at the first key is linked to the lane and can be found by the
+            // request id.
             let hangs_on_lane = if waits { number == 0 } else { holds_hang_on_lane };
-            // Another member may have arrived in this shard since `orders` was computed; only the sequence of arrivals
-            // matters.
+            // If several keys are in this shard, each one counts as an arrival. So the arrival numbers in `orders` are
+            // outdated, and each claim takes the present number.
             let order = OrderKey { arrival: shard.arrivals, ..orders[number] };
             shard.note_options(claim, self.ticket.number, self.lease_ms, &options, order, hangs_on_lane);
             let detail = shard.detail_mut(claim);
@@ -303,8 +307,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
     }
 
-    /// Adds all stubs to their queues. `clear` says for each stub whether it is clear; no recheck is requested for such
-    /// a stub.
+    /// Adds the claim at each key to the queue of that key. `clear` says for each key whether nothing blocks it. No
+    /// recheck of the claim is requested because of such a key.
     fn wait(&mut self, multi_key: &Arc<MultiKeyClaim>, clear: &[bool], effects: &mut impl Effects) {
         let request_id: Option<Arc<[u8]>> = self.request.terms.options().request_id.map(Arc::from);
         for (number, (member, located)) in multi_key.members.iter().zip(&self.located).enumerate() {
@@ -330,7 +334,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
     }
 
-    /// Makes each claim a hold, or reserves it.
+    /// Makes the claim at each key a hold, or reserves it if any fence must be durable first. Returns the grants, or
+    /// `None` if the claims are reserved and answered later.
     fn hold(
         &mut self,
         multi_key: &Arc<MultiKeyClaim>,
@@ -380,7 +385,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
     ) -> Result<Option<Box<[KeyGrant]>>, Refusal> {
         let home = &self.participants[self.located[0].place].shard;
         let waiting = found[0].filter(|claim| !home.claims[*claim].is_held());
-        // While the claim waits, only its home can be found by the request id.
+        // While the claim waits, only its waiter at the first key can be found by the request id.
         let claims: Option<Vec<ClaimIx>> = match waiting.map(|claim| home.claims[claim].detail) {
             Some(detail) => home.details[detail].multi_key().and_then(|multi_key| self.members_of(multi_key)),
             None => found.iter().copied().collect(),
@@ -416,8 +421,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         Ok(Some(grants.into()))
     }
 
-    /// Returns the claims of all members of a multi-key claim, in the order of the keys. Returns `None` if the keys are
-    /// not the keys of this request, or if a member has ended.
+    /// Returns the claims that belong to a multi-key claim, one for each key, in the order of the keys. Returns `None`
+    /// if the keys are not the keys of this request, or if one of the claims has ended.
     fn members_of(&self, multi_key: &MultiKeyClaim) -> Option<Vec<ClaimIx>> {
         let member = |(member, located): (&Member, &Located)| {
             self.participants[located.place].shard.member_at(member, located.entry)
@@ -426,7 +431,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
         is_same_count.then(|| multi_key.members.iter().zip(&self.located).map(member).collect())?
     }
 
-    /// Moves a waiting claim, stub by stub, to this request.
+    /// Moves a waiting or reserved multi-key claim to this request, one key after the other.
     fn supersede(&mut self, claims: &[ClaimIx], effects: &mut impl Effects) {
         let mut is_recorded = false;
         for (claim, located) in claims.iter().zip(&self.located).skip(1) {
@@ -443,8 +448,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         if self.request.terms.notify_queued {
             shard.queued_event(claim, shard.position_of(claim), effects);
         }
-        // The claim may have become clear while the connection of the older request was lost, which prevented its
-        // grant.
+        // While the connection of the older request was lost, the claim could not be granted. Its keys may have become
+        // free in that time, so it is checked again.
         shard.tell_clear(claim, effects);
     }
 }

@@ -31,8 +31,8 @@ pub struct Participant<'a> {
     pub lane: LaneIx,
 }
 
-/// Grants a waiting claim if all its stubs are clear. `participants` are all its shards in rising order, each with its
-/// turn held. Does nothing if the claim is already decided.
+/// Grants a waiting multi-key claim if nothing blocks any of its keys. `participants` are the shards of all its keys in
+/// rising order, each with its turn held. Does nothing if the claim is already decided.
 ///
 /// # Panics
 /// Panics if a shard of the claim is not among `participants`.
@@ -70,20 +70,23 @@ pub fn recheck(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, 
         if !is_reserved {
             shard.tell_held(member.claim, effects);
         }
-        // The hold blocks the same waiters as the stub did, and readers that the stub let pass were granted before.
+        // The end of the wait allows no other grant. The new hold blocks the same claims as the waiter did before, and
+        // readers that may pass the waiter were granted earlier.
         shard.simplify(entry);
     }
     for (lane, place) in lanes.into_iter().zip(&places) {
         let shard = &mut participants[*place].shard;
         if shard.lanes.lanes[lane].state == LaneState::Detached {
-            // This shard already knows that the connection was lost, but the loss did not reach the stub, which was not
-            // linked to the lane. `settle_lane` applies it to the new hold: for example, it times its release.
+            // This shard already knows that the connection was lost. The loss did not reach the claim before, because a
+            // waiter that is not at the first key is not linked to the lane. `settle_lane` applies the loss to the new
+            // hold: for example, it times its release.
             shard.settle_lane(lane, effects);
         }
     }
 }
 
-/// Whether any key of the claim must be reserved first. If so, all keys are reserved and begin together.
+/// Whether any key of the claim must be reserved, because its fence must be durable before the key is held. If so, all
+/// keys are reserved and begin together.
 fn must_be_reserved(participants: &[Participant<'_>], multi_key: &MultiKeyClaim, places: &[usize]) -> bool {
     let mut members = multi_key.members.iter().zip(places);
     members.any(|(member, place)| participants[*place].shard.must_be_reserved(member.claim))
@@ -110,8 +113,8 @@ fn may_count(
     members.try_for_each(|(member, place)| participants[*place].shard.may_count_claim(member.claim))
 }
 
-/// Asks the log or the cluster to confirm a claim whose keys are all reserved. They begin together later, and the home
-/// then answers for all of them.
+/// Asks the log or the cluster to confirm a claim whose keys are all reserved. After the confirmation, all keys begin
+/// together, and the shard of the first key answers for all of them.
 fn begin_multi_key(
     participants: &[Participant<'_>],
     multi_key: &MultiKeyClaim,
@@ -132,9 +135,9 @@ fn begin_multi_key(
     effects.when_durable(WhenDurable::BeginMultiKey(Box::new(ReservedMultiKey { members, grants })));
 }
 
-/// Ends the reservations of all keys of a claim at one instant. Otherwise a key could end, and its client learn of
-/// that, before the answer that grants the claim. `participants` are all its shards in rising order, each with its turn
-/// held.
+/// Ends the reservations of all keys of a claim at one instant. If the keys began one after the other, one could end
+/// before the claim is answered, and its client could learn of that end before the grant. `participants` are the shards
+/// of all keys in rising order, each with its turn held.
 ///
 /// # Panics
 /// Panics if a shard of the claim is not among `participants`.
@@ -151,7 +154,7 @@ pub fn end_reservation(
     if let ReservedEnd::Begins(at) = end {
         let (home, first) = (&mut participants[places[0]].shard, &multi_key.members[0]);
         if !home.may_begin_reserved(first) {
-            // The end of the home also withdraws the other keys.
+            // The end of the claim at the first key also withdraws the claims at the other keys.
             return home.end_member(end, first, None, effects);
         }
         let mut members = multi_key.members.iter().zip(&places);
@@ -171,7 +174,7 @@ pub fn end_reservation(
     }
 }
 
-/// Whether a claim waits, its client is connected, and all its stubs are clear.
+/// Whether a multi-key claim waits, its client is connected, and nothing blocks any of its keys.
 fn is_grantable(participants: &[Participant<'_>], multi_key: &MultiKeyClaim) -> bool {
     let is_clear = |number: &usize| {
         let member = &multi_key.members[*number];
@@ -186,8 +189,8 @@ fn is_grantable(participants: &[Participant<'_>], multi_key: &MultiKeyClaim) -> 
     blocked.is_none()
 }
 
-/// Whether a call of [`recheck`] for a waiting claim must be pending: all its stubs are clear, and its shards have no
-/// work left that could cause the call. For tests.
+/// Whether a call of [`recheck`] for a waiting claim must be pending: nothing blocks any of its keys, and its shards
+/// have no work left that could cause the call. For tests.
 ///
 /// # Panics
 /// Panics if a shard of the claim is not among `participants`.
@@ -212,8 +215,8 @@ pub fn reserved_multi_key_claims(shards: &[&Shard]) -> Vec<Vec<ClaimId>> {
         .collect()
 }
 
-/// Makes the queues of the claim's frozen keys forget that they have requested a recheck, so that the thaw requests
-/// one.
+/// For each frozen key of the claim, makes the queue of the key forget that a recheck of the claim was requested. The
+/// end of the freeze then requests a new recheck.
 fn forget_frozen(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim) {
     if !participants.iter().any(|one| one.shard.careful) {
         return;
@@ -242,15 +245,16 @@ fn align_time(participants: &mut [Participant<'_>]) {
 }
 
 impl Shard {
-    /// Removes the stubs in this shard of a multi-key claim that ended, and grants the waiters that they blocked. Keys
-    /// of the claim that are reserved here, or that have begun although their home has not, end too.
+    /// Ends the claims in this shard that belong to an ended multi-key claim, and grants the waiters that they blocked.
+    /// Such a claim may wait, be reserved, or already be held: the keys begin one after the other, and the first key
+    /// begins last.
     pub fn withdraw(&mut self, multi_key: &MultiKeyClaim, effects: &mut impl Effects) {
         for member in &multi_key.members {
             if member.shard != self.number || self.claims[member.claim].secret != member.id.secret {
                 continue;
             }
             if !self.is_stub(member) {
-                // The member was reserved and may have begun already, although its home has not.
+                // The claim at this key is reserved, or has begun before the claim at the first key.
                 self.end_granted_member(member.claim, effects);
             } else {
                 let entry = self.claims[member.claim].entry;
@@ -273,7 +277,7 @@ impl Shard {
         self.end_hold(claim, effects);
     }
 
-    /// Returns the waiting multi-key claims with their home in this shard. For tests.
+    /// Returns the waiting multi-key claims whose first key is in this shard. For tests.
     pub fn waiting_multi_key_claims(&self) -> Vec<Arc<MultiKeyClaim>> {
         self.multi_key_claims_at_home(Claim::is_stub)
     }
@@ -293,14 +297,15 @@ impl Shard {
         claim.is_stub() && claim.secret == member.id.secret
     }
 
-    /// Returns the claim of a member at this key, unless it ended.
+    /// Returns the claim that stands for a multi-key claim at this key, unless it has ended.
     fn member_at(&self, member: &Member, entry: KeyIx) -> Option<ClaimIx> {
         let claim = self.claims.get(member.claim)?;
         let is_same = claim.is_live() && claim.secret == member.id.secret && claim.entry == entry;
         is_same.then_some(member.claim)
     }
 
-    /// Whether a stub would be granted now if it were a claim of its own.
+    /// Whether a waiter of a multi-key claim could be granted now if the claim were for its key alone. `is_home` says
+    /// whether the key is the first key of the claim.
     fn is_stub_clear(&self, stub: ClaimIx, is_home: bool) -> bool {
         let claim = &self.claims[stub];
         let queue = &self.queues[self.keys.entries[claim.entry].queue()];
@@ -311,8 +316,8 @@ impl Shard {
                 || shared && queue.only_readers_before(&self.claims, &self.details, order)
         };
         let is_over = is_home && self.is_wait_over(stub);
-        // Shards learn of a lost connection one after the other, and the home decides. A closed lane may not get a hold
-        // in any shard.
+        // The shards of a claim learn of a lost connection one after the other. Only the shard of the first key decides
+        // whether the loss ends the wait, so the other shards ignore it. A closed lane may not get a hold in any shard.
         let is_listening = match self.lanes.lanes[claim.lane].state {
             LaneState::Open => !is_home || self.is_asker_there(stub),
             LaneState::Detached => !is_home,
@@ -325,27 +330,29 @@ impl Shard {
             && !self.is_entry_frozen(claim.entry)
     }
 
-    /// Whether this stub or hold is the home, whose shard decides while the claim waits.
+    /// Whether this claim stands for a multi-key claim at its first key. The shard of the first key decides while the
+    /// multi-key claim waits or is reserved.
     pub(super) fn is_home(&self, claim: ClaimIx) -> bool {
         let multi_key = self.details.get(self.claims[claim].detail).and_then(Detail::multi_key);
         multi_key.is_some_and(|multi_key| multi_key.id() == self.id(claim))
     }
 
-    /// Returns the id by which clients know a waiter: for a stub, the id of its home.
+    /// Returns the id by which clients know a waiter. For a waiter of a multi-key claim, this is the id of its waiter
+    /// at the first key.
     pub(super) fn deciding_id(&self, claim: ClaimIx) -> ClaimId {
         let multi_key = self.details.get(self.claims[claim].detail).and_then(Detail::multi_key);
         multi_key.map_or_else(|| self.id(claim), |multi_key| multi_key.id())
     }
 
-    /// Requests a recheck of the claim of a stub that has become clear.
+    /// Requests a recheck of all keys of a multi-key claim, because nothing blocks its waiter at one key any more.
     pub(super) fn tell_clear(&self, stub: ClaimIx, effects: &mut impl Effects) {
         if let Some(multi_key) = self.details[self.claims[stub].detail].multi_key() {
             effects.recheck(multi_key);
         }
     }
 
-    /// Keeps the set of sibling keys in the detail of a hold, to compare it with the keys of a repeated acquire. After
-    /// a restart, only the hash of the set is left.
+    /// Stores the set of all keys of the multi-key claim in the `Detail` of a hold, to compare it with the keys of a
+    /// repeated acquire. After a restart, only the hash of the set is left.
     pub(super) fn keep_siblings(&mut self, claim: ClaimIx) {
         let detail = self.detail_mut(claim);
         if let Some(keys) = detail.multi_key().map(|multi_key| Arc::clone(&multi_key.keys)) {
@@ -353,7 +360,8 @@ impl Shard {
         }
     }
 
-    /// Makes a stub a hold, or reserves it.
+    /// Makes a waiter of a multi-key claim a hold, or reserves it if `is_reserved`. `is_far` says that its key is not
+    /// the first key of the claim.
     fn grant_stub(
         &mut self,
         claim: ClaimIx,

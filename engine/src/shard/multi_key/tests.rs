@@ -54,13 +54,14 @@ fn claims_of_one_request_share_their_strings_and_key_set() {
             );
         }
         assert_eq!(details[1].request_id.as_deref(), Some(&b"request"[..]));
-        // While the claim waited, its home had a copy of the request id of its own, so the other two are compared.
+        // While the claim waited, its waiter at the first key had a copy of the request id of its own. So the test
+        // compares the request ids at the other two keys.
         let (one, other) = (details[1].request_id.as_ref(), details[2].request_id.as_ref());
         assert!(one.zip(other).is_some_and(|(one, other)| Arc::ptr_eq(one, other)), "request id");
     }
 }
 
-/// Shards with these current times, and a lane of one client in each.
+/// Shards, each with a current time that the test chooses, and with a lane of the same client in each.
 struct Shards {
     shards: Vec<(Shard, LaneIx)>,
     heard: Heard,
@@ -173,7 +174,8 @@ fn a_claim_has_at_least_one_key_and_at_most_the_maximum() {
     }
 }
 
-/// After a crash, the server repeats the answer to the acquire, with all keys.
+/// The log must record the hash of the key set: after a crash, the server repeats the answer to the acquire, and the
+/// answer must contain all keys.
 #[test]
 fn the_log_records_the_key_set_of_claims_without_request_id() {
     let mut shards = Shards::at(&[1000]);
@@ -184,7 +186,7 @@ fn the_log_records_the_key_set_of_claims_without_request_id() {
     assert_eq!(shards.heard.recorded_sets, [Some(set), Some(set)]);
 }
 
-/// Each recheck makes a worker take the turns of all shards of the claim.
+/// A needless recheck is expensive, because a worker must take the turns of all shards of the claim.
 #[test]
 fn a_leaving_waiter_does_not_recheck_the_clear_writer_ahead_of_it() {
     let mut shards = Shards::at(&[1000]);

@@ -1,4 +1,5 @@
-//! Property tests: after each request and release, compares the tree with the rule applied from scratch.
+//! Property tests: after each step of a random sequence, the state of the tree must agree with the lock rule applied to
+//! all claims from scratch (`Model`).
 
 use super::*;
 use proptest::prelude::*;
@@ -6,14 +7,14 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 enum Step {
     Ask(Vec<Wanted>),
-    /// Requests items that enter over several turns. The flag is whether the claim may wait.
+    /// Requests a set whose items are added to the tree over several turns. The flag says whether the claim may wait.
     AskLater(Vec<Wanted>, bool),
     /// Removes the n-th live claim, held or waiting.
     Remove(usize),
     /// Rechecks with this number of steps.
     Examine(u32),
     Settle,
-    /// Finds one clear claim and leaves it waiting until the next thaw.
+    /// Finds one claim that nothing blocks, and leaves it waiting until the next `Thaw` step.
     Leave,
     Freeze,
     Thaw,
@@ -105,7 +106,8 @@ proptest! {
     }
 }
 
-/// Runs every sequence of `steps` steps. A step requests one of these sets, removes a live claim, or rechecks one item.
+/// Runs every sequence of `steps` steps. A step requests one of `sets`, removes a live claim, or rechecks with a budget
+/// of one step.
 fn every_sequence(sets: &[&str], steps: usize) {
     let sets: Vec<Vec<Wanted>> = sets.iter().map(|set| wanted(set)).collect();
     let mut sequence = Vec::new();

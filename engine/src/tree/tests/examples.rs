@@ -1,4 +1,4 @@
-//! Tests of the conflict table and of the queueing examples, one by one.
+//! Tests of single examples: which reads and writes conflict, and which request queues behind which.
 
 use super::*;
 
@@ -92,7 +92,7 @@ fn a_release_grants_all_unblocked_waiters_in_order() {
         world.check();
         world.remove(number);
     }
-    // The reads of `a/b/1` and `a/b/3` do not block it.
+    // The reads of `a/b/1` and `a/b/3` do not block the write of `a/b/2/b/c`.
     assert_eq!(world.settle(), [write]);
 }
 
@@ -169,7 +169,8 @@ fn distinct_segment_count(tree: &mut Tree) -> u64 {
 
 #[test]
 fn counters_count_items_paths_and_segments() {
-    // The distinct segments are counted from the first request for them on, which comes early or late.
+    // The tree counts distinct segments only once they are requested. The first request comes either before or after
+    // the items.
     for asked_early in [false, true] {
         let mut tree = tree();
         let fresh = tree.counters();

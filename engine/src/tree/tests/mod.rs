@@ -29,7 +29,7 @@ fn path(text: &str) -> Vec<u8> {
     key
 }
 
-/// Returns the items of a text like `R a, W a/b`.
+/// Returns the items of a text like `R a, W a/b`, in which `R` reads a path and `W` writes it.
 fn wanted(text: &str) -> Vec<Wanted> {
     let item = |item: &str| match item.split_once(' ') {
         Some((mode, text)) => (path(text), mode == "W"),
@@ -50,9 +50,9 @@ fn overlap(one: &[u8], other: &[u8]) -> bool {
 enum Standing {
     Held,
     Waiting,
-    /// Waits although nothing blocks it, because the caller did not grant it.
+    /// Waits although no other claim blocks it, because the test did not grant it when the tree returned it.
     Left,
-    /// The set of the claim is still entering the tree.
+    /// The items of the claim are still being added to the tree, over several turns.
     Enters,
 }
 
@@ -69,7 +69,7 @@ fn remove_all(tree: &mut Tree, first_item: ItemIx) {
     assert!(tree.go_on_removing(&mut Steps::new(1_000_000)));
 }
 
-/// Tree with the state of its caller, to be compared with the rule applied from scratch.
+/// Tree, and what its caller knows of each claim. Tests compare them with the lock rule applied from scratch (`Model`).
 struct World {
     tree: Tree,
     /// Claims by number. The numbers are in order of arrival.
@@ -84,10 +84,11 @@ impl World {
         Self { tree: tree(), claims: BTreeMap::new(), newest: 0, frozen: false }
     }
 
-    /// Requests some items. Returns the number of the claim.
+    /// Requests the paths in `wanted` as a new claim, which is held, waits or enters. Returns the number of the claim.
     fn ask(&mut self, wanted: Vec<Wanted>) -> u32 {
         if self.newest > 1 {
-            // Some nodes come and go before their segments are counted, and others afterwards.
+            // Counting goes on in small portions. So some nodes are created and removed before the count reaches them,
+            // and others after it.
             self.tree.count_distinct_segments(&mut Steps::new(2));
         }
         if self.tree.is_entering() {
@@ -119,7 +120,7 @@ impl World {
         self.newest
     }
 
-    /// Requests some items that enter over several turns.
+    /// Requests the paths in `wanted` as a new claim, whose items are added to the tree over several turns.
     fn ask_later(&mut self, wanted: Vec<Wanted>, may_wait: bool) {
         self.newest += 1;
         let arrival = u64::from(self.newest);
@@ -143,7 +144,8 @@ impl World {
         }
     }
 
-    /// Rechecks with `budget` steps. Returns the granted claims.
+    /// Continues the work of the tree for `budget` steps and, unless `frozen`, grants the claims that became clear.
+    /// Returns the granted claims.
     fn step(&mut self, budget: u32) -> Vec<u32> {
         let mut steps = Steps::new(budget);
         let mut granted = Vec::new();
@@ -160,7 +162,8 @@ impl World {
         granted
     }
 
-    /// Returns the next clear claim without granting it. Removes entering claims that must wait but may not.
+    /// Returns the next clear claim without granting it. Removes claims that were refused: they would have to wait, but
+    /// were requested without waiting.
     fn next_clear(&mut self, may_hold: bool, steps: &mut Steps) -> Option<u32> {
         let enters = if may_hold { Enters::AndHolds } else { Enters::AndWaits };
         loop {
@@ -187,7 +190,7 @@ impl World {
         }
     }
 
-    /// Notes which claims have entered and must wait.
+    /// Marks the claims whose items are now all in the tree, and which other claims block, as `Standing::Waiting`.
     fn note_entered(&mut self) {
         for claim in self.claims.values_mut() {
             let entered = self.tree.entering_item_count(claim.first_item).is_none();
@@ -197,7 +200,7 @@ impl World {
         }
     }
 
-    /// Finds one clear claim and leaves it waiting.
+    /// Finds one claim that no other claim blocks, and leaves it waiting instead of granting it.
     fn leave_one(&mut self) {
         self.next_clear(false, &mut Steps::new(100));
         self.note_entered();
@@ -231,7 +234,7 @@ impl World {
         model
     }
 
-    /// Compares the tree, and all its answers, with the rule.
+    /// Compares the tree, and all its answers, with the lock rule applied to all claims from scratch (`Model`).
     fn check(&self) {
         self.tree.verify();
         let model = self.model();
@@ -274,14 +277,16 @@ impl World {
             }
             let mut found = self.tree.overlapping(asked, held, 1000).0;
             if self.tree.is_granting() {
-                // A claim that is partly held is also among the waiters.
+                // While a large claim is being granted, some of its items are held and others still wait, so it is in
+                // both lists.
                 found.extend(self.tree.overlapping(asked, !held, 1000).0);
                 assert!(expected.iter().all(|claim| found.contains(claim)));
                 continue;
             }
             assert!(held || found.is_sorted(), "waiters come in their order");
             if self.tree.removal.is_done() {
-                // Items that are being removed count until they are gone.
+                // Items of an ended claim that is being removed still count, so the counts are checked only when no
+                // removal is unfinished.
                 let first = self.tree.overlapping(asked, held, 1).0;
                 assert_eq!(first.len(), expected.len().min(1));
                 assert!(first.iter().all(|first| held && found.contains(first) || found[0] == *first));
@@ -293,8 +298,8 @@ impl World {
     }
 }
 
-/// The rule, applied to all claims in their order. An item is clear if, for each overlapping item of an earlier claim,
-/// both are reads and the earlier item is itself clear.
+/// Lock rule, applied to all claims in their order of arrival. An item is clear under one condition for each
+/// overlapping item of an earlier claim: the earlier item is clear, and the two items are reads.
 #[derive(Default)]
 struct Model<'a> {
     /// Path of each item, whether it writes, and whether it is clear.

@@ -12,7 +12,8 @@ fn ask(tree: &mut Tree, claims: &mut Vec<ItemIx>, text: &str) {
     claims.push(first_item);
 }
 
-/// Rechecks within a budget of steps and grants. Returns the number of granted claims.
+/// Continues the work of the tree with a budget of steps, and grants each claim that becomes clear. Returns the number
+/// of granted claims.
 fn examine(tree: &mut Tree, claims: &[ItemIx], budget: u32) -> u32 {
     let (mut granted, mut left) = (0, Steps::new(budget));
     while let Some(verdict) = tree.next_verdict(Enters::AndHolds, &mut left) {
@@ -40,7 +41,7 @@ fn a_release_before_many_readers_is_processed_in_slices() {
         assert!(granted <= BUDGET);
     }
     assert_eq!(tree.counters().held_item_count, READERS);
-    // Each reader takes a step, and the region that follows them takes one more to end.
+    // Each reader takes one step. The pending recheck that finds them takes one more step to end.
     assert!(slices <= READERS / BUDGET + 1, "{slices} slices");
 }
 
@@ -113,8 +114,8 @@ fn nodes_of_unused_paths_are_removed() {
     assert_eq!(tree.trie.nodes.live_count(), 1, "only the root is left");
 }
 
-/// A later claim uses the records of an ended claim again, while the tree still has the unfinished grant of the ended
-/// one.
+/// An ended claim's records in the tree are reused by a later claim, while the tree still lists the unfinished grant of
+/// the ended claim. That grant must not hold items of the later claim.
 #[test]
 fn a_claim_that_ends_during_its_grant_holds_no_foreign_items() {
     let (mut tree, mut claims) = (tree(), Vec::new());
@@ -151,7 +152,8 @@ fn a_set_that_enters_only_to_wait_holds_nothing() {
     tree.verify();
 }
 
-/// Each visited or created node costs an eighth of a step, in addition to the step of the path.
+/// A set whose paths are added to the tree costs one step for each path, and an eighth of a step for each node that is
+/// visited or created.
 #[test]
 fn entering_a_set_costs_steps_per_node_of_its_paths() {
     let mut tree = tree();
@@ -161,8 +163,9 @@ fn entering_a_set_costs_steps_per_node_of_its_paths() {
     let first_item = tree.enter_later(ClaimIx::new(1), 1, &items(&wanted), true);
     let mut steps = Steps::new(1000);
     assert_eq!(tree.next_verdict(Enters::AndHolds, &mut steps), Some(Verdict::Clear(ClaimIx::new(1))));
-    // Each path takes one step for its check, and one more step begins to hold them. Then each path takes one step,
-    // four for its new nodes, and four for their counts. The last step finds that all paths are held.
+    // First each path takes one step for its check, and one step begins to hold the paths. Afterwards each path takes
+    // one step, four for its 32 new nodes, and four to count it there as held. The last step finds that all paths are
+    // held.
     assert_eq!(1000 - steps.left(), 10 + 1 + 10 * (1 + 4 + 4) + 1);
     tree.grant(first_item, &mut steps);
     tree.verify();

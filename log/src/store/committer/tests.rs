@@ -31,12 +31,12 @@ fn segments(segment_count: u64) -> Option<FoldableSegments> {
     Some(FoldableSegments { segment_count, plan: PLAN })
 }
 
-/// Returns a batch with this number of bytes.
+/// Returns an order with a batch whose records have this number of bytes.
 fn batch(len: usize) -> LogOrder<()> {
     LogOrder::Batch(LogBatch { records: vec![0; len], record_count: 1, ..LogBatch::default() })
 }
 
-/// Returns a committer whose keeper has begun to create segments.
+/// Returns a committer that has already requested the first errand: to create the segments for later use.
 fn started(config: CommitterConfig) -> Committer<()> {
     let mut committer = Committer::new(config, at(0));
     assert_eq!(committer.said(at(0)), "prepare");
@@ -91,8 +91,8 @@ impl Committer<()> {
     }
 }
 
-/// A shard that knows that a record is durable no longer lets later answers wait for it. The workers must have the
-/// earlier answers, which waited for the record, by then.
+/// A shard that knows that a record is durable no longer lets later responses wait for it. So the workers must have the
+/// responses that waited for the record before the shard knows.
 #[test]
 fn a_shard_sees_a_record_as_durable_after_workers_got_its_answers() {
     let mut committer = started(config());

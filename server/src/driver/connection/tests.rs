@@ -36,8 +36,9 @@ impl Connection {
         self.local.worker.borrow_mut().has_input(self.inner.key())
     }
 
-    /// Waits until there is something to do, and runs a turn whose time has already run out. The barrier counts no
-    /// time for the turn. Returns whether the connection gave way, and the number of bytes that it read.
+    /// Waits until there is something to do, and runs a turn whose time has already run out. The read barrier, which
+    /// decides when leases may expire, is told that the turn took no time. Returns whether the turn ended before the
+    /// connection had read and served everything, and the number of bytes that it read.
     async fn run_out_of_time(&mut self) -> (bool, u64) {
         let local = Rc::clone(&self.local);
         let had_input = self.has_input();
@@ -106,7 +107,7 @@ fn a_sweep_does_not_wait_for_an_ended_connection() {
 /// Record length of a client that encrypts each request separately.
 const SHORT_RECORD_LEN: usize = 256;
 
-/// Returns both ends of an encrypted connection whose buffers hold the bytes of several turns.
+/// Returns both ends of an encrypted connection. Their socket buffers are large enough for the bytes of several turns.
 async fn encrypted() -> (Socket, TlsStream<tokio::net::TcpStream>) {
     encrypted_in_records(SHORT_RECORD_LEN).await
 }
@@ -149,7 +150,7 @@ async fn encrypted_in_records(len_max: usize) -> (Socket, TlsStream<tokio::net::
     (socket, client.expect("a server"))
 }
 
-/// Key updates take long, and the time of a turn is checked only between reads.
+/// Key updates take long, and a turn checks its time only between reads. So one read must not process many key updates.
 #[test]
 fn a_tls_read_ends_after_a_few_key_updates() {
     in_runtime(async {
@@ -167,7 +168,7 @@ fn a_tls_read_ends_after_a_few_key_updates() {
     });
 }
 
-/// Before leases expire, decrypted bytes must be read too.
+/// Before leases expire, a worker must also read the bytes that TLS has decrypted and that no read has returned yet.
 #[test]
 fn decrypted_bytes_count_as_unread() {
     in_runtime(async {
@@ -180,11 +181,11 @@ fn decrypted_bytes_count_as_unread() {
     });
 }
 
-/// If the TLS state holds the beginning of a record, the whole record must be read before leases expire.
+/// If the TLS state holds the beginning of a record, the worker must read the whole record before leases expire.
 #[test]
 fn a_partial_tls_record_counts_as_unread() {
     in_runtime(async {
-        // Longer than a single read of the socket.
+        // Use records that are longer than a single read of the socket.
         let (mut socket, mut client) = encrypted_in_records(10_000).await;
         let mut rest_len = 30_000;
         client.write_all(&vec![7; rest_len]).await.expect("there is room");
@@ -198,8 +199,9 @@ fn a_partial_tls_record_counts_as_unread() {
     });
 }
 
-/// A read of an encrypted socket may leave room in the buffer although the socket has more data. No request ends in
-/// the bytes that the client has sent, so the worker does not end the turn either.
+/// A read of an encrypted socket may leave room in the buffer although the socket has more data. So a partly filled
+/// buffer does not show that the socket is empty. After its HELLO the client sends only the beginning of one long
+/// frame, so no served request ends the turn either.
 #[test]
 fn an_encrypted_connection_stops_reading_when_its_turn_time_is_over() {
     in_runtime(async {
@@ -218,7 +220,7 @@ fn an_encrypted_connection_stops_reading_when_its_turn_time_is_over() {
             Poll::Ready(())
         })
         .await;
-        // Up to this many bytes may still be in the client's library.
+        // Up to `READ_LEN_MAX` of the written bytes may still be in the client's TLS library.
         let arriving_len = written_len as u64 - READ_LEN_MAX as u64;
         let turn_len_max = 2 * READ_LEN_MAX as u64;
         assert!(arriving_len > turn_len_max, "the buffers take only {written_len} bytes");
@@ -232,8 +234,8 @@ fn an_encrypted_connection_stops_reading_when_its_turn_time_is_over() {
     });
 }
 
-/// Lets the worker give up a connection that does not take its answers. Then runs `before_flush` with the slot of its
-/// lane, and the flusher. Returns how often the task of the connection was woken.
+/// Lets the worker drop a connection whose client does not read its responses. Then calls `before_flush` with the slot
+/// of the connection's lane, and runs the flusher. Returns how often the task of the connection was woken.
 fn wakes_of_stalled(before_flush: impl FnOnce(&Local, LaneSlot)) -> u32 {
     in_runtime(async {
         let local = test_local();

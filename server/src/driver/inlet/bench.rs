@@ -1,4 +1,4 @@
-//! Inlet with a worker of its own, for benchmarks.
+//! An inlet (a lane without a socket) that has a worker of its own, for benchmarks.
 
 use crate::edge::inlet::{InletState, Reply, greet};
 use crate::worker::{Client, Worker};
@@ -10,8 +10,8 @@ use waymaker_protocol::{
     Acquire, AcquireTerms, Granted, Hello, LockId, Release, Response, SessionRequest, VERSION, next_frame,
 };
 
-/// Inlet whose requests follow the path of a front end's requests: encoded, served by the worker, and answered with a
-/// `Reply`.
+/// Inlet whose requests follow the path of a front end's requests: they are encoded, served by the worker, and answered
+/// with a `Reply`.
 ///
 /// It is public only for `waymaker-bench`, and hidden from the documentation. It replaces `Local`, which holds the
 /// worker of a thread: `Local` reads the clock of the machine, so instruction counts would differ between runs. The
@@ -83,7 +83,8 @@ impl BenchInlet {
         black_box(inlet.send(worker, number, frame, now.into()));
         worker.handle_mail(worker.moment());
         black_box(worker.has_dirty());
-        // Only check whether there is an event: an event is large, and only this benchmark would copy it.
+        // Pass only `is_some()` to `black_box`. Passing the audit event itself would copy a large value, which the
+        // server does not do.
         black_box(worker.poll_audit().is_some());
         black_box(worker.poll_wake());
         black_box(worker.poll_accept());

@@ -17,17 +17,17 @@ use waymaker_protocol::{Hello, NamespaceKind, SessionRequest, VERSION};
 
 /// Client of this thread's worker in the binary protocol, on a lane without a socket.
 ///
-/// Every front end translates: requests of its contract become frames of our protocol, and the response frames become
-/// its answers. All clients therefore reach the worker in the same way, with the same limits, errors and rules. A
-/// request is served at once in this thread, and most are answered before the call returns. Later replies wake the
-/// waiting caller.
+/// Every front end translates requests of its own protocol into frames of ours, and response frames into its own
+/// responses. All clients therefore reach the worker in the same way, with the same limits, errors and rules. The
+/// worker serves a request at once in this thread, and most responses exist before the call returns. A later reply
+/// wakes the waiting caller.
 ///
 /// ```text
 ///   gRPC, WebSocket -> handler -> ReplyFuture/ReplyStream -> Inlet -> frame -> Worker
 ///                      handler <- Reply          <- InletState <- output of the lane
 /// ```
 ///
-/// Dropping the inlet counts as the loss of a connection: waiters leave their queues, and holds stay as long as their
+/// Dropping the inlet has the effects of a lost connection: waiters leave their queues, and holds stay as long as their
 /// acquires specified.
 #[derive(Debug)]
 pub(crate) struct Inlet {
@@ -37,8 +37,8 @@ pub(crate) struct Inlet {
 /// Error of a closed lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClosedLane {
-    /// The worker's ERROR if the client lost its identity or a right. `None` if the lane closed for another reason,
-    /// such as the stop of the server.
+    /// The `ERROR` message of the worker, if the client lost its identity or a right. `None` if the lane closed for
+    /// another reason, such as the stop of the server.
     pub(crate) denial: Option<Reply>,
 }
 
@@ -80,9 +80,9 @@ impl Inlet {
         ReplyFuture(self.request(InletState::begin_asked, None, encode))
     }
 
-    /// Sends a request for holds that only the waiting caller can use. If the future is dropped before it returned the
-    /// response, the wait is cancelled and granted holds are released. `cancel_key` is the key that a CANCEL of the
-    /// request names.
+    /// Sends a request for holds that only the waiting caller can use. If the future is dropped before it has returned
+    /// the response, its wait is cancelled and its granted holds are released. A `CANCEL` of the request names the key
+    /// `cancel_key`.
     pub(crate) fn ask_for_holds(
         &self,
         cancel_key: &[u8],
@@ -91,9 +91,9 @@ impl Inlet {
         ReplyFuture(self.request(InletState::begin_asked, Some(cancel_key), encode))
     }
 
-    /// Sends a request for holds or a watch, and returns all replies to it. Dropping the stream cancels a pending wait
-    /// but keeps holds. A watch lasts as long as its lane, so it should have a lane of its own. `cancel_key` is the key
-    /// that a CANCEL of the request names.
+    /// Sends a request for holds or a watch, and returns all replies to the request. Dropping the stream cancels a
+    /// pending wait but keeps holds. A watch lasts as long as its lane, so it should have a lane of its own. A `CANCEL`
+    /// of the request names the key `cancel_key`.
     pub(crate) fn follow(&self, cancel_key: &[u8], encode: impl FnOnce(u32, &mut Vec<u8>)) -> ReplyStream {
         ReplyStream(self.request(InletState::begin_followed, Some(cancel_key), encode))
     }

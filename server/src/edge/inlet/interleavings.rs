@@ -1,5 +1,5 @@
 //! Random interleavings of front-end actions on inlets: follow an acquire, drop it, repeat it under its request id,
-//! send another request. Every listener must get the events of its own hold only.
+//! send another request. Every listener must get only the events of its own hold.
 
 use super::reply::OPCODE_OFFSET;
 use super::{InletState, Reply, greet};
@@ -22,7 +22,7 @@ use waymaker_protocol::{
 
 const WORKER_COUNT: usize = 2;
 const INLET_COUNT: usize = 3;
-/// Index of the inlet that has no followed requests.
+/// Index of the inlet that sends only requests with one answer, and follows none of them.
 const QUESTIONS: usize = 0;
 const KEYS: [&[u8]; 2] = [b"left", b"right"];
 const REQUEST_IDS: [&[u8]; 2] = [b"first", b"second"];
@@ -46,7 +46,8 @@ enum Kind {
     Followed(Following),
 }
 
-/// An acquire whose answer and events a front end gets until its hold ends, with what the front end has heard so far.
+/// An acquire whose answer and events a front end gets until its hold ends. The fields tell what the front end has
+/// heard so far.
 #[derive(Debug)]
 struct Following {
     key: usize,
@@ -87,7 +88,7 @@ impl Following {
             }
             Response::Error(error) => {
                 assert_eq!(self.granted, None, "{error:?} after the grant");
-                // Front ends cancel a request only after its listener has left.
+                // Do not expect `CancelReason::Asked`: front ends cancel a request only after its listener has left.
                 let is_expected = match error {
                     ErrorAnswer {
                         code: ErrorCode::Busy | ErrorCode::Timeout | ErrorCode::Overloaded,
@@ -111,8 +112,8 @@ struct World {
     workers: Vec<Worker>,
     inlets: Vec<InletState>,
     listeners: Vec<Listener>,
-    /// Turns of shards that the test has taken. Until it returns one, the workers cannot serve requests for keys of
-    /// that shard, and answer them later.
+    /// Turns of shards that the test has taken. Until the test returns a turn, the workers cannot serve requests for
+    /// keys of its shard. They answer these requests afterwards.
     kept_turns: Vec<Mail>,
     /// Every hold that was ever granted to a listener, with its key.
     known: Vec<(LockId, usize)>,
@@ -177,7 +178,7 @@ impl World {
         }
         self.deliver();
         for listener in 0..self.listeners.len() {
-            // A front end does not always take its replies at once.
+            // Leave some replies for a later step, as a slow front end does.
             if self.random.random_range(0..4) > 0 {
                 self.listen(listener);
             }
@@ -219,8 +220,8 @@ impl World {
 
     /// Sends a request with one answer, for a known hold if there is one.
     ///
-    /// A lane that changes its own hold gets only the answer and no event. So requests that change holds come from
-    /// the first inlet.
+    /// The lane that extends or releases a hold gets only the answer and no event of the hold. So only the first inlet,
+    /// which follows no requests, extends and releases holds.
     fn ask(&mut self) {
         let any_inlet = self.pick(INLET_COUNT);
         let known = self.known.len().min(6);
@@ -287,7 +288,7 @@ impl World {
 
     fn pass_time(&mut self) {
         self.now = self.now.after_ms(self.random.random_range(1..150));
-        // A lease ends in the first turn after all workers have read their sockets.
+        // Report that all workers have read their sockets, because a lease ends only afterwards.
         self.workers.iter_mut().for_each(|worker| worker.handle_drained(self.now, self.now));
         self.workers.iter_mut().for_each(|worker| worker.tick(self.now));
     }
@@ -336,7 +337,8 @@ impl World {
         }
     }
 
-    /// Drops requests that have ended, as the streams of a front end do. Answers that were read are gone already.
+    /// Removes the followed requests that have ended, as the streams of a front end do. Also removes the requests whose
+    /// one answer was read; the inlet has freed their numbers already.
     fn forget_ended(&mut self) {
         let mut index = 0;
         while index < self.listeners.len() {

@@ -5,15 +5,15 @@ use crate::clock::Moment;
 use crate::worker::Worker;
 use std::task::{Context, Poll};
 
-/// A request that may still get answers or events. A front end that stops listening must call [`Listener::leave`];
-/// otherwise the inlet keeps the request, and its wait goes on.
+/// A request that may still get answers or events. A front end that stops listening must call [`Listener::leave`].
+/// Otherwise the inlet keeps the request, and its claim keeps waiting.
 #[derive(Debug)]
 pub struct Listener {
     /// Number of the request; `None` if the lane is closed, or if no more replies can come.
     number: Option<u32>,
-    /// Key that a CANCEL of the request must name. `None` if the request is to stay when its listener leaves, or once
-    /// the listener has read the answer to a followed request. If the answer came at once, the key is empty: no CANCEL
-    /// will be sent then, but a grant in an unread answer is still released.
+    /// Key that a CANCEL of the request must name. `None` if the request must not be cancelled when its listener
+    /// leaves. Also `None` once the listener has read the answer to a followed request. The key is empty if the worker
+    /// answered at once: no CANCEL follows, but the inlet still releases the holds that an unread answer grants.
     cancel_key: Option<Box<[u8]>>,
 }
 
@@ -21,7 +21,7 @@ impl Listener {
     /// Listens to a request that was sent; `sent` is `None` if the lane is closed. For `cancel_key` see
     /// [`InletState::leave`].
     pub fn new(sent: Option<SentRequest>, cancel_key: Option<&[u8]>) -> Self {
-        // Most requests are answered already, and then no CANCEL needs the key.
+        // The worker has usually answered already. No CANCEL needs the key in this case, so do not copy it.
         let is_answered = sent.is_none_or(|sent| sent.is_answered);
         let cancel_key = cancel_key.map(|key| if is_answered { Box::default() } else { key.into() });
         Self { number: sent.map(|sent| sent.number), cancel_key }

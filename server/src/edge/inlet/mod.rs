@@ -47,8 +47,8 @@ pub(crate) fn greet(
 ///
 /// A number is reused once its request was answered and has no listener. An *answer* belongs to the request with its
 /// number, because each request is answered once. But an *event* may name the number of a past request: TAKEN_UP has
-/// the number of the acquire that was granted the hold, however long ago. So an event of a hold reaches a request only
-/// if this very request was granted the hold.
+/// the number of the acquire that was granted the hold, however long ago. So the inlet passes an event of a hold to a
+/// request only if this request was granted the hold. An earlier request with the same number does not count.
 #[derive(Debug)]
 pub struct InletState {
     key: ConnectionKey,
@@ -65,7 +65,7 @@ pub struct InletState {
     /// Holds that were granted to requests after their listeners had left, with the numbers of these requests. They are
     /// released once all frames of the worker's output are processed. Empty at all other times.
     unknown: Vec<(u32, LockId)>,
-    /// Buffer for output of the worker. Empty except while frames are processed.
+    /// Buffer to which the output of the worker is copied while its frames are processed. Empty at all other times.
     taken: Vec<u8>,
     /// Reply queue of an ended request, which the next followed request reuses to save allocations.
     spare: Option<Box<ReplyQueue>>,
@@ -116,7 +116,7 @@ enum PutOff {
 /// because the cancellation names the number.
 #[derive(Debug)]
 struct Abandoned {
-    /// Whether to release a hold that the request is granted.
+    /// Whether to release a hold if the worker still grants it to this request.
     undo: bool,
     is_answered: bool,
     /// Key that the CANCEL names. `None` if the wait is not to be cancelled, or once the CANCEL was served.
@@ -141,7 +141,7 @@ impl InletState {
         }
     }
 
-    /// Opens a lane without a socket. Returns it with the answer to its HELLO.
+    /// Opens a lane without a socket. Returns the inlet with the answer to its HELLO.
     ///
     /// # Errors
     /// The answer to the HELLO, if the worker refuses it.
@@ -243,7 +243,8 @@ impl InletState {
             taken.extend_from_slice(output);
             worker.wrote(self.key, taken.len());
             self.hear_all(worker, &taken);
-            // A burst of output must not keep its memory.
+            // Keep the buffer for the next output, unless a burst of output has made it large: a kept buffer never
+            // shrinks.
             if taken.capacity() <= READ_LEN_MAX {
                 taken.clear();
                 self.taken = taken;
@@ -270,18 +271,19 @@ impl InletState {
             }
             bytes = &bytes[frame.len()..];
         }
-        // Release these holds only after all frames: a later frame may report that a newer request of this lane took
-        // one of them over.
+        // Release the holds in `unknown` only after all frames. A later frame may report that a newer request of this
+        // lane took over one of these holds.
         let unknown = std::mem::take(&mut self.unknown);
         self.release_all(worker, unknown.into_iter().map(|(_, id)| id));
         if self.put_off.is_empty() {
             return;
         }
-        // Saturate: a TAKEN_UP event among these frames may have removed a release from `put_off`, because a newer
-        // request took over its hold.
+        // Saturate, because `put_off` may be shorter than before: a TAKEN_UP event among these frames removes a release
+        // from it, if a newer request took over the hold.
         let refused_count = self.put_off.len().saturating_sub(put_off_before);
-        // Each answer made room for one request, except the refusals of cancellations and releases. If the refusals
-        // counted too, the worker would refuse the same requests again and again.
+        // Each answer makes room for one more request in flight, so send as many of the put-off requests again. Do not
+        // count refused cancellations and releases: otherwise the worker would refuse the same requests again and
+        // again.
         let room = answer_count - refused_count;
         for put_off in self.put_off.drain(..room.min(self.put_off.len())).collect::<Vec<_>>() {
             match put_off {
@@ -318,7 +320,8 @@ impl InletState {
                     _ => {}
                 }
             }
-            // The client left before this answer. The watch lasts as long as its lane, so its number is not freed.
+            // The request is a watch whose listener left before this answer. A watch lasts as long as its lane, so do
+            // not free its number.
             Slot::Abandoned(_) if frame.opcode() == watch::WATCHING => {}
             Slot::Abandoned(abandoned) => {
                 abandoned.is_answered = true;
@@ -385,7 +388,8 @@ impl InletState {
             Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {
                 self.tell_if(frame, |following| following.is_watch);
             }
-            // No inlet has a session or announces the capability for PING.
+            // The worker sends neither of these events to an inlet: no inlet has a session or announces the capability
+            // for PING.
             Event::SessionExpired | Event::Ping => {}
         }
     }
@@ -416,9 +420,9 @@ impl InletState {
         }
     }
 
-    /// Notes that a newer request has taken over the hold of the request with this number. If the newer request is from
-    /// this lane, a release for the older one would end the hold of the newer one. So the older request no longer
-    /// releases it.
+    /// Notes that a newer request has taken over the hold `id` of the request with this number. From now on, the older
+    /// request does not release the hold when its listener leaves. Otherwise, if the newer request is of this lane too,
+    /// the release would end the hold of the newer request.
     fn keep(&mut self, number: u32, id: LockId) {
         self.unknown.retain(|unknown| *unknown != (number, id));
         self.put_off.retain(|put_off| !matches!(put_off, PutOff::Release(other) if *other == id));
@@ -473,7 +477,7 @@ impl InletState {
     }
 }
 
-/// Returns whether the worker refuses a request because too many are in flight.
+/// Returns whether the frame is the worker's refusal of a request because too many requests are in flight.
 fn is_overloaded(frame: Frame<'_>) -> bool {
     matches!(Response::decode(frame), Ok(Response::Error(error)) if error.code == ErrorCode::Overloaded)
 }

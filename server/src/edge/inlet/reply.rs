@@ -45,7 +45,7 @@ impl From<Vec<u8>> for Reply {
     }
 }
 
-/// Returns the refusal for a request that took over a hold that the inlet has already asked the worker to release.
+/// Returns the refusal for a request that took over a hold for which the inlet has already sent a RELEASE.
 pub(super) fn given_back(number: u32) -> Vec<u8> {
     let message = "the hold of an earlier request with this id is being released; send the request again";
     let reason = CancelReason::Asked.number();

@@ -58,8 +58,8 @@ impl ReplyQueue {
         }
     }
 
-    /// If this is a LEASE_MOVED event, replaces an earlier one of the same hold that the listener has not taken,
-    /// because only the newest counts. Returns whether it did.
+    /// If the frame is a LEASE_MOVED event, replaces an earlier LEASE_MOVED of the same hold that the listener has not
+    /// taken. Only the newest lease counts. Returns whether it replaced an event.
     fn replaces(&mut self, frame: Frame<'_>) -> bool {
         if frame.opcode() != opcode::LEASE_MOVED {
             return false;
@@ -73,8 +73,9 @@ impl ReplyQueue {
         older.map(|older| *older = frame.bytes().into()).is_some()
     }
 
-    /// Drops an event of a watch if the maximum number of replies already waits for the listener. One `OVERRUN` stands
-    /// for all events that are dropped in a row. Returns whether the event was dropped.
+    /// Drops an event of a watch if the maximum number of replies already waits for the listener. For events that are
+    /// dropped in a row, adds one OVERRUN event, which tells the listener that events are missing. Returns whether it
+    /// dropped the event.
     fn overruns(&mut self, frame: Frame<'_>) -> bool {
         let of_watch = matches!(frame.opcode(), opcode::KEY_HELD | opcode::KEY_FREED | opcode::OVERRUN);
         if !of_watch || self.replies.len() < FRONT_WATCH_BACKLOG_MAX {

@@ -108,7 +108,7 @@ fn an_unread_request_releases_its_hold_unless_a_repeated_request_took_it() {
     }
 }
 
-/// The newer request waits for the worker that has the turn of the shard. Meanwhile the older request ends, and its
+/// The newer request waits, because the test has the turn of the shard. During the wait the older request ends, and its
 /// hold is released.
 #[test]
 fn a_repeated_request_is_not_granted_a_hold_being_released() {
@@ -129,7 +129,8 @@ fn a_repeated_request_is_not_granted_a_hold_being_released() {
     assert!(matches!(rig.answer(again).response(), Response::Granted(granted) if !granted.repeated));
 }
 
-/// Very many requests of the lane wait for the worker that has the turn of the shard.
+/// When the listener leaves, the lane already has the maximum number of requests in flight. So the worker refuses the
+/// RELEASE, and the inlet must send it again later.
 #[test]
 fn an_unread_request_releases_its_hold_even_if_its_lane_is_full() {
     let mut rig = Rig::new();

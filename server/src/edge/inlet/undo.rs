@@ -16,7 +16,7 @@ impl InletState {
             return;
         }
         if self.is_watch(number) {
-            // A watch lasts as long as its lane, so its number is not freed.
+            // The request is a watch, which lasts as long as its lane. So keep its number in use, without a listener.
             let abandoned = Abandoned { undo: false, is_answered: true, cancel_key: None };
             self.slots[number as usize - 1] = Slot::Abandoned(abandoned);
         } else if self.is_answered(number) {
@@ -42,8 +42,8 @@ impl InletState {
         self.take_output(worker);
     }
 
-    /// Sends a CANCEL for the wait of an abandoned acquire, if its listener left a cancel key. If the acquire was
-    /// answered meanwhile, frees its number instead.
+    /// Sends a CANCEL for the wait of an abandoned acquire, if its listener left a cancel key. If the worker has
+    /// answered the acquire by now, sends nothing and frees the number of the acquire.
     pub(super) fn cancel(&mut self, worker: &mut Worker, acquire_number: u32, now: Moment) {
         let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
         if abandoned.is_answered {
@@ -63,14 +63,15 @@ impl InletState {
             let number = self.begin(Slot::Releases(id));
             self.release_count += 1;
             let mut frame = Vec::new();
-            // Another lane may have taken the hold over, so release it only if it is this lane's own.
+            // Set `own`, so that the RELEASE ends the hold only if it still belongs to this lane: another lane may have
+            // taken it over.
             Release { id, key: None, own: true }.encode(number, &mut frame);
             worker.handle_bytes(self.key, &frame, worker.moment());
         }
     }
 
-    /// Frees the number of an abandoned request if the request is answered and no cancellation of it is on its way or
-    /// put off.
+    /// Frees the number of an abandoned request if the request is answered and no CANCEL of it is unanswered or put
+    /// off.
     pub(super) fn end_abandoned(&mut self, number: u32) {
         if let Slot::Abandoned(Abandoned { is_answered: true, cancel_key: None, .. }) =
             &self.slots[number as usize - 1]
@@ -79,8 +80,9 @@ impl InletState {
         }
     }
 
-    /// Processes the answer to a cancellation. If the worker refused it because too many requests are in flight, it is
-    /// sent again later. Otherwise it was served.
+    /// Processes the answer to the CANCEL of an abandoned acquire. The inlet sends the CANCEL again later if the worker
+    /// refused it because too many requests are in flight, unless the acquire is answered by now. Otherwise the
+    /// cancellation is complete.
     pub(super) fn hear_cancelled(&mut self, acquire_number: u32, frame: Frame<'_>) {
         let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
         if is_overloaded(frame) && !abandoned.is_answered {
@@ -91,9 +93,9 @@ impl InletState {
         }
     }
 
-    /// Processes an answer while a RELEASE of this lane has no answer yet. A request with the request id of an earlier
-    /// one may get the hold of the earlier one, which that RELEASE ends. Its listener then gets a refusal instead of
-    /// the grant: the worker serves the RELEASE after the request, so the hold ends at once.
+    /// Processes an answer while a RELEASE of this lane is unanswered. The answer may grant the hold of an earlier
+    /// request with the same request id. If the RELEASE ends this hold, the listener gets a refusal instead of the
+    /// grant: the worker serves the RELEASE after the request, so the hold ends at once.
     #[cold]
     pub(super) fn hear_answer_during_releases(&mut self, frame: Frame<'_>) {
         let refusal = self.releases_any_of(frame).then(|| given_back(frame.number()));
@@ -101,7 +103,7 @@ impl InletState {
         self.hear_answer(refusal.unwrap_or(frame));
     }
 
-    /// Returns whether this answer repeats the grant of a hold whose release is on its way.
+    /// Returns whether this answer repeats the grant of a hold for which a RELEASE is unanswered.
     fn releases_any_of(&self, frame: Frame<'_>) -> bool {
         let ids = match (frame.opcode(), Response::decode(frame)) {
             (acquire::GRANTED, Ok(Response::Granted(granted))) if granted.repeated => vec![granted.id],

@@ -16,7 +16,7 @@ impl Authority {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let parsed: uri::Authority = text.parse().ok()?;
         let host = parsed.host();
-        // User information would precede the host; only a port may follow it.
+        // Reject user information, which would stand before the host. Only a port may follow the host.
         let port = match text.strip_prefix(host)? {
             "" => None,
             port => Some(port.strip_prefix(':')?.parse().ok()?),
@@ -36,7 +36,7 @@ impl Authority {
         self
     }
 
-    /// Returns whether the host is an address rather than a name. DNS rebinding needs a name.
+    /// Returns whether the host is an IP address. Such a host is safe from DNS rebinding, which needs a host name.
     pub(super) fn is_ip(&self) -> bool {
         let v6 = self.host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         v6.map_or_else(|| self.host.parse::<Ipv4Addr>().is_ok(), |host| host.parse::<Ipv6Addr>().is_ok())

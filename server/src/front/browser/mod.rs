@@ -3,8 +3,9 @@
 //!
 //! Requests of pages of other origins are recognizable: WebSocket handshakes and requests with side effects carry
 //! `Origin`, and other requests carry `Sec-Fetch-Site`. A page that rebinds its own DNS name to the address of this
-//! server looks like the same origin, but its `Host` header contains that name. `rule` decides from these headers
-//! alone. The options `--http-hosts` and `--http-origins` allow more.
+//! server looks like the same origin, but its `Host` header contains that name. `rule` decides from these headers alone
+//! whether the server serves a request. The options `--http-hosts` and `--http-origins` allow further names and
+//! origins.
 
 mod authority;
 mod options;
@@ -22,7 +23,7 @@ use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue, VARY};
 use rule::Refusal;
 use std::sync::Arc;
 
-/// Wraps a router in the rule, so that a refused request reaches none of its routes.
+/// Wraps a router in a filter that applies `rule`, so that a refused request reaches none of its routes.
 pub(super) fn guard(router: Router, rule: Rule) -> Router {
     router.layer(from_fn_with_state(Arc::new(rule), apply))
 }

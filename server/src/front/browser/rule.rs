@@ -18,7 +18,7 @@ pub(crate) struct Rule {
     config: BrowserConfig,
     /// Host of the listen address.
     own_host: Option<String>,
-    /// Scheme of the pages that this listener would serve.
+    /// Scheme of this listener's own origin. Web pages of this origin may always use the server.
     scheme: &'static str,
 }
 

@@ -17,7 +17,7 @@ use waymaker_protocol::{
     DescribePool, ForceRelease, Freeze, NamespaceKind, PoolOrder, Request, Response, SetCapacity,
 };
 
-/// Maximum length in characters of an error message about a body, which may quote the body.
+/// Maximum length in characters of an error message about a request body. The message may quote the body.
 const PROBLEM_CHARS_MAX: usize = 200;
 /// Header that each action must have. A browser sends it for a page of another origin only after an OPTIONS response
 /// that allows it, and no response of this server does. So other pages cannot cause actions.
@@ -35,7 +35,8 @@ async fn read<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T>
         NoBody::Late => Problem::late_body(),
         NoBody::Broken => Problem::bad_input("body", "could not be read"),
     })?;
-    // Check this here, because the decoder would also accept a JSON array with the values of the members in order.
+    // The body must be a JSON object. Check its first byte, because the decoder would also accept an array with the
+    // values of the members in order.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(Problem::bad_input("body", "must be a JSON object"));
     }
@@ -143,7 +144,7 @@ pub(super) async fn resize(operator: Operator, headers: HeaderMap, body: Body) -
     let body: ResizeBody = read(&headers, body).await?;
     let reason = check_reason(&body.reason)?;
     if body.capacity == 0 {
-        // With capacity 0 the engine would remove the pool if it has no claims.
+        // Refuse capacity 0: the engine would remove the pool if it has no claims.
         return Err(Problem::bad_input("capacity", "must be at least 1"));
     }
     let space = operator.space(&body.namespace, Rights::RESIZE)?;

@@ -43,7 +43,7 @@ const SHOWN_CHARS_MAX: usize = 128;
 const CONTENDED_MAX: usize = 32;
 /// Total length of names and keys in bytes after which no more keys are added to an event.
 const CONTENDED_LEN_MAX: usize = 12 << 10;
-/// Multiples of this number modulo 1 are spread evenly.
+/// Factor that spreads the clients' events over a second: the multiples of this number modulo 1 are spread evenly.
 const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
 /// Maximum number of clients that receive events at the same time.
 const VIEWER_COUNT_MAX: usize = 256;
@@ -72,7 +72,7 @@ struct LatestState {
 struct ServerState {
     /// JSON of the event part that is the same for all operators, without the final brace.
     numbers: String,
-    /// Contended keys, sorted by descending number of waits.
+    /// Contended keys, sorted by descending number of waits per second.
     contended: Vec<Contended>,
 }
 
@@ -170,10 +170,11 @@ impl Live {
         }
     }
 
-    /// Returns the state of the server, which may be up to [`FRESH`] old. A separate thread collects it, because a
-    /// worker would serve no client in the meantime.
+    /// Returns the state of the server, which may be up to [`FRESH`] old. A separate thread collects the state: a
+    /// worker that did so would serve no client during this time.
     async fn collect(&self) -> Arc<ServerState> {
-        // The lock is held until the state is collected, even if the client disconnects.
+        // Hold the lock until the state is collected, even if the client disconnects. So at most one thread collects at
+        // a time.
         let mut newest = Arc::clone(&self.newest).lock_owned().await;
         if let Some(LatestState { at, collected }) = &*newest
             && at.elapsed() < FRESH
@@ -321,8 +322,8 @@ impl Viewer {
     /// Returns whether the client may get further events: its identity is still valid and may still read the metrics.
     fn may_go_on(&self) -> bool {
         let Some(identity) = &self.operator.caller.identity else {
-            // The server had no rules when the client was identified, but the access file may have been reloaded with
-            // rules since.
+            // The client has no identity, because the server had no access rules when it connected. If the access file
+            // has been reloaded with rules since, the client may get no further events.
             return Local::with(|local| !local.node.access.policy().has_rules());
         };
         Local::with(|local| {
@@ -331,10 +332,10 @@ impl Viewer {
         })
     }
 
-    /// Returns the keys with the most waits that the client may list.
+    /// Returns the keys with the most waits per second, without the keys that the client may not list.
     async fn contention(&self, contended: &[Contended]) -> Vec<ContendedRow> {
-        // Computing the rights of the client in a namespace is expensive, and most of the keys are in few namespaces.
-        // So keep the rights of each namespace.
+        // Computing the rights of the client in a namespace is expensive, and most of the contended keys are in few
+        // namespaces. So keep the rights of each namespace.
         let mut accesses: BTreeMap<&[u8], Option<Access>> = BTreeMap::new();
         let (mut rows, mut len) = (Vec::new(), 0);
         for Contended { namespace, kind, waits_per_s, key } in contended {
@@ -376,7 +377,8 @@ impl Events {
     fn new(viewer: Viewer) -> Self {
         let (viewer, now) = (Arc::new(viewer), Deadline::now());
         let coming = Box::pin(Arc::clone(&viewer).event(now));
-        // The second event follows after 500 to 1,500 ms. This spreads clients that connect at the same time.
+        // The second event follows 500 to 1,500 ms after the first. The delay differs for each client, so that clients
+        // that connect at the same time are served at different times.
         let number = viewer.live.viewer_count.fetch_add(1, Ordering::Relaxed);
         let phase = INTERVAL.mul_f64(f64::from(number) * GOLDEN_RATIO % 1.0);
         Self { viewer, due: now + phase - INTERVAL / 2, coming }

@@ -41,16 +41,17 @@ impl Permissions {
     const RIGHTS: [Rights; 5] =
         [Rights::LIST, Rights::INSPECT, Rights::FORCE_RELEASE, Rights::FREEZE, Rights::RESIZE];
 
-    /// Returns the operations in a namespace of this kind with these rights. Only pools have a capacity.
+    /// Returns the operations in a namespace of this kind that a caller with these rights may use. Only pools have a
+    /// capacity.
     fn of(kind: NamespaceKind, may: impl Fn(Rights) -> bool) -> Self {
-        // A namespace for rate limits has no claims.
+        // A namespace for rate limits has no claims, so none of these operations applies to it.
         let has_claims = kind != NamespaceKind::Limit;
         Self {
             list: may(Rights::LIST) && has_claims,
             inspect: may(Rights::INSPECT) && has_claims,
             force_release: may(Rights::FORCE_RELEASE) && has_claims,
             freeze: may(Rights::FREEZE) && has_claims,
-            // Resizing reads the order of the waiters first, which needs the right to inspect.
+            // A resize first reads the order of the waiters, so it also needs the right to inspect.
             resize: may(Rights::RESIZE) && may(Rights::INSPECT) && kind == NamespaceKind::Pool,
         }
     }

@@ -56,7 +56,7 @@ fn show(media_type: &'static str, text: &'static str) -> impl IntoResponse {
     let headers = [
         (CONTENT_TYPE, media_type),
         (CONTENT_SECURITY_POLICY, POLICY),
-        // Revalidate always: a newer server has newer files.
+        // Let browsers ask for a newer version at each use, because a newer server has newer files.
         (CACHE_CONTROL, "no-cache"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (REFERRER_POLICY, "no-referrer"),

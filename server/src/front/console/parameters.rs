@@ -18,7 +18,7 @@ impl Parameters {
     fn of(uri: &Uri) -> Result<Self, Problem> {
         let mut parameters = BTreeMap::new();
         for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
-            // The decoder replaces invalid bytes with this character, so the value could name another key.
+            // The decoder replaces invalid bytes with U+FFFD. Reject such a value, because it could name another key.
             if value.contains(char::REPLACEMENT_CHARACTER) {
                 return Err(Problem::bad_input(&cut(name.into_owned(), NAME_CHARS_MAX), "must be UTF-8"));
             }

@@ -24,13 +24,15 @@ use waymaker_protocol::{
 
 /// Maximum number of rows in a page; requests may ask for fewer.
 const ROW_COUNT_MAX: u16 = 256;
-/// Maximum number of server pages scanned for the rows of one page. The page may then be empty although others follow.
+/// Maximum number of LIST responses of the worker that are read for one page of held locks. At this limit the page may
+/// be empty although other pages follow.
 const LOCK_PAGES_MAX: usize = 64;
 /// Total length of keys, owners and metadata in bytes after which a page ends.
 const LOCKS_LEN_MAX: usize = 64 * 1024;
 /// Maximum number of waiters in a response.
 const WAITER_COUNT_MAX: usize = 100;
-/// Maximum number of server pages scanned for the longest waiters. Each page covers at most 4,096 claims.
+/// Maximum number of LIST responses of the worker that are read to find the longest waiters. Each response covers at
+/// most 4,096 claims.
 const WAITING_PAGES_MAX: usize = 1_024;
 /// Maximum number of waiters that are compared.
 const COMPARED_WAITERS_MAX: usize = 100_000;
@@ -66,7 +68,7 @@ pub(super) async fn namespaces(operator: Operator, parameters: Parameters) -> Re
         next: Option<String>,
     }
     let cursor = parameters.cursor()?;
-    // A URL can contain only names that are UTF-8.
+    // A request names the namespace in its URL, so the name must be UTF-8.
     let is_text = |name: &[u8]| std::str::from_utf8(name).is_ok();
     let Some((_, name)) = some_namespace(operator.caller.identity.as_ref(), is_text).await else {
         return Ok(json(Page { namespaces: Vec::new(), next: None }));
@@ -202,7 +204,7 @@ pub(super) async fn locks(operator: Operator, parameters: Parameters) -> Result<
     let prefix = keys::of_text(kind, parameters.text("prefix"))?;
     let claims = Claims { space: &space, prefix: &prefix, waiting: false };
     let (mut locks, mut len) = (Vec::new(), 0);
-    // A server page covers one shard and about 4,096 of its claims.
+    // One LIST response covers about 4,096 claims of one shard. So the page may need several responses.
     for _ in 0..LOCK_PAGES_MAX {
         let count_max = count - locks.len() as u16;
         let read = |page: &Listed<'_>| {
@@ -218,7 +220,7 @@ pub(super) async fn locks(operator: Operator, parameters: Parameters) -> Result<
         if cursor == 0 || locks.len() >= usize::from(count) || len >= LOCKS_LEN_MAX {
             break;
         }
-        // Other connections get a turn between two pages.
+        // Let other connections have a turn before the next LIST request.
         next_turn().await;
     }
     Ok(json(Page { kind: kind.name(), locks, next: next(cursor) }))
@@ -241,7 +243,8 @@ pub(super) async fn waiting(operator: Operator, parameters: Parameters) -> Resul
     let mut cursor = 0;
     for _ in 0..WAITING_PAGES_MAX {
         let waiters = &mut longest.waiters;
-        // Most waiters of a later page are not among the longest, so skip them early.
+        // Skip waiters that have waited no longer than the last of the longest waiters so far. On later pages these are
+        // most waiters.
         let shortest_ms = waiters.get(WAITER_COUNT_MAX - 1).map(|waiter| waiter.wait_ms);
         let read = |page: &Listed<'_>| {
             let longer = page.locks.iter().filter(|waiter| shortest_ms.is_none_or(|ms| waiter.held_ms > ms));

@@ -9,7 +9,7 @@ use rand::seq::IndexedRandom as _;
 const JSON: &str = "application/x-amz-json-1.0";
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 const CHECKSUM: HeaderName = HeaderName::from_static("x-amz-crc32");
-/// Length and characters of a DynamoDB request id.
+/// Length of a DynamoDB request id in characters; it consists of [`REQUEST_ID_CHARACTERS`].
 const REQUEST_ID_LEN: usize = 52;
 const REQUEST_ID_CHARACTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 

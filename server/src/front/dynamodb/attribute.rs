@@ -51,7 +51,7 @@ fn check_nested(value: &Value, depth: usize) -> Result<(), String> {
 fn check_number(number: &str) -> Result<(), String> {
     let digits =
         number.bytes().take_while(|byte| !matches!(byte, b'e' | b'E')).filter(u8::is_ascii_digit).count();
-    // The library also parses words such as `inf`.
+    // The parser of the standard library also accepts words such as `inf`, so check the characters too.
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte))
         && number.parse::<f64>().is_ok_and(f64::is_finite);
     if is_number && digits <= DIGITS_MAX {

@@ -4,7 +4,7 @@ use super::request::Request;
 use super::row::row_of;
 use waymaker_protocol::Entry;
 
-/// Reads a request, and then a registration whose value has these bytes.
+/// Decodes a request, and then the row of a registration whose value is `body`.
 pub fn read(target: &[u8], body: &[u8]) {
     match Request::read(target, body) {
         Ok(request) => drop(request),

@@ -1,4 +1,4 @@
-//! Times as RFC 3339 text, in the form that Clever's package writes.
+//! Times as RFC 3339 text, in the form that Clever's Go package `lock` writes.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;

@@ -59,7 +59,7 @@ pub(super) async fn delete(caller: &FrontCaller, delete: &Delete) -> Result<Stri
     let reply = space.reply(Request::Unregister(unregister)).await?;
     match reply.response() {
         Response::Unregistered(_) => Ok(NO_ANSWER.to_owned()),
-        // A missing row satisfies the condition of the deletion.
+        // The row is missing. The deletion succeeds nevertheless, because its condition allows a missing row.
         Response::Error(error) if error.code == ErrorCode::NotFound => Ok(NO_ANSWER.to_owned()),
         Response::Error(error) => Err(Problem::from(&error)),
         _ => Err(Problem::unexpected()),

@@ -10,10 +10,10 @@ use super::instant;
 /// Purpose of a conditional write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// The write succeeds if there is no row, if the row belongs to the owner, or if the lease of another owner has
-    /// expired.
+    /// The write succeeds if there is no row, if the row belongs to the owner that the condition names, or if the lease
+    /// of another owner has expired.
     Take,
-    /// The write succeeds if the row belongs to the owner, even if its lease has expired.
+    /// The write succeeds if the row belongs to the owner that the condition names, even if its lease has expired.
     Keep,
 }
 
@@ -61,8 +61,8 @@ pub(super) fn meaning<'a>(condition: &Condition<'a>, key: &str) -> Result<(Meani
     let [absent, own, own_over, other, other_over] = rows;
     let rows = [absent?, own?, own_over?, other?, other_over?];
     let found = MEANINGS.iter().find(|(_, true_for)| *true_for == rows).map(|(meaning, _)| *meaning);
-    // A condition with either meaning is true for `Own` but not for `Other`. So it compares the owner, and
-    // `reader.owner` is set.
+    // A condition with either meaning is true for `Own` but not for `Other`. So it compares the owner, and the reader
+    // has found the owner that it names.
     found
         .zip(reader.owner)
         .ok_or_else(|| format!("the ConditionExpression has no meaning for a lock: {SUPPORTED}"))
@@ -72,7 +72,7 @@ struct Reader<'a, 'k> {
     key: &'k str,
     /// Owner that all comparisons so far name.
     owner: Option<&'a str>,
-    /// Time that all comparisons so far name, as it is written.
+    /// Time that all comparisons so far name, as the text in the condition.
     instant: Option<&'a str>,
 }
 

@@ -75,7 +75,7 @@ impl Members {
         is_off.map_err(|problem| Problem::validation(format!("{name}.{}", problem.message)))
     }
 
-    /// Discards a member that has no effect here.
+    /// Discards a member that has no effect on this server.
     pub(super) fn ignore(&mut self, name: &str) {
         self.0.remove(name);
     }

@@ -1,8 +1,8 @@
 //! DynamoDB protocol as far as locks need it: Clever's `lock` and similar clients work unchanged.
 //! `docs/reference/compatibility.md` lists the similarities and the differences.
 //!
-//! A table is the namespace `lazy/clever/TABLE`, and a row is a registration in it, so our own clients see the same
-//! locks.
+//! A table is the namespace `lazy/clever/TABLE`, and a row is a registration in it. Waymaker's own clients use the same
+//! namespaces, so they see the same locks.
 //!
 //! ```text
 //!   body -> request (members, expression, meaning) -> lock, table -> Space -> Worker
@@ -95,7 +95,7 @@ fn identify(connection: &Connection, parts: &Parts, body: &[u8]) -> Result<Front
     let headers: Vec<_> = parts
         .headers
         .iter()
-        // A value that is not text is verified as if it were empty, because no client signs such a value.
+        // No client signs a header whose value is not text. So verify the signature as if such a value were empty.
         .map(|(name, value)| (name.as_str(), value.to_str().unwrap_or_default()))
         .collect();
     let request = SignedRequest { method: parts.method.as_str(), headers: &headers, body };

@@ -138,7 +138,8 @@ fn kind_of(code: ErrorCode) -> Kind {
         ErrorCode::BadInput => Kind::Validation,
         ErrorCode::Unauthorized => Kind::AccessDenied,
         ErrorCode::Overloaded | ErrorCode::Throttled => Kind::Throttling,
-        // These errors are temporary, so tell the client to retry.
+        // The causes of these errors are temporary. Report the service as unavailable, so that the client retries the
+        // request.
         ErrorCode::Shutdown | ErrorCode::Recovering | ErrorCode::NoSpace | ErrorCode::Frozen => {
             Kind::ServiceUnavailable
         }

@@ -1,7 +1,7 @@
 //! Conversion between rows of DynamoDB tables and registrations.
 //!
-//! A row that was written over this protocol is stored unchanged. For a registration of another protocol, the server
-//! builds a row from its owner and times.
+//! A row that a client of this protocol wrote is stored unchanged. For a registration of another protocol, the server
+//! builds a row from its key, its owner and its times.
 
 use super::attribute::{self, Item, string};
 use super::instant;
@@ -22,7 +22,7 @@ fn written(registration: &Entry<'_>) -> Option<String> {
     if registration.type_name != TYPE_NAME {
         return None;
     }
-    // A client of another protocol may use the same type name, so check the content.
+    // A client of another protocol may use the same type name for a value that is no row. So check the value.
     let row = std::str::from_utf8(registration.value).ok()?;
     let item: Item = serde_json::from_str(row).ok()?;
     let is = |name: &str, expected: &[u8]| {

@@ -5,8 +5,8 @@ use crate::driver::{Inlet, Reply};
 use crate::front::FrontCaller;
 use waymaker_protocol::{NamespaceKind, Request, Response};
 
-/// Prefix of the namespaces of tables. They equal the names that our own clients use for the lazy registrations of
-/// `clever/TABLE`.
+/// Prefix of the namespaces of tables. The prefix and the name of a table are the namespace that Waymaker's own clients
+/// use for the lazy registrations of `clever/TABLE`.
 const PREFIX: &str = "lazy/clever/";
 
 /// Returns the namespace of a table.

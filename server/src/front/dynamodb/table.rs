@@ -81,7 +81,8 @@ async fn tables() -> Result<Arc<ServerTables>, Problem> {
     let tables = FrontConfig::with(|fronts| Arc::clone(&fronts.dynamodb_tables));
     let restore = async || {
         let tables = Arc::clone(&tables);
-        // Run in a task of its own, because `restore` yields to the other tasks of this thread between pages.
+        // Run in a task of its own: `restore` gives way between pages with `yield_now`, while the task of a connection
+        // must give way with `next_turn`.
         let restored = spawn_local(async move { tables.restore().await });
         restored.await.unwrap_or_else(|_| Err(Problem::stopping()))
     };
@@ -154,7 +155,8 @@ pub(super) async fn create(caller: &FrontCaller, table: &str) -> Result<String, 
 
 /// Creates the namespace of a table and its registration. Returns the creation time in Unix milliseconds.
 async fn make(caller: &FrontCaller, table: &str) -> Result<i64, Problem> {
-    // Opening the lane fails if the namespace has another kind or there is no room for it.
+    // Open a lane in the namespace, which creates the namespace. This fails if the namespace has another kind, or if
+    // the server has no room for another namespace.
     let _locks = Space::open(NamespaceKind::Lazy, &namespace(table), caller)?;
     pin_namespace(table);
     if !is_durable() {

@@ -173,7 +173,7 @@ impl Tables {
         }
     }
 
-    /// Returns the next names after this one in order.
+    /// Returns the names of at most `count_max` tables that follow `after` in order.
     pub(super) fn names_after(&self, after: &str, count_max: usize) -> Vec<String> {
         let range = self.by_name.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
         let names =
@@ -225,7 +225,8 @@ mod tests {
         tables.begin_creation("jobs").unwrap();
     }
 
-    /// Otherwise the end of the deletion would release the locks of the new table.
+    /// If the table were created again before its deletion has ended, the deletion would release the locks of the new
+    /// table.
     #[test]
     fn a_table_is_created_again_only_after_its_deletion() {
         let mut tables = with_table();

@@ -42,7 +42,8 @@ impl Put {
         let table = members.table_name()?;
         let (item, row) = members.item("Item")?;
         let key = key_of(&item, "Item")?;
-        // Check the condition before the attributes: for another use of the table, it is the more helpful error.
+        // Check the condition before the attributes. If a client uses the table for something other than locks, the
+        // error about the condition is more helpful.
         let (meaning, named) = condition(&mut members, &key)?;
         let owner = text_of(&item, "owner")?;
         let written = text_of(&item, "leasedUntil")?;
@@ -85,7 +86,7 @@ impl Get {
     pub(super) fn read(mut members: Members) -> Result<Self, Problem> {
         let table = members.table_name()?;
         let key = only_key(&mut members)?;
-        // Every read is consistent, so the member has no effect.
+        // Ignore `ConsistentRead`, because every read of this server is consistent.
         members.ignore("ConsistentRead");
         members.only("ReturnConsumedCapacity", "NONE")?;
         members.finish()?;
@@ -187,7 +188,7 @@ mod tests {
         Members::parse(body.to_string().as_bytes()).expect("an object")
     }
 
-    /// Returns the body of an acquire in the form that Clever's package sends.
+    /// Returns the body of a PutItem request that acquires a lock, in the form that Clever's Go package `lock` sends.
     fn acquire() -> Value {
         json!({
             "TableName": "locks",
@@ -201,7 +202,7 @@ mod tests {
         })
     }
 
-    /// Returns the same body with another value at a path such as `/Item/key`.
+    /// Returns the body of [`acquire`] with another value at a path such as `/Item/key`.
     fn with(path: &str, value: Value) -> Value {
         let mut body = acquire();
         let (parent, name) = path.rsplit_once('/').unwrap();

@@ -1,4 +1,4 @@
-//! Errors of the Locket contract: the statuses and messages that its clients compare with.
+//! Errors of the Locket contract, with the statuses and messages that Locket's clients expect.
 
 use crate::driver::{ClosedLane, Reply};
 use crate::front::refused_stream::refused_stream;
@@ -59,7 +59,7 @@ impl From<Fault> for Status {
             Fault::Collision => (Code::AlreadyExists, "lock-collision"),
             Fault::InvalidTtl => (Code::InvalidArgument, "invalid-ttl"),
             Fault::InvalidOwner => (Code::InvalidArgument, "invalid-owner"),
-            // Existing clients expect this code for an invalid type.
+            // Existing clients of Locket expect `NotFound` for an invalid type.
             Fault::InvalidType => (Code::NotFound, "invalid-type"),
             Fault::InvalidResource => (Code::InvalidArgument, "invalid-resource"),
             Fault::BadRequest => (Code::InvalidArgument, "sql-bad-request"),

@@ -30,7 +30,7 @@ pub(crate) struct LocketMetrics {
 }
 
 impl LocketMetrics {
-    /// Registers the metrics under the names of the original, in snake case.
+    /// Registers the metrics under the names that the original Locket server uses, converted to snake case.
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let mut counter = |name, help| {
             let family = Family::<RequestType, Counter>::default();
@@ -104,8 +104,8 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Counts the end of the request and converts the result. A collision counts as success, because it is a valid
-    /// answer.
+    /// Counts the end of the request and converts the result. A collision (another owner has the key) counts as
+    /// success, because it is a valid answer.
     pub(super) fn end<T>(mut self, result: Result<T, Fault>) -> Result<Response<T>, Status> {
         self.is_over = true;
         match &result {

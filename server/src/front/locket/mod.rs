@@ -1,8 +1,8 @@
 //! The published contract `models.Locket`.
 //!
 //! All locks and presences are registrations in the namespace `locket`: each key is registered by its owner. The
-//! statuses and messages are those that the clients of the contract compare with. `docs/reference/compatibility.md`
-//! lists the differences between the published document and the later code, and the option that selects between them.
+//! statuses and messages are exactly those that Locket's clients expect. `docs/reference/compatibility.md` lists the
+//! differences between the published document and the later code, and the option that selects between them.
 
 mod fault;
 mod metrics;
@@ -36,7 +36,8 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::{KEY_LEN_MAX, VALUE_LEN_MAX};
 use waymaker_protocol::{NamespaceKind, TraceParent};
 
-/// Maximum length of a key in characters and of an owner in bytes, as in the database tables of the original.
+/// Maximum length of a key in characters and of an owner in bytes, as in the database tables of the original Locket
+/// server.
 const TEXT_LEN_MAX: usize = 255;
 
 /// Options of the Locket contract.
@@ -123,7 +124,7 @@ impl Locket {
         let released = if key.len() > KEY_LEN_MAX {
             Err(Fault::NotFound)
         } else if resource.owner.len() > TEXT_LEN_MAX {
-            // No owner can have a name this long, so a held key has another owner.
+            // No registration has an owner whose name is this long. So if the key is held, another owner holds it.
             self.find(&resource.key).await.and(Err(Fault::Collision))
         } else {
             let unregister = wire::Unregister { key, owner: resource.owner.as_bytes() };

@@ -31,7 +31,7 @@ use waymaker_protocol::{
     Response, RevokeReason, TraceParent,
 };
 
-/// Close code for errors of the Locktopus protocol; clients of the original know it.
+/// Close code for errors of the Locktopus protocol; clients of the original Locktopus server know it.
 const CLOSE_BROKEN: u16 = 3000;
 /// Close code for frames that violate the WebSocket protocol.
 const CLOSE_PROTOCOL: u16 = 1002;
@@ -44,7 +44,7 @@ const CLOSE_TOO_LONG: u16 = 1009;
 /// Close code for a server shutdown.
 const CLOSE_GOING_AWAY: u16 = 1001;
 
-/// Maximum length of the reason in a close frame, in bytes. The code takes two more.
+/// Maximum length of the reason in a close frame, in bytes. The close code takes two more bytes.
 const CLOSE_REASON_LEN_MAX: usize = 123;
 
 /// Everything that a Locktopus connection needs except its socket.
@@ -86,7 +86,8 @@ pub(super) async fn serve(UpgradedConnection { socket, read }: UpgradedConnectio
     let end = connection.run().await;
     let Connection { socket, lane, .. } = connection;
     tracing::debug!(target: "locktopus::clients", peer = lane.peer, ?end, "closed");
-    // Tell the worker now, before the closing handshake: the abandon timeout starts here.
+    // Close the lane now, before the closing handshake of the WebSocket: the abandon timeout starts when the lane
+    // closes.
     drop(lane);
     close(socket, end).await;
 }
@@ -170,11 +171,11 @@ impl Connection {
             return Poll::Ready(ConnectionEvent::Told(told));
         }
         if !self.session.wants_message() {
-            // No message is read before the worker has answered, so the rest of an unfinished message may be in the
-            // socket. Stop its deadline.
+            // The session reads no message before the worker has answered. The rest of an unfinished message may wait
+            // in the socket until then, so stop the deadline of the message.
             self.unfinished = None;
         } else if self.holds_message() && poll_turn(context).is_pending() {
-            // Messages that were already read wait for the next turn.
+            // The time of the turn is used up, so the messages that were already read wait for the next turn.
             Local::with(|local| local.front_turn.borrow_mut().serve_later());
         } else if let Poll::Ready(received) = self.socket.poll_next_unpin(context) {
             self.taken_count += 1;
@@ -185,9 +186,9 @@ impl Connection {
         self.pings.poll_tick(context).map(|_| ConnectionEvent::PingIsDue)
     }
 
-    /// Returns whether a message was read from the socket but not taken. Without such a message the connection does not
-    /// give way, even after a long turn. Otherwise the next message of its client would wait until all connections that
-    /// gave way have continued.
+    /// Returns whether a message was read from the socket but not taken. Only with such a message does the connection
+    /// give way after a long turn. Without one it has nothing to serve, and its client's next message would wait until
+    /// all connections that gave way earlier have continued.
     fn holds_message(&self) -> bool {
         self.socket.get_ref().framing.complete_count() > self.taken_count
     }
@@ -301,7 +302,7 @@ impl Connection {
             ..AcquireOptions::default()
         };
         let acquire = AcquireSet {
-            // The set was validated against the limits of the wire format, so this never fails.
+            // `Items::new` never fails, because the set was validated against the limits of the wire format.
             items: Items::new(set.items(), &mut buffer).unwrap_or_default(),
             terms: AcquireTerms {
                 lease_ms: LEASE_NONE_MS,
@@ -355,7 +356,7 @@ async fn close(mut socket: WebSocketStream<FramedSocket<FrontSocket>>, end: End)
             Some(CLOSE_BROKEN)
         }
     };
-    // Write the frame directly: the library would echo the client's reason.
+    // Write the frame directly, because the library would repeat the client's reason in its close frame.
     let stream = socket.get_mut();
     let farewell = async {
         stream.write_all(&close_frame(code, &reason)).await?;
@@ -430,7 +431,8 @@ mod tests {
         });
     }
 
-    /// Without turns, the library would serve all messages of one read at once.
+    /// Without turns, the library would return all messages of one read in a row, and the session would serve them at
+    /// once.
     #[test]
     fn messages_that_were_read_wait_while_the_time_of_the_turn_is_over() {
         in_runtime(async {

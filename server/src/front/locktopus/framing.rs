@@ -65,7 +65,8 @@ impl FrameTracker {
 
     /// Parses the header if it is complete.
     ///
-    /// `FrameHeader::parse` of tungstenite returns no length if the opcode is reserved, and takes twice the time.
+    /// `FrameHeader::parse` of tungstenite is unsuitable: it returns no length if the opcode is reserved, and takes
+    /// twice the time.
     fn read_header(&mut self) {
         let [first, second, ..] = self.header[..] else { return };
         let mask_len = if second & 0x80 == 0 { 0 } else { MASK_LEN };

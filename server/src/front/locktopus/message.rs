@@ -8,7 +8,8 @@ use std::marker::PhantomData;
 use waymaker_protocol::limits::{ITEM_COUNT_MAX, SEGMENT_COUNT_MAX};
 use waymaker_protocol::{DecodeError, PathItem, PathKey};
 
-/// Maximum length of a message in bytes. The worker request is shorter than the message, so it fits in a frame.
+/// Maximum length of a message in bytes. The request that the server makes from a message for the worker is shorter
+/// than the message, so it fits in a frame.
 pub(super) const MESSAGE_LEN_MAX: usize = waymaker_protocol::limits::FRAME_LEN_MAX;
 
 /// Action that a client requests.
@@ -61,7 +62,8 @@ pub(super) enum MessageError {
     /// The lock type is unknown.
     #[error("cannot build resource lock: invalid lock type: {0}")]
     UnknownLockType(String),
-    /// A resource has no path. The original locked the whole namespace in this case, which is hardly ever intended.
+    /// A resource has no path. The original Locktopus server locked the whole namespace in this case, which is hardly
+    /// ever intended.
     #[error("cannot build resource lock: a resource has no path; the path of the whole namespace is []")]
     NoPath,
     /// The set of resources is empty.
@@ -142,7 +144,7 @@ impl LockSet {
     /// Returns the resources as items of a worker request.
     pub(super) fn items(&self) -> impl Iterator<Item = PathItem<'_>> {
         self.items.iter().filter_map(|(write, range)| {
-            // The path was validated when it was appended, so this never fails.
+            // `PathKey::new` never fails, because the path was validated when it was appended.
             let path = PathKey::new(&self.path_keys[range.clone()]).ok()?;
             Some(PathItem { write: *write, path })
         })
@@ -273,7 +275,7 @@ impl<'de, T: Deserialize<'de> + Default, const LEN_MAX: usize> Deserialize<'de> 
 pub(super) struct Answer {
     /// Id of the lock in its namespace.
     pub id: u64,
-    /// Action that this answers. A later grant also carries `Lock`.
+    /// Action of the client that this answers. If a lock was queued, the later grant carries `Lock` again.
     pub action: Action,
     /// State of the connection from now on.
     pub state: State,
@@ -288,7 +290,8 @@ impl Answer {
         let Self { id, action, state } = self;
         let mut text = String::with_capacity(ANSWER_LEN_MAX);
         let _ = writeln!(text, "{{\"id\":\"{id}\",\"action\":\"{action}\",\"state\":\"{state}\"}}");
-        // With spare capacity, the conversion to a message would allocate to keep track of it.
+        // If the text had spare capacity, its conversion to a WebSocket message would allocate a record of the
+        // capacity.
         text.shrink_to_fit();
         text
     }

@@ -1,7 +1,7 @@
 use super::message::{Action, Answer, Message, MessageError, State};
 use waymaker_protocol::limits::{ITEM_COUNT_MAX, SEGMENT_COUNT_MAX, SEGMENT_LEN_MAX};
 
-/// Decodes a message to its resources: whether each is written, and its segments.
+/// Decodes a message to its resources. Each has a flag, whether it is locked for writing, and the segments of its path.
 fn set(text: &str) -> Result<Vec<(bool, Vec<String>)>, MessageError> {
     let set = Message::decode(text.as_bytes())?.into_set()?;
     let segments = |segment: &[u8]| String::from_utf8(segment.to_vec()).expect("the samples are UTF-8");

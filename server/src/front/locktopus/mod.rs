@@ -68,8 +68,8 @@ pub(super) async fn not_found() -> (StatusCode, &'static str) {
     (StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
-/// Returns the name of a Locktopus namespace in the binary protocol. It equals the name that our own clients use for
-/// the tree `locktopus/NAME`.
+/// Returns the name of a Locktopus namespace in the binary protocol. It equals the name that Waymaker's own clients use
+/// for the tree `locktopus/NAME`.
 fn tree_namespace(name: &str) -> Vec<u8> {
     format!("tree/locktopus/{name}").into_bytes()
 }

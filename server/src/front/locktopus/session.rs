@@ -78,8 +78,8 @@ impl Session {
         Self { namespace, phase: Phase::Ready }
     }
 
-    /// Returns whether the next message may be read. After an acquire or a release, the next message is read only once
-    /// the worker has answered, which keeps their order.
+    /// Returns whether the next message may be read. After an acquire or a release, the session reads the next message
+    /// only once the worker has answered, so that requests are served in order.
     pub(super) fn wants_message(&self) -> bool {
         self.state().is_some()
     }

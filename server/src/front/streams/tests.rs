@@ -8,7 +8,8 @@ use hyper::rt::Executor as _;
 use std::future::poll_fn;
 use std::pin::pin;
 
-/// Creates requests that never finish and that use more than a turn in each poll.
+/// Creates three requests that never finish. Each poll of such a request uses up the rest of the connection's turn, and
+/// the request wakes itself again.
 fn busy_streams() -> Streams {
     let streams = Streams::default();
     for _ in 0..3 {
@@ -43,12 +44,14 @@ fn use_up_turn() {
 /// Number of requests of one connection.
 const COUNT: usize = 8;
 
-/// Numbers of the served requests in order, and the number of polls of the library.
+/// Observations of a test: the numbers of the served requests in order, and how often the connection polled its
+/// simulated HTTP/2 library.
 #[derive(Default)]
 struct Happened {
     served: RefCell<Vec<usize>>,
     library_count: Cell<usize>,
-    /// Waker of the library, for a request that has something to send.
+    /// Waker of the simulated HTTP/2 library. A request wakes the library through it when the request has a response to
+    /// send.
     library: RefCell<Option<Waker>>,
 }
 
@@ -58,7 +61,8 @@ impl Happened {
     }
 }
 
-/// Creates a connection whose library begins these requests at its first poll.
+/// Creates a connection with a simulated HTTP/2 library. The library begins the passed requests when it is polled for
+/// the first time.
 fn connection(
     streams: &Streams,
     happened: &Rc<Happened>,
@@ -203,7 +207,8 @@ fn the_library_writes_the_answer_of_a_request_that_took_the_whole_turn() {
     assert_eq!(happened.library_count.get(), 2);
 }
 
-/// The request set pauses after a request has woken itself several times.
+/// The set of the connection's requests ends its poll early after a request has woken itself several times. The library
+/// must still wait for that request.
 #[test]
 fn the_library_waits_for_a_request_that_wakes_itself_repeatedly() {
     let _local = enter_crowded();
@@ -232,7 +237,8 @@ fn leftover_requests_are_dropped_over_several_turns() {
     struct Large(Rc<Cell<usize>>);
     impl Drop for Large {
         fn drop(&mut self) {
-            // After a failed assertion it is dropped outside of a worker.
+            // If an assertion fails, this value is dropped outside of a worker, where no turn exists that it could use
+            // up.
             if !std::thread::panicking() {
                 use_up_turn();
             }

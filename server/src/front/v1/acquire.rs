@@ -128,9 +128,9 @@ impl Lane {
 
 /// Events of one acquire.
 ///
-/// The stream is woken only by worker events about its claim. Dropping it cancels a claim that still waits. A hold
-/// stays if the stream is dropped. But if the acquire set `release_after_ms`, the stream has its own lane, which closes
-/// with it: the hold is released after that time.
+/// The stream is woken only by worker events about its claim. Dropping the stream cancels a claim that still waits; a
+/// hold stays. But if the acquire set `release_after_ms`, the stream has its own lane, which closes with the stream.
+/// The server then releases the hold after `release_after_ms`.
 #[derive(Debug)]
 pub(super) struct AcquireStream {
     followed: ReplyStream,
@@ -208,7 +208,7 @@ impl AcquireStream {
 
     fn lost(&mut self, id: LockId, reason: v1::LostReason, message: &[u8]) -> Told {
         self.held.remove(&id);
-        // A multi-key claim ends with its last hold.
+        // A multi-key claim loses its holds one by one. The stream ends when the last hold is lost.
         self.is_over = self.held.is_empty();
         Told::Lost(v1::Lost { id: id.to_string(), reason: reason.into(), message: text(message) })
     }
@@ -222,7 +222,8 @@ fn acquired(hold: &v1::Hold, granted: &Granted) -> v1::Acquired {
         fence: granted.fence,
         remaining_ms: granted.remaining_ms,
         lease_expires_at_ms,
-        // The grant time of an earlier hold is unknown here; only a status request returns it.
+        // If an earlier request created the hold, the grant does not contain its time. Only a status request returns
+        // that time.
         acquired_at_ms: if granted.repeated { 0 } else { acquired_at_ms },
         ..hold.clone()
     };

@@ -155,7 +155,7 @@ fn claim_of(kind: NamespaceKind, id: &str, answer: &wire::StatusAnswer<'_>) -> v
     }
 }
 
-/// Returns whether a fence is the newest of its key.
+/// Returns whether a fence is the newest of its key, whether its grant is still held, and the newest fence.
 pub(super) async fn verify(
     connection: &Connection,
     kind: NamespaceKind,

@@ -12,8 +12,8 @@ use waymaker_access::Identity;
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::{NamespaceKind, Request, Response};
 
-/// Lanes by namespace, which the services share for one caller on a connection. A lane is opened at its first use and
-/// stays open as long as the connection, unless the worker closes it.
+/// Lanes of one caller on a gRPC connection, by namespace. All services of the connection share them. A lane is opened
+/// at its first use and stays open as long as the connection, unless the worker closes it.
 #[derive(Clone, Debug)]
 pub(super) struct Connection(Arc<Lanes>);
 
@@ -30,8 +30,9 @@ struct Lanes {
 
 /// Lanes of a caller in one namespace.
 ///
-/// Claims are made on one lane, and all other requests on the other. Events about a hold, even those caused by requests
-/// of the same client, therefore reach the claim's lane and the stream that follows it.
+/// Claims are made on one lane, and all other requests on the other. The worker reports the release of a hold only if
+/// another lane than the claim's lane requested it. With two lanes, the stream of a claim hears even of releases by the
+/// same client.
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) claims: Inlet,
@@ -99,7 +100,7 @@ impl Connection {
         let name = named(kind, namespace);
         let mut spaces = self.0.spaces.lock().unwrap_or_else(PoisonError::into_inner);
         match spaces.get(name.as_bytes()) {
-            // If the name is in use with another kind, open new lanes and let the worker refuse them.
+            // If this name is open under another kind, open new lanes and let the worker refuse them.
             Some((known, space)) if *known == kind && !space.is_closed() => return Ok(Arc::clone(space)),
             None if spaces.len() >= GRPC_NAMESPACES_MAX => {
                 let message = format!(
@@ -109,8 +110,8 @@ impl Connection {
             }
             _ => {}
         }
-        // A request id is found only under the same owner. So the claims lane has an empty owner instead of the
-        // address: a client can then repeat its acquire on another connection.
+        // The worker finds an earlier claim by its request id only if the owner is the same. So the claims lane has an
+        // empty owner instead of the address: a client can then repeat its acquire on another connection.
         let claims = self.0.open(kind, name, b"")?;
         let space = Arc::new(Space {
             claims,

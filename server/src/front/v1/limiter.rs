@@ -8,7 +8,7 @@ use waymaker_proto::v1::limiter_service_server::LimiterService;
 use waymaker_protocol as wire;
 use waymaker_protocol::{Bucket, Items, NamespaceKind, Throttle, ThrottleAll};
 
-/// The service for one caller on a connection.
+/// `LimiterService` of the contract `waymaker.v1`, for one caller on a gRPC connection.
 #[derive(Debug)]
 pub(super) struct Limiters(pub(super) Connection);
 

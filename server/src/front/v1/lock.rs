@@ -14,11 +14,12 @@ use waymaker_protocol::{AcquireKeys, Items, KeyItem, NamespaceKind, TraceParent}
 
 const KIND: NamespaceKind = NamespaceKind::Flat;
 
-/// The service for one caller on a connection.
+/// `LockService` of the contract `waymaker.v1`, for one caller on a gRPC connection.
 #[derive(Debug)]
 pub(super) struct Locks(pub(super) Connection);
 
-/// Acquire request of the wire. A single key has its own form, which is cheaper for the worker.
+/// Acquire request in the binary protocol. A single key has its own form, which costs the worker less than a multi-key
+/// claim.
 enum Form<'a> {
     One(wire::Acquire<'a>),
     MultiKeyClaim(AcquireKeys<'a>),

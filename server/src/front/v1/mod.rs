@@ -35,7 +35,7 @@ use waymaker_proto::v1::registry_service_server::{self, RegistryServiceServer};
 use waymaker_proto::v1::semaphore_service_server::{self, SemaphoreServiceServer};
 use waymaker_proto::v1::tree_service_server::{self, TreeServiceServer};
 
-/// The services for one caller on a connection.
+/// All services of the contract `waymaker.v1`, for one caller on a gRPC connection.
 #[derive(Clone, Debug)]
 pub(super) struct V1 {
     locks: LockServiceServer<lock::Locks>,

@@ -17,7 +17,7 @@ use waymaker_protocol::{Freeze, Frozen, Inspected, Listed, NamespaceKind, Remove
 /// Name of the namespace that an empty name stands for.
 const DEFAULT: &str = "default";
 
-/// The service for one caller on a connection.
+/// `OperatorService` of the contract `waymaker.v1`, for one caller on a gRPC connection.
 #[derive(Debug)]
 pub(super) struct Operators(pub(super) Connection);
 
@@ -158,8 +158,8 @@ impl Operators {
 }
 
 impl Operators {
-    /// Returns a namespace through whose lane the client can send requests about the namespace of this name. This is
-    /// the default namespace, or another one if the client has no right in the default one.
+    /// Returns a namespace on whose lane the client can send a request about the namespace `name`. The result is the
+    /// default namespace, or another one if the client has no right in the default one.
     async fn other_namespace(&self, name: &str) -> (NamespaceKind, String) {
         let access = self.0.access(DEFAULT, NamespaceKind::Flat);
         let is_other = |other: &[u8]| other != name.as_bytes();
@@ -300,7 +300,8 @@ impl OperatorService for Operators {
             wire::Response::NamespaceRemoved(_) => Some(v1::RemoveNamespaceResponse {}),
             _ => None,
         };
-        // Send the request in another namespace: a lane in the namespace itself would keep it in use.
+        // Send the request on a lane of another namespace. A lane of the namespace `name` would count as its use, and
+        // the server does not remove a namespace in use.
         let (kind, other) = self.other_namespace(name).await;
         self.0.ask(kind, &other, remove, read).await.map(Response::new)
     }

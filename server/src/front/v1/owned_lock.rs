@@ -17,12 +17,12 @@ const KIND: NamespaceKind = NamespaceKind::Lazy;
 /// Time after the end of its lease until a lock is forgotten, in milliseconds.
 const FORGET_MS: i64 = waymaker_engine::limits::LAZY_FORGET_MS;
 
-/// The service for one caller on a connection.
+/// `OwnedLockService` of the contract `waymaker.v1`, for one caller on a gRPC connection.
 #[derive(Debug)]
 pub(super) struct OwnedLocks(pub(super) Connection);
 
-/// Returns the namespace of a table; empty for the default table. It equals the name that our own clients use for the
-/// lazy registrations of `clever/TABLE`.
+/// Returns the namespace of a table; empty for the default table. The client library of this project uses the same
+/// namespace for a registry of kind lazy with the name `clever/TABLE`.
 fn namespace(table: &str) -> String {
     if table.is_empty() { String::new() } else { format!("lazy/clever/{table}") }
 }
@@ -49,7 +49,7 @@ fn form<'a>(
     Ok(wire::Register { lease_ms, absolute, key, owner, traceparent, ..wire::Register::default() })
 }
 
-/// Converts a grant to the lock that the contract describes.
+/// Converts the worker's response to a REGISTER to the lock of the contract `waymaker.v1`, or to an error status.
 fn granted(register: &wire::Register<'_>, response: &wire::Response<'_>) -> Result<v1::OwnedLock, Status> {
     let registered = match response {
         wire::Response::Registered(registered) => registered,

@@ -16,7 +16,7 @@ use waymaker_protocol::{NamespaceKind, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Registry;
 
-/// The service for one caller on a connection.
+/// `RegistryService` of the contract `waymaker.v1`, for one caller on a gRPC connection.
 #[derive(Debug)]
 pub(super) struct Registries(pub(super) Connection);
 

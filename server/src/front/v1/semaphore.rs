@@ -15,7 +15,7 @@ use waymaker_protocol::{AcquirePermits, NamespaceKind, PoolDescribed, PoolOrder,
 
 const KIND: NamespaceKind = NamespaceKind::Pool;
 
-/// The service for one caller on a connection.
+/// `SemaphoreService` of the contract `waymaker.v1`, for one caller on a gRPC connection.
 #[derive(Debug)]
 pub(super) struct Semaphores(pub(super) Connection);
 
@@ -168,7 +168,7 @@ impl SemaphoreService for Semaphores {
         request: Request<v1::SetCapacityRequest>,
     ) -> Result<Response<v1::SetCapacityResponse>, Status> {
         let request = request.get_ref();
-        // A client that omits the field sends 0, which would remove a semaphore without claims.
+        // A client that omits `capacity` sends 0, which would remove a semaphore without claims.
         if request.capacity == 0 {
             return Err(status::bad_input("capacity", 0, "must be at least 1"));
         }

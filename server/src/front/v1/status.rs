@@ -66,7 +66,7 @@ pub(super) fn unavailable(error: &ErrorAnswer<'_>) -> Status {
     }
 }
 
-/// Converts the ERROR with which the worker refused to open a lane or ended it.
+/// Converts the ERROR with which the worker refused to open a lane, or ended it, to a gRPC status.
 pub(super) fn of_reply(reply: &Reply) -> Status {
     match reply.response() {
         Response::Error(error) => of(&error),

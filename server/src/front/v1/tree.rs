@@ -12,7 +12,7 @@ use waymaker_protocol::{AcquireSet, Items, NamespaceKind, PathItem, PathKey, Tra
 
 const KIND: NamespaceKind = NamespaceKind::Tree;
 
-/// The service for one caller on a connection.
+/// `TreeService` of the contract `waymaker.v1`, for one caller on a gRPC connection.
 #[derive(Debug)]
 pub(super) struct Trees(pub(super) Connection);
 

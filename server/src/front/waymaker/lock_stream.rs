@@ -29,15 +29,15 @@ const HEARTBEAT_MS: (u64, u64) = (250, 5_000);
 /// ```
 ///
 /// The stream is woken only by worker events about its claim and by its next due heartbeat. If the client does not
-/// read, heartbeats are skipped, and the next event describes the current state. Dropping the stream while it waits
-/// cancels the claim; dropping it later leaves the lock alone.
+/// read, heartbeats are skipped, and the next event describes the current state. Dropping the stream while its claim
+/// waits cancels the claim. Dropping it after the grant does not release the lock.
 #[derive(Debug, Default)]
 pub(in crate::front) struct LockStream {
     key: Box<str>,
     /// Worker events about the claim; `None` after the last event.
     followed: Option<ReplyStream>,
-    /// Lane of the acquire, through which the stream also sends status requests. It sends one if the claim may be older
-    /// than this stream.
+    /// Lane on which the stream sent its acquire. The stream also uses the lane for a status request, which it sends if
+    /// the claim may be older than the stream.
     inlet: Option<Arc<Inlet>>,
     /// Id of the claim, once it is known.
     id: Option<LockId>,
@@ -100,7 +100,7 @@ impl LockStream {
         })
     }
 
-    /// Creates a stream with a single event, the failure.
+    /// Creates a stream whose only event reports the failure `outcome`.
     pub(super) fn failed(key: String, outcome: &Outcome) -> Self {
         let mut stream = Self { key: key.into(), ..Self::default() };
         stream.last = Some(Ok(stream.failure(outcome)));
@@ -113,7 +113,8 @@ impl LockStream {
         match reply.response() {
             Response::Event(Event::Queued { id, .. }) => {
                 self.id = Some(id);
-                // An older claim with this request id keeps its own deadline, which only its status contains.
+                // An older claim with this request id keeps its own deadline. Only a status request returns that
+                // deadline.
                 if self.may_repeat {
                     self.look_up(id, None);
                     return None;
@@ -130,7 +131,7 @@ impl LockStream {
                 }
                 Some(Ok(self.acquired(&granted, unix_ms(granted.stamp_ms))))
             }
-            // The contract has no event for a moved lease; the next heartbeat contains the new end.
+            // The contract has no event for a changed lease end; the next heartbeat contains the new end.
             Response::Event(Event::LeaseMoved { remaining_ms, stamp_ms, .. }) => {
                 if let Some(held) = &mut self.held {
                     held.lease_expires_at = unix_ms(stamp_ms + u64::from(remaining_ms));
@@ -277,7 +278,8 @@ impl LockStream {
     fn poll_heartbeat(&mut self, context: &mut Context<'_>) -> Poll<LockEvent> {
         let Some(held) = &mut self.held else { return Poll::Pending };
         ready!(held.heartbeat.as_mut().poll(context));
-        // Count from now, so that heartbeats that were missed are not made up for.
+        // Schedule the next heartbeat from now, not from the time that was due. So a stream that missed heartbeats
+        // sends only one.
         held.heartbeat.as_mut().reset(Instant::now() + held.every);
         Poll::Ready(self.heartbeat())
     }

@@ -1,8 +1,8 @@
 //! The published contract `waymaker.WaymakerService`.
 //!
-//! All its locks are in the flat namespace `waymaker`. The engine decides about holders and waiters; this module
-//! translates between the engine and the contract. `docs/reference/compatibility.md` lists the points that the contract
-//! leaves open, and how we read them.
+//! All locks of this contract are in the namespace `waymaker`, of kind flat. The engine decides about holders and
+//! waiters; this module translates between the engine and the contract. `docs/reference/compatibility.md` lists the
+//! points that the contract leaves open, and how we read them.
 
 mod lease;
 mod lock_stream;
@@ -37,13 +37,13 @@ use waymaker_protocol::{LockId, NamespaceKind};
 /// Namespace of all locks of this contract.
 const NAMESPACE: &[u8] = b"waymaker";
 
-/// The service for one caller on a connection.
+/// `WaymakerService` for one caller on a gRPC connection.
 #[derive(Debug)]
 pub(super) struct Waymaker {
     /// Lane of all claims of the connection.
     streams: LazyInlet,
-    /// Lane of all other requests. A separate lane makes the worker report a release to the claim's stream even if the
-    /// same connection sent it.
+    /// Lane of all requests other than acquires. The worker reports a release to the claim's stream only if another
+    /// lane requested it. With this separate lane, the stream hears even of releases that its own connection sent.
     calls: LazyInlet,
 }
 
@@ -109,7 +109,8 @@ impl Waymaker {
             let now_unix_ms = unix_ms(now_ms());
             let mut locks: Vec<_> = page.locks.iter().map(|lock| acquired_lock(lock, now_unix_ms)).collect();
             locks.sort_unstable_by(|a, b| (&a.key, &a.lock_id).cmp(&(&b.key, &b.lock_id)));
-            // Fields with default values are not encoded, so this is a valid part of the whole message.
+            // Protobuf does not encode fields with default values, so these bytes contain only `locks`. The whole
+            // message is the first part followed by all such parts.
             list.push(ListAcquiredLocksResponse { success: false, locks }.encode_to_vec())?;
             cursor = page.next;
             if cursor == 0 {
@@ -176,7 +177,7 @@ impl WaymakerService for Waymaker {
     ) -> Result<Response<ListAcquiredLocksResponse>, Status> {
         let prefix = request.get_ref().key_prefix.as_bytes();
         if prefix.len() > KEY_LEN_MAX {
-            // No key is this long, so none has this prefix.
+            // The prefix is longer than any key can be, so no lock has it.
             return Ok(Response::new(ListAcquiredLocksResponse { success: true, locks: Vec::new() }));
         }
         let mut response = Response::new(ListAcquiredLocksResponse::default());

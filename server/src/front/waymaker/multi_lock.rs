@@ -10,7 +10,8 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::ITEM_COUNT_MAX;
 use waymaker_protocol::{Items, KeyItem, LockId, TraceParent};
 
-/// Acquires all keys or returns the reason. The result has one lease for each distinct key, in byte order of the keys.
+/// Acquires all keys, or returns the reason why none was acquired. The result has one lease for each distinct key, in
+/// byte order of the keys.
 pub(super) async fn acquire(
     service: &Waymaker,
     request: &MultiLockRequest,
@@ -49,7 +50,8 @@ async fn acquire_one(
         terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease: false, notify_queued: false, options },
     };
     let asked = service.streams.get()?.ask_for_holds(name, |number, out| acquire.encode(number, out));
-    // The request that was just sent has set the worker's time, so that time is the start of the claim.
+    // `ask_for_holds` has sent the request to the worker, which set the worker's time. So that time is the start of the
+    // claim.
     let begun_ms = Local::with(Local::worker_now).as_millis();
     let reply = asked.await?;
     match reply.response() {
@@ -77,7 +79,8 @@ async fn acquire_multi_key(
         terms: wire::AcquireTerms { lease_ms, wait_ms, session_lease: false, notify_queued: false, options },
     };
     let asked = service.streams.get()?.ask_for_holds(first, |number, out| acquire.encode(number, out));
-    // The request that was just sent has set the worker's time, so that time is the start of the claim.
+    // `ask_for_holds` has sent the request to the worker, which set the worker's time. So that time is the start of the
+    // claim.
     let begun_ms = Local::with(Local::worker_now).as_millis();
     let reply = asked.await?;
     let response = reply.response();

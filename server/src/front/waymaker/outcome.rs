@@ -144,7 +144,8 @@ fn in_words(contention: &Contention<'_>) -> String {
 /// The fields `success`, `result_code` and `message` of a response.
 pub(super) type InBand = (bool, String, String);
 
-/// Splits a result into the response value and the in-band fields, because a failure is no transport error here.
+/// Splits a result into the response value and the fields `success`, `result_code` and `message`. The contract reports
+/// failures in these fields, not as a gRPC status.
 pub(super) fn in_band<T>(result: Result<T, Outcome>) -> (Option<T>, InBand) {
     match result {
         Ok(value) => (Some(value), (true, "ok".to_owned(), String::new())),

@@ -1,4 +1,4 @@
-//! Parameters that all forms of acquire share: validated and converted for the worker.
+//! Parameters that `LockRequest` and `MultiLockRequest` share, validated and converted for the worker.
 
 use super::outcome::Outcome;
 use waymaker_proto::waymaker::{FenceScope, LockRequest, MultiLockRequest};
@@ -16,7 +16,7 @@ pub(super) struct Parameters<'a> {
     pub(super) options: AcquireOptions<'a>,
 }
 
-/// Validates the fields that both request types have under the same names.
+/// Validates and converts the fields that `LockRequest` and `MultiLockRequest` have under the same names.
 macro_rules! check {
     ($request:expr, $traceparent:expr) => {{
         let request = $request;

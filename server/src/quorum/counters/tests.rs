@@ -80,7 +80,7 @@ fn each_grant_increments_the_counter_by_one() {
         assert_eq!(fences(&mut counters), [Some(vec![fence])]);
     }
     assert_eq!(cluster.revision, 3, "one write for each");
-    // Another server continues from the stored fence, whatever it believes.
+    // Another server continues from the stored fence, although its shard reserved only fence 1.
     let mut other = Counters::new(RUN + 1);
     ask(&mut other, &[("k", 1)]);
     serve(&mut other, &mut cluster);
@@ -89,7 +89,7 @@ fn each_grant_increments_the_counter_by_one() {
     ask(&mut counters, &[("k", 4)]);
     serve(&mut counters, &mut cluster);
     assert_eq!(fences(&mut counters), [Some(vec![5])]);
-    // The fence from before the key had scope quorum counts too.
+    // A key that had a lower scope before may need a higher fence than its counter. The counter jumps to that fence.
     ask(&mut counters, &[("k", 20)]);
     serve(&mut counters, &mut cluster);
     assert_eq!(fences(&mut counters), [Some(vec![20])]);
@@ -167,7 +167,7 @@ fn an_expired_grant_may_still_be_counted_but_never_twice() {
     counters.lost(&late);
     serve(&mut counters, &mut cluster);
     assert_eq!(fences(&mut counters), [Some(vec![2])]);
-    // The third question fails together with all others.
+    // The third question fails because all open questions are given up.
     ask(&mut counters, &[("k", 3), ("", 9), ("m", 1)]);
     let late = counters.next_steps(8);
     counters.give_up_all();
@@ -233,8 +233,8 @@ fn a_refused_counter_does_not_slow_other_counters() {
         let refused = settled.iter().filter(|settled| settled.fences.is_none()).count();
         assert_eq!((settled.len(), refused), (100, 1));
     }
-    // The first refusal is followed by 100 transactions of one step. Later the refused counter has its own
-    // transaction, and two others carry the rest.
+    // After the first refusal, each of the 100 steps has its own transaction. Later only the refused counter has its
+    // own transaction, and two other transactions carry the remaining steps.
     assert_eq!(transactions, [101, 3, 3, 3]);
 }
 

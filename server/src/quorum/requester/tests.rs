@@ -77,7 +77,7 @@ impl Requester {
         }
     }
 
-    /// Returns whether the cluster counted, for each finished question.
+    /// Returns for each finished question whether the cluster counted its fences.
     fn settled(&mut self, now: Time) -> Vec<bool> {
         let mut settled = Vec::new();
         loop {
@@ -263,7 +263,8 @@ fn probes_become_rare_while_etcd_rejects_the_user() {
         requester.take_look(Err(stranger()), now);
     }
     assert_eq!(pauses, [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
-    // etcd accepts the user and rejects it later: the probes are as frequent as at first.
+    // etcd accepts the user again and rejects it once more. The probes are then as frequent as after the first
+    // rejection.
     let Act::Wait(until) = requester.next(now) else { panic!("no pause") };
     assert_eq!(requester.next(until), Act::Look);
     requester.take_look(Err(refused()), until);

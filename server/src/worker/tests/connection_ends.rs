@@ -21,8 +21,8 @@ fn a_welcome_announces_the_limits_of_the_server() {
     assert_eq!(usize::from(welcome.shard_count), rig.node.shards.len());
 }
 
-/// The request waited for the turns of its shards when its connection was lost. The client did not repeat it, so nobody
-/// wants the grant.
+/// The request still waits for the turns of its shards when its connection is lost. The client does not repeat it on
+/// the next connection, so it must not be granted.
 #[test]
 fn a_request_of_a_lost_connection_is_not_served_for_the_next() {
     let mut rig = Rig::new(2);
@@ -37,7 +37,8 @@ fn a_request_of_a_lost_connection_is_not_served_for_the_next() {
     assert!(matches!(heard[..], [(3, Heard::Granted(Granted { fence: 1, .. }))]), "{heard:?}");
 }
 
-/// Other workers post events to a lane without knowing whether it has a connection.
+/// Other workers post events to a lane without knowing whether it has a connection. An event of the lost connection
+/// must not get in front of the welcome of the next one.
 #[test]
 fn the_first_frame_on_a_resumed_lane_is_its_welcome() {
     let mut rig = Rig::new(2);
@@ -55,7 +56,7 @@ fn the_first_frame_on_a_resumed_lane_is_its_welcome() {
     assert_eq!(rig.hear(key), [], "the watch ended with its connection");
 }
 
-/// The shard has not seen the acquire yet when the connection is lost.
+/// Another worker has the turn of the shard, which has therefore not served the acquire when the connection is lost.
 #[test]
 fn an_acquire_waiting_for_a_shard_is_dropped_with_its_connection() {
     let mut rig = Rig::new(2);
@@ -71,8 +72,8 @@ fn an_acquire_waiting_for_a_shard_is_dropped_with_its_connection() {
     assert!(matches!(heard[..], [(4, Heard::Granted(_))]), "{heard:?}");
 }
 
-/// The connection stays open until the client has read the farewell. The lock for which it waited may become free
-/// meanwhile.
+/// The connection stays open until the client has read `FAREWELL`. The lock for which the connection waited may become
+/// free before that.
 #[test]
 fn no_grant_follows_a_farewell() {
     let mut rig = Rig::new(1);
@@ -88,7 +89,8 @@ fn no_grant_follows_a_farewell() {
     assert!(matches!(heard[..], [(4, Heard::Granted(Granted { fence: 2, .. }))]), "{heard:?}");
 }
 
-/// The shard has the acquire, but another worker has the turn of the shard while the session ends.
+/// Another worker has the turn of the shard. The acquire is left for that worker, which has not served it when the
+/// session ends.
 #[test]
 fn no_answer_to_an_acquire_follows_a_session_gone_response() {
     let mut rig = Rig::new(2);

@@ -3,7 +3,8 @@
 use super::*;
 use crate::metrics::{AcquireResult, NewAcquires};
 
-/// The lane adds up grants until their responses are written.
+/// The lane adds up its grants and counts them when their responses are written. It must also count them if the
+/// connection is lost before.
 #[test]
 fn the_last_grants_of_a_lost_connection_are_counted() {
     let mut rig = Rig::new(1);

@@ -57,8 +57,9 @@ fn a_grant_that_needs_a_stalled_log_is_refused_for_that_reason() {
     );
 }
 
-/// A second request takes over a hold, and a third client releases it. A node of one worker knows that the move is
-/// durable before the worker has read the answer to the second request.
+/// A second request with the same request id takes over a hold, and a third request releases it. On a node of one
+/// worker, the takeover may be durable before the worker has handled the notice of the log. The worker must still
+/// answer the second request before it reports the end of the hold.
 #[test]
 fn a_holder_gets_its_durable_grant_before_the_end_of_its_hold() {
     let now = Time::from_millis(1_000);
@@ -100,7 +101,8 @@ fn frame_of_both(names: &[[u8; 4]; 2], options: AcquireOptions<'_>) -> Vec<u8> {
     )
 }
 
-/// Another worker has the turn of the shard that answers for the claim, and the other key could end meanwhile.
+/// A second worker has the turn of the shard of the first key, which sends the response for the whole claim. Another
+/// client then ends the hold of the second key. The holder must get its grant before it hears of that end.
 #[test]
 fn a_multi_key_holder_gets_its_grant_before_any_key_ends() {
     let now = Time::from_millis(1_000);
@@ -207,7 +209,8 @@ fn an_acquire_with_an_unknown_outcome_is_answered_once_when_repeated() {
     assert_eq!(rig.hear(second), unknown);
 }
 
-/// The clock of this worker is behind: another worker has served one of the shards at a later time.
+/// A second worker has advanced one of the shards to a later time than the clock of this worker. The response must
+/// still state the end of the lease correctly.
 #[test]
 fn a_multi_key_grant_promises_no_more_than_its_lease() {
     let now = Time::from_millis(1_000);
@@ -232,8 +235,8 @@ fn a_multi_key_grant_promises_no_more_than_its_lease() {
     }
 }
 
-/// One of the keys has scope Local, so the log records to which request it has moved. The log has no record of the
-/// other key.
+/// One of the keys has scope Local from an earlier hold. When a second request takes over the claim, the log gets a
+/// record for this key. It gets none for the other key.
 #[test]
 fn a_multi_key_holder_gets_no_event_before_its_grant_is_durable() {
     let now = Time::from_millis(1_000);

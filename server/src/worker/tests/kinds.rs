@@ -1,9 +1,9 @@
 //! Sets, permits and multi-key claims through workers with several shards: every short sequence of three clients, as
 //! frames on their connections.
 //!
-//! The tests of the engine give the same sequences to the shards directly, with the same judge. Here a worker also
-//! routes each request to its shard, and serves it or leaves it for the other worker. It then writes the answer as a
-//! frame, and keeps it for repetitions.
+//! The tests of the engine give the same sequences to the shards directly. Both check every effect with the same judge,
+//! a simple model of the grant rules. Here a worker also routes each request to its shard, and serves it or leaves it
+//! for the worker that has the turn. It then writes the answer as a frame, and keeps it for repetitions.
 
 #[path = "../../../../engine/tests/engine/judge.rs"]
 #[allow(dead_code, reason = "the engine's tests do more to the judge")]
@@ -42,7 +42,8 @@ struct Course {
     kind: Kind,
     /// Name whose shard is busy: another worker has its turn during each step, and gives it back after the step.
     busy: Option<&'static [u8]>,
-    /// Whether the client of each step then loses its connection, resumes its session, and repeats all its requests.
+    /// Whether, after each step, the client of the step loses its connection, resumes its session, and repeats all its
+    /// requests.
     repeats: bool,
 }
 
@@ -53,7 +54,7 @@ struct Client {
     welcome: Welcome,
     /// All frames that it has received.
     heard: Vec<u8>,
-    /// Number of these bytes that the judge has checked.
+    /// Number of bytes of `heard` that the judge, the model of the grant rules, has checked.
     judged_len: usize,
 }
 
@@ -73,7 +74,8 @@ struct Crew {
 impl Crew {
     fn new(kind: Kind) -> Self {
         let limits = Limits {
-            // A node allocates memory for the claims of each shard, which takes time.
+            // Keep the maximum small: a node allocates memory for so many claims in each shard, and each sequence
+            // begins with a new node.
             claim_count_max: 1 << 13,
             idle_key_count_max: 1 << 13,
             bucket_count_max: 1,
@@ -196,7 +198,7 @@ impl Crew {
     }
 }
 
-/// A crew, and a judge of all frames that its clients receive.
+/// A crew of clients and workers, and a judge: a simple model of the grant rules that checks all frames of the clients.
 struct Through {
     course: Course,
     judge: Judge,
@@ -275,7 +277,8 @@ impl Through {
         first
     }
 
-    /// Returns the fences of a grant, by key. A tree and a pool have one counter.
+    /// Returns the fences of a grant, by the name of their counter. All claims of a tree or of a pool have one counter,
+    /// here with an empty name.
     fn fences(&self, grant: &Effect) -> BTreeMap<Vec<u8>, u64> {
         match grant {
             Effect::Answer(_, Answer::GrantedMultiKey(keys)) => {
@@ -294,7 +297,8 @@ impl Through {
     /// effect may follow.
     fn repeat(&mut self, client: usize) {
         if self.judge.live().0.iter().any(|ticket| ticket.lane == lane_of(client)) {
-            // The loss of its connection would end its wait.
+            // The client has a waiting acquire, which the loss of the connection would end. So a repetition would
+            // change the course of the sequence.
             return;
         }
         let asked = self.lines.iter().filter_map(|line| match line {
@@ -577,7 +581,8 @@ fn run_all(course: Course, Menu { few, all }: Menu) {
     }
 }
 
-/// A tree namespace is in the shard of its name.
+/// One shard has the whole tree: that of the namespace's name `tree`. In each step another worker has the turn of this
+/// shard.
 #[test]
 fn every_short_sequence_on_a_small_tree_follows_the_rule_with_workers() {
     run_all(Course { kind: Kind::Tree, busy: Some(b"tree"), repeats: true }, tree_menu());
@@ -591,7 +596,8 @@ fn every_short_sequence_on_a_small_pool_follows_the_rule_with_workers() {
     }
 }
 
-/// Each key has a shard of its own. In each step the other worker has the turn of one of them, or of none.
+/// Each key is in a shard of its own. In each step, another worker has the turn of the shard of one key, or of no
+/// shard.
 #[test]
 fn every_short_sequence_on_several_keys_follows_the_rule_with_workers() {
     let node = test_node(WORKER_COUNT, START);

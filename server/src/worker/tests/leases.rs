@@ -24,7 +24,7 @@ fn expired_registrations_are_counted_by_type() {
     assert_eq!(rig.node.expiries.read(), [counted(b"a", 1), counted(b"b", 2)]);
 }
 
-/// A registration outlives the server, so its owner must be able to renew it until the end.
+/// A registration may survive a restart of the server, so its owner must be able to renew it until the server ends.
 #[test]
 fn a_stopping_server_renews_registrations_and_accepts_no_new_ones() {
     let mut rig = Rig::new(1);
@@ -77,7 +77,7 @@ fn other_clients_see_the_session_lease_of_a_hold() {
     }
 }
 
-/// Returns a set of paths that enters its tree over several turns.
+/// Returns a set of so many paths that the shard needs several turns to add it to the tree.
 pub(super) fn large_set<'a>(paths: &'a [Vec<u8>], buffer: &'a mut Vec<u8>) -> AcquireSet<'a> {
     let item = |path| PathItem { write: true, path: PathKey::new(path).expect("a path key") };
     let items = paths.iter().map(|path| item(path));
@@ -105,7 +105,8 @@ fn leftover_work_does_not_delay_reading_sockets_before_expiries() {
         rig.ask(flooder, 2, &Request::AcquireSet(large_set(&paths, &mut Vec::new())));
         rig.now = rig.now.after_ms(100);
         rig.workers[0].tick(rig.now);
-        // The end of a session takes two steps.
+        // A session ends in two steps: first all new connections are accepted, then all sockets are read in a later
+        // millisecond. This tick begins the second step.
         rig.now = rig.now.after_ms(1);
         rig.workers[0].tick(rig.now);
         assert_eq!(rig.workers[0].next_deadline(), Time::ZERO, "work is left over");
@@ -113,7 +114,8 @@ fn leftover_work_does_not_delay_reading_sockets_before_expiries() {
     }
 }
 
-/// A worker keeps an outdated deadline if another worker visited the shard first.
+/// If another worker visits a shard first, the deadline that this worker has armed is outdated. The worker keeps it in
+/// addition to the next deadline.
 #[test]
 fn a_worker_armed_twice_reads_its_sockets_for_the_earlier_deadline() {
     let mut rig = Rig::new(1);
@@ -163,7 +165,8 @@ fn a_lease_lasts_in_full_and_expires_after_at_most_two_reads() {
             (lease_ns..lease_ns + MILLISECOND_NS).contains(&lease),
             "begun at {begin} ns, {lease} ns long"
         );
-        // The worker drains once when the wheel moves the timer closer, and once at the end.
+        // The worker reads all sockets once when the timer moves to a finer level of the shard's timer wheel, and once
+        // when the lease ends.
         assert!(drain_count <= 2, "begun at {begin} ns, read {drain_count} times");
     }
 }

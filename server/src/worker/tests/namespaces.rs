@@ -42,7 +42,8 @@ fn do_the_work(rig: &mut Rig) {
     }
 }
 
-/// The shards are still checking the first namespace when the other requests arrive.
+/// The shards are still checking whether `first` is empty when the requests to remove `second`, and `first` once more,
+/// arrive.
 #[test]
 fn each_removal_of_a_namespace_is_answered_while_another_is_in_progress() {
     let mut rig = Rig::new(2);
@@ -77,8 +78,8 @@ fn a_namespace_with_a_hold_is_not_removed_even_without_connections() {
     let late = (0..)
         .map(|number| format!("{number}"))
         .find(|name| rig.node.shard_of_key(name.as_bytes()) != rig.node.shard_of_key(b"key"));
-    // All shards but that of `key` have checked `other`. From now on another worker has the turn of the shard of
-    // `late`, so that this shard is the last to check `a`.
+    // After this work, all shards except that of `key` have checked the namespace `other`. Then another worker gets the
+    // turn of the shard of the key `late`, so this shard is the last to check the namespace `a`.
     do_the_work(&mut rig);
     let turn = rig.hold_turn(late.expect("there are more shards").as_bytes());
     rig.give_back(turn_of_other);

@@ -26,8 +26,8 @@ fn a_repeated_acquire_is_a_new_attempt_while_the_first_still_waits() {
     assert!(matches!(heard[..], [(2, Heard::Granted(Granted { fence: 2, waited: true, .. }))]), "{heard:?}");
 }
 
-/// Another worker has the turn, so the shard learns of the lost connection, the repetition and the cancellation at
-/// once.
+/// Another worker has the turn. So the shard learns only afterwards, and at once, that the connection was lost, and
+/// that the client repeated the acquire and cancelled it.
 #[test]
 fn a_repeated_acquire_that_is_cancelled_stops_waiting() {
     let mut rig = Rig::new(2);
@@ -78,7 +78,8 @@ fn a_stopping_server_still_answers_a_repeated_granted_acquire() {
     assert_eq!(refused, [(3, Heard::Refused(ErrorCode::Shutdown))]);
 }
 
-/// The watch of the lost connection is not answered yet.
+/// The watch of the lost connection has no answer yet when the client repeats it. The first answer must not follow the
+/// refusal.
 #[test]
 fn a_watch_repeated_while_memory_is_full_gets_one_answer() {
     let now = Time::from_millis(1_000);

@@ -7,7 +7,8 @@ use waymaker_protocol::limits::IN_FLIGHT_MAX;
 use waymaker_protocol::message::force_release::FORCE_RELEASED;
 use waymaker_protocol::{ForceRelease, Freeze, Inspect, List, Namespaces, Watch};
 
-/// A shard serves broadcasts before later requests of other clients.
+/// A shard serves broadcasts before later requests of other clients. So a connection with many broadcasts would delay
+/// other clients.
 #[test]
 fn a_connection_may_have_few_broadcast_requests_in_flight() {
     for request in [
@@ -23,7 +24,8 @@ fn a_connection_may_have_few_broadcast_requests_in_flight() {
         let refused = EVERYWHERE_IN_FLIGHT_MAX + 2;
         assert_eq!(rig.ask(key, refused, &request), [(refused, Heard::Refused(ErrorCode::Overloaded))]);
         assert_eq!(rig.ask(key, 2, &request), [], "a repetition is no new request");
-        // Requests of the lost connection count until the shards have served them.
+        // The broadcasts of the lost connection still count after the lane was resumed, until the shards have served
+        // them.
         let key = rig.reconnect(key, &welcome);
         assert_eq!(rig.ask(key, refused, &request), [(refused, Heard::Refused(ErrorCode::Overloaded))]);
         rig.give_back(turn);
@@ -50,7 +52,7 @@ fn leave_lists(rig: &mut Rig, key: ConnectionKey) -> u32 {
 fn a_connection_may_have_few_long_requests_waiting_for_a_shard() {
     let mut rig = Rig::new(2);
     let (key, _) = rig.connect(SessionRequest::None);
-    // The first page of a list is from the first shard.
+    // The first page of a list comes from the first shard. So another worker gets the turn of that shard.
     let name = vacancy::names_of_shards(&rig.node).swap_remove(0);
     let turn = rig.hold_turn(&name);
     let list = Request::List(List::default());
@@ -71,7 +73,7 @@ fn a_connection_may_have_few_long_requests_waiting_for_a_shard() {
 fn a_connection_may_have_few_path_inspections_waiting_for_a_shard() {
     let mut rig = Rig::new(2);
     let (key, _) = rig.connect_to(NamespaceKind::Tree, SessionRequest::None);
-    // A tree namespace is in the shard of its name.
+    // One shard has the whole tree namespace: that of its name. Another worker gets the turn of this shard.
     let turn = rig.hold_turn(NamespaceKind::Tree.name().as_bytes());
     let inspect = Request::Inspect(Inspect { key: b"" });
     let refused = 2 + LEFT_COST_MAX / (BATCH_COST_MAX as u32 / 2);
@@ -104,7 +106,8 @@ fn an_operator_can_end_a_claim_while_long_requests_wait() {
     assert_eq!(answers, [(full, Heard::Other(FORCE_RELEASED)), (0, Heard::Other(opcode::REVOKED))]);
 }
 
-/// Without this count, a client could leave any number of long requests by connecting again.
+/// If the long requests of a lost connection did not count, a client could leave any number of them by connecting
+/// again.
 #[test]
 fn long_requests_of_a_lost_connection_count_for_the_resuming_connection() {
     let mut rig = Rig::new(2);
@@ -123,7 +126,7 @@ fn long_requests_of_a_lost_connection_count_for_the_resuming_connection() {
     assert!(matches!(answers[..], [(_, Heard::Other(_))]), "the refused number is new: {answers:?}");
 }
 
-/// Another client may get the slot of the lost connection.
+/// Another client may get the slot of the lost connection. It must be able to leave as many long requests as any other.
 #[test]
 fn long_requests_of_a_lost_connection_do_not_count_for_others() {
     let mut rig = Rig::new(2);
@@ -140,7 +143,8 @@ fn long_requests_of_a_lost_connection_do_not_count_for_others() {
     assert_eq!(numbers, (2..refused).collect::<Vec<_>>());
 }
 
-/// The shard serves some of the first requests and postpones the others. It must not put them behind the later ones.
+/// In one turn, the shard serves only some of the first requests, because each causes many events to watchers. It must
+/// serve the others before the later requests of the connection.
 #[test]
 fn waiting_requests_of_a_connection_are_served_in_order_over_turns() {
     const WATCH_COUNT: u32 = 1024;

@@ -144,7 +144,8 @@ fn a_gained_right_is_known_to_a_shard_that_knew_the_connection_without_it() {
     assert_eq!(rig.ask(bob, 3, &release(id)), [(3, Heard::Other(RELEASED))]);
 }
 
-/// A front end identifies its client before it opens a connection to a namespace.
+/// A front end identifies its client before it opens a connection to a namespace. The identity may expire between these
+/// two steps, so `HELLO` checks it again.
 #[test]
 fn a_client_whose_identity_has_expired_since_it_was_identified_is_refused() {
     let mut rig = Rig::with_rules(&[("guest", "acquire")]);
@@ -181,7 +182,8 @@ fn new_rules_reach_all_of_many_connections_and_end_those_alone_that_lost_a_right
     }
 }
 
-/// A step of the check ends early if there are many rules or quotas.
+/// After new rules, each step checks the rights of a few connections. A step ends early if there are many rules or
+/// quotas, and later steps must still reach all connections.
 #[test]
 fn new_rules_reach_all_connections_with_many_prefixes_or_quotas() {
     let prefixes = |right: &str| {
@@ -230,7 +232,8 @@ fn many_rules_give_each_identity_namespace_and_kind_its_own_rights() {
     let access = |identity: &Option<Arc<Identity>>, namespace: &[u8], kind| {
         policy.access(identity.as_ref(), namespace, kind).expect("an identity has rights or none")
     };
-    // Keep all of them alive, so that a wrong lookup could find each of them for another.
+    // Keep the rights of all five lookups in use at once, because lookups share only rights in use. A wrong lookup
+    // would then find the rights of another identity, namespace or kind.
     let kept = [
         access(&me, b"one", NamespaceKind::Flat),
         access(&me, b"two", NamespaceKind::Flat),

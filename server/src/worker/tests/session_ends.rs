@@ -15,7 +15,7 @@ use waymaker_protocol::{
 
 const SESSION_COUNT: usize = 3;
 const LEASE_MS: u32 = 10_000;
-/// Time for the steps that precede the end of a session.
+/// Time for the steps before the end of a session: all new connections are accepted, and all sockets are read.
 const STEPS_MS: u32 = 20;
 const SESSION: SessionRequest = SessionRequest::New { lease_ms: LEASE_MS };
 
@@ -53,7 +53,8 @@ fn most_ended_at_once(rig: &mut Rig) -> u32 {
     most
 }
 
-/// The worker that serves the request reports the session of the lane to the shard.
+/// The worker that serves the request tells the shard to which session the lane belongs. Otherwise the shard would not
+/// end the hold with the session.
 #[test]
 fn a_hold_granted_by_another_worker_ends_with_its_session() {
     let (node, orders) = test_node_with_log(2, Time::from_millis(1_000));
@@ -102,7 +103,8 @@ fn sessions_with_many_connections_end_over_several_turns() {
     assert!(held > 3 * LANE_ENDS_PER_TICK as u32, "{held} holds end in more turns than there are sessions");
     rig.now = rig.now.after_ms(u64::from(LEASE_MS));
     let mut most = 0;
-    // The steps that precede the end of a session.
+    // Before a session ends, all new connections are accepted and all sockets are read. The rounds let these steps
+    // happen.
     for _ in 0..10 {
         rig.now = rig.now.after_ms(1);
         rig.workers[1].handle_mail(rig.now);
@@ -128,8 +130,8 @@ fn a_goodbye_ends_a_session_with_many_connections_over_several_turns() {
     assert!(most <= LANE_ENDS_PER_TICK as u32, "{most} holds of {held} ended at once");
 }
 
-/// The waiters of the session end although the end of another session is not complete, so no grant follows the
-/// farewell.
+/// The waiters of the session that said `GOODBYE` end although another session is still ending. So no grant follows
+/// `FAREWELL`.
 #[test]
 fn a_goodbye_first_ends_the_connected_lanes_of_its_session() {
     let mut rig = Rig::new(2);
@@ -177,7 +179,8 @@ fn sessions_unknown_to_all_shards_end_over_several_turns() {
     while rig.workers[0].poll_dirty().is_some() {}
     rig.now = rig.now.after_ms(u64::from(LEASE_MS));
     let mut told = Vec::new();
-    // The steps that precede the end of a session.
+    // Before a session ends, all new connections are accepted and all sockets are read. The rounds let these steps
+    // happen.
     for _ in 0..10 {
         rig.now = rig.now.after_ms(1);
         rig.workers[0].handle_drained(rig.now, rig.now);
@@ -301,7 +304,8 @@ fn a_waiter_gets_no_grant_after_the_end_of_its_session() {
     assert_eq!(late.last(), Some(&SESSION_ENDED), "{late:?}");
 }
 
-/// The waiters end at once, because the client may repeat its request on another connection.
+/// After this response, the client may repeat its acquire on another connection. So the waiters of the ended session
+/// must leave their queues at once.
 #[test]
 fn a_client_gets_no_grant_after_a_session_gone_response() {
     let [early, late] = Waiting::new().end_session(|rig, waiter| {
@@ -319,7 +323,7 @@ fn a_connection_lost_while_its_session_ends_leaves_no_state() {
     let (bystander, _) = rig.connect(SESSION);
     rig.say(leaver, &frame(99, &Request::Goodbye(Goodbye)));
     rig.workers[0].handle_lost(leaver, rig.now);
-    // The new connection gets the slot of the lost lane.
+    // The new connection gets the slot of the lost lane. The end of the old session must not touch it.
     let (next, _) = rig.connect(SESSION);
     assert_eq!(next.slot, leaver.slot);
     for (key, name) in [(bystander, b"a"), (next, b"b")] {
@@ -381,7 +385,8 @@ fn a_session_end_is_reported_before_its_unconnected_lanes_are_closed() {
     panic!("the session has not ended");
 }
 
-/// The last frame of the expiring session may arrive in a socket that was read shortly before.
+/// The last frame of the expiring session may arrive in a socket that was read shortly before, and is read only with
+/// the next reading. The session must then be renewed.
 #[test]
 fn a_session_that_expires_while_others_end_can_still_be_renewed() {
     let mut rig = Rig::new(1);
@@ -471,7 +476,7 @@ fn the_farewell_waits_until_another_worker_has_closed_all_lanes() {
     assert_eq!(claim_count(&rig.node), 0);
 }
 
-/// The queue position of an ended session must not keep other clients from the lock.
+/// A waiter of an ended session must not stay in its queue, where it would keep other clients from the lock.
 #[test]
 fn a_client_has_left_every_queue_before_a_session_gone_response() {
     let mut waiting = Waiting::new();
@@ -557,7 +562,7 @@ fn a_worker_asked_to_read_up_to_a_deadline_reads_until_then() {
     assert!(!rig.workers[0].wants_drain());
 }
 
-/// A stopping server does not wait for the worker that has the turn.
+/// Another worker has the turn of a shard and has not closed the lane there. A stopping server does not wait for it.
 #[test]
 fn nothing_follows_the_answer_to_a_goodbye_when_the_server_stops() {
     for session in [SessionRequest::None, SESSION] {
@@ -575,7 +580,8 @@ fn nothing_follows_the_answer_to_a_goodbye_when_the_server_stops() {
     }
 }
 
-/// After all workers have ended, no worker takes a turn that is passed to it.
+/// After all workers have ended, no worker would take a turn that was passed to it, so the turn would never be given
+/// back.
 #[test]
 fn workers_that_finish_pass_no_shard_turn_to_each_other() {
     let mut rig = Rig::new(2);

@@ -44,7 +44,8 @@ fn a_worker_waiting_for_several_turns_is_notified_when_one_is_free() {
     assert_eq!(heard.len(), count as usize + 1, "no batch was forgotten");
 }
 
-/// Only some tries run in one step, so that connections have their turns in between.
+/// One step tries only some of the requests that wait for several turns, so that connections have their turns between
+/// the steps.
 #[test]
 fn very_many_requests_that_need_several_turns_retry_over_turns() {
     const REQUEST_COUNT: u32 = 500;
@@ -155,7 +156,8 @@ fn claims_of_very_many_connections_are_counted_over_turns() {
         let key = rig.open(b"many", NamespaceKind::Flat);
         rig.say(key, &frame(2, &Request::Namespaces(Namespaces::default())));
         let at_once = rig.take_output(key).expect("the connection is open");
-        // Two workers have eight shards, and each shard has a part of the connections.
+        // One worker has a single shard, which counts only a part of its lanes in one turn. With two workers there are
+        // eight shards, each with so few lanes that it may count all of them in one turn.
         assert!(worker_count > 1 || listed(&at_once).is_none(), "one turn counts a part of them");
         while rig.workers.iter_mut().any(|worker| worker.handle_mail(rig.now)) {}
         let later = rig.take_output(key).expect("the connection is open");

@@ -29,7 +29,7 @@ fn a_connection_that_finishes_each_frame_in_time_is_never_late() {
     assert!(rig.take_output(key).is_none(), "the connection is closed");
 }
 
-/// Each limit is a fraction of its default.
+/// Each limit is shorter than its default, so the test shows that the limits of the options apply.
 #[test]
 fn stalled_connections_are_closed_after_the_times_that_are_set() {
     let (short, now) = (Milliseconds::new(1_000), Time::from_millis(1_000));
@@ -191,7 +191,8 @@ fn a_client_that_reads_its_answers_slowly_is_not_silent() {
     assert_eq!(all[..3], [PING, PING, PING], "its silence begins when it is read again");
 }
 
-/// The answers come all at once, however fast the client reads.
+/// Another worker serves all requests in one turn. So all answers arrive at once, and the client can read none of them
+/// in between.
 #[test]
 fn many_long_answers_of_another_worker_do_not_end_their_connection() {
     let mut rig = Rig::new(2);

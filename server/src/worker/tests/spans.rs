@@ -67,7 +67,8 @@ fn hold_key(rig: &mut Rig) {
     assert!(matches!(heard[..], [(2, Heard::Granted(_))]), "{heard:?}");
 }
 
-/// Whether no request of the first worker is followed, so that each answer takes the short path.
+/// Whether the first worker has no request with an audit event or a span. The worker then delivers answers without
+/// looking for one.
 fn follows_nothing(rig: &Rig) -> bool {
     rig.workers[0].state.followed.is_plain(Ticket { lane: LaneAddress::default(), number: 0 })
 }

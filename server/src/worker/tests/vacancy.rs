@@ -11,7 +11,7 @@ use waymaker_protocol::AcquireTerms;
 use waymaker_protocol::{Bucket, Inspect, KeepAlive, Register, Release, Throttle};
 
 const LONG: SessionRequest = SessionRequest::New { lease_ms: SESSION_LEASE_MAX_MS };
-/// Time for the steps of the end of a session.
+/// Time for the steps before the end of a session: all new connections are accepted, and all sockets are read.
 const STEPS_MS: u64 = 20;
 
 impl Rig {
@@ -156,7 +156,8 @@ fn a_session_that_still_has_another_connection_is_not_vacant() {
     assert_eq!(rig.resume(NamespaceKind::Flat, &welcome), None);
 }
 
-/// The answer of the shard is correct when it is given, but arrives after another connection has acquired a hold.
+/// The shard answers correctly that the session has no claim. But the answer arrives after another connection of the
+/// session has acquired a hold.
 #[test]
 fn a_session_reconnected_during_its_claim_lookup_does_not_end() {
     let mut rig = Rig::new(2);
@@ -270,7 +271,8 @@ fn claims_of_idle_sessions_with_many_connections_are_looked_up_over_several_turn
     );
 }
 
-/// Without this limit, the questions of one worker would delay the connections of another worker.
+/// One worker asks a shard about many lanes of sessions, and another worker serves these questions. Without a limit for
+/// one turn, they would delay the connections of that worker.
 #[test]
 fn a_worker_passes_the_turn_on_after_looking_up_many_lanes() {
     let mut rig = Rig::new(2);

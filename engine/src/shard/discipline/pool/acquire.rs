@@ -64,7 +64,8 @@ impl Admission for AcquirePermits<'_> {
 
     fn is_clear(&self, shard: &Shard, known: KeyIx, order: OrderKey) -> bool {
         shard.pool_at(known).is_none_or(|pool| {
-            // An acquire that may not wait has no queue position, so it must not overtake any waiter.
+            // An acquire that may not wait gets no queue position, so even an early timestamp must not move it before a
+            // waiter.
             let overtakes = self.terms.wait_ms == 0 && pool.waiter_count() > 0;
             !overtakes && pool.fits_newcomer(key_of(pool, order), self.permits)
         })
@@ -120,7 +121,8 @@ impl Shard {
         self.answer_decided(caller, decided, effects);
     }
 
-    /// Refuses a request that contradicts its pool, or that the pool can never grant.
+    /// Refuses a request whose capacity or order differs from that of its pool, or whose permits the pool can never
+    /// grant.
     fn check_pool(&self, known: KeyIx, acquire: &AcquirePermits<'_>) -> Result<(), Refusal> {
         if let Some(capacity) = acquire.capacity {
             checked_capacity(capacity)?;

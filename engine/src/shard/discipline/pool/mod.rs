@@ -25,16 +25,16 @@ use waymaker_log::Item;
 /// Pool with the holders of its permits.
 #[derive(Debug)]
 pub(in crate::shard) struct PoolSpace {
-    /// Key record of the pool; `NONE` in a space without a pool.
+    /// Key record of the pool; `NONE` if this `PoolSpace` is not in use.
     pub(in crate::shard) entry: KeyIx,
     pool: Pool,
     holders: ClaimList,
-    /// Number of reserved holders. Responses do not show them.
+    /// Number of reserved holders, whose fences are not durable yet. Responses do not show them.
     reserved_count: u32,
     /// Sum of the permits of reserved holders.
     reserved_permits: u64,
-    /// Number of the work item that will continue the grants, or the refusals after the capacity was lowered; 0 if
-    /// there is no such item.
+    /// Number of the work item that will continue in a later turn to grant permits, or to refuse waiters after the
+    /// capacity was lowered; 0 if there is no such item.
     pub(in crate::shard) working: u64,
     /// Time at which permits were last released, until the resulting grants are finished.
     pub(in crate::shard) freed_at: FreedAt,
@@ -183,7 +183,8 @@ impl Shard {
         self.pool_at(known).map(Pool::order)
     }
 
-    /// Removes a pool if it has neither claims nor a set capacity nor leftover work.
+    /// Removes a pool if it has no claims and no work that is left for later turns, and no request set its capacity
+    /// explicitly.
     fn forget_unused_pool(&mut self, entry: KeyIx) {
         let space = self.keys.entries[entry].pool();
         if self.pools[space].pool.is_unused() && self.pools[space].working == 0 {
@@ -241,8 +242,8 @@ impl Shard {
         self.pools[space].pool.remove_waiter(key);
     }
 
-    /// Grants the first waiters of the pool that fit, within the budget of steps. Removes the pool if it has neither
-    /// claims nor a set capacity.
+    /// Grants the first waiters of the pool that fit, within the budget of steps. Removes the pool if it has no claims
+    /// and no request set its capacity explicitly.
     fn grant_permits(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].pool();
         if !self.is_entry_frozen(entry) {
@@ -250,8 +251,8 @@ impl Shard {
                 if !self.steps.take() {
                     return self.work.push_grant(entry, &mut self.pools[space].working);
                 }
-                // A refusal with `Timeout` contains the number of waiters minus this one, so the claim must still be
-                // among them.
+                // `may_begin` must run before the claim leaves the waiters. If it refuses the claim with `Timeout`, the
+                // refusal contains the number of other waiters: all waiters minus this one.
                 let may_begin = self.may_begin(first.claim, effects);
                 self.leave_pool(first.claim);
                 if may_begin {
@@ -271,7 +272,7 @@ impl Shard {
         self.pools[self.keys.entries[entry].pool()].pool.waiters().map(|waiter| waiter.claim)
     }
 
-    /// Returns the data about the claim that blocks a claim for permits of this lane.
+    /// Returns the data about the claim that blocks an acquire of permits, as far as the lane may know them.
     fn pool_contention(&self, lane: LaneIx, entry: KeyIx) -> Contention {
         self.contention_with(lane, entry, self.in_front_of_pool(entry))
     }

@@ -20,14 +20,14 @@ pub struct AcquireSet<'a> {
 }
 
 impl AcquireSet<'_> {
-    /// Returns the number of bytes that its claim keeps.
+    /// Returns the number of bytes of the options and paths, which the claim of this request keeps in memory.
     fn counted_len(&self) -> usize {
         self.terms.options().len() + self.items.iter().map(|item| item.path.len()).sum::<usize>()
     }
 }
 
 impl Shard {
-    /// Serves an acquire of a set. The claim is granted, refused, or waits and gets its answer later.
+    /// Serves an acquire of a set of paths. The claim is granted, refused, or waits and gets its answer later.
     pub fn acquire_set(&mut self, caller: &Caller, acquire: &AcquireSet<'_>, effects: &mut impl Effects) {
         let decided = self.decide_set(caller, acquire, effects);
         self.answer_decided(caller, decided, effects);
@@ -68,7 +68,8 @@ impl Shard {
                 let message = "the request id belongs to a claim for other paths";
                 return Err(Refusal::bad_input("request_id", 0, message));
             }
-            // The fingerprint contains the mode of each path, so the mode of the set needs no check.
+            // The fingerprint is a hash of the paths and of the mode of each path. So an equal fingerprint proves that
+            // the mode of the whole set is the same, too.
             let shared = self.claims[claim].has(flag::SHARED);
             let repeated = self.acquire_again(caller, shared, terms, claim, effects)?;
             self.let_wait(claim, terms.wait_ms);
@@ -126,7 +127,8 @@ impl Shard {
         self.trees[space].waiter_count += 1;
         self.counters_of(caller.namespace).waiting += 1;
         self.count_waiter(claim);
-        // A set that may not wait has no time limit: it is granted or refused as soon as it has entered its tree.
+        // A set that may not wait gets no timer: the tree decides as soon as it contains all paths of the set, and then
+        // grants or refuses it.
         self.wait_until(claim, if may_wait { terms.wait_ms } else { u32::MAX });
         effects.waits(caller.ticket);
         if may_wait {
@@ -142,8 +144,8 @@ impl Shard {
         Ok(None)
     }
 
-    /// Whether a set enters its tree over several turns: its several paths have very many segments, or another set is
-    /// entering the tree.
+    /// Whether a set is added to its tree over several turns: it has several paths with very many segments, or the tree
+    /// is still adding another set.
     #[inline]
     fn enters_later(&self, space: TreeIx, items: &[TreeItem<'_>]) -> bool {
         self.trees[space].tree.is_entering() || items.len() > 1 && self.is_large_set(items)
@@ -154,8 +156,8 @@ impl Shard {
         segment_count(items) > self.limits.large_set_segment_count as usize
     }
 
-    /// Called when a repeated request has taken over the claim of a set. If the set is still entering its tree and may
-    /// not wait, allows it to wait up to `wait_ms`; 0 changes nothing.
+    /// Called when a repeated request has taken over the claim of a set. If the set is still being added to its tree
+    /// and may not wait, allows it to wait up to `wait_ms`; 0 changes nothing.
     fn let_wait(&mut self, claim: ClaimIx, wait_ms: u32) {
         let Claim { entry, position, .. } = self.claims[claim];
         let space = self.keys.entries[entry].tree();
@@ -165,8 +167,8 @@ impl Shard {
     }
 
     /// Refuses a set that was not held at once, if it must wait but may not, or if there is no room for one more
-    /// waiter. If `later`, the set enters its tree over several turns, and only then the tree finds out whether the set
-    /// must wait.
+    /// waiter. If `later`, the set is added to its tree over several turns. Only then does the tree find out whether
+    /// the set must wait, so here it is not refused for that reason.
     fn may_wait_for_set(
         &self,
         caller: &Caller,
@@ -189,7 +191,8 @@ impl Shard {
     pub(super) fn refusal_of_try(&self, lane: LaneIx, entry: KeyIx, blocker: Option<ClaimIx>) -> Refusal {
         match blocker {
             None if self.is_entry_frozen(entry) => Refusal::Frozen,
-            // There is no blocker if the blocking items belong to an ended claim and are still being removed.
+            // No claim blocks the set if the blocking paths belong to an ended claim and the tree has not removed them
+            // yet.
             blocker => {
                 Refusal::Busy(Box::new(self.contention_with(lane, entry, blocker.unwrap_or(ClaimIx::NONE))))
             }
@@ -220,7 +223,7 @@ impl Shard {
     fn has_room_for_paths(&self, lane: LaneIx, space: TreeIx, path_count: usize) -> Result<(), Refusal> {
         let Limits { path_count_per_lane_max, node_count_per_tree_max, node_count_max, .. } = self.limits;
         let full = |limit, value: u32| Err(Refusal::Overloaded { limit, value: u64::from(value) });
-        // A set with one path is limited like any claim.
+        // The limit counts only the further paths of each set, so a set with one path needs no check.
         if path_count > 1
             && self.lanes.lanes[lane].path_count as usize + path_count - 1 > path_count_per_lane_max as usize
         {
@@ -235,8 +238,9 @@ impl Shard {
         Ok(())
     }
 
-    /// Refuses a set that is to enter its tree over several turns, if the tree may have no room once all sets have
-    /// entered. Also refuses a set that may not wait if the tree is frozen.
+    /// Refuses a set that would be added to its tree over several turns, if the tree may have no room for it. For this
+    /// check, the sets that are already being added count with all their nodes. Also refuses a set that may not wait if
+    /// the tree is frozen.
     fn has_room_to_enter(&self, entry: KeyIx, acquire: &AcquireSet<'_>) -> Result<(), Refusal> {
         if acquire.terms.wait_ms == 0 && self.is_entry_frozen(entry) {
             return Err(Refusal::Frozen);

@@ -31,28 +31,31 @@ pub(in crate::shard) struct TreeSpace {
     pub(in crate::shard) waiter_count: u32,
     /// Number of held sets, including reserved ones.
     pub(in crate::shard) holder_count: u32,
-    /// Number of nodes that the shard counts for this tree, including the nodes of entering sets.
+    /// Number of nodes of this tree in the shard's count of nodes. Includes the nodes of sets that are still being
+    /// added to the tree.
     node_count: u32,
     /// Number of sets so far that were held or began to wait.
     pub(in crate::shard) set_count: u64,
-    /// Requests for statistics that wait until all segments are counted. A work item is queued while there are any.
+    /// Requests for statistics that wait until all segments are counted. While there are any, a work item of the shard
+    /// continues the count in later turns.
     pub(in crate::shard) statistics_asked: Fifo<Ticket>,
-    /// Number of the work item that will continue to enter sets and to grant sets that have become clear; 0 if there is
-    /// no such item.
+    /// Number of the work item that will continue in a later turn to add large sets to the tree, and to grant sets that
+    /// nothing blocks any more; 0 if there is no such item.
     pub(in crate::shard) settling: u64,
     /// Time at which a hold last ended, until the resulting grants are finished.
     pub(in crate::shard) freed_at: FreedAt,
-    /// Version of the frozen prefixes for which a walk over the waiting sets was last requested.
+    /// Version of the list of frozen prefixes for which a walk over the waiting sets was last requested. The walk
+    /// grants the sets that a thaw allows.
     pub(in crate::shard) thawed: u64,
     /// Progress of that walk.
     pub(in crate::shard) thaw: Thaw,
 }
 
-/// Cost of comparing the rights for the paths of a set, in visits of a claim.
+/// Cost of comparing the rights of a client with the paths of a set, in units of one visited claim.
 const COMPARED_SET_COST: u32 = 8 * COMPARED_PATH_COUNT_MAX as u32;
 
-/// Number of nodes by which a tree must have changed before a new set updates the shard's count of them. Tests have few
-/// nodes, so the count is exact in debug builds.
+/// Number of nodes by which a tree must have changed before a new set updates the shard's count of nodes. Tests have
+/// few nodes, so in debug builds each change updates the count.
 const NODE_COUNT_STEP: u32 = if cfg!(debug_assertions) { 1 } else { 1024 };
 
 /// Discipline of tree namespaces.
@@ -79,7 +82,7 @@ impl Discipline for Paths {
         let version = shard.freezes.version();
         let space = &mut shard.trees[shard.keys.entries[entry].tree()];
         if std::mem::replace(&mut space.thawed, version) < version && space.thaw.ask() {
-            // The sets are granted later, in order of arrival.
+            // The work item grants the waiting sets in a later turn, in order of arrival.
             shard.work.push(Work::ThawSets(entry));
         }
     }
@@ -114,8 +117,8 @@ impl Discipline for Paths {
     fn has_prefix(shard: &Shard, claim: ClaimIx, prefix: &[u8], looked: &mut u32) -> bool {
         let first_item = shard.claims[claim].position.first_item();
         shard.tree_of(claim).paths(first_item).any(|(path, _)| {
-            // The length of each segment takes 2 bytes, so this is the maximum number of segments. Each costs a
-            // comparison.
+            // In a path, 2 bytes with the length of a segment precede each segment. So half the length of the path is
+            // the maximum number of segments, and each costs a comparison.
             *looked += 1 + path.len() as u32 / 2;
             path.starts_with(prefix)
         })
@@ -123,8 +126,8 @@ impl Discipline for Paths {
 
     fn is_covered(shard: &Shard, claim: ClaimIx, access: &Access, right: Rights) -> bool {
         let mut paths = shard.tree_of(claim).paths(shard.claims[claim].position.first_item());
-        // A set may have up to `ITEM_COUNT_MAX` paths, so at most `COMPARED_PATH_COUNT_MAX` are compared. A larger set
-        // counts as not covered.
+        // A set may have up to `ITEM_COUNT_MAX` paths. To bound the cost, only `COMPARED_PATH_COUNT_MAX` of them are
+        // compared, and a larger set counts as not covered.
         paths.by_ref().take(COMPARED_PATH_COUNT_MAX).all(|(path, _)| access.covers(right, &path))
             && paths.next().is_none()
     }
@@ -135,8 +138,8 @@ impl Discipline for Paths {
 
     fn verified(shard: &Shard, entry: KeyIx, path: &[u8], fence: Fence) -> Result<Verified, Refusal> {
         let newest_fence = shard.keys.entries[entry].fence;
-        // One counter serves all paths, so a hold with an older fence is still valid: no conflicting path can have been
-        // granted since.
+        // All paths of the namespace share one counter, so a later grant of another path does not make an older fence
+        // invalid. As long as the hold with this fence lasts, no conflicting path can have been granted.
         if fence > newest_fence {
             return Ok(Verified { newest_fence, newest: false, held: false });
         }
@@ -157,8 +160,8 @@ impl Discipline for Paths {
         let number = shard.keys.entries[entry].tree();
         let space = &shard.trees[number];
         space.tree.verify();
-        // The count still includes the nodes of sets that ended since the last new set. It does not include the root of
-        // a tree without sets.
+        // `node_count` still includes the nodes of sets that ended since a set was last added. In a tree without sets,
+        // it does not include the root.
         assert!(
             space.node_count == 0 || space.tree.node_count_to_come() < space.node_count + NODE_COUNT_STEP,
             "nodes of tree {number}"
@@ -202,7 +205,7 @@ impl Shard {
             return known;
         }
         let known = self.keys.find_whole(namespace);
-        // The restore of its counter may have created the record already.
+        // `restore_counter` may have created the record already, for the counter of the tree.
         let entry =
             if known.is_none() { self.insert_key(namespace, b"", self.hash(namespace, b"")) } else { known };
         let tree = Tree::new(self.hasher.clone());
@@ -223,15 +226,16 @@ impl Shard {
         entry
     }
 
-    /// Returns the key record of a tree namespace that has a tree.
+    /// Returns the key record that stands for the tree of a namespace; `None` if the namespace has no tree.
     pub(in crate::shard) fn tree_of_namespace(&self, namespace: u16) -> Option<KeyIx> {
         let whole = self.keys.find_whole(namespace);
         let record = self.keys.entries.get(whole)?;
         matches!(record.occupancy(), Occupancy::Tree(_)).then_some(whole)
     }
 
-    /// Updates the shard's count of nodes with the nodes of this tree. A new set does that only if the tree has changed
-    /// by `NODE_COUNT_STEP` nodes, because the limit of a shard is millions of nodes.
+    /// Replaces the number of nodes of this tree in the shard's count of nodes by the present number. A new set calls
+    /// this function only if the tree has changed by `NODE_COUNT_STEP` nodes. The limit of a shard is millions of
+    /// nodes, so this small error does not matter.
     #[cold]
     fn note_nodes(&mut self, space: TreeIx) {
         let space = &mut self.trees[space];
@@ -244,7 +248,7 @@ impl Shard {
         self.tree_at(self.claims[claim].entry)
     }
 
-    /// Returns the tree of a key record that stands for one.
+    /// Returns the tree of a key record that stands for a whole tree namespace.
     pub(in crate::shard) fn tree_at(&self, entry: KeyIx) -> &Tree {
         &self.trees[self.keys.entries[entry].tree()].tree
     }

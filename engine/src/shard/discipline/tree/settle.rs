@@ -9,8 +9,9 @@ use crate::shard::work::Work;
 use crate::tree::{Enters, Verdict};
 
 impl Shard {
-    /// Grants the sets that have become clear, within the budget of steps. Sets that are still entering the tree are
-    /// left to [`Self::go_on_with_tree`]. Otherwise the end of each lease or wait could use up the steps of all others.
+    /// Grants the waiting sets that nothing blocks any more, within the budget of steps. Sets that are still being
+    /// added to the tree are left to [`Self::go_on_with_tree`]. Otherwise the end of one lease or wait could use up the
+    /// steps of other work.
     pub(super) fn settle_tree(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].tree();
         if self.trees[space].tree.is_settled() {
@@ -21,8 +22,8 @@ impl Shard {
         }
     }
 
-    /// Continues with a tree that was left to later turns: enters sets and grants the sets that have become clear. If
-    /// the tree is frozen, the sets that enter wait.
+    /// Continues the work on a tree in a later turn: adds the paths of large sets, and grants the sets that nothing
+    /// blocks any more. If the tree is frozen, the sets that are added must wait.
     pub(in crate::shard) fn go_on_with_tree(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].tree();
         let enters = if self.is_entry_frozen(entry) { Enters::AndWaits } else { Enters::AndHolds };
@@ -57,11 +58,11 @@ impl Shard {
         self.work.push_tree(entry, space.tree.only_enters(), &mut space.settling);
     }
 
-    /// Grants a waiting set if all its items are clear and its tree is not frozen. If another reason prevents the
-    /// grant, such as the loss of its connection, removes the set instead.
+    /// Grants a waiting set if nothing blocks any of its paths and its tree is not frozen. If another reason prevents
+    /// the grant, such as the loss of its connection, removes the set instead.
     fn grant_set_if_clear(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].is_among_holders() {
-            // The set was granted in an earlier step, but its tree has not marked all items as held yet.
+            // The set was granted in an earlier step, but its tree has not marked all paths as held yet.
             return;
         }
         let (entry, first_item) = (self.claims[claim].entry, self.claims[claim].position.first_item());
@@ -79,7 +80,7 @@ impl Shard {
         self.begin_hold(claim, self.trees[space].freed_at, effects);
     }
 
-    /// Refuses a set that entered over several turns, is not clear, and may not wait.
+    /// Refuses a set that was added to its tree over several turns, if another set blocks it and it may not wait.
     fn refuse_set(&mut self, claim: ClaimIx, blocker: Option<ClaimIx>, effects: &mut impl Effects) {
         let Claim { entry, lane, .. } = self.claims[claim];
         let space = self.keys.entries[entry].tree();
@@ -103,7 +104,7 @@ impl Shard {
         self.free_set(claim);
     }
 
-    /// Frees the claim of a set that was removed from its tree.
+    /// Releases the record of the claim of a set that was removed from its tree.
     #[inline]
     pub(super) fn free_set(&mut self, claim: ClaimIx) {
         let Claim { lane, position, .. } = self.claims[claim];
@@ -113,7 +114,8 @@ impl Shard {
         self.free_claim(claim);
     }
 
-    /// Grants the thawed sets of a tree, in order of arrival, within the budget of steps.
+    /// After a thaw of a tree, grants the waiting sets that nothing blocks, in order of arrival and within the budget
+    /// of steps.
     pub(in crate::shard) fn go_on_thawing_sets(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].tree();
         while let Some((arrival, claim)) = self.trees[space].tree.first_clear(self.trees[space].thaw.next) {
@@ -126,7 +128,8 @@ impl Shard {
         if self.trees[space].thaw.end() {
             self.work.push(Work::ThawSets(entry));
         }
-        // The sets behind a refused set may be clear now, and a large granted set may have paths that are not held yet.
+        // If a set was refused above, the sets that it blocked may now be granted. If a large set was granted, its tree
+        // may still have to mark some of its paths as held. `settle_tree` continues both.
         self.settle_tree(entry, effects);
     }
 }

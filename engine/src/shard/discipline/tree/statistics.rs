@@ -20,7 +20,7 @@ impl Shard {
             return effects.answer(caller.ticket, Answer::TreeStatistics(Box::new(statistics)));
         }
         let asked = &mut self.trees[self.keys.entries[entry].tree()].statistics_asked;
-        // The number of requests in flight of all lanes bounds this queue.
+        // Each waiting request counts as a request in flight of its lane, and their limits bound this queue.
         asked.push_back(caller.ticket);
         if asked.len() == 1 {
             self.work.push(Work::TreeStatistics(entry));
@@ -44,7 +44,7 @@ impl Shard {
         }
     }
 
-    /// Returns the statistics of a tree once all its segments are counted.
+    /// Returns the statistics of a tree, or `None` if counting its segments takes more steps than are left.
     fn statistics_of_tree(&mut self, entry: KeyIx, steps: &mut Steps) -> Option<TreeStatistics> {
         let space = &mut self.trees[self.keys.entries[entry].tree()];
         let distinct_segment_count = space.tree.count_distinct_segments(steps)?;

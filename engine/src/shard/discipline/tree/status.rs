@@ -21,14 +21,14 @@ impl Shard {
         }
     }
 
-    /// Returns the sets that hold, or wait for, a path that overlaps this one, and their number. If too many paths
-    /// overlap it, returns the sets of the first ones, and the number of paths.
+    /// Returns the sets that hold (if `held`) or wait for a path that overlaps `path`, and their number. If too many
+    /// paths overlap `path`, returns only the sets of the first ones, and the number of overlapping paths.
     fn overlapping(&self, entry: KeyIx, path: &[u8], held: bool) -> (Vec<ClaimIx>, u32) {
         let tree = self.tree_at(entry);
         let (mut claims, is_complete) = tree.overlapping(path, held, OVERLAP_SCAN_COUNT_MAX);
         if if held { tree.is_granting() } else { tree.is_entering() } {
-            // A large set that was just granted may have paths that still count as awaited. A set that enters may have
-            // paths that count as held.
+            // The tree marks the paths of a large set step by step. So it may still mark some paths of a set as awaited
+            // that was just granted. It may mark some paths of a set as held while the set is being added.
             claims.extend(tree.overlapping(path, !held, OVERLAP_SCAN_COUNT_MAX).0);
             claims.sort_unstable();
             claims.dedup();
@@ -48,7 +48,7 @@ impl Shard {
         (claims, count as u32)
     }
 
-    /// Whether a set with this fence holds a path that overlaps this one. Returns `None` if too many paths overlap it.
+    /// Whether a set with this fence holds a path that overlaps `path`. Returns `None` if too many paths overlap it.
     pub(super) fn is_held_with_fence(&self, entry: KeyIx, path: &[u8], fence: Fence) -> Option<bool> {
         let tree = self.tree_at(entry);
         let is_it = |claim: ClaimIx| {
@@ -57,7 +57,8 @@ impl Shard {
         };
         let held = tree.is_any_holder(path, is_it);
         if held != Some(true) && tree.is_granting() {
-            // A large set that was just granted may have paths that still count as awaited.
+            // The tree marks the paths of a large set step by step. So it may still mark some paths of a set as awaited
+            // that was just granted.
             let (awaited, _) = tree.overlapping(path, false, OVERLAP_SCAN_COUNT_MAX);
             return if awaited.into_iter().any(is_it) { Some(true) } else { held };
         }
