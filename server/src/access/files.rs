@@ -21,7 +21,7 @@ use waymaker_access::{
 #[command(next_help_heading = heading::ACCESS)]
 pub struct AccessOptions {
     /// File of tokens that `waymaker-ctl tokens create` made, or directory of such files. Clients with a token have its
-    /// identity; a token that is not valid is refused. The server reads the files again after SIGHUP
+    /// identity; a token that is not valid is refused. The server reads the files again after a change and on SIGHUP
     #[arg(
         long,
         env = "WAYMAKER_TOKENS",
@@ -32,7 +32,7 @@ pub struct AccessOptions {
     pub tokens: OrNone<PathBuf>,
     /// TOML file with the rules that give identities rights. From the first rule on everything is denied that no rule
     /// allows, also on loopback and on the Unix socket. Without rules a client may do everything. The server reads the
-    /// file again after SIGHUP
+    /// file again after a change and on SIGHUP
     #[arg(
         long,
         env = "WAYMAKER_ACCESS",
@@ -43,7 +43,7 @@ pub struct AccessOptions {
     pub access: OrNone<PathBuf>,
     /// TOML file with the access keys of DynamoDB clients, a `[[key]]` table for each. With it every request to
     /// --dynamodb-listen must be signed with one of the keys, and has its identity. The server reads the file again
-    /// after SIGHUP
+    /// after a change and on SIGHUP
     #[arg(
         long,
         env = "WAYMAKER_DYNAMODB_KEYS",

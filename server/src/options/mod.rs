@@ -90,6 +90,7 @@ Exit codes:
   0    stopped by a signal
   1    the server could not start, or --check-config found an error; the error is on stderr
   2    the command line is wrong
+  69   an address cannot be used now: its port is taken, or its name does not resolve; a later start may succeed
   74   the disk failed under a mapped log segment; check the disk, then restart the server
   75   a write or sync of the durable log failed; check the disk, then restart the server
   134  the server found a defect in itself (SIGABRT); please report the panic on stderr
