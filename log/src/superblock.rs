@@ -57,7 +57,7 @@ pub enum SuperblockError {
 pub struct Superblock {
     /// Number of the update. The copy with the higher number is the newer one.
     pub sequence: u64,
-    /// Random id of the log, which is in all of its files.
+    /// Random id of the log, which its superblock, segments and snapshots contain.
     pub log_id: u64,
     /// Number of the last server start that has opened the log.
     pub generation: u64,

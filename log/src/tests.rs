@@ -1,4 +1,5 @@
-//! Tests of the bytes of the log format. A change that breaks one of these tests needs a new format version.
+//! Tests of the log format: its bytes, and which frames and records a reader accepts. A change of the bytes that breaks
+//! one of these tests needs a new format version.
 
 use super::block::BLOCK_LEN;
 use super::frame::{self, FORMAT_VERSION, HEADER_LEN, TRAILER_LEN};

@@ -286,7 +286,7 @@ impl Task {
         link
     }
 
-    /// Adapts the HELLO to a server that refused it. Returns whether there is another HELLO to try; one attempt tries
+    /// Adapts the next HELLO to a server that refused one. Returns whether there is another HELLO to try; `attempt` sends
     /// at most two more.
     fn adapts_to(&mut self, endpoint: usize, error: &Error) -> bool {
         if self.lane.handle_hello_refused(endpoint, error) {

@@ -86,7 +86,8 @@ impl<T> Reply<T> {
 pub(crate) trait Awaited {
     /// Delivers this error to the caller or the resolver.
     fn fail(&mut self, error: Error);
-    /// Reports to the caller that the outcome is unknown, and keeps a resolver for later queries.
+    /// Returns [`Error::Uncertain`] to a waiting caller, and keeps the sending end (resolver) of that error in this
+    /// reply. If the response still arrives, the resolver reports the outcome to the error value.
     fn leave_uncertain(&mut self, reason: &str);
     /// Returns the latest instant for the answer to a waiting caller; [`BootTime::NEVER`] without a caller.
     fn answer_by(&self) -> BootTime;

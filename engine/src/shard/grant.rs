@@ -82,7 +82,8 @@ impl Shard {
         effects.answer_waiter(self.ticket(claim), Answer::Refused(refusal));
     }
 
-    /// Begins the hold of a claim that waited and is now among the holders, and answers its acquire.
+    /// Begins the hold of a claim that waited and is now among the holders, and answers its acquire. If its fence must
+    /// be durable first, reserves the claim instead; the answer then comes after the fence is durable.
     #[inline]
     pub(super) fn begin_hold(&mut self, claim: ClaimIx, freed_at: FreedAt, effects: &mut impl Effects) {
         if self.must_be_reserved(claim) {

@@ -152,7 +152,8 @@ impl<'a> Overlapping<'a> {
     }
 }
 
-/// Number of nodes for which the hash index of a trie reserves address space.
+/// Number of nodes for which the hash index of a trie reserves address space once it is large, so that its growth copies
+/// nothing. An index that grows beyond this number is copied.
 const NODE_COUNT_MAX: usize = 1 << 24;
 
 /// Number of nodes whose segments are counted in one step.

@@ -57,7 +57,8 @@ pub(super) struct Agenda {
 }
 
 impl Agenda {
-    /// Returns the agenda of a log whose first records were written at `now`. `losses_ms` is the time from `now` until
+    /// Returns the agenda of a log thread that starts at `now`, after the server tried to append the first records of
+    /// its start. `losses_ms` is the time from `now` until
     /// all holds that may have been lost have expired; `None` if none were lost.
     pub(super) fn new(now: Time, losses_ms: Option<u64>) -> Self {
         Self {

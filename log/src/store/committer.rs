@@ -130,7 +130,8 @@ pub struct Committer<W> {
 }
 
 impl<W> Committer<W> {
-    /// Returns a committer for a log whose first records were written at `now`.
+    /// Returns the committer of a log thread that starts at `now`, after the server tried to append the first records of
+    /// its start.
     pub fn new(config: CommitterConfig, now: Time) -> Self {
         let CommitterConfig { status, waits_for_room, foldable, losses_ms, group_len_max } = config;
         let mut this = Self {

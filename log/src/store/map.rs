@@ -113,7 +113,7 @@ pub(super) fn dirtied_len() -> Option<u64> {
 
 fn handle_sigbus() {
     let action = SigAction::new(SigHandler::SigAction(on_sigbus), SaFlags::SA_SIGINFO, SigSet::empty());
-    // SAFETY: the handler calls nothing but `write`, `_exit` and `signal`, and reads only atomics.
+    // SAFETY: the handler calls nothing but `write`, `_exit` and `signal`, and reads no shared data but atomics.
     if let Err(error) = unsafe { sigaction(Signal::SIGBUS, &action) } {
         tracing::warn!(
             "log: cannot install a SIGBUS handler, so a disk failure in mapped memory ends the server without a message: {error}"

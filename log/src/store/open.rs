@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::frame::known_versions;
 use crate::{
-    Damage, FileName, Fold, Found, LastSegment, Losses, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock,
+    Damage, FileName, Fold, Found, LastSegment, SUPERBLOCK_FILE_LEN, SegmentHeader, Superblock,
     SuperblockError, Tail,
 };
 
@@ -51,9 +51,6 @@ pub struct OpenResult {
     pub was_superblock_mended: bool,
     /// The loss, if this start accepted damage.
     pub lost: Option<AcceptedLoss>,
-    /// Note of lost records in the superblock, which this start or an earlier one wrote; `None` if there is none. With
-    /// it, this start must wait before it grants, and must issue only greater fences.
-    pub losses: Option<Losses>,
     /// Names of files in the directory that do not belong to the log.
     pub foreign: Vec<String>,
 }
@@ -202,7 +199,6 @@ impl Log {
             is_restored: superblock.snapshot != 0 && superblock.last_segment == 0,
             was_superblock_mended,
             lost,
-            losses: file.current().losses,
             foreign: directory.foreign().to_vec(),
         };
         Ok((Self::new(storage, file, segment, segment_file), found.fold, opened))

@@ -56,7 +56,8 @@ impl FrontSocket {
         });
     }
 
-    /// Tracks the result of a write. The write fails if the peer takes nothing until the deadline.
+    /// Returns the result of a write, but lets the write fail with `TimedOut` if the peer accepts no byte for the write
+    /// timeout. The timeout begins with the first attempt that must wait, and any result ends it.
     fn judge_write(
         &mut self,
         context: &mut Context<'_>,

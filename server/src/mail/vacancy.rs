@@ -1,4 +1,5 @@
-//! The question whether a session still has claims, on its way through the shards.
+//! The question that a worker asks shards about a session without connections: does the session still have a claim? If
+//! no shard has one, the worker ends the session early.
 
 use std::sync::atomic::AtomicUsize;
 use waymaker_engine::{LaneAddress, Time};

@@ -236,7 +236,7 @@ pub struct Options {
         help_heading = heading::LIMITS
     )]
     pub workers: Option<usize>,
-    /// Pin worker N to the N-th core that the process may use
+    /// Pin worker N to the N-th core that the process may use; further workers begin again with the first core
     #[arg(
         long,
         env = "WAYMAKER_PIN",

@@ -157,7 +157,8 @@ pub(super) fn caller(lane: &Lane) -> Caller {
     }
 }
 
-/// Returns the name of the error code that the client gets for a refusal.
+/// Returns the name of the error code in the response for a refusal; `None` if that response cannot be decoded, which
+/// would be a defect.
 pub(super) fn error_code_of(refusal: &Refusal) -> Option<&'static str> {
     match outcome_of(refusal) {
         Outcome::Refused { code, .. } => Some(code),
@@ -165,7 +166,8 @@ pub(super) fn error_code_of(refusal: &Refusal) -> Option<&'static str> {
     }
 }
 
-/// Returns the code and the text that the client gets for a refusal.
+/// Returns the outcome of a refused request for its audit event: the name of the error code and the text of the
+/// response. A response about contention has no text, so the name of the code stands for it.
 fn outcome_of(refusal: &Refusal) -> Outcome {
     let mut bytes = Vec::new();
     put_refusal(&mut bytes, 0, refusal);

@@ -133,7 +133,8 @@ impl State {
         true
     }
 
-    /// Does the work that turns of this step left to do after they were given back.
+    /// Does the work in `follow_ups`: work that shard turns left to the worker, because it needs turns of other shards,
+    /// and no worker waits for a turn while it has another. Work beyond the budget is left to later steps of the worker.
     pub(super) fn follow_up(&mut self, node: &Node) {
         let (mut withdrawn_cost, mut rechecked_cost) = (0, 0);
         let mut closed = Vec::new();
