@@ -40,7 +40,8 @@ pub trait Block: IntoFuture + Sized {
         if let Ok(runtime) = Handle::try_current()
             && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
         {
-            // Panics with tokio's message if this thread is running the runtime's tasks; otherwise does nothing.
+            // Call `block_on` only for its check: tokio's `block_on` panics with a clear message if this thread is
+            // running the runtime's tasks. On any other thread, it runs this empty future and returns at once.
             runtime.block_on(async {});
         }
         pollster::block_on(self.into_future())

@@ -156,7 +156,11 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::take`], and [`Error::Refused`] for no bucket or more than 64.
+    /// [`Error::Throttled`] if a bucket has too few tokens; it contains the time until another attempt can succeed, if
+    /// waiting helps. [`Error::Refused`] for no bucket, more than 64 buckets, or a bucket with an invalid name or rule.
+    /// [`Error::Unavailable`] if there is no connection or the server cannot serve the request now.
+    /// [`Error::Uncertain`] if no response to the sent request arrived in time: the tokens may be taken.
+    /// [`Error::Closed`] if the client was closed.
     pub async fn take_all(&self, costs: impl IntoIterator<Item = Cost>) -> Result<Allowance> {
         limiter::take_all(self.space(), costs.into_iter().collect(), false).await
     }
@@ -166,7 +170,10 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`Limiter::refund`], and [`Error::Refused`] for no bucket or more than 64.
+    /// [`Error::Refused`] for no bucket, more than 64 buckets, or a bucket with an invalid name or rule.
+    /// [`Error::Unavailable`] if there is no connection or the server cannot serve the request now.
+    /// [`Error::Uncertain`] if no response to the sent request arrived in time: the tokens may be refunded.
+    /// [`Error::Closed`] if the client was closed.
     pub async fn refund_all(&self, costs: impl IntoIterator<Item = Cost>) -> Result<Allowance> {
         limiter::take_all(self.space(), costs.into_iter().collect(), true).await
     }
@@ -212,8 +219,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for a key that is empty or too long, [`Error::Unavailable`], [`Error::Uncertain`] and
-    /// [`Error::Closed`].
+    /// [`Error::Refused`] for a key that is empty or too long. [`Error::Unavailable`] if there is no connection or the
+    /// server cannot serve the request now. [`Error::Uncertain`] if no response to the sent request arrived in time.
+    /// [`Error::Closed`] if the client was closed.
     pub async fn verify(&self, key: impl AsRef<[u8]>, fence: u64) -> Result<Verification> {
         self.home(key.as_ref()).flat.verify(checked_key(key.as_ref())?, fence).await
     }
@@ -256,9 +264,11 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] for a prefix that is too long, and with `bad_input` and the field `waiting` if the server
-    /// is older and lacks [`Capabilities::LIST_WAITING`](crate::Capabilities); [`Error::Unavailable`],
-    /// [`Error::Uncertain`] and [`Error::Closed`].
+    /// [`Error::Refused`] for a prefix that is too long. Also [`Error::Refused`], with `bad_input` and the field
+    /// `waiting`, if the server is older and lacks [`Capabilities::LIST_WAITING`](crate::Capabilities).
+    /// [`Error::Unavailable`] if there is no connection or the server cannot serve the request now.
+    /// [`Error::Uncertain`] if no response to the sent request arrived in time. [`Error::Closed`] if the client was
+    /// closed.
     pub async fn list_waiting(&self, prefix: impl AsRef<[u8]>) -> Result<Vec<WaitingClaim>> {
         self.operator(NamespaceKind::Flat).list_waiting(prefix).await
     }

@@ -29,7 +29,8 @@ impl ClientSession {
         Self { space, state }
     }
 
-    /// Returns the id of the session; `None` if the client had no session at that time.
+    /// Returns the id of the session that the client had when it returned this `ClientSession`; `None` if it had no
+    /// session then.
     pub fn id(&self) -> Option<SessionId> {
         self.state.id
     }

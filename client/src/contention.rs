@@ -12,7 +12,7 @@ pub struct Contention {
     pub held: bool,
     /// Whether the claim in front is shared.
     pub shared: bool,
-    /// Time for which the claim in front has been held, or has waited.
+    /// Time for which the claim in front (the conflicting holder, or the waiter in front) has been held, or has waited.
     pub age: Duration,
     /// Remaining lease or remaining wait of the claim in front. `None` if it has no end.
     pub remaining: Option<Duration>,

@@ -13,10 +13,11 @@
 //! deadline = anchor.sent + (stamp - anchor.stamp) + remaining - margin
 //! ```
 //!
-//! A grant that waited cannot be an anchor: its request was sent long before the decision, so every deadline would be
-//! too early by the length of the wait. The client converts its stamp with the anchor of another round trip. The time
-//! at which a response arrives does not count. So a response that spent half of the lease in a socket still yields the
-//! same deadline.
+//! The anchor (a request's send time, with the server's stamp in the response) converts server times to local times. A
+//! grant that waited cannot be the anchor: its request was sent long before the decision, so every deadline would be
+//! too early by the length of the wait. Instead, the client converts the stamp of such a grant with the anchor of
+//! another round trip. The time at which a response arrives does not count. So a response that spent half of the lease
+//! in a socket still yields the same deadline.
 //!
 //! The margin is the time by which the local deadline lies before the end of the lease. It covers the remaining errors:
 //! stamps are whole milliseconds, two clocks drift, and a holder needs a moment to stop its work.
@@ -44,7 +45,8 @@ pub struct LeaseReport {
     pub stamp_ms: u64,
     /// Remaining lease at that time.
     pub remaining: Duration,
-    /// Length of the whole lease. The margin is computed from it.
+    /// Length of the whole lease. From this length, [`margin`] computes how long before the end of the lease the local
+    /// deadline lies.
     pub lease: Duration,
 }
 
@@ -114,7 +116,8 @@ mod tests {
     #[test]
     fn a_grant_after_a_long_wait_is_dated_by_a_newer_round_trip() {
         let anchor = Anchor { sent: at_ms(3_600_000), stamp_ms: 500_000 };
-        // The server decides 2 s after the anchor's request was sent, and the client reads the response 1 s later.
+        // The anchor is a round trip whose request was sent at 3,600 s of the local clock; the server's clock showed
+        // 500 s. The server decides the grant at 502 s, and the client reads it at 3,603 s.
         let deadline = deadline(anchor, report(502_000, LEASE), at_ms(3_603_000));
         assert_eq!(deadline, at_ms(3_602_000 + 10_000 - 150));
     }

@@ -86,8 +86,9 @@ impl Process {
     }
 }
 
-/// One lane, with its handle, the queue of commands from the handle and guards, and the codec of its reader. Byte
-/// buffers replace the socket, and calls of the methods replace the task.
+/// One lane, with its handle, the queue of commands from the handle and guards, and the codec of its reader. In the
+/// client, a task reads the socket and drives the lane. Here the simulator or bench does so: it passes byte buffers and
+/// calls these methods.
 pub struct Harness {
     /// The client's own handle; `None` after [`Harness::desert`].
     handle: Option<Arc<Handle>>,
@@ -235,7 +236,8 @@ impl Harness {
         true
     }
 
-    /// Notes that a connection broke before its HELLO was answered.
+    /// Tells the lane that the connection broke before the response to its HELLO. This attempt to connect then counts
+    /// as failed for `reason`.
     pub fn attempt_failed(&mut self, reason: &str) {
         self.lane.handle_attempt_failed(Error::disconnected(reason));
     }

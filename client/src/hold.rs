@@ -109,8 +109,10 @@ impl Hold {
     pub(crate) fn deadline(&self) -> BootTime {
         let session = self.session.as_ref().map_or(BootTime::NEVER, |deadline| deadline.get());
         let tie = self.tie.as_ref().map_or(BootTime::NEVER, ConnectionTie::deadline);
-        // Load the bound last. After an outage, the driver of the lane sets all bounds to the old deadlines before it
-        // moves `session` and `alive` forward. So a reader that sees one of these moved also sees the bound.
+        // Load `bound` last: the earliest deadline by the hold's own lease, by pending extends, and from before an
+        // outage. After an outage, the driver of the lane first sets `bound` of every hold to its old deadline. Only
+        // then does it move forward `session` (the session's deadline) and `alive` (when the connection was last known
+        // alive). So a reader that sees one of these moved also sees the old deadline.
         session.min(tie).min(self.bound.get())
     }
 }

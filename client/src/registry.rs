@@ -95,7 +95,8 @@ pub struct RegistrationStatus {
     pub type_name: Vec<u8>,
 }
 
-/// Length or end of a registration's lease. It may have expired already.
+/// Lease that a request sets for a registration: its length or, if `absolute` is set, its end. The end may be in the
+/// past.
 #[derive(Clone, Copy)]
 struct RegistrationLease {
     /// Length in milliseconds, or the end in milliseconds since 1970 if `absolute`.

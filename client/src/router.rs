@@ -1,9 +1,11 @@
-//! The connections of a client: one space (a session with its connections), or one for each worker of the server.
+//! The connections of a client: one space (a session with its connections) or, if the client was built with
+//! `connection_per_worker`, one space for each worker of the server.
 //!
-//! A key belongs to a shard, and a shard belongs to one worker of the server. Any worker serves any key, but the
-//! owning worker touches no memory of other workers and wakes no other thread. A session lives on one worker, which
-//! also serves its connections. So a client that sends each request to the owning worker needs a session, and so a
-//! [`Space`], for each worker.
+//! A key belongs to a shard, and a shard belongs to one worker of the server. Any worker serves any key, but the owning
+//! worker touches no memory of other workers and wakes no other thread. So a client built with `connection_per_worker`
+//! computes the owning worker from the key and the number of shards, and sends the request there. A session lives on
+//! one worker, which also serves its connections. So such a client needs a session, and thus a [`Space`], for each
+//! worker.
 
 use std::sync::Arc;
 
@@ -46,12 +48,14 @@ impl Router {
         Ok(Self { spaces, shard_count: welcome.shard_count.max(1) })
     }
 
-    /// Returns the first space, for requests that are not about a single key, pool or bucket.
+    /// Returns the first space (a session with its connections), for requests that are not about a single key, pool or
+    /// bucket.
     pub(crate) fn first(&self) -> &Arc<Space> {
         &self.spaces[0]
     }
 
-    /// Returns the space of the worker that owns the key, pool or bucket with this name.
+    /// Returns the space (a session with its connections) on the worker that owns the key, pool or bucket with this
+    /// name. If the client has only one space, returns that space.
     pub(crate) fn home(&self, name: &[u8]) -> &Arc<Space> {
         match self.spaces.len() {
             1 => self.first(),

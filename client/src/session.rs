@@ -140,8 +140,9 @@ impl Session {
         }
     }
 
-    /// Notes that the server has welcomed a connection to this session. `lease` is the time that the session survives
-    /// without a frame.
+    /// Records that the server has welcomed a connection to this session, so that other connections of the client can
+    /// join the session. For a new session, also resets the local deadline and the loss. `lease` is the time that the
+    /// session survives without a frame.
     pub(crate) fn opened(&self, id: SessionId, lease: Duration) {
         let mut state = self.lock();
         if state.stage != Stage::Open(id) {
@@ -158,7 +159,8 @@ impl Session {
         (state.version, state.capabilities) = (version, capabilities);
     }
 
-    /// Notes that the connection that was opening the session has failed.
+    /// Records that the connection that was opening the session has failed. Any connection of the client may then
+    /// request a new session.
     pub(crate) fn not_opened(&self) {
         let mut state = self.lock();
         if state.stage == Stage::Opening {

@@ -317,7 +317,7 @@ pub struct ServerReason {
     pub code: String,
     /// Sentence for people.
     pub message: String,
-    /// Time until the reason is over, if the server knows it.
+    /// Time until this reason for being degraded or not ready no longer applies, if the server knows that time.
     pub remaining: Option<Duration>,
 }
 

@@ -31,7 +31,8 @@ pub(crate) struct Space {
     pub(crate) session: Arc<Session>,
     /// The first connection.
     pub(crate) flat: Arc<Handle>,
-    /// The connections for the namespaces of all other kinds, by the number of the kind. They open at first use.
+    /// The connections for the namespaces of all kinds but the kind of the first connection (`flat`), by the number of
+    /// the kind. They open at first use.
     others: Mutex<BTreeMap<u8, Arc<Handle>>>,
 }
 

@@ -176,7 +176,8 @@ struct Prefix {
     bytes: Box<[u8]>,
     /// Rights for keys that begin with this prefix, including the rights of shorter prefixes.
     rights: Rights,
-    /// Position of the longest other prefix with which this prefix begins.
+    /// Position, in the list of all prefixes, of the longest other prefix with which this prefix begins; `None` if
+    /// there is none.
     shorter: Option<u32>,
 }
 
@@ -184,7 +185,9 @@ impl Prefixes {
     fn new(mut by_prefix: Vec<(Box<[u8]>, Rights)>) -> Self {
         by_prefix.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         let mut prefixes: Vec<Prefix> = Vec::with_capacity(by_prefix.len());
-        // Positions of the newest prefix in `prefixes` and of all prefixes with which it begins, shortest first.
+        // Stack of positions in `prefixes`. On top is the prefix that was added last. Below it are all prefixes with
+        // which that prefix begins, the shortest at the bottom. The loop finds `shorter` of the next prefix in this
+        // stack.
         let mut open: Vec<u32> = Vec::new();
         for (bytes, rights) in by_prefix {
             while open.last().is_some_and(|place| !bytes.starts_with(&prefixes[*place as usize].bytes)) {

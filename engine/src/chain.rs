@@ -11,10 +11,13 @@ use crate::sync::{AtomicUsize, Ordering};
 /// aligned to at least four bytes, so no address is below 4.
 pub(crate) const FIRST_ADDRESS: usize = 4;
 
-/// Node of a chain, with one batch. The turn or mailbox with the atomic word that heads the chain owns the node.
+/// Node of a chain of batches, newest first. The chain begins in an atomic word of a turn or mailbox. That turn or
+/// mailbox owns the node from [`push`] until a thread swaps the chain out of the word. Then that thread owns the node,
+/// and passes the chain to [`take`].
 #[repr(align(8))]
 pub(crate) struct Node<B> {
-    /// Previous value of the word: the address of an older node, or a state.
+    /// Previous value of the atomic word in which the chain begins: the address of the next older node or, in the
+    /// oldest node, a state of the turn or mailbox with that word.
     older: usize,
     batch: B,
 }

@@ -108,7 +108,8 @@ impl Entry {
         }
     }
 
-    /// Returns the record that has the claims of the key.
+    /// Returns the record that has the claims of the key: its only holder, its queue, its tree or its pool.
+    /// `Occupancy::Free` if the key has no claims.
     #[inline]
     pub(crate) fn occupancy(&self) -> Occupancy {
         if !self.has(flag::QUEUED) {
@@ -218,8 +219,9 @@ pub(crate) struct KeyTable {
     hasher: RandomState,
     /// Fence at which the counter of each new key record starts; at least the highest fence of all evicted keys.
     floor: Fence,
-    /// Evicted keys whose counters are in the durable log. `Shard::record_folded` empties this list in a later turn,
-    /// and records for each key that the floor replaces its counter.
+    /// Evicted keys whose counters are in the durable log. `Shard::record_folded` empties this list in a later turn.
+    /// For each key, it records that the log need not keep the counter: the floor, the fence at which counters of
+    /// unknown keys start, is at least as high.
     pub(crate) folded: Vec<(u16, Box<[u8]>)>,
     idle_count: u32,
     idle_count_max: u32,
@@ -325,7 +327,8 @@ impl KeyTable {
         self.idle_count -= 1;
     }
 
-    /// Makes a key idle, because its last claim or watch ended.
+    /// Marks the record of a key as free and recently used, and counts the key as idle, because its last claim or watch
+    /// ended. The record keeps the fence counter until the clock hand (which removes records of idle keys) evicts it.
     #[inline]
     pub(crate) fn become_idle(&mut self, index: KeyIx) {
         let entry = &mut self.entries[index];

@@ -9,8 +9,9 @@ const CHUNK_LEN: usize = 1024;
 /// copy delays a request for milliseconds.
 #[derive(Debug)]
 pub(crate) struct Fifo<T> {
-    /// Oldest values. Empty only if the queue is empty. If its last value is removed and there is no other chunk, the
-    /// buffer is kept, so a short queue allocates once.
+    /// Chunk (a buffer of at most [`CHUNK_LEN`] values) with the oldest values; newer values may follow in `behind`.
+    /// Empty only if the queue is empty. If its last value is removed and `behind` is empty, the buffer is kept, so a
+    /// short queue allocates once.
     front: VecDeque<T>,
     /// Chunks behind `front`. Each has [`CHUNK_LEN`] values, except the last one, which has at least one.
     behind: LinkedList<VecDeque<T>>,

@@ -53,7 +53,8 @@ pub(crate) struct HashIndex<Ix> {
     /// Number of entries from which an insertion adds a group. 0 while the index doubles, so that each insertion adds
     /// one.
     grow_at: usize,
-    /// Number of groups for which address space is reserved once the index is large.
+    /// Number of groups that the index needs at most. Once doubling the vector of groups would exceed 256 KiB,
+    /// `make_room` reserves address space for this number of groups. So a large vector is not copied when it grows.
     group_count_max: usize,
     handles: PhantomData<Ix>,
 }
@@ -108,7 +109,8 @@ impl<Ix: Handle> HashIndex<Ix> {
         self.groups[self.home(hash)].find(tag(hash), |_| true).map(|(_, entry)| Ix::new(entry))
     }
 
-    /// Returns the entry of this hash for which `is` returns true. Third step of a lookup.
+    /// Returns the entry of this hash for which `is` returns true. Third step of a lookup. The first two steps,
+    /// [`HashIndex::prefetch`] and [`HashIndex::candidate`], only save cache misses and may be left out.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is: impl FnMut(Ix) -> bool) -> Option<Ix> {
         self.place_of(hash, is).map(|(_, _, entry)| entry)
@@ -187,9 +189,10 @@ impl<Ix: Handle> HashIndex<Ix> {
         }
     }
 
-    /// Takes out the entries for which `is_wanted` returns true, given their home group and their actual group.
-    /// Searches group `number` and the groups behind it, and ends after the first group without overflow, since no
-    /// entry passed that group.
+    /// Takes out the entries for which `is_wanted` returns true, given their home group and their actual group, and
+    /// adds them to `taken`. Searches group `number` and the groups behind it. An entry whose home group was full is in
+    /// a group behind it, and each full group on the way counts it in `overflow`. So the search ends after the first
+    /// group whose `overflow` is 0.
     fn take_out_where(
         &mut self,
         mut number: usize,
@@ -242,7 +245,8 @@ impl<Ix: Handle> HashIndex<Ix> {
         }
     }
 
-    /// Checks that a search finds each entry, and that groups count the entries that passed them. For tests.
+    /// Checks the tags, the number of entries, and the count `overflow` of each group: the number of entries that are
+    /// behind this group although their home is this group or an earlier one. So a search finds each entry. For tests.
     ///
     /// # Panics
     /// Panics if a check fails.

@@ -69,7 +69,8 @@ pub(crate) struct Lane {
     pub(crate) session: Option<SessionTag>,
     /// Time until which the session lives at least; for display.
     pub(crate) session_end: Time,
-    /// Number of the work item that will apply the state to the claims in `unsettled`; 0 if there is none.
+    /// Number of the work item that will apply the state of the lane (open, detached or closed) to the claims in
+    /// `unsettled` in a later turn. For example, the waiters of a lost connection end. 0 if there is no such item.
     pub(crate) settling: WorkNumber,
     /// Whether the session ended. If so, closing the lane ends the holds on the session's lease.
     pub(crate) session_ended: bool,
@@ -106,7 +107,8 @@ impl Lane {
         self.set_state(self.state);
     }
 
-    /// Adds `more` of a resource to the counts, if the lane is counted.
+    /// Adds `more` of a resource to the counts of the lane and to its accounts. Has no effect if the lane has no
+    /// accounts because no quota limits it.
     pub(crate) fn add(&mut self, resource: Resource, more: u64) {
         if self.is_counted {
             *self.counts.of(resource) += more;
@@ -298,8 +300,9 @@ impl LaneTable {
         lane.unsettled.first = settled.first;
     }
 
-    /// Moves a linked claim to the lane's list `settled`, which has the claims that the lane's state was applied to.
-    /// The caller must then apply the state to the claim.
+    /// Moves a linked claim to the lane's list `settled`: the claims that are adapted to the state of the lane (open,
+    /// detached or closed). The caller must then adapt this claim. For example, it ends a waiter whose connection was
+    /// lost.
     pub(crate) fn settle(
         &mut self,
         claims: &mut Slab<ClaimIx, Claim>,

@@ -36,8 +36,9 @@ impl Line {
     }
 
     /// Returns the first waiter of the line at the position `from` or behind it, or `NONE`. `listed` must be the first
-    /// such waiter in the list `self.listed`, regardless of the map `self.preferred`. The caller remembers `listed`,
-    /// because a search for it would visit the list from its start.
+    /// such waiter in the list `self.listed`. This function compares it with the map `self.preferred`, which has the
+    /// waiters whose priority puts them before the end of the list. The caller remembers `listed`, because a search for
+    /// it would visit the list from its start.
     #[inline]
     pub(crate) fn first_from(
         &self,
@@ -72,7 +73,9 @@ impl Line {
         is_by(self.listed.last) && self.preferred.last_key_value().is_none_or(|(last, _)| *last <= order)
     }
 
-    /// Adds a waiter. Returns whether it was added at the end of the list, and not to the map of preferred waiters.
+    /// Adds a waiter. Returns true if the waiter was added at the end of the list. Returns false if its priority puts
+    /// it before that end, so that it was added to the map `preferred`. A caller that remembers a waiter of the list,
+    /// for [`Line::first_from`], needs to know that.
     #[inline]
     pub(crate) fn add(
         &mut self,

@@ -73,8 +73,9 @@ impl<B> Mailbox<B> {
 impl<B> Drop for Mailbox<B> {
     fn drop(&mut self) {
         let word = self.word.swap(AWAKE, Ordering::Acquire);
-        // SAFETY: `swap` took the chain of batches out of the word. `&mut self` proves that no other thread uses the
-        // mailbox.
+        // SAFETY: `take` requires that this thread alone owns the chain of batches. `swap` took the chain out of
+        // `self.word` with Acquire, and `&mut self` proves that no other thread uses the mailbox. The chain is passed
+        // to `take` only here.
         drop(unsafe { chain::take::<B>(word) });
     }
 }

@@ -76,8 +76,8 @@ impl FreedAt {
         Self(instant)
     }
 
-    /// Returns the measurement of a waiter that is granted now, or `None` if the grant has another cause than the end
-    /// of a hold.
+    /// Returns the time from the end of a hold (`self`) to the grant of the waiter that got the freed room (`now`), as
+    /// a measurement for metrics. Returns `None` if the grant has another cause than the end of a hold.
     #[inline]
     pub(crate) fn handed_over(self, now: Nanos) -> Option<Measure> {
         (self != Self::NEVER).then(|| Measure::HandedOver { nanos: now.since(self.0) })

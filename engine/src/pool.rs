@@ -69,12 +69,13 @@ pub(crate) enum TooBig {
     None,
 }
 
-/// Number of waiters that one step of the search compares, which is about as much work as one refusal.
+/// Number of waiters that one step of the search for waiters above a lowered capacity compares. A step is the unit in
+/// which a turn limits its work. So many comparisons are about as much work as the refusal of one such waiter.
 const COMPARED_PER_STEP: usize = 16;
 
 impl Pool {
-    /// Returns a pool without claims. The capacity counts as chosen by its first claim, so the pool ends with its last
-    /// claim.
+    /// Returns a pool without claims. Its capacity counts as chosen by its first claim, not as set by a request of its
+    /// own. The shard removes such a pool when its last claim ends.
     pub(crate) fn new(capacity: u64, order: PoolOrder) -> Self {
         Self { capacity, is_set: false, order, held: 0, waiting: BTreeMap::new(), uncompared: None }
     }
@@ -625,8 +626,8 @@ mod tests {
                     }
                 }
             }
-            // If a claim arrives and fits, the arm for `Step::Insert` has already counted it as held. After any other
-            // step, waiters are granted from the front.
+            // If this step added a claim that fits, the arm for `Step::Insert` above has already called `pool.hold` for
+            // it. Any other step may have freed permits, so the pool grants waiters from the front here.
             if !matches!(step, Step::Insert(..)) {
                 while let Some(first) = pool.first_that_fits() {
                     pool.remove_waiter(first.key);

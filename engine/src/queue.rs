@@ -10,19 +10,20 @@ use crate::slab::Slab;
 /// Queue of a key. A key has a queue only while it has several holders, waiters, or a client that watches it. For any
 /// other key, its record contains the only holder, if there is one.
 ///
-/// Waiters are ordered by their order keys: by the time of arrival, less a boost for priority. Writers, readers, and
-/// reading stubs have a [`Line`] of their own. A *stub* is the waiter that stands for a waiting multi-key claim at one
-/// of its keys. So the first waiter of each kind is found in one step, regardless of the number of other waiters before
-/// it.
+/// Waiters are ordered by their order keys: by the time of arrival, less a boost for priority. A waiting multi-key
+/// claim has one waiter at each of its keys, a *stub*. A stub that waits to read is a *reading stub*. The writers, the
+/// reading stubs and the other readers have a [`Line`] each. So the first waiter of each kind is found in one step,
+/// regardless of the number of other waiters before it.
 ///
 /// # Announced stubs
 ///
-/// A stub (the waiter of a multi-key claim at one key) is *clear* if a claim for only this key would be granted now. A
-/// clear reading stub holds nothing and lets readers pass, so very many of them may be in front. The shard *announces*
-/// each clear stub once: it requests a check of all keys of the claim with
-/// [`Effects::recheck`](crate::Effects::recheck). All waiters before `announced_end` are announced reading stubs, and
-/// grants continue behind them. A change that makes one of these stubs unclear resets `announced_end`; later grants
-/// then announce all clear stubs again.
+/// A stub (the waiter of a multi-key claim at one key) is *clear* if a claim for only this key would be granted now.
+/// The shard *announces* each clear stub once: it requests a check of all keys of the claim with
+/// [`Effects::recheck`](crate::Effects::recheck), because the claim is granted only if all its keys are clear. Until
+/// then, a clear reading stub does not hold the key, so readers behind it may be granted before it. Very many such
+/// stubs may thus be in front. All waiters before `announced_end` are announced reading stubs, and grants continue with
+/// the waiters behind them. A change that makes one of these stubs unclear resets `announced_end`; later grants then
+/// announce all clear stubs again.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) holders: ClaimList,
@@ -34,20 +35,25 @@ pub(crate) struct Queue {
     stubs: Line,
     /// First waiter of all kinds, or `NONE`.
     front: ClaimIx,
-    /// Position before which all waiters are reading stubs (readers of multi-key claims) whose claims the shard has
-    /// asked to recheck.
+    /// Position before which all waiters are reading stubs: waiters of multi-key claims that want to read this key. For
+    /// each of them, the shard has requested a check of all keys of its claim with `Effects::recheck`, or the acquire
+    /// of the claim has just made that check.
     announced_end: OrderKey,
-    /// First waiter in the list of the line `stubs`, regardless of the map of that line, at the position
-    /// `announced_end` or behind it; `NONE` if there is none.
+    /// First waiter in the list of the line `stubs` at the position `announced_end` or behind it; `NONE` if there is
+    /// none. For this waiter, the shard has not requested a check of its multi-key claim yet. Waiters that the line
+    /// keeps in its map, because of their priority, do not count.
     next_unannounced: ClaimIx,
     /// Whether the first waiter is a writer of a multi-key claim, and the shard has requested the recheck of that
     /// claim.
     front_announced: bool,
     /// Number of the postponed work item of the shard that will continue the grants of this key; 0 if there is none.
     pub(crate) granting: u64,
-    /// Time at which the last holder left, if the resulting grants are left to later turns; otherwise `NEVER`.
+    /// Time at which the last holder of the key left, if grants that this allows are left to later turns; otherwise
+    /// `NEVER`. Those grants report to the metrics how long after this time they came.
     pub(crate) freed_at: FreedAt,
-    /// Version of the list of frozen prefixes for which a thaw last checked the waiters.
+    /// Version of the list of frozen prefixes at which the shard last granted waiters of this key after a thaw. An
+    /// operator freezes a prefix to stop grants of its keys, and a thaw ends that. The shard reports a thaw once for
+    /// each waiter; only the first report at a new version has an effect.
     pub(crate) thawed: u64,
     /// Whether a client watches the holders of the key. If so, the queue stays even without waiters.
     pub(crate) watched: bool,
@@ -145,8 +151,9 @@ impl Queue {
         self.writers.begins_behind(claims, details, order)
     }
 
-    /// Whether all waiters before this position are reading stubs: readers of multi-key claims, which other readers may
-    /// pass.
+    /// Whether all waiters before this position are reading stubs: waiters of multi-key claims that want to read. If
+    /// the holders are readers too, these stubs are clear: nothing blocks them at this key. They hold nothing yet, so
+    /// another reader may pass them.
     pub(crate) fn only_clear_readers_before(
         &self,
         claims: &Slab<ClaimIx, Claim>,
@@ -157,9 +164,10 @@ impl Queue {
         lines.iter().all(|line| line.begins_behind(claims, details, order))
     }
 
-    /// Returns the waiter with which grants continue: the first one that is not an announced stub. An announced stub is
-    /// a waiter of a multi-key claim whose recheck was already requested. Returns `NONE` if there is no such waiter, or
-    /// if the first waiter is an announced writer, which blocks all others.
+    /// Returns the waiter with which grants continue: the first one that is not an announced stub. A stub is the waiter
+    /// of a multi-key claim at this key. A stub is announced if the shard has requested a check of all keys of its
+    /// claim, because nothing blocks the stub here. Returns `NONE` if all waiters are announced stubs. Also returns
+    /// `NONE` if the first waiter is an announced writer, because no waiter may pass a writer.
     #[inline]
     pub(crate) fn next_to_grant(
         &self,
@@ -179,8 +187,8 @@ impl Queue {
         details: &Slab<DetailIx, Detail>,
     ) -> ClaimIx {
         if self.front_announced {
-            // The first waiter is a writer of a multi-key claim. It blocks all waiters behind it, although it holds
-            // nothing yet.
+            // The first waiter is a writer of a multi-key claim, which waits only for other keys. No waiter may pass a
+            // writer, so no other waiter of this key can be granted.
             return ClaimIx::NONE;
         }
         let earlier = |one: ClaimIx, other: ClaimIx| match (one, other) {
@@ -201,9 +209,10 @@ impl Queue {
         self.stubs.first_from(claims, details, self.announced_end, self.next_unannounced)
     }
 
-    /// Notes that the recheck of the multi-key claim of this stub (its waiter at this key) was requested. Has no effect
-    /// on a reading stub behind another one without a requested recheck. The grants of this key later request the
-    /// rechecks for these stubs.
+    /// Marks a stub (the waiter of a multi-key claim at this key) as announced: a check of all keys of its claim was
+    /// requested, or its acquire has just made that check. `front_announced` marks a writer, `announced_end` a reader.
+    /// Has no effect on a reading stub behind another one that is not announced. Later grants of this key then request
+    /// the check for both.
     pub(crate) fn note_announced(
         &mut self,
         claims: &Slab<ClaimIx, Claim>,
@@ -221,15 +230,18 @@ impl Queue {
         }
     }
 
-    /// Forgets which stubs (waiters of multi-key claims) were announced. The next grants of this key then request the
-    /// rechecks of their claims again.
+    /// Removes the marks of all announced stubs. A stub is the waiter of a multi-key claim at this key; its mark says
+    /// that the shard has requested a check of all keys of the claim. The next grants of this key request the checks
+    /// again for the stubs that nothing blocks here.
     pub(crate) fn forget_announced(&mut self) {
         (self.announced_end, self.next_unannounced, self.front_announced) =
             (OrderKey::FIRST, self.stubs.first_listed(), false);
     }
 
-    /// Notes that a claim holds the key without having waited. Waiters of multi-key claims that conflict with it are no
-    /// longer announced. So once they are clear again, the shard requests another recheck of their claims.
+    /// Adapts the marks of stubs after a claim has got the key without having waited. A stub is the waiter of a
+    /// multi-key claim at this key; its mark says that the shard has requested a check of all keys of the claim.
+    /// Removes the marks of the stubs that conflict with the new holder. Once nothing blocks such a stub here again,
+    /// the shard requests another check.
     pub(crate) fn note_newcomer_holds(&mut self, shared: bool) {
         if shared {
             self.front_announced = false;
@@ -267,8 +279,9 @@ impl Queue {
             self.front_announced = false;
         }
         if order < self.announced_end {
-            // The announced stubs behind the new waiter stay clear only if the new waiter is a clear reading stub,
-            // which readers may pass.
+            // Behind the new waiter are stubs (waiters of multi-key claims) that nothing blocked at this key, so the
+            // shard has requested a check of their claims. They stay unblocked only if the new waiter is itself a
+            // reading stub that nothing blocks here, since readers may pass such a stub.
             if !(is_clear_stub && is_shared) {
                 self.forget_announced();
             }
@@ -282,8 +295,8 @@ impl Queue {
         }
     }
 
-    /// Returns the number of waiters before a waiter, counted up to `position_max`. For the last waiter, the number is
-    /// exact even above `position_max`.
+    /// Returns the number of waiters before a waiter, counted up to `position_max`. For the last waiter of the queue,
+    /// the number is exact even above `position_max`: all other waiters are before it, and their number is known.
     pub(crate) fn position_of(
         &self,
         claims: &Slab<ClaimIx, Claim>,
@@ -338,7 +351,9 @@ impl Queue {
         self.front = front;
     }
 
-    /// Checks the number and the order of the waiters, and which stubs are marked as announced. For tests.
+    /// Checks the number and the order of the waiters. Also checks the waiters for which the shard has requested a
+    /// check of their multi-key claims: each is the waiter of such a claim, and nothing blocks it at this key. For
+    /// tests.
     pub(crate) fn verify(&self, claims: &Slab<ClaimIx, Claim>, details: &Slab<DetailIx, Detail>) {
         let waiters: Vec<ClaimIx> = self.waiters(claims, details).collect();
         assert_eq!(self.waiter_count(), waiters.len() as u32, "waiters");

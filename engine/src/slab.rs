@@ -16,7 +16,8 @@ const RECORD_COUNT_MAX: u32 = 1 << 24;
 #[derive(Debug)]
 pub(crate) struct Slab<Ix, T> {
     records: Vec<T>,
-    /// Handles of released records. A separate list shows which records are allocated next, so these can be prefetched.
+    /// Handles of released records. They are in a list of their own, not in the records, so the next records to be
+    /// allocated are known without reading any record. So these records can be prefetched.
     free: Vec<Ix>,
     /// Number of records for which the slab reserves address space, at once or when it has grown.
     count_max: u32,
@@ -89,7 +90,8 @@ impl<Ix: Handle, T> Slab<Ix, T> {
     fn grow(&mut self) {
         #[cfg(debug_assertions)]
         {
-            // Growth copies all records, and each copied cache line counts as one access.
+            // Growth copies all records. Tests limit `touched` to find walks over many records, so each copied cache
+            // line counts in it as one access.
             *self.touched.get_mut() += (self.records.len() * size_of::<T>() / 64) as u64;
         }
         make_room(&mut self.records, self.count_max as usize);
@@ -172,7 +174,8 @@ impl<Ix, T> Slab<Ix, T> {
     #[inline(always)]
     fn touch(&self) {
         #[cfg(debug_assertions)]
-        // An atomic addition would slow the tests down, and no two threads use a slab at once.
+        // Counts one access to a record. A load and a store suffice, because no two threads use a slab at once. An
+        // atomic addition would slow down all tests with debug assertions.
         self.touched.store(self.touched.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }

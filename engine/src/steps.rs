@@ -45,8 +45,9 @@ impl Steps {
         self.left
     }
 
-    /// Returns the number of calls of [`Steps::take`], including those that found no step left. A loop that gets no
-    /// step ends, so it adds at most one such call.
+    /// Returns the number of calls of [`Steps::take`] in this turn, including those that found no step left. Each call
+    /// requests one step of follow-up work. A loop ends at the first call that finds none. So the number exceeds the
+    /// limit of a turn by at most one for each loop.
     pub(crate) fn asked(&self) -> u32 {
         self.asked
     }

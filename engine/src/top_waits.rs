@@ -13,11 +13,14 @@ pub(crate) struct TopWaits {
     current: TopKeys,
     current_began: Time,
     previous: TopKeys,
-    /// Length in milliseconds of the window in which the waits in `previous` were counted; 0 if there was none.
+    /// Length in milliseconds of the previous window of time, in which claims began to wait that `previous` counts by
+    /// key; 0 if there was none.
     previous_ms: u64,
-    /// Time of the last counted wait, and the position of its key in `current`.
+    /// Time of the last wait that [`TopWaits::count`] counted (a claim began to wait), and the position of its counter
+    /// in `current`. `current` has the counters of keys for the present window.
     counted: Option<(Time, usize)>,
-    /// Number of later waits in the millisecond of `counted`. They are not in the counter of its key yet.
+    /// Number of claims that began to wait in the same millisecond as the wait in `counted`, but after it. They count
+    /// for the key of that wait, but are not in its counter yet.
     rest: u64,
 }
 
@@ -42,7 +45,9 @@ impl TopWaits {
         }
     }
 
-    /// Notes that a claim waits. Returns whether the caller must call [`TopWaits::count`] for its key.
+    /// Notes that a claim begins to wait. If a wait was already counted in this millisecond, adds 1 to `rest` and
+    /// returns false: this wait counts for the same key. Otherwise returns true, and the caller must call
+    /// [`TopWaits::count`] with the key of this claim.
     #[inline]
     pub(crate) fn note(&mut self, now: Time) -> bool {
         if self.counted.is_some_and(|(counted_at, _)| counted_at == now) {
@@ -59,7 +64,8 @@ impl TopWaits {
         self.counted = Some((now, self.current.add(namespace, key)));
     }
 
-    /// Adds the waits in `rest` to the counter of the key of their millisecond.
+    /// Adds `rest` to the counter that `counted` names. All waits of a millisecond count for the key of the first of
+    /// them, and `rest` is the number of the others.
     fn count_rest(&mut self) {
         let rest = std::mem::take(&mut self.rest);
         if let Some((_, place)) = self.counted {

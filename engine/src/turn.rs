@@ -126,8 +126,8 @@ impl<S, B> TurnCell<S, B> {
 impl<S, B> Drop for TurnCell<S, B> {
     fn drop(&mut self) {
         let word = self.word.swap(FREE, Ordering::Acquire);
-        // SAFETY: the chain of batches was taken out of the word above, so it is used only once. `&mut self` proves
-        // that no turn exists and no thread hands over a batch.
+        // SAFETY: the `swap` above took the chain of batches out of the cell's atomic word, so the chain is used only
+        // once. `&mut self` proves that no turn exists and no thread hands over a batch.
         drop(unsafe { chain::take::<B>(word) });
     }
 }
@@ -297,8 +297,9 @@ mod tests {
         assert!(matches!(cell.hand_over(Box::new(1)), HandedOver::Left));
     }
 
-    /// Without the comparison of cell numbers, the old pass would give a second turn of the new cell while another
-    /// thread has its turn.
+    /// A `Pass` carries the turn of one `TurnCell` to another thread. In this test, a new cell replaces the cell of the
+    /// pass, at the same address. `resume` must compare the numbers of the cells. Otherwise the pass would give a turn
+    /// of the new cell, even while another thread has that turn.
     #[test]
     fn a_pass_is_invalid_for_a_later_cell_at_the_same_address() {
         let mut cell = Box::new(Cell::new(Vec::new()));

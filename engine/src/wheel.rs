@@ -133,8 +133,9 @@ impl Wheel {
 
     #[inline]
     fn insert(&mut self, timers: &mut impl Timers, timer: ClaimIx, at: u64) {
-        // The lowest six bits are set so that a deadline equal to `elapsed`, or different only in these bits, gives
-        // level 0.
+        // The level is the highest group of six bits in which the deadline `at` differs from the current instant
+        // `elapsed`. The lowest six bits are set here, so that a deadline which differs only in these bits, or not at
+        // all, gets level 0.
         let differing = (at ^ self.elapsed) | (SLOT_COUNT as u64 - 1);
         let level = ((63 - differing.leading_zeros()) / SLOT_BITS) as usize;
         let slot = (at >> (SLOT_BITS * level as u32)) as usize & (SLOT_COUNT - 1);
@@ -215,12 +216,12 @@ impl Wheel {
         }
     }
 
-    /// Returns the slot that is due first: its level, its number, and the instant at which it begins, or `elapsed` if
-    /// it has begun.
+    /// Returns the slot that is due first: its level, its number, and the instant at which it begins. If it has begun
+    /// already, the instant is the current one (`elapsed`).
     fn next_slot(&self) -> Option<(usize, usize, u64)> {
-        // A slot of a higher level that contains the instant `elapsed` comes first: its timers are being moved to lower
-        // levels, and may be due now. No timer is added to such a slot, because a timer gets this level only if its
-        // deadline is in a later slot of the level.
+        // A slot of a higher level that contains the current instant (`elapsed`) comes first: `pop` is moving its
+        // timers to lower levels, one per call, and some may be due now. `insert` adds no timer to such a slot: it uses
+        // a higher level only if deadline and `elapsed` are in different slots of that level.
         let current = |level: usize| (self.elapsed >> (SLOT_BITS * level as u32)) as usize & (SLOT_COUNT - 1);
         let mut higher = self.levels & !1;
         while higher != 0 {

@@ -96,7 +96,8 @@ pub enum Evidence {
     /// format version.
     #[error("frame {lsn} at byte {offset} confirms it")]
     LaterFrame {
-        /// Number of the later frame; 0 if the damaged frame itself has an unknown format version.
+        /// Number of the frame whose header gives the proof, behind the damaged frame in the same file. The number is 0
+        /// if the damaged frame itself has an unknown format version.
         lsn: u64,
         /// Offset of the later frame in bytes.
         offset: u64,

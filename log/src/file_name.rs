@@ -40,7 +40,8 @@ pub enum Temporary {
     Spare,
     /// Reserve segment.
     Reserve,
-    /// Segment that was created because there was neither a spare nor a reserve.
+    /// Next segment of the log, created only when the log needs it. This happens if neither of the two segments that
+    /// are created in advance (spare and reserve) exists.
     Segment,
     /// A snapshot.
     Snapshot,

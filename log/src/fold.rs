@@ -17,9 +17,10 @@ pub trait Fold: Default {
     /// called for records of this frame.
     fn frame(&mut self, _file: FileName, _frame: &FrameHeader) {}
 
-    /// Notes that a whole record was read, whose last byte is in the current frame. A group header, which precedes
-    /// records that are valid only together, is such a record too. For a record of a group, this function is called
-    /// before the rest of the group is read. If the rest is missing, the record is dropped later.
+    /// Receives each whole record as soon as its last byte is read from the current frame, for example to print it. The
+    /// default implementation does nothing. A group header, which precedes records that are valid only together, is
+    /// such a record too. A record of a group is passed before the rest of the group is read. If the rest is missing,
+    /// [`Self::apply`] never gets the record.
     fn record(&mut self, _record: &[u8]) {}
 
     /// Applies the next record that is valid: it is whole and, if it belongs to a group, the group is complete. The
@@ -29,8 +30,9 @@ pub trait Fold: Default {
     /// Returns an error if the record cannot be applied. No later record may then be applied.
     fn apply(&mut self, lsn: u64, record: &[u8]) -> Result<(), Self::Error>;
 
-    /// Notes that all frames up to `durable.lsn` became durable at the instant `durable.at_ms`, on the boot-time clock
-    /// of the server that wrote them.
+    /// Tells this state that all frames up to `durable.lsn` became durable at the instant `durable.at_ms`, on the
+    /// boot-time clock of the server that wrote them. A lease that begins when its record is durable begins at that
+    /// instant.
     fn durable(&mut self, durable: Durable);
 
     /// Passes records to `out` that, applied to an empty state, give this state. `out` gets each record without its

@@ -64,13 +64,16 @@ impl Origin {
 /// Last durable frame of the log, and the time at which it became durable. The two values change together, at the end
 /// of a flush.
 ///
-/// A sync that only completes a full segment, in the middle of a flush, changes neither the frame nor the time. A grant
-/// is acknowledged, and its lease begins, once all frames of its flush are durable.
+/// A flush syncs all frames that were appended since the flush before it. If a segment becomes full in between, it is
+/// synced earlier, and that sync changes neither `lsn` nor `at_ms`. A grant is acknowledged, and its lease begins, when
+/// the flush that contains its frame has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Durable {
-    /// Number of the last frame of the flush; 0 before the first flush.
+    /// Number of the last frame of the latest flush (a sync of all appended frames); 0 before the first flush of a
+    /// server start.
     pub lsn: u64,
-    /// Time at which the sync of the flush ended, in milliseconds of the boot-time clock.
+    /// Time at which the latest flush (the sync of all frames up to `lsn`) ended, in milliseconds of the boot-time
+    /// clock.
     pub at_ms: u64,
 }
 

@@ -65,8 +65,9 @@ impl<F: Fold> Grouped<F> {
                 }
             }
             Stored::Started => {
-                // A server start follows, so the previous server ended before it had written the rest of this group or
-                // record. No client got a response that depends on it.
+                // A `Started` record is the first record of a server start. So the previous server ended before it had
+                // written the rest of this group or record. No client got a response that depends on it, so the
+                // unfinished group or record is dropped.
                 (self.part, self.group) = (None, Group::default());
                 self.take_whole(lsn, stored)
             }

@@ -4,7 +4,9 @@
 /// these bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ClaimId {
-    /// Slot (32 bits), generation (16 bits) and shard (16 bits), from the lowest bit up.
+    /// Position of the claim's record. From the lowest bit up: its slot in the shard (32 bits), the generation of the
+    /// slot (16 bits) and the number of the shard (16 bits). The generation distinguishes claims that used the same
+    /// slot.
     pub place: u64,
     /// Random bits, different for each claim.
     pub secret: u64,
@@ -24,14 +26,15 @@ impl ClaimId {
         (place >> 48) as u16
     }
 
-    /// Returns the slot number in a place. The slot may have no claim.
+    /// Returns the slot in a claim's `place`: the index of the claim's record in its shard. Clients send places in
+    /// requests, so the slot may have no claim.
     #[inline]
     pub fn slot_of(place: u64) -> u32 {
         place as u32
     }
 
-    /// Returns the generation in a place. The generation distinguishes claims that used the same slot one after the
-    /// other.
+    /// Returns the generation in a claim's `place`. The generation distinguishes claims that used the same slot of a
+    /// shard one after the other.
     #[inline]
     pub fn generation_of(place: u64) -> u16 {
         (place >> 32) as u16
@@ -75,7 +78,8 @@ impl std::fmt::Display for Fence {
 /// Durability of a fence counter. Each scope in this list survives more failures than the scope before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Scope {
-    /// The counter is kept in memory. A server with a log also writes it to the log when it stops cleanly.
+    /// The fence counter is kept in memory, so a crash loses it. A server with a log also writes it to the log when it
+    /// stops cleanly.
     #[default]
     Ephemeral,
     /// Kept in the log of this server.

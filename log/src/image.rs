@@ -153,10 +153,10 @@ impl Image {
     }
 
     /// Converts all leases to the clocks of a server that starts. If the machine was not rebooted, a lease that has
-    /// begun keeps its end. After a reboot or a change of a clock, or if the beginning of a lease is unknown, the full
-    /// lease begins again at the start: it ends late, never early. The lease of a registration always begins again, but
-    /// a lazy registration keeps the end of its lease in wall time. Removes the holds that an etcd cluster has not
-    /// counted yet.
+    /// begun keeps its end. After a reboot or a clock change, or if the beginning of a lease is unknown, the full lease
+    /// begins again: it ends late, never early. The lease of a registration always begins again, but a lazy
+    /// registration keeps the end of its lease in wall time. Also removes the holds that still wait until an etcd
+    /// cluster counts them, or another hold of the same multi-key claim. No client was told of these holds.
     pub fn rebase(&mut self, started: &Started) {
         let Some(before) = self.started else { return };
         // Damaged or forged records may contain any values, so the arithmetic saturates instead of overflowing.
@@ -388,8 +388,9 @@ impl Image {
     }
 }
 
-/// Returns the length of a registration's lease in milliseconds if it is too long for the record's `lease_ms`,
-/// otherwise 0.
+/// Returns the length of a registration's lease in milliseconds if it does not fit into the record's `lease_ms`
+/// (`u32`), otherwise 0. In the first case, `lease_ms` is `u32::MAX`, and the length is the time from the grant
+/// (`since_ms`) to `end_ms`.
 fn longer_ms(hold: &Hold<'_>, end_ms: Option<i64>) -> u64 {
     let end_ms = end_ms.filter(|_| hold.lease_ms == u32::MAX).and_then(|end_ms| u64::try_from(end_ms).ok());
     end_ms.map_or(0, |end_ms| end_ms.saturating_sub(hold.since_ms))

@@ -34,7 +34,7 @@ pub enum Record<'a> {
         id: ClaimId,
         /// New end in milliseconds of boot time.
         deadline_ms: u64,
-        /// Length of the lease in milliseconds, from the time of the change.
+        /// Length of the new lease in milliseconds, from the time at which the server set the new end.
         lease_ms: u32,
     },
     /// A hold ended.
@@ -164,13 +164,14 @@ mod tag {
 /// (4).
 pub(super) const PART_HEADER_LEN: usize = 5;
 
-/// Form in which a frame stores a record. The variants distinguish only the forms that are handled differently when
-/// parts and groups are joined.
+/// Form in which a frame stores a record. A record that is longer than a frame is stored in parts. A header precedes
+/// the records of a group, which are valid only together. A reader joins the parts and completes the groups, and for a
+/// `Started` record it drops unfinished ones.
 pub(super) enum Stored<'a> {
     /// The stored bytes are a whole record.
     Whole,
-    /// The stored bytes are a whole `Started` record. All groups and records that an earlier server did not finish are
-    /// dropped.
+    /// The bytes in the frame are a whole [`Record::Started`], the first record of each server start. The reader drops
+    /// all groups and records that an earlier server did not finish.
     Started,
     /// See [`Record::Group`].
     Group { count: u32 },
@@ -179,7 +180,8 @@ pub(super) enum Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
-    /// Returns the form of a stored record. Decodes only parts and group headers; the first byte shows all other forms.
+    /// Returns the form of a record as a frame stores it. Decodes only the parts of long records and the headers of
+    /// groups (records that are valid only together). The first byte shows all other forms.
     pub(super) fn of(bytes: &'a [u8]) -> Result<Self, BadRecord> {
         Ok(match bytes.first() {
             Some(&tag::STARTED) => Self::Started,

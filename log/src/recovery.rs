@@ -32,8 +32,9 @@ pub struct Position {
 /// State of the bytes behind the last intact frame in the last segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// The block behind the last intact frame was never written, or the file ends there. The file has no later frame of
-    /// the newest server start.
+    /// The block behind the last intact frame was never written, or the file ends there. Further behind, the file has
+    /// no intact frame of the last server start that wrote to the log. (After a crash, it could have one: the disk may
+    /// lose a frame and keep later ones.)
     Clean,
     /// The last intact frame is followed by a frame that was not written completely, or by frames that the last server
     /// start dropped. No client was told of their records, and they are dropped.
@@ -66,8 +67,9 @@ pub struct Recovery<F> {
     grouped: Grouped<F>,
     log_id: u64,
     position: Position,
-    /// Newest durable position, from the headers of the frames that the server start `generation` wrote. `None` before
-    /// the first frame of that start, and after a snapshot.
+    /// Last durable frame and its time, from the newest header among the frames that the server start `generation`
+    /// wrote. `None` before the first frame of that start. `None` also directly after a snapshot, because a snapshot
+    /// does not store it.
     durable: Option<Durable>,
     /// Number of the server start that wrote the last frame, or that began the segment which is read now.
     generation: u64,
@@ -155,8 +157,9 @@ impl<F: Fold> Recovery<F> {
         Ok(())
     }
 
-    /// Reads the last segment of a log. The superblock says which frames in it must exist, and which start wrote the
-    /// frames after them.
+    /// Reads the last segment of a log, and applies the records of its intact frames. The superblock says which frames
+    /// must exist: all frames up to `start` and, after a clean stop, up to `clean_lsn`. Frames behind `start` belong to
+    /// the log only if the newest server start wrote them. Returns where the frames end, and what follows them.
     ///
     /// # Errors
     /// Returns an error if a durable frame is not intact, or a frame has a malformed record.
@@ -169,8 +172,9 @@ impl<F: Fold> Recovery<F> {
         self.begin(header)?;
         let mut block = 1;
         let Superblock { start, clean_lsn, .. } = *superblock;
-        // If the log has no segment, a start creates the first one before it writes its own number to the superblock.
-        // If it crashes in between, the segment has the higher number.
+        // If the log has no segment, a server start first creates one with its own number (`generation`), and then
+        // writes that number to the superblock. After a crash in between, the segment has a higher `generation` than
+        // the superblock.
         let newest = superblock.generation.max(header.generation);
         let reason = loop {
             // The last start dropped all frames after the last frame that it found (`start.lsn`). So only frames that
@@ -283,11 +287,12 @@ impl<F: Fold> Recovery<F> {
     /// Passes the durable position in the header of this frame to `fold`, if it is later than the last one that was
     /// passed.
     ///
-    /// In frames of version 1, the durable LSN rose alone when a segment became full in the middle of a flush. The
-    /// instant beside it was the end of the previous flush, which is too early for a lease to begin. So a durable LSN
-    /// of version 1 is used only if the instant beside it has risen too. In version 1, the first position of a start,
-    /// or after a snapshot, is not used either, because the instant before it is unknown. The affected leases begin a
-    /// little later, or in full at the next start.
+    /// The header of a frame has the LSN (number) of the last durable frame, and the instant at which that frame became
+    /// durable. In version 1, a segment that became full in the middle of a flush raised only the LSN. The instant
+    /// beside it was the end of the previous flush. A lease that begins there would end too early, while its client
+    /// still relies on it. So a durable LSN of version 1 begins leases only if the instant beside it has risen too. In
+    /// version 1, the first position of a start, or after a snapshot, is not used either, because the instant before it
+    /// is unknown. The affected leases begin a little later, or in full at the next start.
     fn note_durable(&mut self, frame: &FrameHeader) {
         let durable = frame.fields.durable;
         let is_later = match self.durable {
@@ -302,9 +307,10 @@ impl<F: Fold> Recovery<F> {
         }
     }
 
-    /// Searches for frames of the newest start after the last intact frame. The search also uses a frame with an intact
-    /// header but damaged records: its header says up to which frame the log was durable when it was built. Frames of
-    /// earlier starts are skipped, because the newest start has dropped them.
+    /// Searches behind the last intact frame for frames of the newest server start. The search also uses a frame with
+    /// an intact header but damaged records: its header says up to which frame the log was durable when it was built.
+    /// If the missing frame was durable then, the log is damaged. Otherwise, the intact frames are counted. Frames of
+    /// earlier starts are skipped: the newest start continued the log before them, so they are not part of it any more.
     fn behind(
         &self,
         header: &SegmentHeader,

@@ -64,8 +64,9 @@ impl SnapshotHeader {
     }
 }
 
-/// Writes a snapshot file with this header. The file has the records of the folded state, then those of an incomplete
-/// group or record, which the next segment completes. `out` takes the bytes of the file, piece by piece.
+/// Writes a snapshot file with this header. The file has the records of the folded state. The snapshot may end inside a
+/// long record, or inside a group (records that are valid only together). The file then also has the beginning of it,
+/// and the next segment has the rest. `out` takes the bytes of the file, piece by piece.
 pub fn write_snapshot<F: Fold>(header: &SnapshotHeader, grouped: &Grouped<F>, out: &mut dyn FnMut(&[u8])) {
     write_pieces(header, |put| grouped.write(put), out);
 }
@@ -139,7 +140,9 @@ impl FrameWriter {
     }
 }
 
-/// Reads the records of a snapshot file into `grouped`, and checks the whole file. Returns the header of the file.
+/// Reads the records of a snapshot file into `grouped`, and checks the whole file. `grouped` applies the records to a
+/// state, and keeps the beginning of an incomplete group (records that are valid only together). Returns the header of
+/// the file.
 ///
 /// # Errors
 /// Returns an error if the file is damaged, incomplete, or not the snapshot with this number of this log.

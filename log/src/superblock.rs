@@ -76,7 +76,8 @@ pub struct Superblock {
     pub longest_lease_ms: u64,
     /// Number of the last frame of the log if the server stopped cleanly after that frame; otherwise 0.
     pub clean_lsn: u64,
-    /// Note of lost records, kept until one start has run for [`Losses::wait_ms`]; `None` if there is none.
+    /// Note that records of this log were lost; `None` if there is none. The superblock keeps the note until a server
+    /// process has run for [`Losses::wait_ms`] after its start. Then all lost holds have expired.
     pub losses: Option<Losses>,
     /// Last frame that the last server start found. This frame and all frames before it are durable. Later frames are
     /// valid only if that start (`generation`) wrote them.

@@ -401,8 +401,8 @@ fn read_starts(generations: &[u8], generation: u64, lsn: usize) -> Result<Vec<u8
 #[test]
 fn frames_after_the_start_position_count_only_if_that_start_wrote_them() {
     assert_eq!(read_starts(&[1, 1, 2, 4], 4, 3), Ok(vec![1, 1, 2, 4]));
-    // Start 4 dropped the frames of start 2 behind frame 2. It has written no frame yet in the first case, and one
-    // frame in the second.
+    // Start 4 dropped the frames of start 2 behind frame 2. In the first assertion below, start 4 has written no frame
+    // yet. In the second, it has written one.
     assert_eq!(read_starts(&[1, 1, 2, 2], 4, 2), Ok(vec![1, 1]));
     assert_eq!(read_starts(&[1, 1, 4, 2, 2], 4, 2), Ok(vec![1, 1, 4]));
     let evidence = |read: Result<Vec<u8>, Damage>| match read {

@@ -30,7 +30,8 @@ pub enum DecodeError {
     /// A list or a path has more items than its limit.
     #[error("{field}: {count} items; the maximum is {limit}")]
     TooMany {
-        /// Name of the field with the number of items. For a path, name of the field with the path.
+        /// Name of the field. For a list, the field that contains the number of its items; for a path, the field that
+        /// contains the path.
         field: &'static str,
         /// Number of items. Counting may stop at the first item above the limit.
         count: usize,

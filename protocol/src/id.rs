@@ -15,7 +15,8 @@ macro_rules! opaque_id {
         }
 
         impl $name {
-            /// Returns the id as sent on the wire: place, then secret, little endian.
+            /// Returns the id as sent on the wire: 8 bytes of `place`, the location in the server, then 8 bytes of
+            /// `secret`. Both numbers are little endian.
             #[inline]
             pub fn to_bytes(self) -> [u8; ID_LEN] {
                 let mut bytes = [0; ID_LEN];

@@ -30,7 +30,8 @@ impl Moment {
     }
 }
 
-/// The moment of a clock that counts whole milliseconds only.
+/// Conversion of a time in whole milliseconds. Nothing needs rounding, so all three readings of the moment (rounded up,
+/// rounded down, exact) are this time.
 impl From<Time> for Moment {
     #[inline]
     fn from(time: Time) -> Self {
@@ -42,7 +43,9 @@ impl From<Time> for Moment {
 pub trait Clock: std::fmt::Debug + Send + Sync {
     /// Returns the milliseconds since boot, including suspended time, rounded up: the start of a lease or wait.
     fn now(&self) -> Time;
-    /// Returns one reading of the clock, rounded in both directions.
+    /// Returns one reading of the clock in three forms. Leases start at the reading rounded up to a whole millisecond,
+    /// and deadlines are compared with the reading rounded down. So no lease ends early. The third form is the exact
+    /// reading. By default, all three are [`Clock::now`].
     #[inline]
     fn moment(&self) -> Moment {
         self.now().into()

@@ -32,7 +32,8 @@ pub enum DataDirError {
     InUse {
         /// Path of the directory.
         path: PathBuf,
-        /// Text that the other server wrote into the lock file, or a note that the file is missing or empty.
+        /// Text that the server which uses the directory wrote into the file `LOCK`, such as its process id. It is a
+        /// note instead if that file is missing or empty.
         owner: String,
     },
 }
@@ -78,7 +79,8 @@ impl DataDir {
             .map_err(|error| unwritable(path, error))?;
         let lock_path = path.join("LOCK");
         let directory = File::open(path).map_err(|error| unwritable(path, error))?;
-        // Some file systems, such as NFS, cannot lock a directory. The lock on the file must then suffice.
+        // Ignore all errors other than `WouldBlock`: some file systems, such as NFS, cannot lock a directory. The lock
+        // on the file `LOCK`, which is taken below, must then suffice.
         if let Err(TryLockError::WouldBlock) = lock_soon(&directory) {
             let owner = match File::open(&lock_path) {
                 Ok(lock) => owner(&lock),

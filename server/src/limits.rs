@@ -28,9 +28,9 @@ pub const PING_SET_MAX_MS: u64 = 600_000;
 pub const IDLE_MIN_MS: u64 = 1_000;
 /// Maximum of the configured idle times of sessions and namespaces, in milliseconds.
 pub const IDLE_MAX_MS: u64 = 86_400_000;
-/// Minimum of the configured memory for all lists without pages, in bytes.
+/// Minimum of the configured memory for all lists without pages (whole lists in one response), in bytes.
 pub const LISTS_LEN_SET_MIN: u32 = 1 << 20;
-/// Maximum of the configured memory for all lists without pages, in bytes.
+/// Maximum of the configured memory for all lists without pages (whole lists in one response), in bytes.
 pub const LISTS_LEN_SET_MAX: u32 = 1 << 30;
 /// Maximum of the configured number of waiting acquires of one connection. The engine links no more claims to one lane.
 pub const WAITING_SET_MAX: u32 = 100_000;
@@ -43,7 +43,9 @@ pub const EVERYWHERE_IN_FLIGHT_MAX: u32 = 16;
 /// Maximum number of namespaces that one page of `NAMESPACES` skips because the client may not list them. The bound is
 /// needed because the server compares each skipped namespace with the client's rules.
 pub(crate) const HIDDEN_NAMESPACES_PER_PAGE_MAX: usize = 256;
-/// Cost from which a request counts as long, in the unit of [`BATCH_COST_MAX`].
+/// Cost from which a request counts as long, in the unit of [`BATCH_COST_MAX`]. If requests of a connection with the
+/// total cost [`LEFT_COST_MAX`] wait for shards, the server refuses its further long requests, except those that end or
+/// extend one claim.
 pub const LONG_COST_MIN: usize = BATCH_COST_MAX / 4;
 /// Limit on the total cost of one connection's requests that wait for turns of shards. At the limit, the server refuses
 /// further requests of [`LONG_COST_MIN`] or more, except those that end or extend one claim. A shard serves waiting
@@ -75,8 +77,9 @@ pub const WORK_US: u64 = 500;
 /// in microseconds. The time suffices for many times the requests in flight. When the time is used up, leases expire
 /// although the connection has unread input.
 pub const SWEEP_TURNS_US: u64 = 5_000;
-/// Like [`SWEEP_TURNS_US`], but for a connection of a front end. Such a connection may renew hundreds of leases, each
-/// with its own request.
+/// Maximum total time of the turns that a worker gives one front-end connection while it reads all sockets before
+/// leases expire, in microseconds. Such a connection may renew hundreds of leases, each with its own request. So it
+/// gets more time than other connections ([`SWEEP_TURNS_US`]).
 pub const FRONT_SWEEP_TURNS_US: u64 = 10_000;
 /// Default of `--limits-tls-handshake`: timeout of a TLS handshake, in milliseconds.
 pub const TLS_HANDSHAKE_MS: u64 = 5_000;
@@ -133,8 +136,9 @@ pub const GRPC_GREETING_LEN: usize = 33;
 pub const HTTP_GREETING_LEN: usize = 16;
 /// Maximum number of watch events that a front end buffers for a client that does not read them.
 pub const FRONT_WATCH_BACKLOG_MAX: usize = 256;
-/// Maximum length of one read from a front-end connection, in bytes. The server measures time after each read, which
-/// may have dozens of requests.
+/// Maximum length of one read from a front-end connection, in bytes. The server checks before each read whether the
+/// time of the connection's turn is used up. One read may have dozens of requests, so with longer reads the turn would
+/// exceed its time by more.
 pub const FRONT_READ_LEN_MAX: usize = 1 << 10;
 /// Length of input from which the requests of a front-end connection are served immediately, in bytes. After shorter
 /// input, other connections read first. Serving the requests of many connections together takes less time.
@@ -163,7 +167,8 @@ pub const LIST_LEN_MAX: usize = 128 << 20;
 /// Default of `--limits-lists-memory`: maximum length of all lists without pages that the server builds or that clients
 /// have not read, in bytes.
 pub const LISTS_LEN_MAX: usize = 2 * LIST_LEN_MAX;
-/// Age of a list without pages from which the server drops it if another list needs the memory, in milliseconds.
+/// Age from which the server may drop a list without pages (a whole list in one response), in milliseconds. The server
+/// does so only if another list needs the memory, but also while the client still reads the list.
 pub const LIST_KEPT_MS: u64 = 30_000;
 /// Number of locks in one step of building a list without pages. A step is short, so that the connection can also read
 /// in the same turn.
@@ -205,8 +210,9 @@ pub const DYNAMODB_HEAD_MS: u64 = 100_000;
 pub const HTTP_BUFFER_LEN: usize = 8 << 10;
 /// Length of one piece of a long HTTP response, in bytes.
 pub const HTTP_PIECE_LEN: usize = 16 << 10;
-/// Number of HTTP/1 requests that a connection starts in one turn. The HTTP library itself stops only after 16
-/// requests, and its task runs again before the worker reads other connections.
+/// Number of HTTP/1 requests that a connection starts in one turn. Further requests wait until other connections have
+/// had a turn. The limit of the HTTP library itself does not suffice: it pauses after 16 requests, but its task runs
+/// again before the worker reads other connections.
 pub const HTTP_REQUESTS_PER_TURN: u32 = 8;
 /// Maximum number of tables that DynamoDB clients create.
 pub const DYNAMODB_TABLES_MAX: usize = 1_000;

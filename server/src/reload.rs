@@ -1,4 +1,5 @@
-//! Objects whose files can be read again while the server runs.
+//! Objects with files, such as certificates, that the server reads again while it runs: after a change of a file, or on
+//! SIGHUP.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -96,7 +96,8 @@ struct WatchedObject {
 /// The relation between the contents in use and the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// The files may have changed between the read at the start of the server and the first check.
+    /// The server has just started. A file may have changed after it was read and before its stamp was taken, so the
+    /// next check reads the files again.
     Unconfirmed,
     /// The files have changed.
     Changed,
@@ -119,7 +120,8 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// Returns the state of a file, or of the target of a symbolic link; `None` if it is missing.
+    /// Returns the device, inode, length and times of a file, or of the target of a symbolic link. Another value means
+    /// that the file has changed. Returns `None` if the file is missing or its metadata cannot be read.
     fn of(path: &Path) -> Option<Self> {
         let metadata = std::fs::metadata(path).ok()?;
         Some(Self {

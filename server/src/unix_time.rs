@@ -23,7 +23,8 @@ impl UnixTime {
         Self { offset_ms: AtomicI64::new(offset_ms(clock)) }
     }
 
-    /// Updates the offset if the time of day has moved. Must be called regularly.
+    /// Measures the time of day minus the time of the server's clock again. If the result differs by more than
+    /// `TOLERANCE_MS` from the stored offset, stores it as the new offset. Must be called regularly.
     pub fn look(&self, clock: &dyn Clock) {
         let offset_ms = offset_ms(clock);
         if offset_ms.abs_diff(self.offset_ms.load(Ordering::Relaxed)) > TOLERANCE_MS {

@@ -18,11 +18,13 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Returns the next pause. The digits of `now` choose by how much it is shortened.
+    /// Returns the next pause. The number `now / 64 ns` modulo 512 selects by how much it is shortened: from nothing up
+    /// to almost a half.
     pub fn next(&mut self, now: BootTime) -> Duration {
         let pause = (FIRST_PAUSE * 2_u32.saturating_pow(self.pauses)).min(LONGEST_PAUSE);
         self.pauses = (self.pauses + 1).min(16);
-        // The last digits of the clock are random enough for this purpose.
+        // The clients of one server must not reconnect at the same times, so each shortens its pauses differently. The
+        // last digits of the clock are random enough to select by how much.
         let part = (now.as_nanos() / 64 % 512) as u32;
         pause - pause * part / 1024
     }

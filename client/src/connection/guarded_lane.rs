@@ -19,8 +19,9 @@ use crate::request::job::Grantee;
 use crate::request::reply::Reply;
 use crate::session::Session;
 
-/// A lane with the state of its guards. It derefs to the lane for calls that change nothing. Calls that may cause
-/// events for guards also handle these events.
+/// A lane with the state of its guards. It derefs to the lane for calls that change nothing. A call that may cause
+/// events for guards also applies them: it makes the state of new guards, moves their deadlines, and reports losses to
+/// them.
 pub(crate) struct GuardedLane {
     lane: Lane,
     /// Handle of the connection. Weak, because only the client, its guards and its futures own it: the connection ends
@@ -169,8 +170,9 @@ impl GuardedLane {
         self.settle();
     }
 
-    /// Handles the events of the lane in their order. Then publishes [`Lane::session_deadline`] and [`Lane::alive`] to
-    /// the guards.
+    /// Applies the queued events of the lane in their order: makes the state of new guards, moves deadlines, and
+    /// reports losses. Only then publishes [`Lane::session_deadline`] and [`Lane::alive`] to the guards. A guard whose
+    /// hold is unconfirmed after an outage must first get its old deadline as a limit.
     fn settle(&mut self) {
         while let Some(event) = self.lane.next_event() {
             self.handle_event(event);

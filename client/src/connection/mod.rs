@@ -258,8 +258,9 @@ impl Task {
         for _ in 1..self.target.endpoints.len() {
             let endpoint = self.session.endpoint();
             let link = self.attempt().await;
-            // `attempt` moves on to the next endpoint if no server serves the client at this one. If it has not moved
-            // on, the server rejected this client, and the other endpoints need not be tried.
+            // `attempt` moves the client on to the next endpoint if the server did not respond, cannot serve now, or
+            // does not speak the protocol. After any other error, the endpoint stays the same: the server rejected this
+            // client, for example its credentials. The other endpoints would too, so return that error.
             if link.is_ok() || self.session.endpoint() == endpoint {
                 return link;
             }

@@ -137,8 +137,14 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// The errors of [`Semaphore::set_capacity`], and [`Error::Busy`](crate::Error::Busy) if permits of the pool are
-    /// held or requested. Servers of version 0.1.0 refuse the request with `bad_input`.
+    /// [`Error::Busy`](crate::Error::Busy) if permits of the pool are held or requested.
+    /// [`Error::Refused`](crate::Error::Refused) for a name that is empty or too long, and for a
+    /// [reason](Semaphore::reason) that is too long. Also for any reason, with the field `reason`, if the server is
+    /// older and lacks [`Capabilities::REASON`](crate::Capabilities). [`Error::Unavailable`](crate::Error::Unavailable)
+    /// if there is no connection or the server cannot serve the request now.
+    /// [`Error::Uncertain`](crate::Error::Uncertain) if no response to the sent request arrived in time: the pool may
+    /// be removed. [`Error::Closed`](crate::Error::Closed) if the client was closed. Servers of version 0.1.0 refuse
+    /// the request with `bad_input`.
     pub async fn remove_pool(&self) -> Result<Option<u64>> {
         self.put_capacity(0).await
     }

@@ -115,8 +115,8 @@ impl AcquireBuilder<TreeLock> {
         self.claim.release_after_ms = Some(release_after_ms);
         if release_after_ms < RELEASE_AFTER_BELIEVED_MIN_MS {
             let min = u64::from(RELEASE_AFTER_BELIEVED_MIN_MS);
-            // With a shorter `release_after`, the server could release the lock before the client notices the loss of
-            // the connection.
+            // Refuse a `release_after` below 1 s. The server could otherwise release the lock before the client notices
+            // the loss of the connection, and the guard would still count as held.
             let message = format!("{release_after_ms} ms; the minimum without a lease is {min} ms");
             self.check(Err(Error::refused(ErrorCode::BadInput, "release_after", min, message)));
         }

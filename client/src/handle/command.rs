@@ -19,7 +19,8 @@ pub(crate) enum Command {
     Release { hold: Arc<Hold>, reply: Reply<bool> },
     /// The guard of this hold moves the end of its lease.
     Extend { hold: Arc<Hold>, lease_ms: u32, reply: Reply<Duration> },
-    /// The guard of this hold was forgotten: keep the hold, without a guard.
+    /// The guard of this hold was forgotten. The lane removes the guard, but leaves the hold on the server, and neither
+    /// renews nor releases it from now on. The hold ends when its lease expires or a client releases it by its id.
     Forget { hold: Arc<Hold> },
     /// The watch with this token was dropped.
     Unwatch { token: u64 },

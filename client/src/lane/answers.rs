@@ -86,8 +86,9 @@ impl Lane {
             }
             (Job::Acquire(mut job), Response::Error(error)) if is_wait_for_nobody(&job, &error) => {
                 job.wait = match job.wait {
-                    // Set the end of the wait to now, so that the acquire is sent again as a try. Keep an end that has
-                    // already passed: `wait_over` counts the time limit for the response from it.
+                    // The lane sends the acquire again. With the present time as the end of the wait, it becomes a try.
+                    // Keep an end that has already passed: the timer function `wait_over` allows the response until a
+                    // fixed time after the end, and a later end would extend this limit.
                     Wait::Until(at) => Wait::Until(at.min(now)),
                     Wait::Try => Wait::Try,
                     Wait::Forever => Wait::Until(now),
@@ -130,8 +131,9 @@ impl Lane {
             }
             (Job::Extend { id, mut reply, .. }, Response::Error(error)) => {
                 if carried || reply.was_sent() || error.code == ErrorCode::Unknown {
-                    // The server may have served the extend: on an earlier connection, or, if the code is `unknown`,
-                    // before the server failed.
+                    // The server may have served the extend and shortened the lease: on an earlier connection, or, if
+                    // the code is `unknown`, before it failed. So `extend_unknown` keeps the earlier of the two
+                    // possible deadlines.
                     self.extend_unknown(id);
                 }
                 self.not_extended(id, error.code, BootTime::default(), now);
@@ -188,7 +190,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Handles the report of the server that it has ended a hold.
+    /// Applies the server's report that it has ended a hold: removes the hold, and reports the loss to its guard. If a
+    /// grant of the hold is being confirmed, the confirmation then counts as refused.
     fn ended(&mut self, id: LockId, reason: LossReason, message: &[u8]) {
         self.reconciliation.forgotten.remove(&id);
         self.window.ended(id);
@@ -208,13 +211,16 @@ impl Lane {
             Response::Verified(verified) => verified.stamp_ms,
             Response::PoolDescribed(described) => described.stamp_ms,
             Response::GrantedKeys(granted) if !granted.waited && !granted.repeated => granted.stamp_ms,
-            // Use no grant that waited: its acquire was sent long before the decision, so the deadlines would be too
-            // early. Use no repeated grant: it may have the stamp of an older claim.
+            // The anchor converts the server's stamps to local times, as if the server had decided its response when
+            // the request was sent. So a grant that waited cannot be the anchor: its acquire was sent long before the
+            // decision, and the deadlines would be too early. Nor can a repeated grant: it may have the stamp of an
+            // older claim.
             Response::Granted(granted) if !granted.waited && !granted.repeated => granted.stamp_ms,
             _ => return,
         };
-        // Use the newest round trip, so that the clocks have had the least time to drift apart. `sent` must be the time
-        // of the first transmission, because the response to a repeated request may be as old as that.
+        // Make the newest round trip the anchor, from which all stamps are converted to local times: the clocks have
+        // had the least time since then to drift apart. `sent` must be the time of the first transmission, because the
+        // response to a repeated request may be as old as that.
         if self.anchor.sent <= sent {
             self.anchor = Anchor { sent, stamp_ms };
             self.holds.alive = sent;
@@ -264,8 +270,8 @@ pub(super) fn lost_by(code: ErrorCode) -> Option<LossReason> {
         }
         ErrorCode::Revoked => Some(LossReason::Revoked(RevokeReason::Other(0))),
         ErrorCode::SessionGone => Some(LossReason::SessionExpired),
-        // The request had the flag OWN, which limits it to holds of this lane. The server refuses it with this code if
-        // another lane has taken up the hold.
+        // The code `cancelled`: the request had the flag OWN, which limits it to holds of this lane. The server refuses
+        // such a request with this code if another lane has taken up the hold.
         ErrorCode::Cancelled => Some(LossReason::Superseded),
         _ => None,
     }

@@ -22,9 +22,9 @@ pub(crate) enum Event {
     LeaseLength { guard: GuardId, lease_ms: u32 },
     /// The guard has lost its hold.
     Lost { guard: GuardId, reason: LossReason, message: Box<str> },
-    /// A new session began. The driver makes a new shared instant for the session deadline and one for
-    /// [`Lane::alive`](super::Lane::alive), for later guards. Guards of the old session keep their instants, which do
-    /// not move any more.
+    /// A new session began. For the guards of later grants, the driver makes two new instants that all of them read:
+    /// the session's deadline, and [`Lane::alive`](super::Lane::alive) (when the connection was last known alive).
+    /// Guards of the old session keep the old instants, which do not move any more.
     SessionBegan,
 }
 
@@ -40,7 +40,8 @@ pub(crate) struct GuardedHold {
     pub(crate) until: BootTime,
     /// Whether the hold also ends with the lease of the session.
     pub(crate) is_on_session: bool,
-    /// The hold also ends this long after [`Lane::alive`](super::Lane::alive), because the server ends it some time
-    /// after the loss of the connection. `None` without such a time, or if it is below one second.
+    /// Time for which the hold counts as held after [`Lane::alive`](super::Lane::alive), the last time at which the
+    /// connection is known to have been alive. The server ends such a hold some time (its `release_after`) after the
+    /// loss of the connection. `None` without a `release_after`, or if it is below one second.
     pub(crate) grace: Option<Duration>,
 }

@@ -1,4 +1,5 @@
-//! Handling of grants, until their holds are handed over to the caller.
+//! Grants, from their arrival until their holds are handed over to the caller. The lane delivers a grant at once, first
+//! confirms with the server that its holds still exist, or sends the acquire again.
 
 use std::time::Duration;
 
@@ -36,8 +37,11 @@ struct Place {
 }
 
 impl Lane {
-    /// Handles a grant: delivers it to the caller, confirms it with the server first, or sends the acquire again.
-    /// `carried` says that the acquire was sent on an earlier connection.
+    /// Decides what to do with a grant. If the lane has already released one of its holds, sends the acquire again.
+    /// Does the same if the acquire has a request id of its caller and was sent on an earlier connection. If a hold may
+    /// have ended since the server granted it, or if a local deadline has passed, first confirms the holds with the
+    /// server. Otherwise, delivers them to the caller. `carried` says that the acquire was sent on an earlier
+    /// connection.
     pub(super) fn granted(&mut self, mut job: Box<AcquireJob>, grant: Grant, carried: bool, now: BootTime) {
         if let Some(gone) = grant.holds.iter().map(|hold| hold.id).find(|id| self.was_given_back(*id)) {
             self.release_grant(&grant, Some(gone));
@@ -45,8 +49,9 @@ impl Lane {
         }
         if grant.repeated {
             // A guard of this client may own the hold that the request id has found. Supersede it: from here on, the
-            // lane accepts no request of this older guard, and drops its unsent release. The server serves its requests
-            // that were already sent before it serves the confirmation.
+            // lane accepts no request of this older guard, and drops its unsent release. Requests of that guard may
+            // already be sent. The server serves them before the confirmation, the request by which the lane later asks
+            // whether the hold still exists.
             for hold in grant.holds.iter() {
                 self.superseded(hold.id, None);
                 self.reconciliation.forgotten.remove(&hold.id);
@@ -154,8 +159,9 @@ impl Lane {
         }
     }
 
-    /// Returns the local deadline of a granted hold. For a hold on the session's lease, first moves the deadline of the
-    /// session forward.
+    /// Returns the local deadline of a granted hold, and the report of its lease that determines the deadline. A hold
+    /// on the session's lease has the session's deadline. So for such a hold, first moves that deadline forward by the
+    /// stamp of the grant.
     fn place(&mut self, job: &AcquireJob, hold: &GrantedHold, now: BootTime) -> Place {
         let remaining = Duration::from_millis(u64::from(hold.remaining_ms));
         match job.claim.lease {
@@ -215,7 +221,8 @@ impl Lane {
         self.holds.events.push_back(Event::Granted { grantee, on_loss, holds });
     }
 
-    /// Adds one hold to the table of guarded holds. Returns what its guard needs.
+    /// Adds one hold of a grant to the table of guarded holds, and sets its timer. Returns the key, fence, lease and
+    /// deadlines, from which the driver makes the guard.
     fn guard(
         &mut self,
         job: &AcquireJob,

@@ -19,7 +19,8 @@ pub(crate) struct Offer {
     pub(crate) capabilities: Option<Capabilities>,
 }
 
-/// Endpoints with older servers, as one lane has found them.
+/// Endpoints whose servers refused a HELLO with capabilities. To these, the lane sends a HELLO of version 1 during the
+/// present outage.
 #[derive(Debug, Default)]
 pub(super) struct Greeting {
     /// Endpoints that refused a HELLO with capabilities in this outage.
@@ -27,7 +28,7 @@ pub(super) struct Greeting {
 }
 
 impl Greeting {
-    /// Forgets all refusals: each server may have been upgraded since.
+    /// Forgets which endpoints refused a HELLO with capabilities: each of their servers may have been upgraded since.
     pub(super) fn begin_outage(&mut self) {
         self.older.clear();
     }

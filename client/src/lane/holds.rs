@@ -34,7 +34,8 @@ pub(super) enum Renewal {
     /// At this instant, the lane sends an extend for a hold that renews itself, a status request for any other hold, or
     /// the keep-alive of the session.
     Due(BootTime),
-    /// Sent, without a response yet. At `doubt` the connection counts as dead if nothing has arrived after `since`.
+    /// An extend or a keep-alive was sent and has no response yet. At `doubt` the connection counts as dead if no frame
+    /// has arrived after `since`.
     Sent { since: BootTime, doubt: BootTime },
 }
 
@@ -47,12 +48,14 @@ pub(super) enum LeaseEnd {
     Session,
 }
 
-/// One hold of the lane that counts as held by its guard.
+/// One hold of the lane whose guard counts as held: the guard was neither released nor forgotten, and no loss was
+/// reported to it.
 pub(super) struct Entry {
     /// Guard that owns the hold.
     pub(super) guard: GuardId,
     /// Request number of the acquire that was granted this hold, if its caller set a request id; otherwise `None`.
-    /// Another acquire with this request id may take up the hold, and the event about the takeover names this number.
+    /// Another acquire with this request id may become the owner of the hold. The server's event about this (`TakenUp`)
+    /// names this number, so the lane can tell whether the event is about this grant.
     pub(super) take_up_number: Option<u32>,
     pub(super) lease_end: LeaseEnd,
     /// Time for which the hold counts as held after [`Holds::alive`]: its `release_after` less a margin. `None` without
@@ -62,7 +65,8 @@ pub(super) struct Entry {
     /// hold had when the new connection was welcomed. `NEVER` once the server has confirmed the hold on this
     /// connection.
     cap: BootTime,
-    /// Value of [`Entry::bound`] that was last reported to the guard.
+    /// Value of [`Entry::bound`] that the lane last reported to the guard: the local deadline by the hold's own lease,
+    /// its unanswered extends and its cap.
     told: BootTime,
     /// Lease to renew with, in milliseconds, if the hold renews itself.
     pub(super) renew_ms: Option<u32>,
@@ -72,13 +76,15 @@ pub(super) struct Entry {
     /// Stamp of the newest report of this lease: the server's clock when it determined the remaining lease. Reports
     /// with an older stamp are ignored.
     pub(super) stamp_ms: u64,
-    /// Source of the newest report since the grant; `None` until there is one.
+    /// Source of the newest report of the remaining lease since the grant: a response or an event of the server. `None`
+    /// until there is one.
     reported_by: Option<ReportedBy>,
     /// Number of unanswered extends of this hold that callers requested. While it is above 0, the lane sends no
     /// renewals, and `extends_bound` limits the local deadline: the server may already have shortened the lease.
     pub(super) extends_pending: u32,
-    /// Earliest of the local deadlines that follow if the server serves one of the pending extends at once. `NEVER` as
-    /// soon as all of them have a response.
+    /// Earliest of the local deadlines that the pending extends of callers can cause. Each extend causes its earliest
+    /// deadline if the server serves it as soon as the caller requests it. `NEVER` as soon as every pending extend has
+    /// a response: until then, each of them may have shortened the lease.
     pub(super) extends_bound: BootTime,
     /// Time that the timer of this hold is set to.
     timer: BootTime,
@@ -147,7 +153,8 @@ impl Entry {
         let is_newer = match (report.stamp_ms.cmp(&self.stamp_ms), self.reported_by, by) {
             (Ordering::Less, ..) => false,
             // Responses may arrive in another order than the requests, because the server confirms a longer lease only
-            // once it is durable. So of two responses with the same stamp, that to the later request counts.
+            // once it is durable. The stamp (the server's clock when it determined the lease) has whole milliseconds.
+            // So of two responses with the same stamp, the response to the later request counts.
             (Ordering::Equal, Some(ReportedBy::Answer(newest)), ReportedBy::Answer(answer)) => {
                 newest < answer
             }
@@ -180,8 +187,9 @@ impl Entry {
         self.cap = BootTime::NEVER;
     }
 
-    /// Reports the bound of this entry to its guard if it has moved, and sets the entry's timer. `alive` is
-    /// [`Holds::alive`].
+    /// Reports [`Entry::bound`] (the local deadline by the hold's own lease, its unanswered extends and its cap) to the
+    /// guard, if it has moved. Then sets the entry's timer to the hold's next deadline or renewal. `alive` is
+    /// [`Holds::alive`], from which the deadline by `grace` counts.
     fn rearm(&mut self, alive: BootTime, events: &mut VecDeque<Event>, timers: &mut Timers) {
         let bound = self.bound();
         if bound != self.told {
@@ -209,8 +217,8 @@ pub(super) struct Overdue {
 
 /// All holds of a lane that have guards. A hold has one owner: the guard of the newest acquire that was granted it.
 ///
-/// A guard whose hold is neither in `entries` nor in `overdue` has nothing to release: its hold has ended, or a newer
-/// guard owns it.
+/// `entries` has the holds that count as held. `overdue` has those that were lost at their local deadlines. A guard
+/// whose hold is in neither has nothing to release: its hold has ended, or a newer guard owns it.
 #[derive(Default)]
 pub(super) struct Holds {
     /// Holds that count as held.
@@ -221,8 +229,9 @@ pub(super) struct Holds {
     graces: BTreeMap<Duration, usize>,
     /// Local deadline of the session's lease.
     pub(super) session_deadline: BootTime,
-    /// Send time of the newest request of this connection whose response had the server's stamp, or of the HELLO. The
-    /// deadline by [`Entry::grace`] counts from here.
+    /// Send time of the newest request of this connection whose response had the server's stamp, or of the HELLO. A
+    /// hold with a `release_after` counts as held until [`Entry::grace`] (its `release_after` less a margin) after this
+    /// time.
     ///
     /// The server may notice the loss of a connection long before the client does, and then begins to count the hold's
     /// `release_after`. At the time `alive`, the server had not noticed a loss yet, because it decided the response on
@@ -323,7 +332,8 @@ impl Holds {
         self.overdue.get(&id).is_some_and(is_it).then(|| self.overdue.remove(&id)).flatten()
     }
 
-    /// Clears the timer of a removed entry, and removes the entry from the count of its grace.
+    /// Clears the timer of a removed entry. Also removes the entry from `graces`, which counts the holds with each
+    /// length of `grace`: the shortest length limits the interval of keep-alives.
     fn disarm(&mut self, entry: &Entry, timers: &mut Timers) {
         timers.replace(TimerKey::Hold(entry.guard.hold), entry.timer, BootTime::NEVER);
         if let Some(grace) = entry.grace
@@ -336,12 +346,15 @@ impl Holds {
         }
     }
 
-    /// Returns the deadline that follows from [`Holds::alive`] for a hold with this grace; `NEVER` without a grace.
+    /// Returns the instant until which a hold with a `release_after` counts as held. It lies `grace` (the
+    /// `release_after` less a margin) after [`Holds::alive`], the last time at which the connection is known to have
+    /// been alive. `NEVER` without a grace.
     fn tie_end(&self, grace: Option<Duration>) -> BootTime {
         grace.map_or(BootTime::NEVER, |grace| self.alive.after(grace))
     }
 
-    /// Returns the local deadline of a hold: the earliest of all its deadlines.
+    /// Returns the local deadline of a hold: the earliest of [`Entry::bound`] (own lease, unanswered extends, cap), the
+    /// deadline of the session for a hold on its lease, and the deadline by [`Entry::grace`].
     fn deadline(&self, entry: &Entry) -> BootTime {
         let session = if entry.is_on_session() { self.session_deadline } else { BootTime::NEVER };
         entry.bound().min(session).min(self.tie_end(entry.grace))
@@ -354,16 +367,17 @@ impl Holds {
 
     /// Reports [`Entry::bound`] of a hold to its guard if the bound has moved, and sets the timer of the hold.
     ///
-    /// The timer ignores the deadline of the session, which has a timer of its own. The deadline by `grace` moves
-    /// forward whenever `alive` does, without a call of this function. So the timer may fire before that deadline;
-    /// `hold_due` then sets it again.
+    /// The timer ignores the deadline of the session, which has a timer of its own. The deadline by `grace` counts from
+    /// [`Holds::alive`], so it moves forward with later responses, without a call of this function. So the timer may
+    /// fire before that deadline; `hold_due` then sets it again.
     pub(super) fn rearm(&mut self, id: LockId, timers: &mut Timers) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.rearm(self.alive, &mut self.events, timers);
         }
     }
 
-    /// Notes that the timer of this hold has fired and is no longer set. Returns the entry of the hold.
+    /// Marks the timer of this hold as not set, because it has fired, and returns the entry of the hold. The caller
+    /// then removes the hold or sets the timer again.
     pub(super) fn timer_fired(&mut self, id: LockId) -> Option<&mut Entry> {
         let entry = self.entries.get_mut(&id)?;
         entry.timer = BootTime::NEVER;
@@ -375,14 +389,16 @@ impl Holds {
         self.lose_with(id, reason, "", timers);
     }
 
-    /// Like [`Holds::lose`], with the message of the operator who ended the hold.
+    /// Removes a hold, and reports the loss to its guard with this reason. `message` is the text of the operator who
+    /// ended the hold; empty if there is none.
     pub(super) fn lose_with(&mut self, id: LockId, reason: LossReason, message: &str, timers: &mut Timers) {
         if let Some(entry) = self.remove_if(id, |_| true, timers) {
             self.tell_loss(&entry, reason, message);
         }
     }
 
-    /// Reports the loss of a removed entry to its guard. A hold that was lost at its local deadline becomes overdue.
+    /// Reports the loss of a removed entry to its guard. If the hold was lost at its local deadline, the server may
+    /// still keep it. So also adds it to `overdue`, from which the lane releases it when the guard is dropped.
     fn tell_loss(&mut self, entry: &Entry, reason: LossReason, message: &str) {
         if reason == LossReason::LocalDeadline {
             let overdue = Overdue { guard: entry.guard, take_up_number: entry.take_up_number };
@@ -430,7 +446,8 @@ impl Holds {
     }
 
     /// Resets the stamps of all leases. Called if another server process answers. The stamps come from the clock of the
-    /// server's machine since its boot, so they may be smaller than before. The lane would ignore such reports as old.
+    /// server's machine since its boot, so those of the new process may be smaller. Without the reset, the lane would
+    /// ignore the new process's reports of leases as old.
     pub(super) fn forget_stamps(&mut self) {
         self.entries.values_mut().for_each(|entry| entry.stamp_ms = 0);
     }
@@ -450,10 +467,12 @@ impl Holds {
 /// a step, so that the renewals of many holds fall on the same instants.
 const RENEWAL_STEPS: u64 = 256;
 
-/// Returns the time of the next renewal: after a third of the remaining lease, or up to one step earlier.
+/// Returns the time of the next renewal: after a third of the remaining lease, rounded down to the start of a step. A
+/// step is 1/256 of that third (`RENEWAL_STEPS`), counted from zero of the local clock.
 ///
-/// For all leases of one length, the steps begin at the same instants. So thousands of renewals are sent in a few
-/// writes and answered in a few reads, regardless of when the locks were granted.
+/// For all remaining leases of one length, the steps are equally long and begin at the same instants of the local
+/// clock. So thousands of renewals become due together, regardless of when the locks were granted. The client sends
+/// them in a few writes and reads the responses in a few reads.
 pub(super) fn renew_at(deadline: BootTime, report: LeaseReport) -> BootTime {
     // Compute with integer nanoseconds: every grant and every renewal calls this function, and `Duration` divides
     // slowly.

@@ -57,8 +57,9 @@ impl Lane {
 
     /// Schedules the next keep-alive. `sent` is the instant from which the interval counts.
     pub(super) fn schedule_keep_alive(&mut self, sent: BootTime) {
-        // Send at least once in `PATIENCE_MAX`: keep-alives detect a dead connection and keep the anchor of the
-        // deadlines recent.
+        // Send a keep-alive at least once in `PATIENCE_MAX`. If no frame arrives after it, the lane considers the
+        // connection dead. Its response also gives a new anchor: the pair of send time and server stamp from which the
+        // lane computes deadlines.
         self.keep_alive_grace = self.holds.grace_min();
         let grace = self.keep_alive_grace.map_or(PATIENCE_MAX, |grace| grace / 3);
         let interval = (self.session_lease() / 3).min(PATIENCE_MAX).min(grace);
@@ -88,7 +89,9 @@ impl Lane {
             }
             Renewal::Sent { since, .. } => {
                 self.doubt_if_silent(since);
-                // Check again later: the server may have sent other frames, and may still fall silent.
+                // If the server has sent any frame since `since`, the connection counts as alive, although this
+                // keep-alive has no response yet. The server may still fall silent, so check for new frames again
+                // later.
                 self.set_keep_alive(Renewal::Sent { since: now, doubt });
             }
         }
@@ -101,7 +104,8 @@ impl Lane {
         }
     }
 
-    /// Handles the end of this session, as another connection has reported it.
+    /// Ends this session for the lane, because another connection of the client has reported its end. Reports the loss
+    /// to the guards that depend on the session. Marks the connection as dead, so that the driver closes it.
     pub(crate) fn told_gone(&mut self, id: SessionId) {
         if !self.gone && self.welcome.session_id == id {
             self.session_gone();

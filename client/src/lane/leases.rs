@@ -65,8 +65,9 @@ impl Lane {
         self.extend_answered(id);
     }
 
-    /// Notes that the outcome of a caller's extend is unknown. The server may have shortened the lease, so the hold
-    /// keeps the earlier of its deadline and `extends_bound` until the next report of the lease.
+    /// Called if the outcome of a caller's extend is unknown. The server may have shortened the lease. So lowers the
+    /// hold's deadline to `extends_bound`, the earliest deadline that the pending extends can cause, if that is
+    /// earlier. The next report of the lease replaces it.
     pub(super) fn extend_unknown(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id)
             && let LeaseEnd::Own(own) = entry.lease_end
@@ -84,7 +85,9 @@ impl Lane {
         }
     }
 
-    /// Handles a refused extend: the hold is lost, or the lane renews it again at `retry`, not before `now`.
+    /// Applies the refusal of an extend. If the code means that the hold has ended or was taken up (see `lost_by`),
+    /// reports the loss to its guard. Otherwise, schedules the next renewal of a hold that renews itself: at `retry`,
+    /// or at `now` if `retry` has passed.
     pub(super) fn not_extended(&mut self, id: LockId, code: ErrorCode, retry: BootTime, now: BootTime) {
         if let Some(reason) = lost_by(code) {
             return self.holds.lose(id, reason, &mut self.timers);
@@ -121,7 +124,9 @@ impl Lane {
         self.holds.rearm(id, &mut self.timers);
     }
 
-    /// Handles a refused request for the state of a hold: the hold is lost, or the lane asks again later.
+    /// Applies the refusal of a status request for a hold. If the code means that the hold has ended or was taken up
+    /// (see `lost_by`), reports the loss to its guard. Otherwise, schedules another status request or renewal after a
+    /// short delay, unless one is already scheduled.
     pub(super) fn not_checked(&mut self, id: LockId, code: ErrorCode, now: BootTime) {
         if let Some(reason) = lost_by(code) {
             return self.holds.lose(id, reason, &mut self.timers);
@@ -157,8 +162,9 @@ impl Lane {
         self.holds.rearm(id, &mut self.timers);
     }
 
-    /// Handles the timer of a hold: its local deadline, its renewal, or the time at which an unanswered renewal casts
-    /// doubt on the connection.
+    /// Handles the timer of a hold. After its local deadline, the hold is lost. If its renewal is due, sends an extend,
+    /// or a status request for a hold that does not renew itself. If a renewal has had no response for some time
+    /// (`patience`), marks the connection as dead if no frame has arrived since.
     pub(super) fn hold_due(&mut self, id: LockId, now: BootTime) {
         if self.holds.timer_fired(id).is_some() && self.holds.is_over(id, now) {
             return self.holds.lose(id, LossReason::LocalDeadline, &mut self.timers);

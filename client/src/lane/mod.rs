@@ -119,7 +119,9 @@ pub(crate) struct Lane {
     keep_alive_sent: BootTime,
     /// Time that the timer of the keep-alive is set to.
     keep_alive_timer: BootTime,
-    /// Shortest [`holds::Entry::grace`] when the keep-alive was scheduled. The interval of keep-alives depends on it.
+    /// Shortest [`holds::Entry::grace`] of all holds when the keep-alive was scheduled; `None` if no hold has one. A
+    /// grace is the time for which a hold counts as held after the connection was last known to be alive. So the lane
+    /// sends at least three keep-alives in the shortest grace.
     keep_alive_grace: Option<Duration>,
     /// Time that the timer of unanswered requests is set to.
     answer_timer: BootTime,
@@ -161,8 +163,8 @@ enum Closing {
 }
 
 impl Lane {
-    /// Creates a lane without a connection. [`Lane::wants_connection`] is true, and callers wait for the connection as
-    /// at the beginning of an outage.
+    /// Creates a lane without a connection. [`Lane::wants_connection`] is true. Callers wait for the first connection
+    /// for at most `SessionOptions::outage_max`, as after the loss of a connection, and then get an error.
     pub(crate) fn new(options: SessionOptions, session: Arc<Session>, now: BootTime) -> Self {
         let mut lane = Self {
             options,
@@ -424,7 +426,8 @@ impl Lane {
             self.session_gone();
             return true;
         }
-        // After these refusals, the server would refuse the next attempt too, so do not let callers wait for it.
+        // After a refusal with `bad_input` or `unauthorized`, the server would refuse the next attempt too, so do not
+        // let callers wait for it.
         if matches!(error.code(), Some(ErrorCode::BadInput | ErrorCode::Unauthorized)) {
             self.outage_end = None;
         }
@@ -457,8 +460,8 @@ impl Lane {
         self.session.opened(welcome.session_id, self.session_lease());
         self.session.served_by(welcome.version, welcome.capabilities);
         self.window.offered = welcome.capabilities.unwrap_or_default();
-        // Always replace the anchor: stamps of another server, or from before a restart, cannot be compared with later
-        // stamps.
+        // Always replace the anchor, the round trip (send time and server stamp) from which stamps are converted to
+        // local times. Stamps of another server, or from before a restart, cannot be compared with later stamps.
         self.anchor = Anchor { sent, stamp_ms: welcome.stamp_ms };
         self.outage_end = None;
         // Drop the unsent jobs that refer to the old connection. The calls below queue those that are still needed.

@@ -58,8 +58,8 @@ impl Lane {
         for mut job in self.window.take_prompt(is_it) {
             job.leave_uncertain("the session expired");
         }
-        // Drop checks and renewals: `ask_for_all` queues new ones for all holds. Drop cancellations, because they
-        // contain request numbers of the old session.
+        // Drop the lane's own renewals and status requests (`Check`): `ask_for_all` queues new ones for all holds. Drop
+        // cancellations, because they contain request numbers of the old session.
         self.window.restart(self.welcome.in_flight_max, |job| {
             !matches!(
                 job,
@@ -73,7 +73,9 @@ impl Lane {
         });
     }
 
-    /// Handles the timer of an acquire: its response should have arrived by now.
+    /// Called when an acquire has no response at its time limit. Fails an acquire that was not sent. For a sent one,
+    /// may first set the timer once more, `ANSWER_PATIENCE` after the end of its wait. After that, the caller gets
+    /// [`Error::Uncertain`], and the lane cancels the acquire.
     pub(super) fn wait_over(&mut self, token: u64, now: BootTime) {
         let (unsent, reason) = self.no_answer();
         if let Some(job) = self.window.take_unsent_acquire(token) {

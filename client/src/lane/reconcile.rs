@@ -11,9 +11,9 @@
 //! again.
 //!
 //! The response to a repeated acquire may arrive after the list. If the acquire has a request id, another client may
-//! have taken up its holds. So the lane does not deliver the grant, but sends the acquire again. Until the response to
-//! the second acquire, it treats the holds of the grant as strangers. If the caller leaves before that response, the
-//! lane releases them.
+//! have taken up the granted holds during the outage. Only a new response shows who owns them, so the lane does not
+//! deliver the grant, but sends the acquire again. Until the second response, the holds of the grant are strangers
+//! (holds without a guard). If the caller leaves before that response, the lane releases them.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,8 @@ pub(super) struct Reconciliation {
     given_back: BTreeSet<LockId>,
     /// Holds whose guards were forgotten, so that the lane does not release them.
     pub(super) forgotten: BTreeSet<LockId>,
-    /// Holds that were in `forgotten` when the current list began and that no page has listed yet. Those that remain
+    /// Holds without a guard that the caller has forgotten, as far as the server's list of the lane's holds has not
+    /// shown them yet. Filled from `forgotten` after each reconnect, when the lane requests the list. Those that remain
     /// after the last page have ended.
     forgotten_unlisted: BTreeSet<LockId>,
 }
@@ -69,7 +70,8 @@ impl Lane {
             let on_session = self.holds.ids_on_session().into_iter();
             on_session.chain(self.holds.ids_that_may_be_taken_up()).collect()
         } else {
-            // Forget them: they belong to a lane of the old session, so no list of the new lane shows them.
+            // Remove all forgotten holds (holds that their callers kept without a guard): they belong to a lane of the
+            // old session, so no list of the new lane shows them.
             self.reconciliation.forgotten.clear();
             BTreeSet::new()
         };
@@ -81,7 +83,9 @@ impl Lane {
         }
     }
 
-    /// Handles one page of the list of the lane's holds.
+    /// Compares one page of the server's list of the lane's holds with the guards. Removes the cap of a listed hold
+    /// with a guard. Collects a listed hold without a guard as a stranger, unless its guard was forgotten. Then
+    /// requests the next page, or calls `reconcile` after the last one.
     pub(super) fn holds_listed(&mut self, listed: &Listed<'_>) {
         for lock in &listed.locks {
             let reconciliation = &mut self.reconciliation;
@@ -123,8 +127,9 @@ impl Lane {
         self.reconciliation.unlisted.contains(&id) || self.reconciliation.missing.contains(&id)
     }
 
-    /// Handles the report that this hold still exists. Returns whether another lane has the hold, because no page of
-    /// the list has shown it for this lane.
+    /// Called when the server reports that this hold still exists. Returns whether another lane has the hold: it has a
+    /// request id, and no page of the server's list showed it for this lane. Removes it from `missing`, so the next
+    /// call returns false.
     pub(super) fn is_elsewhere(&mut self, id: LockId) -> bool {
         self.reconciliation.missing.remove(&id)
     }
@@ -184,8 +189,8 @@ impl Lane {
         self.reconciliation.given_back.remove(&id);
     }
 
-    /// Returns whether the lane has released this hold as a stranger on this connection. If it has, any grant of this
-    /// hold was decided before the release, so the grant is outdated.
+    /// Returns whether the lane has released this hold on this connection as a stranger, a hold of the lane without a
+    /// guard. If so, any grant of this hold was decided before the release, so the grant is outdated.
     pub(super) fn was_given_back(&self, id: LockId) -> bool {
         self.reconciliation.given_back.contains(&id)
     }

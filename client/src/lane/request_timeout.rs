@@ -38,7 +38,8 @@ impl Lane {
         }
         self.fail_unsent(&unsent, &reason, |job| is_due(job.answer_by()));
         if let Closing::Draining { replies, .. } = &mut self.closing {
-            // The caller of `close` waits no longer, but the lane still sends the remaining releases.
+            // The time limit of each of these callers of `close` has passed, so let it return. The lane still sends the
+            // remaining releases.
             for reply in replies.iter_mut().filter(|reply| is_due(reply.answer_by())) {
                 reply.answer(Ok(()));
             }

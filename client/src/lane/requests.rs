@@ -36,7 +36,8 @@ impl Lane {
                 job.claim.name_if_multi_key(self.welcome.session_id, self.welcome.lane, job.token);
                 let at = match job.wait {
                     Wait::Try => now.after(self.options.request_timeout),
-                    // The request may never be sent; its caller must then get the error at the end of the wait.
+                    // Without a connection, or with too many requests in flight, the request may never be sent. If it
+                    // is still unsent when the caller's wait ends, the timer fails it then.
                     Wait::Until(at) if !self.connected || !self.window.has_room_for_acquire() => at,
                     Wait::Until(at) => at.after(ANSWER_PATIENCE),
                     Wait::Forever => BootTime::NEVER,
@@ -117,8 +118,9 @@ impl Lane {
         Ok(())
     }
 
-    /// Handles the report that a newer acquire has taken up a hold. With a `number`, it concerns only the acquire of
-    /// this lane with this request number.
+    /// Applies the report that a newer acquire has taken up a hold: its guard is lost, and an unsent release by it is
+    /// dropped. An older acquire whose grant of the hold is being confirmed fails. With a `number`, this concerns only
+    /// the grant to the acquire of this lane with this request number.
     pub(super) fn superseded(&mut self, id: LockId, number: Option<u32>) {
         self.holds.supersede(id, number, &mut self.timers);
         self.window.supersede(id, number);
@@ -128,8 +130,8 @@ impl Lane {
     pub(crate) fn abandon(&mut self, token: u64) {
         if let Some(mut job) = self.window.take_unsent_acquire(token) {
             arm_wait(&mut job, BootTime::NEVER, &mut self.timers);
-            // `settle_strangers` may have kept a listed hold because this acquire could have been granted it. Decide
-            // again without the acquire.
+            // `settle_strangers` releases holds of this lane that have no guard. It may have kept one, because this
+            // acquire could have been granted it. Let it decide again without the acquire.
             return self.settle_strangers();
         }
         if let Some((number, job)) = self.window.sent_acquire(token) {
@@ -168,8 +170,9 @@ impl Lane {
             self.release_unasked(id, overdue.take_up_number);
         }
         if !self.connected && (self.window.is_empty() || self.outage_end.is_none()) {
-            // Either no request is left for which the client should connect again, or the outage has lasted for too
-            // long already. So finish without a goodbye; the session ends when its lease expires.
+            // Finish without a goodbye, the request that ends the session: the session ends when its lease expires. If
+            // the window is empty, no request needs another connection. If `outage_end` is `None`, callers no longer
+            // wait for a connection: the outage has lasted too long, or the server rejects this client.
             self.finish();
         }
     }

@@ -429,7 +429,8 @@ fn named(job: &mut AcquireJob) {
 }
 
 impl Rig {
-    /// Returns the grant of the hold whose id has this `place`, to an acquire whose request id has found the hold.
+    /// Returns a grant whose `LockId::place` is `place`, with the flag `repeated`: the acquire's request id has found
+    /// an existing hold.
     fn granted_again(&self, place: u64, remaining_ms: u32) -> Response<'static> {
         let stamp_ms = self.stamp_ms();
         let granted = Granted { id: id(place), fence: 1, remaining_ms, stamp_ms, ..Granted::default() };

@@ -57,8 +57,9 @@ impl Watches {
 }
 
 impl Lane {
-    /// Handles the response that the server watches the key. Ends the watch on the server if the caller dropped it
-    /// before this response.
+    /// Called when the server confirms that it watches the key. Stores the request number of the watch, reports the
+    /// current state to its listener, and answers the caller. If the caller dropped the watch before this response,
+    /// ends it on the server instead.
     pub(super) fn watching(&mut self, mut job: WatchJob, number: u32, watching: Watching) {
         let fence = watching.fence;
         match self.watches.entries.get_mut(&job.token) {

@@ -15,9 +15,9 @@
 //! The hold of that grant would then block the new attempt, and every other, until its lease expires. A hold on the
 //! session's lease would block them as long as the session lives.
 //!
-//! To release such a hold, each acquire that may wait asks for the event `QUEUED`, which contains the id of its claim.
-//! Before the lane repeats the acquire under a new number, it releases that id. An acquire without an id still counts
-//! as in flight, so its number never becomes too old.
+//! The hold of a grant whose response was lost must be released. For this, each acquire that may wait asks for the
+//! event `QUEUED`, which contains the id of its claim. Before the lane repeats the acquire under a new number, it
+//! releases that id. An acquire without an id still counts as in flight, so its number never becomes too old.
 //!
 //! The holds of a multi-key claim have other ids than the claim had while it waited, so the id from `QUEUED` cannot
 //! release them. Instead, a multi-key claim has a request id, by which its repetition finds the holds. If only some of
@@ -103,8 +103,8 @@ impl Window {
         }
     }
 
-    /// Queues a job to be sent. Acquires are sent in the order of their tokens, other jobs in the order of their calls
-    /// of `push`.
+    /// Queues a job to be sent. Acquires are sent in the order of their tokens (numbers that rise in the order of the
+    /// callers' acquires). Other jobs are sent in the order of their calls of `push`.
     pub(super) fn push(&mut self, job: Job) {
         match job {
             Job::Acquire(job) => {
@@ -114,8 +114,8 @@ impl Window {
         }
     }
 
-    /// Queues a job in front of all others. An acquire is instead queued in the order of the tokens, as by
-    /// [`Window::push`].
+    /// Queues a job in front of all others. An acquire is instead queued as by [`Window::push`]: its token (a number
+    /// that rises in the order of the callers' acquires) determines its position.
     pub(super) fn push_front(&mut self, job: Job) {
         match job {
             Job::Acquire(_) => self.push(job),
@@ -131,8 +131,9 @@ impl Window {
             let acquire = || self.unsent_acquires.pop_first().map(|(_, job)| Job::Acquire(job));
             let Some(mut job) = self.unsent.pop_front().or_else(acquire) else { break };
             if let Some(refusal) = job.refusal(self.offered) {
-                // If the request was already sent to a newer server, that server may have served it before this older
-                // server replaced it. The outcome is then unknown, and the caller gets `OLDER_SERVER` as the reason.
+                // This server lacks a capability that the request needs, so fail the request instead of sending it. If
+                // it was already sent, then to an earlier, newer server, which may have served it. The outcome is then
+                // unknown, and the caller gets `OLDER_SERVER` as the reason.
                 job.fail_unsent(&refusal, OLDER_SERVER);
                 continue;
             }
@@ -167,7 +168,8 @@ impl Window {
         map.insert(sequence, pending);
     }
 
-    /// Notes that the acquire with this number waits on the server, at this queue position.
+    /// Moves the acquire with this number to the waiting ones, because the server has reported that it waits: it no
+    /// longer counts as in flight. Stores the id of its claim, and reports the queue position to the caller.
     pub(super) fn queued(&mut self, number: u32, place: QueuePlace) {
         if let Some((sequence, mut pending)) = self.take(number) {
             pending.queued = Some(place.id);
@@ -201,10 +203,10 @@ impl Window {
         jobs
     }
 
-    /// Sends every unanswered request again under its number, in the order of the numbers. A waiting acquire whose
-    /// number is too old is queued again, to be sent under a new number. The release of its old claim is queued before
-    /// it, in case the server has granted the claim. If the caller set a request id, nothing is released, since the new
-    /// acquire finds the old claim.
+    /// Sends every unanswered request again under its number, in the order of the numbers. The server remembers only
+    /// its last `in_flight_max` responses. A waiting acquire with an older number is queued again, to be sent under a
+    /// new number. The release of its old claim is queued before it, in case the server has granted the claim. If the
+    /// caller set a request id, nothing is released, since the new acquire finds the old claim.
     pub(super) fn repeat(&mut self, is_other_process: bool, now: BootTime, out: &mut Vec<u8>) {
         let oldest = Sequence(self.next.0.saturating_sub(self.in_flight_max));
         let recent = self.waiting.split_off(&oldest);
@@ -308,9 +310,10 @@ impl Window {
             .collect()
     }
 
-    /// Handles the report that a newer acquire has taken over a hold by its request id. Drops the unsent release of the
-    /// older guard. Fails an older acquire whose grant is still being confirmed with the server. If `number` is given,
-    /// affects only the release and the grant of the acquire with this request number.
+    /// Applies the report that a newer acquire has taken over a hold by its request id, so that it owns the hold now.
+    /// Drops the unsent release of the older guard. An older acquire fails if its grant of the hold is still being
+    /// confirmed with the server. If `number` is given, affects only the release and the grant of the acquire with this
+    /// request number.
     pub(super) fn supersede(&mut self, id: LockId, number: Option<u32>) {
         let is_meant = |of: Option<u32>| number.is_none() || of == number;
         let is_its_release = |job: &Job| match job {
@@ -447,8 +450,9 @@ mod tests {
         for _ in 0..2 {
             window.queued(3, place(3));
         }
-        // Request 1 has neither a response nor a `QUEUED`. Request 9 would be eight numbers later, and the server
-        // remembers only eight responses.
+        // The server remembers only eight responses. If it got request 9, it could not repeat the response to request
+        // 1, which the lane still lacks. After a `QUEUED` for request 1, the lane knows the id of its claim and needs
+        // no repetition under this number. So it may then send request 9.
         assert_eq!(transmit(&mut window), []);
         window.queued(1, place(1));
         assert_eq!(transmit(&mut window), [(9, 0x10)]);

@@ -23,7 +23,8 @@ pub enum FenceScope {
     Ephemeral,
     /// Kept in the server's log: the fence rises over restarts and crashes of the server.
     Local,
-    /// Kept by a cluster: the fence rises even if the server's disk is lost.
+    /// A cluster keeps the fence counter, so the fence rises even if the server's disk is lost. The server's log, if
+    /// there is one, keeps the hold.
     Quorum,
 }
 

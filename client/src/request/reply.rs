@@ -50,7 +50,9 @@ impl<T> Reply<T> {
         }
     }
 
-    /// Delivers the result to the caller or the resolver. The reply is [`Reply::Nobody`] afterwards.
+    /// Delivers the result to the caller that waits for it. If that caller has already got [`Error::Uncertain`],
+    /// reports only the outcome, through the resolver (the sending end of that error value). The reply is
+    /// [`Reply::Nobody`] afterwards.
     pub(crate) fn answer(&mut self, result: Result<T>) {
         match std::mem::replace(self, Self::Nobody) {
             Self::Nobody => {}
@@ -59,7 +61,9 @@ impl<T> Reply<T> {
             Self::Uncertain { resolver, .. } => match result.map_err(|error| error.code()) {
                 Ok(_) => resolver.resolve(Outcome::Done),
                 Err(Some(code)) if code != ErrorCode::Unknown => resolver.resolve(Outcome::NotDone),
-                // The server does not know the outcome, or the error comes from the client. The outcome stays unknown.
+                // Either the server does not know the outcome of the request, or the error comes from the client and
+                // does not show it. The resolver is dropped here, so the caller that got `Error::Uncertain` learns
+                // `Outcome::Unknown`.
                 Err(_) => {}
             },
         }
@@ -93,8 +97,9 @@ pub(crate) trait Awaited {
     fn answer_by(&self) -> BootTime;
     /// Sets the latest instant for the answer, if a caller waits.
     fn set_answer_by(&mut self, at: BootTime);
-    /// Notes that the server process or the session that got the request has ended, and that the request will be sent
-    /// again.
+    /// Sets the flag `was_sent` of this reply. The lane calls this function when it must send the request again, for
+    /// example because the server process or the session that got it has ended. The earlier transmission may have been
+    /// served, so a later failure may leave the outcome uncertain.
     fn note_sent(&mut self);
     /// Returns whether a server process or a session that has ended got the request, and may have served it.
     fn was_sent(&self) -> bool;

@@ -12,8 +12,8 @@ pub(crate) struct OrderKey {
     /// In a queue, the time of the arrival less the boost of the priority, in milliseconds; it may be below zero. In a
     /// pool that is ordered by timestamp, the timestamp in microseconds.
     pub(crate) rank: i64,
-    /// Value of the shard's counter of arrivals when the claim arrived. A claim that needs no [`Detail`] does not raise
-    /// the counter.
+    /// Decides between equal ranks: the value of the shard's counter of arrivals when the claim arrived. The counter
+    /// counts each claim with a [`Detail`]. A claim without one does not wait, so it needs no position.
     pub(crate) arrival: u64,
 }
 
@@ -77,8 +77,9 @@ pub(crate) struct Detail {
     pub(crate) order: OrderKey,
     /// Request number of the acquire that the answer to this claim goes to, or went to.
     pub(crate) number: u32,
-    /// Value of the shard's counter of arrivals when the acquire that gets the answer arrived. If the connection of
-    /// that acquire was lost since, `Lane::lost_arrivals` is higher.
+    /// Value of the shard's counter of arrivals when the latest acquire of the claim arrived; that acquire gets the
+    /// answer. `Lane::lost_arrivals` is the value when the lane last lost its connection. If that value is higher, the
+    /// connection of the acquire was lost.
     pub(crate) asked: u64,
     /// Length of the lease in milliseconds. A waiting claim gets this lease with its grant.
     pub(crate) lease_ms: u32,
@@ -100,8 +101,8 @@ pub(crate) struct Detail {
     pub(crate) metadata: Option<Arc<[u8]>>,
     /// Whether the acquire asks for scope `Quorum`, so that a cluster keeps the fence counter.
     pub(crate) wants_quorum: bool,
-    /// Whether the hold begins only when a cluster has raised the fence counter for this claim, or for another key of
-    /// its multi-key claim.
+    /// Whether the hold begins only when a cluster has raised a fence counter. In a multi-key claim, one key whose
+    /// counter the cluster keeps is enough: the claims at all keys then wait for the cluster.
     pub(crate) begins_counted: bool,
     /// Whether the claim raised the scope of its key to `Quorum`. If the claim ends before it is held, and no later
     /// claim of the key got a fence, the scope is lowered again.
@@ -115,9 +116,10 @@ pub(crate) struct Detail {
     pub(crate) repeated: bool,
     /// Number of the log record that says that a later acquire has taken the claim over. 0 if there is no such record;
     /// [`MOVED_BESIDE_RECORDS`] if the log has such records only for other keys of its multi-key claim. The answer to
-    /// the later acquire, and every later event about the claim, waits until the record is durable. If the fence of a
-    /// claim is confirmed while this is not 0, `Shard::put_off` resets it to 0. The claim is then held once all records
-    /// so far are durable.
+    /// the later acquire, and every later event about the claim, waits until the record is durable. This number may not
+    /// be 0 when the log or the cluster confirms the fence of the claim. `Shard::put_off` then delays the hold until
+    /// all records so far are durable. That delay covers the record of the takeover, so `Shard::put_off` resets this
+    /// number to 0.
     pub(crate) moved_record: u64,
     /// Time for which a hold had waited before its grant.
     pub(crate) waited_nanos: u64,

@@ -40,7 +40,8 @@ pub(crate) enum LeaseKind {
     Session = 1,
     /// The hold ends with its release, or some time after its connection is lost.
     Endless = 2,
-    /// The hold is a registration. Its owner sets the end, and renews it by the key.
+    /// The hold is a registration. Each registration or heartbeat by its owner sets the end of the lease, and names the
+    /// key instead of the id of the hold.
     Registered = 3,
 }
 

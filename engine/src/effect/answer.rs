@@ -134,8 +134,8 @@ pub struct Verified {
     /// Whether the fence of the request is the newest one. In a tree namespace, a fence also counts as the newest while
     /// the set of paths with this fence holds a path that overlaps the requested path.
     pub newest: bool,
-    /// Whether `newest` is true and the hold with this fence still exists. In a tree namespace, the set of paths with
-    /// this fence must hold a path that overlaps the requested path.
+    /// Whether the fence of the request is the newest one (`newest` is true) and the hold with this fence still exists.
+    /// In a tree namespace, the hold must also contain a path that overlaps the requested path.
     pub held: bool,
 }
 
@@ -149,7 +149,7 @@ pub struct Allowance {
     /// Time until there are enough tokens if no other request takes any. 0 if allowed; `u64::MAX` if the cost is above
     /// the burst.
     pub retry_after_ns: u64,
-    /// Time until the bucket is full if no request takes any.
+    /// Time until the bucket is full if no request takes any tokens.
     pub reset_after_ns: u64,
 }
 

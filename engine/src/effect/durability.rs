@@ -97,8 +97,9 @@ pub struct Reserved {
 /// All claims of a multi-key claim. Like a [`Reserved`] claim, they block other claims, but are not held yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedMultiKey {
-    /// One claim for each key, in the order of the response. No claim begins if the client has given up the first one
-    /// or is disconnected.
+    /// One claim for each key, in the order of the response. The first claim decides for all, because only that claim
+    /// ends when the client gives up its request or disconnects. If that happens before the log or the cluster confirms
+    /// the fences, no claim begins.
     pub members: Box<[Reserved]>,
     /// The response.
     pub grants: Box<[KeyGrant]>,

@@ -44,8 +44,9 @@ pub trait Effects {
     fn released(&mut self, ticket: Ticket) {
         self.answer(ticket, Answer::Released { was_waiting: false });
     }
-    /// Sends the response of the rate limiter. A method of its own because the response is frequent and an [`Answer`]
-    /// is large, as for [`Effects::granted`].
+    /// Sends the response of the rate limiter. By default the same as [`Effects::answer`]. This response is frequent,
+    /// and an [`Answer`] takes much memory because of rare responses. A receiver that implements this method need not
+    /// build an [`Answer`].
     #[inline]
     fn throttled(&mut self, ticket: Ticket, allowance: Allowance) {
         self.answer(ticket, Answer::Throttled(allowance));
@@ -70,8 +71,9 @@ pub trait Effects {
     fn recheck(&mut self, multi_key: &Arc<MultiKeyClaim>) {
         let _ = multi_key;
     }
-    /// Notes that a multi-key claim ended before it was held. The worker calls [`crate::Shard::withdraw`] for each of
-    /// its shards.
+    /// Reports that a multi-key claim ended before it was held. The worker then calls [`crate::Shard::withdraw`] for
+    /// each shard with a key of the claim. This call ends the claims at those keys and grants the waiters that they
+    /// blocked.
     fn withdraw(&mut self, multi_key: &Arc<MultiKeyClaim>) {
         let _ = multi_key;
     }

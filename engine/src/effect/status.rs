@@ -10,7 +10,8 @@ pub struct Contention {
     /// Whether the claim that blocks the request is held. If not, it is the first waiter, or its fence is not durable
     /// yet.
     pub held: bool,
-    /// Whether the claim that blocks the request is shared with other readers.
+    /// Whether the claim that blocks the request is shared, so that other readers may hold the key together with it. If
+    /// not, the claim is exclusive.
     pub shared: bool,
     /// Time for which the claim that blocks the request has been held or has waited.
     pub age_ms: u64,

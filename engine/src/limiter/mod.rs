@@ -228,7 +228,8 @@ impl BucketTable {
         Ok(())
     }
 
-    /// Moves the clock hand over `steps` records, and removes the full buckets among them.
+    /// Checks the `steps` records behind the record `self.hand`, in a circle over all records, and removes the full
+    /// buckets among them. Moves `self.hand` to the last checked record.
     fn sweep(&mut self, steps: u32) {
         for _ in 0..steps.min(self.buckets.end()) {
             self.hand = self.buckets.after(self.hand);

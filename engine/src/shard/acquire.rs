@@ -218,8 +218,9 @@ impl Shard {
         }
     }
 
-    /// Checks that the list of linked claims of a lane has room for `count` more. This list contains the claims that
-    /// may change when the connection is lost or the session ends.
+    /// Checks that a lane has room for `count` more linked claims: the claims that the loss of the connection or the
+    /// end of the session affects. They are waiters, claims whose fence is not durable yet, and holds that end with the
+    /// session or the connection.
     pub(super) fn has_room_on_lane(&self, lane: LaneIx, count: u32) -> Result<(), Refusal> {
         let limit = self.limits.linked_claim_count_per_lane_max;
         if count == 0 || self.lanes.lanes[lane].linked_count + count <= limit {

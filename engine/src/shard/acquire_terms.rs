@@ -61,7 +61,7 @@ impl AcquireOptions<'_> {
         metadata: None,
     };
 
-    /// Returns the number of bytes that a claim keeps of the options.
+    /// Returns the number of bytes of the options that a claim stores: its owner, its metadata and its request id.
     pub(super) fn len(&self) -> usize {
         [self.owner, self.metadata, self.request_id].into_iter().flatten().map(<[u8]>::len).sum()
     }

@@ -1,7 +1,8 @@
 //! Admission of acquires: the checks and steps that keys and pools have in common.
 //!
-//! Acquires of sets of paths use the same checks in another order, because a tree checks a set and adds its paths in
-//! one step.
+//! Acquires of sets of paths do the same checks in a function of their own. There, the shard creates the claim before
+//! it knows whether the set must wait, because a tree checks a set and adds its paths in one step. If the set may not
+//! wait, the shard removes the claim again.
 
 use super::quota::NewClaims;
 use super::{AcquireOptions, AcquireTerms, Caller, Shard};
@@ -50,8 +51,9 @@ pub(super) trait Admission {
     fn join(&self, shard: &mut Shard, claim: ClaimIx);
 
     /// Called after a claim that did not wait has joined the holders. `is_held` says whether its hold has begun;
-    /// otherwise the claim is reserved until its fence is durable. If a key has a queue, the new holder may block
-    /// multi-key claims in it, so they must be checked again later. The watchers of the key learn of a hold.
+    /// otherwise the claim is reserved until its fence is durable. If a key has a queue, the queue forgets that the
+    /// shard has requested checks of the multi-key claims that the new holder blocks. Later grants of the key request
+    /// them again. The watchers of the key are notified of a hold.
     fn note_joined(&self, shard: &mut Shard, claim: ClaimIx, is_held: bool, effects: &mut impl Effects);
 
     /// Adds a claim to the waiters. Returns the number of waiters before it, which may be 0 if the request does not ask
@@ -132,8 +134,8 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         match decided {
-            // The effect `granted` would count a new grant. A repeated grant is an earlier hold that the request id
-            // found.
+            // A repeated grant is an earlier hold that this acquire found by its request id. The effect `granted` would
+            // count it as a new grant, so `answer_acquire` sends it.
             Ok(Some(grant)) if grant.repeated => {
                 effects.answer_acquire(caller.ticket, Answer::Granted(grant));
             }

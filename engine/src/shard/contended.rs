@@ -31,7 +31,8 @@ pub struct ContendedKey {
 }
 
 impl Shard {
-    /// Counts the wait of this claim for the list of contended keys.
+    /// Adds the wait of this claim to the number of waits of its key, for the list of contended keys. All waits of one
+    /// millisecond count for the key of the first of them.
     #[inline]
     pub(super) fn note_wait(&mut self, claim: ClaimIx) {
         if self.top_waits.note(self.now) {

@@ -18,8 +18,9 @@ pub struct NamespaceCounters {
     pub expired: u64,
     /// Number of holds that an operator ended.
     pub revoked: u64,
-    /// Number of claims that belong to a waiting or reserved multi-key claim and are not at its first key. They count
-    /// neither as held nor as waiting.
+    /// Number of claims at keys other than the first of a multi-key claim that waits or is reserved (granted, but held
+    /// only once its fences are durable). Only the claim at the first key counts as waiting. To get `held`, these
+    /// claims are subtracted from the number of all claims.
     pub(crate) far_stub_count: u64,
 }
 

@@ -18,12 +18,15 @@ pub(super) struct LateWait {
     claim: ClaimIx,
     /// Secret of the claim, which distinguishes it from a later claim in the same slot.
     secret: u64,
-    /// Number of the work item that continues the grants that began before the wait ended.
+    /// Number of the item of follow-up work that continues the unfinished grants of the claim's key. These grants began
+    /// before the wait of the claim ended. They are finished once the key has no work item of this number any more.
     grants: WorkNumber,
 }
 
 impl Shard {
-    /// Processes the timers that were due by `drained`, within the budget of steps.
+    /// Processes the timers of claims that were due by `drained`, the time up to which every worker is known to have
+    /// read its sockets. Most of these timers end a hold or a wait. Each timer takes one step of the limited follow-up
+    /// work of this turn. If no step is left, a later turn continues.
     pub(super) fn expire(&mut self, drained: Time, effects: &mut impl Effects) {
         // Waits end after all other timers of their instant, even if that takes more than one turn.
         if !self.wheel.is_within_instant() && !self.end_waits(effects) {
@@ -86,7 +89,9 @@ impl Shard {
         }
     }
 
-    /// Ends the waits of the instant whose timers were just processed. Returns false if the budget was too small.
+    /// Ends the waits whose timers fired at the instant that was just processed. Leaves a wait to `end_late_waits` if
+    /// unfinished grants of its key may still be for the claim. Each wait takes one step of the limited follow-up work
+    /// of this turn. Returns false if no step was left, so that a later turn must continue.
     fn end_waits(&mut self, effects: &mut impl Effects) -> bool {
         if !std::mem::replace(&mut self.ending_waits, true) {
             self.granting_before = self.work.last_number();
@@ -114,8 +119,9 @@ impl Shard {
         true
     }
 
-    /// Ends waits that were over while earlier grants of their keys were unfinished, as soon as these grants are
-    /// finished. Stays within the budget of steps.
+    /// Ends the waits in `late_waits`. They timed out while grants of their keys, begun before, were left to later
+    /// turns. Each wait ends once these grants are finished, unless one of them was for its claim. Each wait takes one
+    /// step of the limited follow-up work of this turn; if none is left, a later turn continues.
     pub(super) fn end_late_waits(&mut self, effects: &mut impl Effects) {
         for _ in 0..self.late_waits.len() {
             if !self.steps.take() {
@@ -140,8 +146,9 @@ impl Shard {
         self.end_wait(claim, effects);
     }
 
-    /// Whether a work item still continues grants of a key that began before the shard began to end the waits of the
-    /// present instant.
+    /// Whether unfinished grants of this key began before the shard began to end the waits of the present instant.
+    /// Grants are unfinished if a turn used up its steps and left the rest to a later turn. Such grants may still be
+    /// for a claim whose wait is over.
     fn is_granting_since_before(&self, entry: KeyIx) -> bool {
         (1..=self.granting_before).contains(&self.grants_left(entry))
     }

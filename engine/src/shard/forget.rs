@@ -38,13 +38,16 @@ impl Shard {
         self.work.push(Work::Forget(0));
     }
 
-    /// Continues the walk of `forget_namespaces` at the slot `from`, within the budget of steps. The slots of buckets
-    /// follow the slots of keys.
+    /// Continues to remove the idle keys and the full buckets of unused namespaces, which `forget_namespaces` began, at
+    /// the slot `from`. The slots are the places in the table of key records, and after them those in the table of
+    /// buckets. Each slot takes one step of the limited follow-up work of this turn. If no step is left, a later turn
+    /// continues.
     pub(super) fn go_on_forgetting(&mut self, from: u32, effects: &mut impl Effects) {
         let Some(mut walk) = self.forgetting.take() else { return };
         let key_end = self.keys.entries.end();
         let end = key_end + self.buckets.end();
-        // The limiter only knows the time of its last request, so it also gets the time of the shard.
+        // A full bucket is removed. By itself, the limiter would decide by the time of its last request, which may be
+        // long ago. So `forget_full` also gets the time of the shard.
         let now_ns = self.now.as_millis().saturating_mul(1_000_000);
         for slot in from..end {
             if !self.steps.take() {
@@ -60,8 +63,8 @@ impl Shard {
             walk.in_use.extend(in_use);
         }
         self.top_waits.forget(|namespace| walk.concerns(namespace));
-        // Record the removed keys first: the log must have them before the removal of their namespace, which follows
-        // the report.
+        // Record the removed keys first: the log must have them before the removal of their namespace. The server
+        // removes the namespace only after all shards have called `namespaces_forgotten`.
         self.record_folded(effects);
         effects.namespaces_forgotten(walk.number, walk.in_use.into_iter().collect());
     }

@@ -34,7 +34,8 @@ impl FreezeList {
 
     /// Freezes or thaws the keys of a namespace that begin with `prefix`. Returns whether the list changed.
     ///
-    /// Returns the maximum number of frozen prefixes if it is reached.
+    /// Keys that begin with a frozen prefix are not granted. If the list already has the maximum number of frozen
+    /// prefixes, a further prefix is not frozen, and the error is this maximum.
     pub fn change(&mut self, namespace: u16, prefix: &[u8], frozen: bool) -> Result<bool, u64> {
         self.change_within(FREEZE_COUNT_MAX, namespace, prefix, frozen)
     }
@@ -89,7 +90,8 @@ impl FreezeList {
 /// one tree. Only one work item for the walk is queued at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Thaw {
-    /// Whether a work item that will continue the walk over the waiters is queued.
+    /// Whether a work item (work for a later turn) is queued that will begin or continue the walk over the waiters. The
+    /// walk grants the waiters of thawed keys, which an operator allowed to be granted again.
     is_queued: bool,
     /// Whether another walk over the waiters must follow, because of a thaw after the present walk began.
     is_asked_again: bool,
@@ -105,7 +107,9 @@ impl Thaw {
         !std::mem::replace(&mut self.is_queued, true)
     }
 
-    /// Ends the walk over the waiters. Returns whether the caller must queue a work item for another walk.
+    /// Ends the walk over the waiters, which has granted the waiters of thawed keys. If another thaw was requested
+    /// after the walk began, another walk must follow. Returns whether this is so, and the caller must queue a work
+    /// item for it.
     pub(super) fn end(&mut self) -> bool {
         *self = Self { is_queued: self.is_asked_again, ..Self::default() };
         self.is_queued
@@ -142,7 +146,9 @@ impl Shard {
         self.careful && self.is_frozen(caller.namespace, key)
     }
 
-    /// Grants the waiters of thawed keys, within the budget of steps.
+    /// Continues the walk over the waiters of the shard after the list of frozen prefixes has changed. Grants the
+    /// waiters of thawed keys: no frozen prefix prevents their grants any more. Each claim takes one step of the
+    /// limited follow-up work of this turn. If no step is left, a later turn continues.
     pub(super) fn go_on_thawing(&mut self, effects: &mut impl Effects) {
         while self.thaw.next < u64::from(self.claims.end()) {
             if !self.steps.take() {

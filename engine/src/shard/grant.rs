@@ -66,7 +66,9 @@ impl Shard {
         false
     }
 
-    /// Answers a waiter that no other claim blocks, but that may not be granted for another reason.
+    /// Answers the acquire of a waiter that no other claim blocks, but that may not be granted. If its connection was
+    /// lost, the answer is that of `answer_lost`. Otherwise, the answer is a refusal: the wait has timed out, the log
+    /// or the cluster accepts no grant, or the server is stopping.
     #[cold]
     fn answer_instead(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if !self.is_asker_there(claim) {
@@ -140,8 +142,10 @@ impl Shard {
         self.start_lease(claim, lease_ms)
     }
 
-    /// Drops the data that only a claim with an unanswered acquire needs. The hold stays linked to its lane only if it
-    /// ends with its session or its connection.
+    /// Drops the data that a claim needs only until its acquire is answered: its link to its lane, and its `Detail`
+    /// (record of rare data). The link stays if the hold ends with its session or its connection. Through the links,
+    /// the shard finds these holds when a lane changes its state. The `Detail` stays with the link, or if other data in
+    /// it is still needed.
     #[inline]
     pub(super) fn forget_wait(&mut self, claim: ClaimIx) {
         let detail = &self.details[self.claims[claim].detail];
@@ -177,7 +181,8 @@ impl Shard {
         self.end_ephemeral_hold(claim, effects);
     }
 
-    /// Ends a hold like `end_hold`, if the hold is not in the durable log or its end was recorded.
+    /// Removes a holder from its key, and grants the next waiters. If the durable log has a record of the hold, the
+    /// caller must first have recorded its end, as `end_hold` does. Otherwise a restart would restore the hold.
     #[inline(always)]
     pub(super) fn end_ephemeral_hold(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         self.wheel.clear(&mut self.claims, claim);

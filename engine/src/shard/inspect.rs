@@ -72,8 +72,9 @@ impl Shard {
     /// Returns the holders for a response, from a list that begins with `first` and has `count` holders that are not
     /// reserved.
     ///
-    /// Claims become durable in the order in which they were granted, so reserved holders are mostly behind all others.
-    /// If very many reserved holders are first, the response names none.
+    /// The search visits at most `LIST_SCAN_COUNT_MAX` holders. Claims become durable in the order in which they were
+    /// granted, so reserved holders (their fence is not durable yet) are mostly behind all others. If so many reserved
+    /// holders are first that the search visits no other, the response names no holder.
     pub(super) fn shown_holders(&self, first: ClaimIx, count: u32) -> impl Iterator<Item = ClaimIx> {
         let holders = std::iter::successors(first.some(), |claim| self.claims[*claim].position.next().some());
         let scanned = holders.take(LIST_SCAN_COUNT_MAX as usize);
@@ -153,7 +154,8 @@ impl Shard {
     /// Lists the holds of the caller's lane in this shard, from the slot `from` on. A client that reconnected learns
     /// from the list which holds have ended since its connection was lost.
     pub fn holds(&self, caller: &Caller, from: u32, page: &PageBounds, effects: &mut impl Effects) {
-        // Most lanes have no claims in this shard, so a search is rarely necessary.
+        // Most lanes have no claims in this shard. For these lanes, the answer is an empty page, and no claim is
+        // visited.
         let any = self.lanes.lanes[caller.lane].claim_count > 0;
         let wanted =
             |slot: ClaimIx, _: &mut u32| self.is_listed(slot, false) && self.claims[slot].lane == caller.lane;
@@ -221,7 +223,8 @@ impl Shard {
         if entry.is_some() {
             return self.verified_of_key(entry, key, fence);
         }
-        // The key has no record, so its counter is at most the floor.
+        // The floor is the fence at which unknown keys start. The key has no record, so no fence above the floor was
+        // granted for it. So the answer shows the floor as the newest fence.
         let newest_fence = self.keys.floor();
         Ok(Verified { newest_fence, newest: newest_fence == fence && fence > Fence::NONE, held: false })
     }

@@ -64,8 +64,9 @@ impl Shard {
         self.lanes.find(address).is_some_and(|lane| self.lanes.lanes[lane].claim_count > 0)
     }
 
-    /// Whether all claims of the lane were adapted to the present state of the lane (open, detached or closed). If a
-    /// lane with many claims changes its state, later turns adapt the rest of the claims.
+    /// Whether the present state of the lane (open, detached or closed) was applied to all its linked claims. For
+    /// example, the waiters of a detached lane end. If a lane with many claims changes its state, later turns apply the
+    /// state to the rest of the claims.
     pub fn is_settled(&self, address: LaneAddress) -> bool {
         self.lanes.find(address).is_none_or(|lane| self.lanes.lanes[lane].unsettled.first.is_none())
     }
@@ -106,7 +107,9 @@ impl Shard {
         self.lanes.drop_claim(lane);
     }
 
-    /// Continues [`Shard::settle_lane`] after the budget of a turn ended, unless the number of the lane was reused.
+    /// Continues [`Shard::settle_lane`] after an earlier turn had no steps left for it. `number` is the number of the
+    /// work item that this turn left. Does nothing if the lane has another number now, because its record is used for
+    /// another lane or its claims are settled.
     pub(super) fn go_on_with_lane(&mut self, lane: LaneIx, number: WorkNumber, effects: &mut impl Effects) {
         let record = &mut self.lanes.lanes[lane];
         if record.settling == number {
@@ -149,8 +152,8 @@ impl Shard {
         lane.state == LaneState::Open && self.details[detail].asked >= lane.lost_arrivals
     }
 
-    /// Answers the acquire of a waiter whose connection was lost, if a client may resume the lane and request the
-    /// answer.
+    /// Refuses the acquire of a waiter as cancelled, because its connection was lost. If the lane is closed, sends no
+    /// answer. Otherwise a client has resumed the lane or may still resume it, and can request the answer.
     pub(super) fn answer_lost(&self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.lanes.lanes[self.claims[claim].lane].state != LaneState::Closed {
             let refusal = Refusal::Cancelled(CancelReason::ConnectionLost);

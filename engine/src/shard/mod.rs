@@ -153,25 +153,30 @@ pub struct Shard {
     lanes: LaneTable,
     wheel: Wheel,
     hasher: RandomState,
-    /// Claims whose acquire is not answered, waiting or reserved, by their tickets (lane and number). Of a multi-key
-    /// claim, only the one at the first key.
+    /// Claims that wait or are reserved (they block others, but their fence is not durable yet), by their tickets (lane
+    /// and request number). The acquires of these claims are not answered yet. Of a multi-key claim, only the claim at
+    /// the first key.
     waiting: HashIndex<ClaimIx>,
     /// Claims with a request id, by key record, owner and request id.
     request_ids: HashIndex<ClaimIx>,
     secrets: ChaCha8Rng,
     /// Claims whose wait ended at the instant that is being processed.
     waits_over: Fifo<ClaimIx>,
-    /// Claims whose wait ended while earlier grants of their key were unfinished.
+    /// Claims whose wait timed out while grants of their key, begun before, were left to later turns. Once these grants
+    /// are finished, the wait ends, unless one of the grants was for the claim.
     late_waits: Fifo<LateWait>,
-    /// Whether the shard is ending the waits of the claims in `waits_over`, because all timers of an instant have
-    /// fired. While it does, such a claim is granted only if the grants of its key began before this flag was set.
+    /// Whether the shard is ending the waits of the claims in `waits_over`, which timed out at an instant whose timers
+    /// have all fired. While it does, such a claim is granted only by unfinished grants of its key that began before
+    /// this flag was set. These grants exist because the key became free before the wait ended.
     ending_waits: bool,
-    /// Number of the newest work item when `ending_waits` became true. Grants that a work item with at most this number
-    /// continues began before that time.
+    /// Number of the newest work item (work that was left to a later turn) when the shard began to end waits and set
+    /// `ending_waits`. If grants of a key have a work item with at most this number, they began before that. Only these
+    /// grants may still be for a claim whose wait is over.
     granting_before: WorkNumber,
     work: WorkList,
     forgetting: Option<forget::Forgetting>,
-    /// Steps of follow-up work that are left in this turn.
+    /// Number of steps of follow-up work that this turn may still take. Work for which no step is left is done in later
+    /// turns.
     steps: Steps,
     stopping: bool,
     /// Maximum number of claims: the configured limit, or 0 while the memory is full.
@@ -373,8 +378,9 @@ impl Shard {
         self.keys.hash(namespace, key)
     }
 
-    /// Prefetches the index group of a key, and the record of its future claim if `ahead` acquires come before it.
-    /// First pass over a batch, for acquires.
+    /// Prefetches the index group of a key, and the free claim record that its acquire will take. `ahead` acquires are
+    /// served before this one, and each of them takes one record. The worker calls this function in the first of two
+    /// prefetch passes over its requests, before it serves any of them.
     #[inline]
     pub fn prefetch_acquire(&self, hash: u64, ahead: usize) {
         self.keys.prefetch_index(hash);
@@ -443,7 +449,8 @@ impl Shard {
         self.careful = self.is_careful();
     }
 
-    /// Whether a new grant may be refused although the key is free.
+    /// Whether a new grant may be refused although the key is free. The reason may be that the shard is stopping, that
+    /// a prefix is frozen, or that the restored log may lack holds that still last.
     fn is_careful(&self) -> bool {
         self.stopping || !self.freezes.is_empty() || self.grants_from > self.now
     }

@@ -1,8 +1,8 @@
 //! Terms that all clients of a namespace share: its default lease, its lowest scope and its quotas.
 //!
-//! [`Shard::apply_terms`] applies the lease and the scope to an acquire before the decision, so the code of acquires
-//! need not know them. Renewals and registrations look up the lease and the scope themselves. `account_for` adds the
-//! account of the namespace to each lane.
+//! [`Shard::apply_terms`] applies the default lease and the lowest scope of the namespace to an acquire before the
+//! shard decides about it. So the code of acquires need not know them. Renewals and registrations look up both
+//! themselves. `account_for` adds the quota account of the namespace to each lane.
 
 use super::{AcquireOptions, AcquireTerms, Shard};
 use crate::account::{Account, Accounts};
@@ -41,7 +41,8 @@ impl Shard {
         !self.terms.is_empty()
     }
 
-    /// Applies the terms of a namespace to the terms of an acquire and its options.
+    /// Applies the terms of a namespace to an acquire. If `terms` ask for the default lease (0), sets the default lease
+    /// of the namespace. If the scope in `options` is below the lowest scope of the namespace, raises it to that.
     #[inline]
     pub fn apply_terms(
         &self,
@@ -50,7 +51,7 @@ impl Shard {
         options: &mut AcquireOptions<'_>,
     ) {
         if self.has_terms() {
-            // A hold that lasts as long as its session has no lease.
+            // A hold that lasts as long as its session has no lease, so it gets no default lease.
             if !terms.session_lease {
                 terms.lease_ms = self.lease_of_terms(namespace, terms.lease_ms);
             }

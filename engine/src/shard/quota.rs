@@ -7,9 +7,10 @@
 //! quota. If a claim moves from a lane without accounts to a lane with accounts, the bytes of its key count, but not
 //! its other strings.
 //!
-//! As long as no lane of a shard has had quota accounts, counting costs nothing: a new claim is only compared with
-//! `room_at_once`. From the first accounts on, `room_at_once` stays 0, so [`Shard::has_room_for`] also compares each
-//! new claim with the accounts of its lane. The end of a claim reads one record of its lane in either case.
+//! As long as no lane of a shard has had quota accounts, counting costs nothing. A new claim is then only compared with
+//! `room_at_once`, which is the maximum number of claims in the shard. From the first accounts on, `room_at_once` stays
+//! 0. No claim is within that, so [`Shard::has_room_for`] also compares each new claim with the accounts of its lane.
+//! The end of a claim reads one record of its lane in either case.
 
 use super::Shard;
 use crate::account::{Accounts, QuotaReached, Resource};
@@ -47,7 +48,8 @@ impl NewClaims {
     }
 }
 
-/// Amounts of the claims that a request moves to another lane.
+/// Sums over the claims that a request moves to another lane: the number of claims, their bytes, and the waiters among
+/// them. Quota accounts count these amounts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MovedClaims {
     claims: u64,
@@ -165,6 +167,7 @@ impl Shard {
     }
 
     /// Subtracts an ended claim from the counts of its lane, if that lane [needs care](crate::lane::Lane::needs_care).
+    /// A lane needs care if quota accounts count its claims, or if it is closed and is removed with its last claim.
     /// Last step of the end of a claim.
     #[cold]
     pub(super) fn drop_claim_with_care(&mut self, lane: LaneIx, entry: KeyIx, more: u32) {
@@ -229,7 +232,9 @@ impl Shard {
         self.has_quota_for_move(claim, lane, self.len_beside_key(claim), moved)
     }
 
-    /// Refuses a move like `may_move_to`, for a claim that will have `more` bytes besides its key.
+    /// Checks that the quota accounts of `lane` have room for a claim that moves there from its present lane. They must
+    /// also have room for the claims in `moved`, which the same request moves. After the move, the claim will have
+    /// `more` bytes besides its key. Adds the claim to `moved`.
     #[cold]
     pub(super) fn has_quota_for_move(
         &self,

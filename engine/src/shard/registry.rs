@@ -300,7 +300,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Returns the end of the lease for a request, in milliseconds of the engine's clock.
+    /// Returns the end of the lease that a registration requests, in milliseconds of the engine's clock. Shortens a
+    /// lease that is longer than the maximum. Refuses a lease that is over already, unless the registration is lazy.
     fn checked_end_ms(&self, register: &Register<'_>) -> Result<i64, Refusal> {
         let now_ms = self.now_ms();
         let end_ms = match register.lease {
@@ -401,7 +402,8 @@ impl Shard {
         self.set_deadline(claim, time_at(overdue_ms));
         if overdue_ms <= self.now_ms() {
             // The grace period is over already: the owner itself set a lease that expired long ago, or a restart
-            // restores such a lease. So no renewal can still wait in a socket.
+            // restores such a lease. So no renewal can still wait in a socket, and the registration becomes overdue at
+            // once, without its timer.
             self.become_overdue(claim);
         }
     }

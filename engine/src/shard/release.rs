@@ -193,7 +193,8 @@ impl Shard {
     ) -> bool {
         let end = self.now.after_ms(u64::from(remaining_ms));
         // The record of the previous lease may not be durable yet. A crash would then restore an even older lease,
-        // which may end before the new one. So in this case, the new lease counts as longer.
+        // which may end before the new one. So in this case, the answer waits for the record of the new lease, even if
+        // the new lease ends before the previous one.
         let is_shorter = end <= before && self.recorded <= self.durable;
         self.record_lease(claim, end, remaining_ms, effects);
         if !is_shorter {
@@ -245,8 +246,9 @@ impl Shard {
             return Err(Refusal::bad_input("id", 0, message));
         }
         if waits {
-            // A waiter for permits may be renewed like a hold. If the claim is reserved, its lease is already in the
-            // log, and begins with that length.
+            // A waiter for permits may be renewed like a hold: its future lease gets the new length. If the claim is
+            // reserved, the log already has its lease with the old length. That lease will begin, so the renewal
+            // changes nothing and the answer shows the old length.
             let is_recorded = claim.is_reserved();
             let detail = &mut self.details[claim.detail];
             if !is_recorded {
@@ -258,11 +260,12 @@ impl Shard {
         let mut deadline = end;
         if claim.detail.is_some() {
             let detail = &mut self.details[claim.detail];
-            // A later record of the hold contains this length. After a reboot of the machine, the lease begins anew
-            // with the recorded length.
+            // The next log record of the hold contains this length. After a reboot of the machine, a restored lease
+            // begins anew with the recorded length, so it must be the length of the latest renewal.
             detail.lease_ms = lease_ms;
             if claim.state() == State::Releasing {
-                // The lease moves, but the lost connection still ends the hold in time.
+                // The connection of the hold is lost. The renewal moves the end of the lease, but the hold still ends
+                // at `release_end` (`release_after_ms` after the loss), if that is earlier.
                 detail.lease_end = end;
                 deadline = end.min(detail.release_end);
             }
@@ -316,7 +319,8 @@ impl Shard {
         let released = ForceReleased {
             id,
             was_waiting,
-            // Clients do not know the fence of a claim whose grant is not durable yet.
+            // The claim waits, or is reserved and its grant is not durable yet. Clients do not know the fence of such a
+            // claim, so the answer does not show it.
             fence: if was_waiting { Fence::NONE } else { self.claims[claim].fence },
             key: self.shown_key(claim),
             owner: Arc::clone(self.owner_of(claim)),

@@ -42,7 +42,9 @@ impl Shard {
                 && self.owner_of(claim).as_ref() == owner
                 && detail.request_id.as_deref() == Some(request_id)
                 && detail.is_part_of(keys)
-                // Any identity can choose this owner name, so the name alone does not allow to take the claim over.
+                // Clients of any identity can choose the same owner name, so the name alone does not allow a client to
+                // take the claim over. Its lane needs the identity that acquired the claim, or the right to release
+                // claims of others.
                 && self.may(lane, claim, Rights::RELEASE_OTHERS)
         };
         self.request_ids.find(hash, names)
@@ -52,8 +54,9 @@ impl Shard {
         Self::hash_of_named(&self.hasher, &self.claims, &self.details, claim)
     }
 
-    /// Returns the hash under which the table of request ids has this claim. `remember_request_id` has stored the owner
-    /// of such a claim in its `Detail`.
+    /// Returns the hash under which the table of request ids has a claim that was acquired with a request id. The owner
+    /// is part of the hash: `remember_request_id` has stored it in the `Detail` (the record of rare data) of each such
+    /// claim.
     fn hash_of_named(
         hasher: &RandomState,
         claims: &Slab<ClaimIx, Claim>,
@@ -68,7 +71,9 @@ impl Shard {
     }
 
     pub(super) fn remember_request_id(&mut self, claim: ClaimIx) {
-        // The owner is part of the hash, so it must not change when the claim moves to another lane.
+        // The owner is part of the hash, so it must stay the same when the claim moves to another lane. A claim without
+        // an owner in its `Detail` has the owner of its present lane. So the owner of the present lane is copied into
+        // it.
         if self.detail_mut(claim).owner.is_none() {
             let owner = Arc::clone(&self.lanes.lanes[self.claims[claim].lane].owner);
             self.detail_mut(claim).owner = Some(owner);

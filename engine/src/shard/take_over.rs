@@ -37,8 +37,9 @@ impl Shard {
     }
 
     /// Refuses a repeated request that may not have the claim of its request id. The claim must have the same mode and
-    /// kind of lease, and its outcome must not be unknown. While records may have been lost, every repeated request is
-    /// refused: a lost record may have ended the claim and granted the key to another client.
+    /// kind of lease. Its outcome must not be unknown, as it is if the log failed before its fence was durable. Until
+    /// `grants_from`, every repeated request is refused, because the restored log may lack records. A lost record may
+    /// have ended the claim and granted the key to another client.
     pub(super) fn check_repeated(
         &mut self,
         claim: ClaimIx,
@@ -74,8 +75,8 @@ impl Shard {
         effects: &mut impl Effects,
     ) {
         let (before, waited) = (self.ticket(claim), self.has_waited(claim));
-        // The table of waiting claims finds a claim by its ticket. The move changes the ticket, so the old entry must
-        // go first.
+        // The table of waiting claims finds a claim by its ticket (lane and number of its acquire). The claim gets the
+        // ticket of the newer acquire below, so its entry under the older ticket must be removed first.
         self.forget_waiting(claim);
         let is_recorded =
             self.move_reserved(claim, caller.lane, caller.ticket.number, effects) || are_others_recorded;
@@ -117,8 +118,9 @@ impl Shard {
         is_recorded
     }
 
-    /// Notes that the log has the move of other keys of a multi-key claim to another request. Even if this key is not
-    /// in the log, no client may learn of its new lane before the answer to that request.
+    /// Marks a hold without a log record whose multi-key claim another request has taken over. The log has records of
+    /// this takeover only for other keys. As long as the mark is in `Detail::moved_record`, each event about the hold
+    /// waits for the log. So no client learns of its new lane before the answer to that request.
     pub(super) fn note_moved_beside_records(&mut self, claim: ClaimIx) {
         if !self.claims[claim].is_recorded() {
             self.detail_mut(claim).moved_record = MOVED_BESIDE_RECORDS;
@@ -138,7 +140,8 @@ impl Shard {
         if from == lane {
             return;
         }
-        // The report names the former owner, so it must precede the move.
+        // The report to the audit log depends on the owner and the identity that the claim has in its former lane. So
+        // it must precede the move.
         self.report_act(lane, claim, act, effects);
         let linked = self.claims[claim].has(flag::LINKED);
         self.lanes.unlink(&mut self.claims, &mut self.details, claim);
@@ -172,7 +175,8 @@ impl Shard {
         if self.claims[claim].lane == lane && before == number {
             return false;
         }
-        // The event goes to the former lane, so it must precede the move.
+        // The event tells the former lane that it no longer has the hold. `tell_holder` sends it to the present lane of
+        // the claim, so it must precede the move.
         self.taken_up_event(claim, before, effects);
         self.move_to_lane(claim, lane, ClaimAct::TakeOver, effects);
         let detail = self.detail_mut(claim);

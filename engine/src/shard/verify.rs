@@ -199,8 +199,8 @@ impl Shard {
             claim.fence > Fence::NONE && claim.fence <= self.keys.entries[entry].fence,
             "fence of holder {index}"
         );
-        // The wait of a reserved claim may be over although the claim has not ended yet, because a turn had no steps
-        // left.
+        // The timer of a reserved claim may have fired although the claim has not ended yet. The reason is that the
+        // turn had no steps of follow-up work left. Then `WAIT_OVER` is set and counts like a timer here.
         let timed = claim.wheel.is_set() || claim.is_reserved() && claim.has(flag::WAIT_OVER);
         assert_eq!(timed, claim.deadline != crate::time::Time::NEVER, "timer of holder {index}");
         let untimed = claim.lease().is_untimed() || claim.is_reserved();

@@ -73,7 +73,8 @@ impl Shard {
 
     pub(super) fn forget_waiting(&mut self, claim: ClaimIx) {
         if self.claims[claim].state() == State::Unknown {
-            // The table lost the ticket of this claim when the outcome became unknown.
+            // The log failed, so the outcome of the acquire is unknown. `lose_reserved` has already removed the ticket
+            // of the claim from the table `waiting`.
             return;
         }
         let hash = self.ticket_hash(self.ticket(claim));

@@ -106,9 +106,10 @@ impl Shard {
         }
     }
 
-    /// Sends an event to all watchers of a key. Each event counts as a step, so grants stop early and continue in a
-    /// later turn. Steps never stop requests, so the worker compares [`Shard::told_count`] between requests, and
-    /// postpones the rest of a batch that has caused very many events.
+    /// Sends an event to all watchers of a key. Each event takes one step of the limited follow-up work of this turn,
+    /// so grants stop early and continue in a later turn. These steps do not limit requests. So after each part of a
+    /// batch, the worker compares [`Shard::told_count`] with its value before the batch, and postpones the rest after
+    /// very many events.
     fn tell_watchers(&mut self, entry: KeyIx, effects: &mut impl Effects, event: impl Fn(u32) -> Event) {
         let Some(watchers) = self.watchers.get(&entry) else { return };
         for watcher in watchers {

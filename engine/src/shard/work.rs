@@ -18,17 +18,20 @@ pub(crate) enum Work {
     Grant(KeyIx, WorkNumber),
     /// Continue with this tree: add the paths of large sets to it, and grant waiting sets that nothing blocks any more.
     Tree(KeyIx, WorkNumber),
-    /// Continue with the claims that are linked to this lane, which was detached, attached or closed.
+    /// Continue to apply the new state of this lane (open, detached or closed) to the claims that are linked to it. For
+    /// example, the waiters of a lost connection end.
     Lane(LaneIx, WorkNumber),
     /// Refuse the waiters among the claims from this slot on, because the server is stopping.
     RefuseWaiters(ClaimIx),
-    /// Check all waiters of the shard again, because a prefix was thawed.
+    /// Visit all waiters of the shard and grant those that may be granted now, because an operator thawed a prefix.
+    /// Keys that begin with a frozen prefix are not granted until then.
     Thaw,
     /// Check the sets that wait in this tree again, because the tree was thawed.
     ThawSets(KeyIx),
     /// Continue to count the segments of this tree for its statistics.
     TreeStatistics(KeyIx),
-    /// Continue to remove the idle keys of namespaces, from this slot on.
+    /// Continue to remove the idle keys and the full buckets of unused namespaces. The number is the next slot to
+    /// visit: first the slots of the table of key records, then those of the table of buckets.
     Forget(u32),
 }
 
@@ -69,8 +72,8 @@ impl WorkList {
         }
     }
 
-    /// Leaves the grants of a key or a pool to later turns, unless that is already done. The queue or pool keeps
-    /// `number`; 0 stands for no item.
+    /// Leaves the grants of a key or a pool to a later turn: queues a work item, unless one is queued. `number` is the
+    /// field of the queue or pool that has the number of the queued item, or 0. This function sets it.
     pub(super) fn push_grant(&mut self, entry: KeyIx, number: &mut WorkNumber) {
         if *number == 0 {
             *number = self.number_for(entry);
@@ -78,9 +81,10 @@ impl WorkList {
         }
     }
 
-    /// Leaves the work of a tree to later turns, unless that is already done. If the only work left is to add the paths
-    /// of large sets (`only_enters`), the item gets a new number. This work grants no set that already waits. With the
-    /// new number, waits that are over end at once, and not only when all paths are added.
+    /// Leaves the work of a tree to a later turn: queues a work item, unless one is queued. Work that continues keeps
+    /// the number of its item, because waits that are over end only when the grants of that number are finished. If the
+    /// only work left is to add the paths of large sets (`only_enters`), the item gets a new number. This work grants
+    /// no set that already waits, so waits that are over need not last until it is finished.
     pub(super) fn push_tree(&mut self, entry: KeyIx, only_enters: bool, number: &mut WorkNumber) {
         if *number == 0 {
             *number = if only_enters { self.new_number() } else { self.number_for(entry) };
@@ -88,8 +92,8 @@ impl WorkList {
         }
     }
 
-    /// Leaves the claims of a lane that [`Shard::settle_lane`] has not reached to later turns, unless that is already
-    /// done.
+    /// Leaves the rest of [`Shard::settle_lane`], which applies the state of a lane to its linked claims, to a later
+    /// turn. Queues a work item, unless one is queued, and stores its number in `number`, a field of the lane.
     pub(super) fn push_lane(&mut self, lane: LaneIx, number: &mut WorkNumber) {
         if *number == 0 {
             *number = self.new_number();

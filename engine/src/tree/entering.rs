@@ -8,14 +8,17 @@ use crate::handle::{ClaimIx, ItemIx};
 use crate::steps::Steps;
 use std::collections::BTreeMap;
 
-/// Claim of a set about which the caller of [`Tree::next_verdict`] must decide.
+/// Result of [`Tree::next_verdict`]: a waiting claim of a set of paths, and whether it can be granted or must be
+/// refused. The caller then grants the claim, removes it, or leaves it waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// No other claim blocks any path of this claim. The caller grants or removes the claim, or leaves it waiting
-    /// because the namespace is frozen.
+    /// No other claim blocks any path of this claim. The caller grants the claim or, for example after the loss of its
+    /// connection, removes it. If an operator has frozen the namespace, so that nothing new is granted in it, the
+    /// caller leaves the claim waiting.
     Clear(ClaimIx),
-    /// The claim must wait but may not, so the caller removes it. The second claim blocks it. It is `None` if that
-    /// claim has ended, or if the claim must wait because of [`Enters::AndWaits`].
+    /// The claim must wait but may not, so the caller removes it. The second claim blocks it. The second is `None` if
+    /// the blocking claim has ended. The second is also `None` if only a freeze of the namespace by an operator makes
+    /// the claim wait ([`Enters::AndWaits`]).
     Refused(ClaimIx, Option<ClaimIx>),
 }
 
@@ -27,8 +30,8 @@ pub(crate) enum Enters {
     /// The paths of large sets are added to the tree. If no other claim blocks a set, its paths are marked as held when
     /// they are added.
     AndHolds,
-    /// The paths of large sets are added to the tree. They are marked as waiting even if no other claim blocks them,
-    /// because the namespace is frozen.
+    /// The tree adds the paths of large sets, a few in each turn. The paths are marked as waiting even if no other
+    /// claim blocks them. The reason is that an operator has frozen the namespace: nothing new is granted in it.
     AndWaits,
 }
 
@@ -50,8 +53,8 @@ enum Phase {
     /// claim is granted with the last one.
     Holding,
     /// Each path is marked as waiting when it is added to the tree. Either another claim blocks at least one path, or
-    /// [`Enters::AndWaits`] requires it. In the latter case, the phase `Holding` may have added paths as held before;
-    /// this phase then changes their marks to waiting.
+    /// the namespace is frozen ([`Enters::AndWaits`]), so that no set may be granted. If the freeze came after the
+    /// phase `Holding` had added the paths as held, this phase changes their marks to waiting.
     Waiting,
 }
 
@@ -60,11 +63,13 @@ enum Phase {
 struct EnteringSet {
     claim: ClaimIx,
     first_item: ItemIx,
-    /// Item (path of the set) that the present phase processed last, or `NONE`.
+    /// Item (path of the set) that the present phase added or marked last; `NONE` if it has none yet. The phase is
+    /// checking the paths, adding them as held, or adding them as waiting. Each phase begins again with the first path.
     last_item: ItemIx,
     paths: Paths,
     phase: Phase,
-    /// Number of items (paths of the set) that the present phase has processed.
+    /// Number of paths of the set that the present phase has processed. The phase is checking the paths, adding them as
+    /// held, or adding them as waiting. Each phase begins again with the first path.
     done_count: usize,
     /// Whether the claim may wait.
     may_wait: bool,
@@ -75,7 +80,7 @@ struct EnteringSet {
 #[derive(Debug)]
 struct Paths {
     bytes: Box<[u8]>,
-    /// End of each path in `bytes`, and whether the path is written.
+    /// End of each path in `bytes`, and whether the claim is to hold the path for writing (otherwise for reading).
     ends: Box<[(u32, bool)]>,
     /// Number of segments of all paths.
     segment_count: u32,
@@ -148,7 +153,8 @@ impl Tree {
     ) -> ItemIx {
         let paths = Paths::needed_of(items);
         let first_item = self.items.allocate();
-        // `enter_item` writes the other fields when it adds the path to the tree.
+        // This item is for the first path, which is not in the tree yet. `enter_item` fills in the rest of its record,
+        // such as its claim and its node, when it adds the path to the tree.
         self.items[first_item] = Item { arrival, blocked_count: 1, state: State::Outside, ..Item::default() };
         self.entering.segment_count += paths.segment_count;
         let phase = Phase::Checking;
@@ -166,8 +172,9 @@ impl Tree {
         set.is_some_and(|set| !std::mem::replace(&mut set.may_wait, true))
     }
 
-    /// Continues to add large sets to the tree, in order of arrival. Unless `may_hold`, their paths are marked as
-    /// waiting even if no other claim blocks them.
+    /// Continues to add large sets to the tree, in order of arrival. The caller sets `may_hold` unless the namespace is
+    /// frozen. Unless it is set, paths are marked as waiting even if no other claim blocks them. Returns the first set
+    /// about which the caller must decide. Otherwise returns whether all sets were added or no step was left.
     pub(super) fn go_on_entering(&mut self, may_hold: bool, steps: &mut Steps) -> Progress {
         while let Some((arrival, mut set)) = self.entering.sets.pop_first() {
             match self.go_on_with(arrival, &mut set, may_hold, steps) {
@@ -187,7 +194,8 @@ impl Tree {
     }
 
     /// Continues to add one set to the tree. Returns `Done` if all its paths were added and another claim blocks one of
-    /// them.
+    /// them, so that the set waits. Returns `Decided` if no claim blocks any path, or if the set must wait but may not.
+    /// Returns `Paused` if no step is left.
     fn go_on_with(
         &mut self,
         arrival: u64,
@@ -230,8 +238,9 @@ impl Tree {
         self.is_open(place, item.write, u64::MAX)
     }
 
-    /// Adds the next path of a set to the tree, as held or as waiting. If the phase `Holding` has already added the
-    /// path as held, changes its mark to waiting and not blocked.
+    /// Adds the next path of a set to the tree: as held in the phase `Holding`, in which nothing blocks the set,
+    /// otherwise as waiting. If the namespace was frozen after `Holding` had added the path as held, the set must wait.
+    /// This function then changes the mark of the path to waiting and not blocked.
     fn enter_item(&mut self, arrival: u64, set: &mut EnteringSet, steps: &mut Steps) {
         let TreeItem { path, write } = set.paths.get(set.done_count);
         let next = if set.last_item.is_none() { set.first_item } else { self.items[set.last_item].next };

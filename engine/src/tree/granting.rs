@@ -1,5 +1,6 @@
-//! Grants of waiting sets of paths. If a set has many items (an item is one path of a set), each turn marks some of
-//! them as held.
+//! Grants of waiting sets of paths. A claim is granted at once, even if its set has many items (an item is one path of
+//! a set). The grant then marks only the first items as held, and later turns mark the others. Until then, the others
+//! block the same claims as held items do.
 
 use super::{State, Tree};
 use crate::fifo::Fifo;
@@ -45,9 +46,9 @@ impl Tree {
         if let Some(offered) =
             self.recheck.offered.take_if(|offered| self.items[*offered].first == first_item)
         {
-            // `offered` is the path that was found to be no longer blocked, so that the claim can be granted. It is
-            // still marked as blocked. If the claim reads it, later reads wait behind it only because of that mark, so
-            // they are rechecked.
+            // `offered` is a path of this claim. The recheck of this path found that nothing blocks the claim any more,
+            // but the path is still marked as blocked. Reads behind a blocked read must wait. So if the path is a read,
+            // `recheck_behind` schedules a recheck of the reads behind it.
             self.hold_waiting(offered, steps);
             self.recheck_behind(offered);
         }

@@ -105,7 +105,8 @@ impl Tree {
             match (held, at.with_below) {
                 (false, _) => at.queues().map(Queues::len).sum(),
                 (true, true) => (reads + writes) as usize,
-                // `item_count` is the number of held and waiting items at the node.
+                // `item_count` is the number of held and waiting items at the node. The result is the number of held
+                // items, so the waiting ones are subtracted.
                 (true, false) => at.node.item_count as usize - at.queues().map(Queues::len).sum::<usize>(),
             }
         };
@@ -144,8 +145,9 @@ impl Tree {
     }
 
     /// Visits the held items (paths that claims hold) that overlap a path, starting with the paths that are prefixes of
-    /// it. Stops early if `visit` breaks, after `limit` items, or after too many nodes. Returns whether all items were
-    /// visited.
+    /// it. Stops early if `visit` breaks, after `limit` items, or after `OVERLAP_NODE_COUNT_MAX` nodes at and below the
+    /// path. Returns whether all held items that overlap the path were visited. If not, the caller does not know all of
+    /// them.
     fn visit_held(
         &self,
         place: Place,

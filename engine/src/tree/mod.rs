@@ -79,7 +79,8 @@ struct Item {
     /// Claim that the item belongs to. In the first item of a claim, `NONE` once the claim has ended and its items are
     /// being removed.
     claim: ClaimIx,
-    /// First item of the same claim, and in `next` the item of the claim that follows this one.
+    /// First item of the claim that this item belongs to. The field `next` below is the item of the same claim that
+    /// follows this item, or `NONE`.
     first: ItemIx,
     next: ItemIx,
     /// Next and previous item in the list of all items that are held at the same node of the trie.
@@ -126,11 +127,14 @@ impl Item {
 /// that conflict with it queue behind it.
 ///
 /// Paths are nodes of a trie. Each node counts the held items, and queues the waiting items, at it and below it. So the
-/// nodes from an item's own node up to the root show whether the item is clear.
+/// nodes from an item's own node up to the root show whether a held item or an earlier waiting item blocks the item. If
+/// none does, the item is clear.
 ///
-/// A waiting item is marked as clear or blocked when it arrives. After a removal, [`Tree::next_verdict`] updates the
-/// marks, a few items in each turn. Until it has finished, some items are marked as blocked although they are clear,
-/// but never the reverse. New conflicting items queue behind such an item, and are checked again after it.
+/// A waiting item is marked as clear (nothing blocks it) or blocked when it arrives. After a removal,
+/// [`Tree::next_verdict`] checks the items that may have become clear and updates their marks, a few items in each
+/// turn. Until it has finished, some items are marked as blocked although they are clear. No item is marked as clear
+/// although it is blocked, because later claims that conflict with a clear item queue behind it. New items that
+/// conflict with an outdated blocked item also queue behind it, and `next_verdict` checks them after it.
 #[derive(Debug)]
 pub(crate) struct Tree {
     trie: Trie,
@@ -163,7 +167,8 @@ impl Tree {
         }
     }
 
-    /// Whether all items of a new request would be clear if they queued behind all waiting items.
+    /// Whether no held or waiting item blocks any item of a new request. The request would queue behind all waiting
+    /// items.
     #[inline]
     pub(crate) fn is_clear(&self, items: &[TreeItem]) -> bool {
         items.iter().all(|item| self.is_open(self.trie.locate(item.path), item.write, u64::MAX))
@@ -197,7 +202,8 @@ impl Tree {
         self.is_clear(items).then(|| self.hold(claim, items))
     }
 
-    /// Holds the items of a request, which must be clear. Returns the first item.
+    /// Adds the items of a new request to the tree as held. The caller must know that no held or waiting item blocks
+    /// any of them. Returns the first item.
     pub(crate) fn hold(&mut self, claim: ClaimIx, items: &[TreeItem]) -> ItemIx {
         debug_assert!(self.is_clear(items), "a claim that is held must be clear");
         self.place_all(claim, items, None)
@@ -340,7 +346,8 @@ impl Tree {
         if self.items[first_item].next.is_none() { 1 } else { self.items_of(first_item).count() as u32 }
     }
 
-    /// Whether all items of a waiting claim are known to be clear. The result stays true after the claim is granted.
+    /// Whether no other claim is known to block any item of a waiting claim. After a removal, the result may be false
+    /// until [`Tree::next_verdict`] has checked the items again. The result stays true after the claim is granted.
     pub(crate) fn is_claim_clear(&self, first_item: ItemIx) -> bool {
         match self.items[first_item].blocked_count {
             0 => true,
@@ -387,9 +394,9 @@ pub(crate) fn fingerprint(hasher: &RandomState, items: &[TreeItem]) -> u64 {
 /// its path and below it. A read covers only reads at its path and below it.
 fn needed(items: &[TreeItem]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..items.len()).collect();
-    // Each segment begins with its length, so a path is a prefix of another path exactly if its key is a prefix of the
-    // other key. In sorted order, all paths below a path directly follow it. So it suffices to compare each item with
-    // the last needed read and the last needed write.
+    // An item is needed unless another item of the request covers it. Each segment begins with its length. So a path is
+    // a prefix of another path exactly if its key is a prefix of the other key. In sorted order, all paths below a path
+    // directly follow it. So only the last needed read and the last needed write can cover an item.
     order.sort_unstable_by_key(|index| (items[*index].path, !items[*index].write, *index));
     let mut last_needed: [Option<&[u8]>; 2] = [None; 2];
     order.retain(|index| {

@@ -156,11 +156,12 @@ impl<'a> Overlapping<'a> {
 /// nothing. An index that grows beyond this number is copied.
 const NODE_COUNT_MAX: usize = 1 << 24;
 
-/// Number of nodes whose segments are counted in one step.
+/// Number of nodes for each step when the segments of all nodes are counted for statistics. The steps limit the
+/// follow-up work of a turn.
 const NODES_COUNTED_PER_STEP: u32 = if cfg!(test) { 1 } else { 4 };
 
-/// Nodes of the paths, found by parent and segment. A node without items, children and recheck region is removed at
-/// once.
+/// Nodes of the paths, found by parent and segment. A node is removed at once if it has no items, no children and no
+/// recheck region. A recheck region is a pending check of the waiting items that overlap the node.
 #[derive(Debug)]
 pub(super) struct Trie {
     pub(super) nodes: Slab<NodeIx, Node>,
@@ -283,8 +284,8 @@ impl Trie {
         }
     }
 
-    /// Removes a node if it has no items, children and recheck region, and afterwards each ancestor that became unused
-    /// in this way.
+    /// Removes a node if it has no items, no children and no recheck region (a pending check of the waiting items that
+    /// overlap the node). Then removes each ancestor that became unused in this way.
     pub(super) fn prune(&mut self, node: NodeIx) {
         let mut number = node;
         while number != ROOT && !self.nodes[number].is_used() {
@@ -353,7 +354,8 @@ impl Trie {
         }
     }
 
-    /// Adds a node to its parent's list of children of this class.
+    /// Adds a node to one of its parent's lists of children: the list of `class`. The classes are children with held
+    /// writes at or below them, with held reads only, and with nothing held.
     #[inline]
     fn link(&mut self, number: NodeIx, class: usize) {
         let parent = self.nodes[number].parent;
@@ -396,8 +398,9 @@ impl Trie {
         });
     }
 
-    /// Calls `change` for the queues that list the items that wait at this node: its own ones, and those for waiting
-    /// items below each ancestor.
+    /// Calls `change` for all queues that contain the items that wait at this node. These are the queue of the node for
+    /// items at it, and the queue of each ancestor for items below it. The callers add an item to all of them, or
+    /// remove it.
     #[inline]
     fn for_queues(&mut self, node: NodeIx, mut change: impl FnMut(&mut Option<Box<Queues>>)) {
         let Node { waiting_here, parent, .. } = &mut self.nodes[node];

@@ -1,4 +1,6 @@
-//! Rechecks after removals: when an item leaves the tree, waiting items that it blocked may have become clear.
+//! Rechecks after removals. When an item (one path of a claim) leaves the tree, items that waited behind it may no
+//! longer be blocked. The tree then checks these items again, in queue order, and marks each item that no other claim
+//! blocks as clear.
 
 use super::entering::{Enters, Progress, Verdict};
 use super::node::{NodeIx, Overlapping, Place, ROOT};
@@ -14,7 +16,8 @@ handle! {
     pub(super) RegionIx
 }
 
-/// Region of items to recheck: all items that overlap `node` and whose queue position is `cursor` or a later one.
+/// Pending check whether items that wait and are marked as blocked are still blocked. [`Tree::next_verdict`] checks the
+/// items at, above and below `node`, in queue order, from the queue position `cursor` on.
 #[derive(Debug, Default)]
 struct Region {
     node: NodeIx,
@@ -23,23 +26,27 @@ struct Region {
 
 /// Items that must be rechecked.
 ///
-/// A blocked item is **justified** by a held item that conflicts with it. A waiting item of an earlier claim also
-/// justifies it, if it overlaps it and either conflicts with it or is marked as blocked. A region is a list of the
-/// items that overlap its node, rechecked in queue order from a cursor on. The invariant: each item that is marked as
-/// blocked is justified, or a region has yet to reach it. Three events remove a justification: a held item is removed,
-/// a waiting item is removed, or a blocked read becomes clear. Each event adds a region at the node of the item. The
-/// cursor of the region begins at the queue position of a waiting item, or at the front of the queue for a held item.
-/// (The grant of an item that is marked as clear removes no justification, because the held item blocks the same items
-/// as the waiting one did.) So no item is missed, and once no region is left, all marks are correct.
+/// A **region** is a pending check of the waiting items that overlap one node of the trie. [`Tree::next_verdict`]
+/// checks them in queue order, from a cursor on. An item that no other claim blocks any more is marked as clear. When
+/// no item is left to check, the region is removed. A blocked item is **justified** by a held item that conflicts with
+/// it. A waiting item of an earlier claim also justifies it, if it overlaps it and either conflicts with it or is
+/// marked as blocked. The invariant: each item that is marked as blocked is justified, is in `offered`, or a region has
+/// yet to reach it. Three events remove a justification: a held item is removed, a waiting item is removed, or a
+/// blocked read becomes clear. Each event adds a region at the node of the item. The cursor of the region begins at the
+/// queue position of a waiting item, or at the front of the queue for a held item. (The grant of an item that is marked
+/// as clear removes no justification, because the held item blocks the same items as the waiting one did.) So no item
+/// is missed, and once no region is left, all marks are correct.
 ///
-/// A region (the pending recheck of the waiting items at a node) ends early if an item at its node or above it
-/// justifies that all following items stay blocked. So after the holder of a path hands over to the next waiter, few
-/// items are rechecked, regardless of the number of waiters.
+/// A region (a pending check of the waiting items that overlap a node, in queue order) ends early in one case. An item
+/// that is held or waits at its node, or above it, blocks all items of the region that come later in the queue. For
+/// example, the next writer of a path is granted after the holder has released it. That writer blocks all waiters
+/// behind it, so few items are checked, regardless of the number of waiters.
 #[derive(Debug, Default)]
 pub(super) struct Recheck {
     regions: Slab<RegionIx, Region>,
-    /// Queue position that each region has reached, with the handle of the region. The region with the earliest
-    /// position is processed first, so claims become clear in their order of arrival.
+    /// Regions (pending checks whether waiting items are still blocked), each with the queue position from which on it
+    /// continues. The region with the earliest position continues first. So claims that are no longer blocked are found
+    /// in their order of arrival.
     agenda: BTreeSet<(Order, RegionIx)>,
     /// Item whose recheck made its claim clear, so that [`Tree::next_verdict`] returned the claim. It stays set until
     /// the caller grants or removes the claim, or calls `next_verdict` again. Until then the item stays marked as
@@ -54,8 +61,9 @@ impl Recheck {
 }
 
 impl Tree {
-    /// Continues all unfinished work of this tree: grants, removals, rechecks and, depending on `enters`, adding the
-    /// items of large new sets. Each item that is processed takes at least one of the `steps`.
+    /// Continues all unfinished work of this tree: marks the paths of granted claims as held, and removes the paths of
+    /// ended claims. After removals, checks again whether waiting paths are still blocked. Depending on `enters`, adds
+    /// the paths of large new sets. Each path that is processed takes at least one of the `steps`.
     ///
     /// Returns the next claim about which the caller must decide: grant it, leave it waiting, or remove it. The
     /// function returns each claim only once. The caller carries out the decision and calls again. Returns `None` if
@@ -79,8 +87,9 @@ impl Tree {
         }
     }
 
-    /// Rechecks the items that a removal may have made clear, in order of arrival. Returns a waiting claim whose items
-    /// are all clear.
+    /// Checks again whether items (paths of waiting claims) behind a removed item are still blocked, in order of
+    /// arrival. Marks an item as clear if no other claim blocks it. Returns a waiting claim once no other claim blocks
+    /// any of its items. Returns `None` if no item or no step is left; the next call continues at the same place.
     fn next_clear(&mut self, steps: &mut Steps) -> Option<ClaimIx> {
         while steps.left() > 0 {
             let (cursor, region) = self.recheck.agenda.pop_first()?;
@@ -92,8 +101,9 @@ impl Tree {
                 continue;
             };
             if self.recheck.agenda.first().is_some_and(|(earliest, _)| *earliest < due) {
-                // Another region has an earlier item to recheck, and claims must become clear in order of arrival, so
-                // this region continues after it.
+                // `due` is the next item of this region (a pending check of waiting items). Another region has to check
+                // an earlier item first, because claims that are no longer blocked must be found in order of arrival.
+                // So this region continues later.
                 self.set_cursor(region, due);
                 continue;
             }
@@ -114,7 +124,8 @@ impl Tree {
     }
 
     /// Returns the first claim, with arrival number `from` or a later one, that has an item marked as clear; also
-    /// returns its arrival number. The claim waits, or it was granted and its items are still being marked as held.
+    /// returns its arrival number. An item is clear if no other claim blocks it. The claim waits, or it was granted and
+    /// its items are still being marked as held.
     pub(crate) fn first_clear(&self, from: u64) -> Option<(u64, ClaimIx)> {
         let mut from = Order { arrival: from, item: ItemIx::new(0) };
         loop {
@@ -135,8 +146,9 @@ impl Tree {
         self.recheck_behind(number);
     }
 
-    /// Rechecks the items behind a read that was marked as blocked until now, and now is clear or held. A blocked read
-    /// also blocks later reads, and a clear one does not.
+    /// Schedules a check whether the items behind a read are still blocked. That read was marked as blocked until now,
+    /// and now is clear (blocked by no other claim) or held. A blocked read also blocks later reads, and a clear or
+    /// held one does not.
     pub(super) fn recheck_behind(&mut self, number: ItemIx) {
         let Item { node, write, arrival, .. } = self.items[number];
         // A write blocks all overlapping items behind it, whether it is marked as clear or as blocked. So nothing
@@ -152,8 +164,9 @@ impl Tree {
         self.recheck.offered.map(|item| self.items[item].first)
     }
 
-    /// Notes that the caller grants or removes an item. Returns whether the item is `offered`: its recheck made
-    /// [`Tree::next_verdict`] return its claim. In that case, clears `offered`.
+    /// Clears `offered` if it is this item, because the item is removed. (`offered` is the item that
+    /// [`Tree::next_verdict`] found to be no longer blocked when it last returned a waiting claim.) Returns whether
+    /// `offered` was this item.
     pub(super) fn take_offered(&mut self, item: ItemIx) -> bool {
         self.recheck.offered.take_if(|offered| *offered == item).is_some()
     }
@@ -163,7 +176,9 @@ impl Tree {
         self.entering.is_done() && self.granting.is_done() && self.removal.is_done() && self.recheck.is_done()
     }
 
-    /// Schedules a recheck of all items that overlap this node and whose queue position is `from` or a later one.
+    /// Schedules a check whether items that wait and are marked as blocked are still blocked. The check covers all
+    /// items that overlap this node and whose queue position is `from` or a later one. [`Tree::next_verdict`] makes the
+    /// check, and marks the items that no other claim blocks as clear.
     pub(super) fn recheck_from(&mut self, node: NodeIx, from: Order) {
         if self.is_covered(node, from) || self.region_cursor(node).is_some_and(|cursor| cursor <= from) {
             return;
@@ -193,15 +208,16 @@ impl Tree {
         self.trie.prune(node);
     }
 
-    /// Returns the queue position that the region (the pending recheck) of this node has reached, or `None` if it has
-    /// no region.
+    /// Returns the queue position from which on the region of this node continues, or `None` if it has no region. (A
+    /// region is a pending check, in queue order, whether the waiting items that overlap a node are still blocked.)
     pub(super) fn region_cursor(&self, node: NodeIx) -> Option<Order> {
         let region = self.trie.nodes[node].region;
         if region.is_none() { None } else { self.recheck.regions[region].cursor }
     }
 
-    /// Whether the region (pending recheck) of an ancestor has not passed the queue position `from` yet. Such a region
-    /// will also recheck all items that overlap this node, so the node needs no region of its own.
+    /// Whether the region of an ancestor of this node has yet to check the queue positions from `from` on. (A region is
+    /// a pending check, in queue order, whether the waiting items that overlap a node are still blocked.) Such a region
+    /// also checks all items that overlap this node, so the node needs no region of its own.
     fn is_covered(&self, node: NodeIx, from: Order) -> bool {
         self.trie
             .spine(node)
@@ -240,8 +256,9 @@ impl Tree {
         due.0
     }
 
-    /// Whether a region (pending recheck) whose node is above, at or below this node has yet to reach this queue
-    /// position. For checks.
+    /// Whether a region at this node, above it or below it has yet to reach this queue position. (A region is a pending
+    /// check, in queue order, whether the waiting items that overlap a node are still blocked.) Used only by
+    /// [`Tree::verify`].
     pub(super) fn has_before_it(&self, node: NodeIx, order: Order) -> bool {
         let covers = |(cursor, region): &(Order, RegionIx)| {
             let other = self.recheck.regions[*region].node;
@@ -251,7 +268,9 @@ impl Tree {
         self.recheck.agenda.iter().any(covers)
     }
 
-    /// Returns each region (pending recheck): its node, the queue position it has reached, and its handle. For checks.
+    /// Returns each region: its node, the queue position from which on it continues, and its handle. (A region is a
+    /// pending check, in queue order, whether the waiting items that overlap a node are still blocked.) Used only by
+    /// [`Tree::verify`].
     pub(super) fn regions(&self) -> impl Iterator<Item = (NodeIx, Option<Order>, RegionIx)> {
         self.recheck.agenda.iter().map(|(_, region)| {
             let Region { node, cursor } = self.recheck.regions[*region];
@@ -259,7 +278,8 @@ impl Tree {
         })
     }
 
-    /// Returns the number of regions, which are pending rechecks. For checks.
+    /// Returns the number of regions: nodes for which a check is pending whether the waiting items that overlap them
+    /// are still blocked. Used only by [`Tree::verify`].
     pub(super) fn region_count(&self) -> u32 {
         self.recheck.regions.live_count()
     }

@@ -29,8 +29,9 @@ impl Removal {
 }
 
 impl Tree {
-    /// Removes a held or waiting claim. If it has many items, only the first ones are removed at once, and
-    /// [`Tree::next_verdict`] removes the others later. That function also finds the claims that become clear.
+    /// Removes a held or waiting claim. If it has many items (paths), only the first ones are removed at once. Each
+    /// later call of [`Tree::next_verdict`] removes some of the others. Those calls also find the waiting claims that
+    /// no other claim blocks any more.
     #[inline]
     pub(crate) fn remove(&mut self, first_item: ItemIx, steps: &mut Steps) {
         if self.items[first_item].next.is_none() {
@@ -92,8 +93,9 @@ impl Tree {
             self.leave_waiting(number);
             Order { arrival, item: number }
         };
-        // The recheck is scheduled before the item leaves its node: a node with a scheduled recheck is not removed from
-        // the trie.
+        // `recheck_from` schedules a later check whether the items behind this item are still blocked. The check
+        // belongs to the node, and a node with a scheduled check stays in the trie. So it is scheduled before `leave`,
+        // which removes an unused node.
         if self.blocked_count > 0 {
             self.recheck_from(node, from);
         }

@@ -78,7 +78,8 @@ pub(super) fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 pub(super) struct SegmentCounts {
     counts: BTreeMap<u64, u32>,
     hasher: RandomState,
-    /// All nodes with a smaller number than this one are counted; `None` once all nodes are counted.
+    /// End of the nodes that `counts` includes so far: all nodes with a smaller number are counted.
+    /// `Trie::count_segments` moves the end, some nodes in each turn; `None` once all nodes are counted.
     pub(super) counted_end: Option<u32>,
 }
 

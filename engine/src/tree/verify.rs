@@ -175,8 +175,8 @@ impl Tree {
         let item = &self.items[number];
         let path = self.trie.path(item.node);
         let order = Order { arrival: item.arrival, item: number };
-        // An item that never waited was clear when it was added, and items that queued later do not block it. So only
-        // held items can contradict its mark.
+        // An item is clear if no other claim blocks it. An item that never waited was clear when it was added, and
+        // items that queued later do not block it. So only a conflicting held item can show that it is not clear.
         let has_waited = item.arrival != NO_ARRIVAL;
         let reason = live.iter().find(|other| {
             let other = &self.items[**other];

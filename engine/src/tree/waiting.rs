@@ -20,7 +20,8 @@ impl Order {
     }
 }
 
-/// Kind of a waiting item: whether it writes, and whether it is marked as clear.
+/// Kind of a waiting item (one path of a waiting claim). The item reads or writes its path, and the tree has marked it
+/// as clear (no other claim blocks it) or as blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     ClearRead,
@@ -77,13 +78,15 @@ impl Queues {
         self.0[Kind::new(write, false) as usize].range(from..).next().copied()
     }
 
-    /// Returns the first item that is marked as clear and whose queue position is `from` or a later one.
+    /// Returns the first item that is marked as clear (no other claim blocks it) and whose queue position is `from` or
+    /// a later one.
     pub(super) fn first_clear(&self, from: Order) -> Option<Order> {
         let first = |kind: Kind| self.0[kind as usize].range(from..).next();
         [Kind::ClearRead, Kind::ClearWrite].into_iter().filter_map(first).min().copied()
     }
 
-    /// Returns the waiting items as one iterator for each kind, each in queue order.
+    /// Returns one iterator for each [`Kind`] of waiting item: clear reads, clear writes, blocked reads and blocked
+    /// writes. Each iterator gives the positions of its items in queue order.
     pub(super) fn lines(&self) -> impl Iterator<Item = impl Iterator<Item = Order>> {
         self.0.iter().map(|orders| orders.iter().copied())
     }

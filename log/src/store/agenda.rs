@@ -49,7 +49,8 @@ pub(super) struct Agenda {
     compact_at: Option<Time>,
     /// Time to check whether a full disk has room again; `None` while it has room or while a check is running.
     look_at: Option<Time>,
-    /// Time at which all holds that may have been lost have expired; `None` if the superblock says that none were lost.
+    /// Time at which all holds in lost records have expired; `None` if the superblock has no note of lost records.
+    /// (Records are lost if an operator accepts damage or restores a backup.) The log thread then removes the note.
     losses_end_at: Option<Time>,
     /// Time at which a stopping server ends although the disk has no room for its last frames; `None` while the server
     /// runs.
@@ -57,9 +58,9 @@ pub(super) struct Agenda {
 }
 
 impl Agenda {
-    /// Returns the agenda of a log thread that starts at `now`, after the server tried to append the first records of
-    /// its start. `losses_ms` is the time from `now` until
-    /// all holds that may have been lost have expired; `None` if none were lost.
+    /// Returns the agenda (the list of work that is due now or later) of a log thread that starts at `now`. The server
+    /// has already tried to append the first records of its start. If records were lost, `losses_ms` is the time from
+    /// `now` until all holds in them have expired; otherwise `None`.
     pub(super) fn new(now: Time, losses_ms: Option<u64>) -> Self {
         Self {
             has_batches: false,
@@ -118,13 +119,15 @@ impl Agenda {
         self.has_batches = true;
     }
 
-    /// Notes that batches were converted to frames, and whether more batches are left.
+    /// Notes that batches were converted to frames. If `has_more`, other batches are left, and [`Agenda::next`] returns
+    /// [`Next::Commit`] again for them.
     pub(super) fn note_taken(&mut self, has_more: bool) {
         self.has_batches = has_more;
     }
 
-    /// Notes that all frames are durable. `is_confirmed` says whether no later frame must confirm that, because these
-    /// frames have no records.
+    /// Notes that all frames are durable, so that no retry is due. Unless `is_confirmed`, also plans a frame without
+    /// records, whose header confirms that they are durable. (Frames without records need no confirmation.) While the
+    /// disk is full, delays the next batches.
     pub(super) fn note_flushed(&mut self, now: Time, is_confirmed: bool) {
         self.retry_at = None;
         self.confirm_at = (!is_confirmed).then(|| now.after_ms(LOG_IDLE_MS));
@@ -133,8 +136,9 @@ impl Agenda {
         }
     }
 
-    /// Notes that the disk had no room for frames. Returns whether the caller must tell the keeper thread to create
-    /// segments: `true` when these frames fail for the first time. After that, [`Next::Look`] requests it.
+    /// Notes that the disk had no room for frames, and plans a retry. Returns `true` if these frames fail for the first
+    /// time. The caller must then tell the keeper thread (which works on files beside the log thread) to create
+    /// segments. Later, [`Next::Look`] tells the caller to do so.
     pub(super) fn note_no_room(&mut self, now: Time) -> bool {
         self.space = Space::Low;
         self.retry_at.replace(now.after_ms(LOG_NO_ROOM_RETRY_MS)).is_none()
@@ -151,7 +155,8 @@ impl Agenda {
         std::mem::replace(&mut self.space, space) != space
     }
 
-    /// Notes that a check for room has begun. The result arrives with [`Agenda::note_space`].
+    /// Notes that a check whether the disk has room for segments has begun. No other check is planned until
+    /// [`Agenda::note_space`] gets the result.
     pub(super) fn note_looked(&mut self) {
         self.look_at = None;
     }
@@ -162,17 +167,20 @@ impl Agenda {
     }
 
     /// Notes that a compaction failed. It is retried after a while, when there is room again, or when another segment
-    /// is full.
+    /// is full; during the stop of the log it is not retried.
     pub(super) fn note_compaction_failed(&mut self, now: Time) {
-        self.compact_at = Some(now.after_ms(LOG_COMPACT_RETRY_MS));
+        self.compact_at = self.give_up_at.is_none().then(|| now.after_ms(LOG_COMPACT_RETRY_MS));
     }
 
-    /// Notes that a compaction begins, or that there are too few old segments for one. Cancels the planned retry.
+    /// Cancels the planned retry of a failed compaction, because a compaction begins or runs, or because there are too
+    /// few old segments for one. (A compaction folds old segments into a snapshot.)
     pub(super) fn note_compaction_tried(&mut self) {
         self.compact_at = None;
     }
 
-    /// Notes that the server stops. No batch arrives after this.
+    /// Begins the stop of the log, and cancels the planned retry of a compaction. [`Agenda::next`] now returns the
+    /// remaining writes and then [`Next::Close`]. If the disk still has no room for the last frames after a grace
+    /// period, `next` returns [`Next::GiveUp`]. No batch arrives after this call.
     pub(super) fn note_stop(&mut self, now: Time) {
         self.compact_at = None;
         self.give_up_at = Some(now.after_ms(LOG_STOP_GRACE_MS));
@@ -309,6 +317,9 @@ mod tests {
                     events[number / events.len().pow(step) % events.len()](&mut agenda, at(0));
                 });
                 agenda.note_stop(at(0));
+                // A compaction that ran when the stop began may fail now.
+                agenda.note_compaction_failed(at(0));
+                agenda.note_space(at(0), Space::Ample);
                 let (mut now, mut steps) = (at(0), 0);
                 let end = loop {
                     steps += 1;

@@ -15,13 +15,15 @@ use std::sync::Arc;
 /// Next step of the log thread.
 #[derive(Debug)]
 pub enum Step<W> {
-    /// Wait for the next order of a worker or the keeper thread, at most until this instant.
+    /// Wait for the next order, at most until this instant. Workers send batches as orders. The keeper thread, which
+    /// does slow work on the files of the log, sends its results.
     Wait(Time),
     /// Run this step with [`Committer::run`].
     Disk(DiskStep),
     /// Report the outcome of these batches to the workers.
     Deliver(Vec<LogBatch<W>>, Outcome),
-    /// Pass this errand to the keeper thread, which runs errands in their order.
+    /// Pass this errand (a piece of slow work on the files of the log) to the keeper thread. That thread runs errands
+    /// one after the other, beside the log thread.
     Send(Errand),
     /// End the log with a clean stop, once the keeper thread has done all errands.
     Close,
@@ -75,13 +77,14 @@ pub struct CommitterConfig {
     pub foldable: Option<FoldableSegments>,
     /// Time until all holds that may have been lost have expired, in milliseconds; `None` if none were lost.
     pub losses_ms: Option<u64>,
-    /// Number of bytes of records after which a group is full.
+    /// Number of bytes of records from which on a group takes no more batches. (All batches of a group are written and
+    /// synced together.)
     pub group_len_max: usize,
 }
 
 impl CommitterConfig {
-    /// Returns the configuration for a writer. The writer must have tried to append the first records of this server
-    /// start.
+    /// Returns the configuration of a committer that controls this writer. The writer must have tried to append the
+    /// first records of this server start, because `waits_for_room` says whether they are still to be appended.
     pub fn new(writer: &LogWriter, status: Arc<LogStatus>, losses_ms: Option<u64>) -> Self {
         Self {
             status,
@@ -158,7 +161,8 @@ impl<W> Committer<W> {
         this
     }
 
-    /// Decides the next step. The caller must carry it out before the next call.
+    /// Returns the next step of the log thread: for example, to wait, to write to the disk, or to report durable
+    /// batches to the workers. The caller must carry it out before the next call.
     pub fn next(&mut self, now: Time) -> Step<W> {
         for Run { shard, last, .. } in self.delivered.drain(..) {
             // The shards learn that records are durable only after the workers have the responses that waited for them.
@@ -207,8 +211,9 @@ impl<W> Committer<W> {
         self.decide(now)
     }
 
-    /// Processes an order of a worker or the keeper thread. May be called at any time, also between two steps. `now`
-    /// reads the clock.
+    /// Takes an order: a batch of a worker, a result of the keeper thread (which does slow work on the files of the
+    /// log), or the stop. [`Self::next`] then returns the steps for it. May be called at any time, also between a step
+    /// and its execution. `now` reads the clock.
     pub fn obey(&mut self, order: LogOrder<W>, now: impl Fn() -> Time) {
         match order {
             LogOrder::Batch(batch) => {
@@ -238,7 +243,9 @@ impl<W> Committer<W> {
         }
     }
 
-    /// Carries out a step on the disk, and notes its result. `now` reads the clock.
+    /// Carries out a step on the disk with `writer`, and plans the steps that follow from its result. For example, a
+    /// sync follows an append, and the end of the server follows an error of the disk. If the disk is full, a retry
+    /// follows. `now` reads the clock.
     pub fn run(&mut self, step: DiskStep, writer: &mut LogWriter, now: impl Fn() -> Time) {
         let result = match step {
             DiskStep::Take => writer.take(&self.taken).map_err(AppendError::from),
@@ -293,7 +300,9 @@ impl<W> Committer<W> {
         self.steps.push_back(Step::Disk(DiskStep::Sync));
     }
 
-    /// Notes that all frames are durable, and became durable at the instant `at`.
+    /// Ends a write, because all appended frames became durable at the instant `at`. Plans a step that reports this to
+    /// the workers and, after the beginning of a segment, other steps. `is_confirmed` says whether no later frame must
+    /// confirm that these frames are durable.
     fn note_synced(&mut self, now: Time, at: Time, is_confirmed: bool) {
         self.end_write(now);
         self.agenda.note_flushed(now, is_confirmed);
@@ -325,8 +334,9 @@ impl<W> Committer<W> {
         self.steps.push_back(Step::Send(Errand::Remove(dead)));
         self.compact();
         if self.agenda.space() == Space::Low {
-            // The spare and reserve segments are prepared only after the old files are removed. So the report tells
-            // whether the removal has made enough room.
+            // The keeper thread runs errands in their order: it first removes the old files, and then creates the spare
+            // and reserve segments. Its report on free space, which follows, shows whether the removal has made enough
+            // room.
             self.prepare();
         }
     }

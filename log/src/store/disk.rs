@@ -98,7 +98,8 @@ impl Storage for Disk {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
-            // The file system itself creates `lost+found` if the directory is its root.
+            // `lost+found` is skipped, so that the start does not report it as an unknown entry. The file system itself
+            // creates it if the directory is its root.
             if entry.file_name() == "lost+found" {
                 continue;
             }
@@ -160,7 +161,8 @@ impl Storage for Disk {
         let file = self.open_file(name)?;
         match self.device {
             // A copied file may have holes, for which no room on the disk is reserved. If the disk is full, a store
-            // into a mapped hole kills the process, but a write call only returns an error.
+            // into a mapped hole kills the process, but a write call only returns an error. So a file with holes is not
+            // mapped.
             Device::Map if has_holes(&file)? => Ok(Box::new(WrittenFile(file))),
             Device::Map => Ok(Box::new(MappedFile::new(file)?)),
             Device::Write => Ok(Box::new(WrittenFile(file))),

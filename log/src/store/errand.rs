@@ -9,7 +9,8 @@ use std::io;
 /// One errand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Errand {
-    /// Create the spare and the reserve segment, if they are missing.
+    /// Create the spare and the reserve segment, if they are missing. The log begins its next segment in the spare or,
+    /// if that is missing, in the reserve, even if the disk has become full.
     Prepare,
     /// Fold old segments into a snapshot.
     Compact(CompactionPlan),
@@ -29,8 +30,8 @@ pub enum Report {
 }
 
 impl Errand {
-    /// Runs the errand. Returns the report for the log thread, or `None` if there is nothing to report, because the
-    /// files were removed.
+    /// Does the work of this errand on the files of the log. Returns the report for the log thread, or `None` if files
+    /// were removed without an error, because the log thread needs no report of that.
     pub fn run(self, storage: &dyn Storage, segment_len: u64) -> Option<Report> {
         match self {
             Self::Prepare => {

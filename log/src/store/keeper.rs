@@ -40,7 +40,8 @@ impl CompactError {
     }
 }
 
-/// Creates the spare and the reserve segment if they are missing. Must be called at the start, after each new
+/// Creates the spare and the reserve segment if they are missing. The log begins its next segment in the spare or, if
+/// that is missing, in the reserve, even if the disk has become full. Must be called at the start, after each new
 /// segment, and from time to time while space is low.
 ///
 /// # Errors

@@ -337,8 +337,8 @@ impl Log {
         }
     }
 
-    /// Writes these records as a snapshot that replaces all frames up to the last one. Returns the number of the
-    /// snapshot.
+    /// Writes a snapshot with these records. Once the superblock names it, it replaces all frames of the log, including
+    /// the last one that was appended. Returns the number of the snapshot.
     fn write_contents(&self, contents: &mut Source<'_>) -> Result<u64, AppendError> {
         let superblock = self.superblock();
         let header = SnapshotHeader {
@@ -368,7 +368,8 @@ impl Log {
 
     fn begin_next_segment(&mut self) -> Result<(), AppendError> {
         // All frames are synced first, because the header of the next segment says that the frames before it are
-        // durable. `flushed` changes only in the next `flush`.
+        // durable. This sync does not change `flushed`, the position and time from which recovery begins leases: they
+        // begin only when a whole flush is durable.
         self.sync()?;
         let header = SegmentHeader {
             log_id: self.header.log_id,

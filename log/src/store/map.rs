@@ -42,8 +42,8 @@ impl MappedFile {
         // SAFETY: the lock on the directory keeps other processes from writing or shortening the file, and the server
         // never shortens a segment. References into the map exist only while bytes are copied into it.
         let map = unsafe { MmapOptions::new().len(len).map_mut(&file)? };
-        // Without this advice, readahead would load pages in large groups, and each store would write its whole group
-        // to the disk.
+        // The advice `Random` turns readahead off. Otherwise the kernel would load pages in large groups, and each
+        // store would write its whole group to the disk.
         map.advise(Advice::Random)?;
         MAP_START.store(map.as_ptr() as usize, Ordering::Relaxed);
         MAP_LEN.store(len, Ordering::Relaxed);
@@ -74,9 +74,10 @@ impl SegmentFile for MappedFile {
     }
 }
 
-/// Measures how much the kernel must write for the first stores into a map. It should be little more than the stored
-/// bytes. If the kernel uses large pages, the disk may have to write up to a megabyte for each store, including blocks
-/// that were acknowledged long ago.
+/// Measurement of the first stores into a map: the stored bytes, and the bytes that the kernel must write to the disk
+/// for them. The second number should be little more than the first. If the kernel uses large pages, the disk may write
+/// up to a megabyte for each store, with blocks that were acknowledged long ago. [`MappedFile`] then uses write calls
+/// instead of the map.
 #[derive(Default)]
 struct DirtyRange {
     stores: u32,
@@ -85,10 +86,11 @@ struct DirtyRange {
 }
 
 impl DirtyRange {
-    /// Number of stores after which the measurement for a segment is evaluated.
+    /// Number of stores after which the stored bytes are compared with the bytes that the kernel must write for them.
+    /// The result decides whether the map is still used.
     const STORES: u32 = 8;
-    /// Ratio of the bytes that the kernel must write to the stored bytes. Above it, the segment is changed by write
-    /// calls instead.
+    /// Maximum ratio of the bytes that the kernel must write to the stored bytes. A higher ratio shows that the kernel
+    /// uses large pages. The segment is then changed by write calls instead of stores into the map.
     const FACTOR_MAX: u64 = 4;
 
     fn begin(&self) -> Option<u64> {

@@ -163,14 +163,16 @@ impl Log {
                 (found, Some(lost))
             }
         };
-        // The directory is listed again: if a snapshot of the undamaged records was written, it may have used and
-        // renamed a temporary file of the first list.
+        // The directory is listed again, because the first list (`directory`) may be outdated. If the operator accepted
+        // damage, `give_up_behind` has written a snapshot above, and may have used and renamed a temporary file of the
+        // first list.
         remove_temporary(&*storage, &list(&*storage)?).map_err(failed("remove temporary files"))?;
         let generation = found.generation.max(superblock.generation) + 1;
         let (segment, segment_file) =
             open_segment(&*storage, &found, superblock.log_id, generation, options.segment_len)?;
-        // From this update on, frames behind the last frame are valid only if this start wrote them. So older bytes
-        // behind that frame can no longer be taken for frames.
+        // This update of the superblock writes the last frame and the number of this start. From then on, frames behind
+        // the last frame are valid only if this start wrote them. So older bytes behind that frame can no longer be
+        // taken for frames.
         file.update(|superblock| {
             superblock.generation = generation;
             superblock.segment_len = options.segment_len;

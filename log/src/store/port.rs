@@ -227,7 +227,8 @@ impl LogStatus {
         self.durable[usize::from(shard)].load(Ordering::Acquire)
     }
 
-    /// Notes that all records of a shard up to this number are durable.
+    /// Publishes that all records of a shard up to this number are durable. A worker reads the number with
+    /// [`Self::durable`] at the beginning of a turn of the shard, and passes it to the shard.
     pub fn set_durable(&self, shard: u16, number: u64) {
         self.durable[usize::from(shard)].store(number, Ordering::Release);
     }

@@ -51,7 +51,8 @@ pub(super) fn give_up_behind<F: Fold>(
 ) -> io::Result<(Found<F>, AcceptedLoss)> {
     let Unread { damage, mut fold, mut position } = unread;
     if damage.file() == FileName::Snapshot(superblock.snapshot) {
-        // The current snapshot is damaged. The previous one was kept for this case, so the state is read from it.
+        // The file of the current snapshot is damaged, so none of its records is used. The previous snapshot was kept
+        // for this case. The state is read from it, and all later records are lost.
         (fold, position) = older_snapshot(storage, superblock);
     }
     let lost = AcceptedLoss { damage, last_good_lsn: position.lsn };

@@ -4,8 +4,8 @@
 use crate::FileReader;
 use std::io;
 
-/// Directory with files. After a crash, any changes may be lost that no function has documented as durable: all or some
-/// of them, in any order.
+/// Directory with files. The functions say which of their changes are durable when they return. A crash may lose any of
+/// the other changes. For example, it may lose an earlier change and keep a later one.
 pub trait Storage: std::fmt::Debug + Send + Sync {
     /// Returns the names of all entries, with the lengths of files in bytes. `None` stands for an entry that is not a
     /// file, such as a directory.

@@ -291,7 +291,8 @@ fn now() -> Time {
     Time::from_millis(2)
 }
 
-/// Opens the log in this directory, and starts its writer with a single record, `FLOOR`.
+/// Opens the log in this directory, and starts its writer. The writer first appends a `Started` record and then
+/// `FLOOR`, a record with a lower bound for fences.
 fn started(path: &Path) -> LogWriter {
     let (log, ..) = Log::open::<Image>(disk(path), &options()).unwrap();
     let started = Started { boot_id: [1; 16], now_ms: 2, unix_ms: 3 };

@@ -14,7 +14,8 @@ const RECORD_LENGTH_LEN: usize = 4;
 /// batches stay below the floor, and need no write of the superblock.
 const FLOOR_STEP: u64 = 1 << 20;
 
-/// Appends the batches of workers, one group after the other.
+/// Appends the batches of workers to the log, one group after the other. All batches of a group are written and synced
+/// together.
 ///
 /// Batches that arrive while a group is synced form the next group. If a claim's lease begins with its record, the
 /// lease begins when the sync of the record's group has ended. The next frame contains this instant, so a restarted
@@ -91,7 +92,8 @@ impl LogWriter {
         self.started
     }
 
-    /// Returns whether converted frames are not appended yet, because the disk had no room for them.
+    /// Returns whether frames are not appended yet, because the disk had no room for them. [`Self::take`] made these
+    /// frames from the batches of workers.
     pub fn waits_for_room(&self) -> bool {
         !self.frames.is_empty()
     }
@@ -185,8 +187,9 @@ impl LogWriter {
     ) -> Result<(), AppendError> {
         let log = self.log.close_clean(|| now().as_millis())?;
         log.find()?;
-        // The log is verified only after `close_clean`, which writes the number of the last frame to the superblock.
-        // Before that, a log whose last frame the disk has lost looks as if it ended earlier.
+        // `close_clean` writes the number of the last frame to the superblock. Without this number, a log whose last
+        // frame the disk has lost looks as if it ended earlier, and `verify` would not notice the loss. So the log is
+        // verified only now.
         let Err(damage) = log.verify() else { return Ok(()) };
         tracing::error!(%damage, "the log is damaged; replacing it with a snapshot from memory");
         let mut bytes = Vec::new();
@@ -248,8 +251,8 @@ impl LogWriter {
         }
         let lease_ms = u64::from(batch.lease_ms_max);
         if lease_ms > longest_lease_ms {
-            // The lease is rounded up to the next power of two, so that slowly growing leases do not write the
-            // superblock again and again.
+            // The longest lease in the superblock is rounded up to the next power of two. So slowly growing leases do
+            // not write the superblock again and again.
             self.log.note_longest_lease(lease_ms.next_power_of_two())?;
         }
         Ok(())

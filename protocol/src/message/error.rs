@@ -34,7 +34,7 @@ pub enum ErrorDetail<'a> {
         /// - `cancelled`, for an acquire or for a request with the flag `OWN` (act only on a claim of this lane): the
         ///   number of its [`CancelReason`].
         /// - `recovering`: milliseconds until grants resume.
-        /// - All others: the limit that the request violates, such as the maximum length of `field`.
+        /// - All other error codes: the limit that the request violates, such as the maximum length of `field`.
         value: u64,
         /// Name of the field or the limit; may be empty.
         field: &'a [u8],

@@ -28,7 +28,8 @@ pub struct Bucket<'a> {
     pub burst: u32,
     /// Number of tokens to take or refund; 0 only reads the state of the bucket.
     pub cost: u32,
-    /// Length of the period in nanoseconds, at least 1 and below 2^63.
+    /// Length of the period in which the bucket gets `rate` new tokens, in nanoseconds. It is at least 1 and below
+    /// 2^63.
     pub period_ns: u64,
     /// Name of the bucket, 1 to 1024 bytes long.
     pub name: &'a [u8],

@@ -10,7 +10,9 @@ use crate::message::opcode;
 pub const VERIFIED: u8 = opcode::VERIFY | opcode::ANSWER;
 /// Flags of `VERIFIED`.
 pub mod flag {
-    /// The key has no later grant. In a tree namespace also set for the fence of a held set that overlaps the path.
+    /// The fence in the request is the newest of the key: no later grant exists. In a tree namespace, all paths share
+    /// one counter of fences, so later grants of other paths do not make a fence invalid. There the flag is also set
+    /// while a set of paths is held with this fence and overlaps the path in the request.
     pub const NEWEST: u16 = 1 << 0;
     /// The grant is the newest and is still held.
     pub const HELD: u16 = 1 << 1;
@@ -53,8 +55,8 @@ impl<'a> Verify<'a> {
 /// Response to a check of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Verified {
-    /// Whether the key has no later grant. In a tree namespace also true for the fence of a held set that overlaps the
-    /// path.
+    /// Whether the fence of the request is the newest one of the key. In a tree namespace, a fence also counts as the
+    /// newest while the set of paths with this fence holds a path that overlaps the requested path.
     pub newest: bool,
     /// Whether the grant is the newest and is still held.
     pub held: bool,

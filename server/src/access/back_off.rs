@@ -29,7 +29,8 @@ pub(super) struct BackOff {
     /// Number of failed logins within [`LOGIN_SERIES_MS`] that start a pause.
     failure_count_max: u32,
     tracked: HashMap<Network, AddressFailures>,
-    /// All tracked networks, in the order of their last failure.
+    /// The networks in `tracked`, which had a failed login, in the order of their last failure. The order tells which
+    /// network has been quiet for the longest time and is removed first.
     by_failure: BTreeSet<(Time, Network)>,
 }
 
@@ -40,8 +41,8 @@ struct AddressFailures {
     /// Time of the first failure of the current series, which contains the failures within [`LOGIN_SERIES_MS`] of its
     /// first.
     series_begun: Time,
-    /// Number of failures in the current series. It is 0 from the start of a pause until the first failure after the
-    /// pause.
+    /// Number of failed logins in the current series, which lasts for [`LOGIN_SERIES_MS`] from its first failure. It is
+    /// 0 from the start of a pause until the first failure after the pause.
     series_len: u32,
     /// End of the latest pause; [`Time::ZERO`] before the first.
     pause_end: Time,
@@ -107,10 +108,11 @@ impl AddressFailures {
         now.ms_since(self.failed_at) >= LOGIN_QUIET_MS
     }
 
-    /// Counts a failure of this address. Returns the length of the pause that it starts, in milliseconds; `None` if it
-    /// starts none.
+    /// Counts a failed login of this address. Too many of them start a pause, in which the server refuses all logins of
+    /// the address. Returns the length of the pause in milliseconds; `None` if this failure starts none.
     fn note_failure(&mut self, failure_count_max: u32, now: Time) -> Option<u64> {
-        // Workers read the clock before they lock the table, so the times of two workers may arrive out of order.
+        // Workers read the clock before they lock the table. So `now` may be earlier than a failure that another worker
+        // has counted already. Keep the later of both times.
         self.failed_at = self.failed_at.max(now);
         if now < self.pause_end {
             // Another worker admitted this login before the pause started, so its failure does not count.

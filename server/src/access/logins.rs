@@ -102,7 +102,8 @@ impl Logins {
         }
     }
 
-    /// Notes a failed login. Returns the pause that it starts, if any.
+    /// Counts a failed login of the client's source address. If the address had too many failures, starts a pause, in
+    /// which the server refuses its logins, and returns the pause.
     pub(super) fn note_failure(&self, evidence: &Evidence, now: Time) -> Option<Pause> {
         self.failed_count.fetch_add(1, Ordering::Relaxed);
         let (mut back_off, network) = self.of(evidence)?;

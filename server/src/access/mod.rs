@@ -76,7 +76,9 @@ pub(crate) enum NotSigned {
         /// Pause of the client's address, if this wrong signature starts one.
         pause: Option<Pause>,
     },
-    /// The server has no access keys and refuses the client for another reason, or the address is paused.
+    /// The request was not refused because of its signature. Either the server has no access keys, so it checked no
+    /// signature, and nothing else identifies the client, such as a certificate. Or the server refuses logins from the
+    /// client's address for a while, after too many of them failed.
     NotIdentified(NotIdentified),
 }
 
@@ -207,8 +209,8 @@ impl AccessControl {
     /// the new policy in its next periodic housekeeping.
     pub fn replace(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
-        // Store the policy first and use Release ordering: a thread that sees the new number then also sees the new
-        // policy.
+        // Store the policy first and raise `version` with Release ordering: a thread that sees the new version then
+        // also sees the new policy.
         self.version.fetch_add(1, Ordering::Release);
     }
 }
@@ -240,7 +242,8 @@ mod tests {
         }
     }
 
-    /// Returns the name of the identity, or the reason for the refusal and whether a pause starts.
+    /// Returns the name of the identity. On failure, returns the reason for the refusal, and whether this failed login
+    /// starts a pause of the client's address.
     fn identify(
         access: &AccessControl,
         names: &[&str],

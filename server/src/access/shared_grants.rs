@@ -6,7 +6,8 @@ use waymaker_access::Identity;
 use waymaker_engine::{Access, Grants};
 use waymaker_protocol::NamespaceKind;
 
-/// Rights that were computed under one policy, as long as an open connection uses them.
+/// Table of the rights that were computed under one policy. Open connections own these rights, and the table only finds
+/// them. The rights are dropped with the last connection that uses them.
 ///
 /// With many rules, the rights of an identity take much memory and time to compute. The connections of the identity
 /// therefore share them.

@@ -21,7 +21,9 @@ pub(super) struct Queue {
     pub(super) is_stopping: bool,
 }
 
-/// Number of lines of one act in the current second.
+/// Number of lines that [`Queue::admit`] has admitted for one kind of audited act in its current second. The second
+/// starts at `begun_at_ms`, with the first line outside the previous second. Lines above [`AUDIT_LINES_PER_S_MAX`] are
+/// dropped.
 #[derive(Clone, Copy, Debug, Default)]
 struct Allowance {
     begun_at_ms: u64,

@@ -204,7 +204,8 @@ pub struct Acceptor {
     needs_identity: bool,
     connection_count_max: usize,
     last_log: Option<Instant>,
-    /// Number of connections that were refused because the server was full, since the last pause of `REFUSALS_REST_MS`.
+    /// Number of connections that this acceptor has refused because the server was full. At `REFUSALS_PER_REST`, the
+    /// acceptor counts from 0 again and accepts nothing for `REFUSALS_REST_MS`.
     refused_count: u32,
 }
 
@@ -308,8 +309,9 @@ impl Acceptor {
                 let mut admission = match self.admit(address, workers) {
                     Ok(admission) => admission,
                     Err(excess) => {
-                        // Do not count this refusal towards a pause of the acceptor, which would delay connections from
-                        // other addresses.
+                        // The address of the client exceeds its own limit. Do not count this refusal in
+                        // `refused_count`: enough of them would make the acceptor pause, which would delay connections
+                        // from other addresses.
                         self.refuse(&socket, &peer, Refusal::Address(excess), node);
                         return Ok(());
                     }

@@ -77,8 +77,8 @@ pub(super) enum Excess {
 pub(super) struct Addresses {
     limits: AddressLimits,
     tracked: HashMap<Network, AddressState>,
-    /// All tracked networks. When a new network arrives, the first few are checked, and are forgotten if they are idle
-    /// or else moved to the end.
+    /// The networks in `tracked`. Before a new network is added, the first few are checked. Those that are idle (no
+    /// open connection and a full token bucket) are forgotten; the others move to the end.
     order: VecDeque<Network>,
 }
 
@@ -86,7 +86,8 @@ pub(super) struct Addresses {
 #[derive(Debug)]
 struct AddressState {
     counts: Arc<Counts>,
-    /// Number of parts of tokens that were taken from the bucket and not refilled until the time `spent_at`.
+    /// Tokens that are missing from the address's bucket for new connections at the time `spent_at`, in parts of
+    /// [`PARTS_PER_TOKEN`] per token. Each admitted connection takes one token, and the bucket refills with time.
     spent: u64,
     spent_at: Time,
 }
@@ -127,8 +128,8 @@ impl Addresses {
         is_limited && Network::with_limits(address, include_loopback).is_some()
     }
 
-    /// Admits a connection from this address, or returns the limit that it exceeds. A refused connection takes no
-    /// token.
+    /// Admits a connection from this address, or returns the limit that it exceeds. Each admitted connection takes a
+    /// token from the address's bucket, which limits new connections per second. A refused connection takes none.
     pub(super) fn admit(
         &mut self,
         address: IpAddr,
@@ -151,8 +152,8 @@ impl Addresses {
         tracked.admit(limits, is_encrypted, now)
     }
 
-    /// Checks the first [`LOOKS_PER_ADDRESS`] tracked addresses. Forgets the idle ones, and moves the others to the end
-    /// of the order.
+    /// Checks the first [`LOOKS_PER_ADDRESS`] tracked addresses. Forgets those that are idle, which means that they
+    /// have no open connection and a full token bucket. Moves the others to the end of the order.
     fn forget_idle(&mut self, now: Time) {
         let rate = self.limits.new_per_second;
         for _ in 0..LOOKS_PER_ADDRESS {
@@ -198,7 +199,8 @@ impl AddressState {
         })
     }
 
-    /// Returns the number of parts of tokens that are missing from the bucket at this time.
+    /// Returns how much is missing from the bucket for new connections at this time, in parts of [`PARTS_PER_TOKEN`]
+    /// per token. The bucket gets `rate` tokens per second.
     fn spent_at(&self, rate: u32, now: Time) -> u64 {
         self.spent.saturating_sub(now.ms_since(self.spent_at).saturating_mul(u64::from(rate)))
     }

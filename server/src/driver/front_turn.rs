@@ -466,8 +466,9 @@ mod tests {
         assert!(!local.barrier().is_owed());
     }
 
-    /// The worker counts the unread bytes of a connection when the connection reads. This connection does not read: it
-    /// serves requests that it read earlier. So only a time limit can end the wait for it before leases expire.
+    /// Before leases expire, the worker sweeps: it waits until each connection has served its unread bytes. The worker
+    /// counts these bytes when the connection reads. This connection does not read: it serves requests that it read
+    /// earlier. So only a time limit can end the sweep's wait for it.
     #[test]
     fn a_sweep_has_a_time_limit_for_a_connection_that_only_serves() {
         let mut rig = Rig::new();

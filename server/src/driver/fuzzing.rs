@@ -23,7 +23,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
-/// Duration of one step in the time of the runtime. This time advances only when no task can run.
+/// Duration of one sleep of the client after it has sent a piece of its input. The paused clock of the runtime advances
+/// only when no task can run. So the server first does all that it can do at once.
 const STEP: Duration = Duration::from_millis(1);
 /// Number of steps that the client waits after it has sent one piece of its input, so that the server serves the piece
 /// alone.

@@ -141,7 +141,8 @@ mod tests {
         are_leases_due.set(false);
         run_once(run.as_mut());
         assert!(waiting[0].continues());
-        // Leases are due again, as if the continued connection had acquired leases that end at once.
+        // The first connection has continued. Make leases due again, as if it had acquired leases that end at once. The
+        // second connection must then keep waiting.
         are_leases_due.set(true);
         for _ in 0..10 {
             run_once(run.as_mut());

@@ -51,8 +51,9 @@ pub(crate) struct Local {
     /// Read buffer that all connections of the thread share. A connection copies out the bytes that it keeps after its
     /// read.
     pub(crate) scratch: RefCell<Box<[u8]>>,
-    /// Tracks the connections whose turn ended before they had read and served everything. Before leases expire, these
-    /// connections get more turns to read and serve what has arrived.
+    /// Read barrier. It has an entry for each connection whose turn ended before it had read and served everything.
+    /// Before leases expire, the sweeper (the task that reads all sockets) waits until these connections have served
+    /// the bytes that had arrived.
     barrier: RefCell<ReadBarrier>,
     pub(crate) late: Late,
     /// Turn of the front-end connection that currently runs.
@@ -241,7 +242,8 @@ impl Local {
         if self.flusher.borrow().is_none() {
             *self.flusher.borrow_mut() = Some(context.waker().clone());
         }
-        // Clear the flag first: output that the loop below produces must wake the flusher again.
+        // Clear `flush_is_due`, which `follow_up` set when it woke the flusher, before the loop below. Output that the
+        // worker produces from now on must wake the flusher again.
         self.flush_is_due.set(false);
         let mut worker = self.worker.borrow_mut();
         let mut connections = self.connections.borrow_mut();
@@ -260,8 +262,8 @@ impl Local {
             }
         }
         if is_fed {
-            // An inlet releases holds that were granted to callers that no longer wait for them. Such a release may
-            // send mail to other workers or leave mail for this worker.
+            // While an inlet (the lane of a front end) takes its output, it releases holds whose callers no longer wait
+            // for them. Such a release may leave mail for other workers, which `follow_up` wakes, or for this worker.
             self.follow_up(&mut worker);
         }
         Poll::Pending
@@ -289,7 +291,8 @@ impl Local {
         if self.with_inlet(key, |_, _| ()).is_none() {
             return;
         }
-        // Drop the inlet only after all borrows have ended: its wakers may drop tasks that use this state.
+        // Keep the inlet until the end of this function, when no `RefCell` of this `Local` is borrowed. Dropping the
+        // inlet drops its wakers, and these may drop tasks that borrow `connections` or `worker` again.
         let _closed = self.connections.borrow_mut()[key.slot.index()].take();
         let mut worker = self.worker.borrow_mut();
         worker.handle_lost(key, self.now());

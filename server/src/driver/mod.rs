@@ -289,7 +289,8 @@ mod tests {
         // Leave more batches than one turn serves, so that worker 1 passes the turn of the shard on to worker 0.
         turn.left.extend((0..=SERVED_COST_MAX).map(|_| Batch::Count));
         workers.tell_one(&node, 0, Mail::Finish);
-        // Worker 0 would end during this pause if it did not wait for worker 1.
+        // Worker 0 has got `Mail::Finish`, but worker 1 has not. Worker 0 would end during the sleep below if it did
+        // not wait for worker 1.
         std::thread::sleep(Duration::from_millis(100));
         workers.tell_one(&node, 1, Mail::Turn { shard: 0, pass: turn.pass_on() });
         workers.tell_one(&node, 1, Mail::Finish);

@@ -19,7 +19,8 @@ impl Reserve {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Takes a place of this reserve for a new connection. Returns `None` if all places are occupied.
+    /// Takes one of the places that this listener has for connections beyond the server's connection limit. The
+    /// acceptor calls this for a new connection if the server is full. Returns `None` if all places are occupied.
     pub(super) fn take(&self) -> Option<Reserved> {
         let take = |count| (count < RESERVED_CONNECTION_COUNT_MAX).then_some(count + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
@@ -27,13 +28,14 @@ impl Reserve {
     }
 }
 
-/// Reserves of a server, one for each of two listeners. Each reserve has its own places, so a flood of connections on
-/// one listener takes no place from the other.
+/// Places for connections beyond the server's connection limit: some for the HTTP port, and some for the Unix socket.
+/// Each listener has its own places, so a flood of connections on one takes no place from the other.
 #[derive(Debug, Default)]
 pub(super) struct Reserves {
     /// Reserve of the HTTP port, which serves health checks and metrics. They matter most when the server is full.
     pub(super) http: Reserve,
-    /// Reserve of the Unix socket, through which local operators can end the cause of the overload.
+    /// Places of the Unix socket. If the server is full, local operators can still connect through this socket and end
+    /// the cause of the overload.
     pub(super) unix: Reserve,
 }
 

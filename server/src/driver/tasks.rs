@@ -265,7 +265,9 @@ mod tests {
                 })
                 .collect();
             let sweep = Rc::clone(&local);
-            // Run `read_all` in a task of its own, as the task `sweep` does.
+            // Run `read_all` in a spawned task, as in production, where the task `sweep` calls it before leases expire.
+            // The runtime polls a spawned task after all tasks that were ready before it. It may poll the future of
+            // `block_on` earlier.
             spawn_local(async move { read_all(&sweep, &Arc::new(NoFronts)).await })
                 .await
                 .expect("all sockets are read");

@@ -78,8 +78,9 @@ pub(crate) fn continue_one(local: &Local) {
     }
 }
 
-/// Polls a front-end connection `count` times. After each poll, polls the task that lets the connections in
-/// `Local::late` continue.
+/// Polls a front-end connection `count` times. If the connection ends its turn before it has read and served
+/// everything, it waits in `Local::late` for its next turn. So after each poll, polls the task that lets such
+/// connections continue.
 pub(crate) fn give_turns<T>(connection: impl Future<Output = T>, count: u32) {
     let local = test_local();
     Local::enter(&local);

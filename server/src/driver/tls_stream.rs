@@ -227,7 +227,8 @@ impl Read for ReadSide<'_, '_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let mut buffer = ReadBuf::new(bytes);
         // Without `unconstrained`, the runtime may report an empty socket although bytes have arrived. It does so after
-        // a task has used up its budget of operations.
+        // a task has used up its budget of operations. The worker would then believe that the connection has read all
+        // its bytes, and leases could expire although a renewal is unread.
         let read =
             unconstrained(poll_fn(|context| Pin::new(&mut *self.socket).poll_read(context, &mut buffer)));
         match pin!(read).poll(self.context) {

@@ -97,7 +97,8 @@ pub struct Newcomer<'a> {
 }
 
 impl<'a> Newcomer<'a> {
-    /// Returns a connection of a client without a reserved place.
+    /// Returns a connection of a client without an identity, unless `moved` contains the identity. The connection has
+    /// none of the places that a full server reserves for operators.
     pub fn new(peer: &'a [u8], moved: Option<MovedConnection>) -> Self {
         Self { peer, moved, client: Client::default(), is_reserved: false }
     }
@@ -122,8 +123,8 @@ impl Connection {
         let key = worker.handle_moved(peer, now);
         worker.note_client(key, client);
         worker.note_reserved(key, is_reserved);
-        // With the used-up budget `Spent`, this call serves only the HELLO. The first turn of the connection serves the
-        // remaining input.
+        // With the used-up budget `Spent`, this call serves the HELLO and at most one batch of the requests behind it.
+        // The first turn of the connection serves the remaining input.
         let key = match worker.handle_bytes_within(&mut Spent, key, &input, now) {
             Next::Rebound(key) => key,
             Next::Continue | Next::Move(_) => key,
@@ -144,8 +145,9 @@ impl Connection {
         barrier.begin_reading(self.place.as_ref(), unread_len);
     }
 
-    /// Whether the connection has a place in the read barrier. If so, the caller must report the end of each turn with
-    /// [`Connection::end_turn`].
+    /// Whether the connection has a place (an entry) in the read barrier, because it may have unread bytes. Leases
+    /// expire only after it has served them. So the caller must report the end of each turn with
+    /// [`Connection::end_turn`], which frees the place once the connection has served everything.
     #[inline]
     pub fn has_place(&self) -> bool {
         self.place.is_some()
@@ -206,8 +208,9 @@ impl Connection {
         }
     }
 
-    /// Reports the end of a turn to the read barrier, so that sweeps wait for the connection only while it may have
-    /// unread bytes. A connection that has ended keeps its place in the barrier until [`Connection::finish`].
+    /// Reports the end of a turn to the read barrier. A sweep (the read of all sockets before leases expire) then waits
+    /// for the connection only while it may have unread bytes. A connection that has ended keeps its place (its entry
+    /// in the barrier) until [`Connection::finish`].
     pub fn end_turn<W: Stopwatch>(
         &mut self,
         worker: &mut Worker,
@@ -358,8 +361,8 @@ mod tests {
     }
 
     impl Rig {
-        /// Tells the first worker that all bytes that had arrived by `at` were read. Returns the instant that this
-        /// worker then publishes: all bytes that arrived before it are served.
+        /// Tells the first worker that all bytes that had arrived in its sockets by `at` were read. Returns the instant
+        /// that the first worker has then published to all workers: it has served all bytes that arrived at it before.
         fn drain_first(&mut self, at: Time) -> Time {
             self.workers[0].handle_drained(at, at);
             self.node.drained_by(0)

@@ -24,7 +24,8 @@ pub struct FrontTurn<W = MachineStopwatch> {
     reads_later: bool,
     /// Whether requests that were read are left for the next turn.
     serves_later: bool,
-    /// Whether this turn leaves its own new requests for the next turn, so that other connections read first.
+    /// Whether the requests that this turn read are served only in the next turn, so that other connections read first.
+    /// [`Self::let_others_read`] decides this.
     lets_others_read: bool,
     /// Number of the turn. The first turn is 1, and each later turn adds 1.
     number: u64,
@@ -123,10 +124,10 @@ impl<W: Stopwatch> FrontTurn<W> {
     /// Decides whether the requests that this turn read wait for the next turn. The other connections then read their
     /// requests first. Many connections take far less time if all of them read first, and then all of them serve.
     ///
-    /// Returns false if the turn read at least [`FRONT_BATCH_LEN`] bytes, because its requests are a large batch
-    /// already. Also returns false if the socket may have more bytes, or if the worker has no other connections.
-    /// Returns false as well if other connections have given way: one of them may take a whole turn in the next round,
-    /// which would delay the requests.
+    /// Returns true if the worker has other connections and these should read first. Returns false if the turn read at
+    /// least [`FRONT_BATCH_LEN`] bytes, because its requests are a large batch already. Returns false if the socket may
+    /// have more bytes. Returns false as well if another connection waits for its next turn because its last one ended
+    /// early. Such a connection may take a whole turn in the next round, which would delay the requests.
     pub fn let_others_read(&mut self, others: Others) -> bool {
         self.lets_others_read = self.read_len < FRONT_BATCH_LEN
             && !self.reads_later
@@ -135,7 +136,8 @@ impl<W: Stopwatch> FrontTurn<W> {
         self.lets_others_read
     }
 
-    /// Returns which requests are served at the end of the turn.
+    /// Returns the class of requests that this turn leaves served: all that were read, only those of earlier turns, or
+    /// not even all of these. The report to the read barrier contains it.
     pub(crate) fn served(&self) -> Served {
         match (self.serves_later, self.lets_others_read) {
             (true, _) => Served::Part,
@@ -145,7 +147,8 @@ impl<W: Stopwatch> FrontTurn<W> {
     }
 
     /// Ends a turn after which the connection stays open. If something is left to read or to serve, the connection
-    /// keeps or gets a place in the read barrier, and sweeps wait for it. Otherwise the connection frees its place.
+    /// keeps or gets a place (an entry) in the read barrier. A sweep (the read of all sockets before leases expire)
+    /// then waits for the connection. Otherwise the connection frees its place.
     pub fn end(&mut self, barrier: &mut ReadBarrier) -> FrontTurnEnd {
         let is_left = self.reads_later || self.serves_later || !self.parted.is_empty();
         if !is_left && !self.lets_others_read {
@@ -163,7 +166,8 @@ impl<W: Stopwatch> FrontTurn<W> {
         barrier.catch_up(&mut self.place);
     }
 
-    /// Whether the connection has a place in the read barrier, so that sweeps of the worker wait for it.
+    /// Whether the connection has a place (an entry) in the read barrier. If so, a sweep (the read of all sockets
+    /// before leases expire) waits until the connection has served its unread bytes.
     pub fn has_place(&self) -> bool {
         self.place.is_some()
     }
@@ -201,7 +205,8 @@ impl<W: Stopwatch> FrontTurn<W> {
 
 #[cfg(test)]
 impl FrontTurn {
-    /// Stops the clock, so that the turn takes no time even on a slow machine.
+    /// Stops the stopwatch of this turn until the next turn begins. The turn then takes no time, so a test gets the
+    /// same result on a slow machine.
     pub(crate) fn stop_clock(&mut self) {
         self.stopwatch = MachineStopwatch::default();
     }
@@ -211,7 +216,8 @@ impl FrontTurn {
         self.stopwatch = MachineStopwatch::started_earlier(by);
     }
 
-    /// Returns the number of requests that continue in the next turn.
+    /// Returns the number of requests that stopped before they were complete, because they take long or because the
+    /// turn was over. They continue in the next turn.
     pub(crate) fn parted_count(&self) -> usize {
         self.parted.len()
     }

@@ -4,7 +4,7 @@
 //! modules make all decisions:
 //!
 //! - when a connection reads, gives way and ends (`connection`, `turn`, `front_turn`, `streams`, `late`);
-//! - when all bytes that had arrived were served (`read_barrier`);
+//! - when leases may expire, because all bytes that had arrived were read and served (`read_barrier`);
 //! - to which request of a front end an answer or an event belongs (`inlet`).
 
 pub mod connection;

@@ -5,27 +5,30 @@
 //! before its socket is empty *gives way*. It has a [`Place`] in the barrier until it has caught up. A connection
 //! without a place has read all its bytes, or cannot continue because its client does not read its answers.
 //!
-//! A sweep first asks the operating system which sockets have bytes, and each of these connections runs once. Then each
-//! connection with a place gets a debt: the bytes that are unread when it next reads. The sweep waits until the
-//! connection has read and served these bytes, but not for later bytes. It also stops waiting for a connection that has
-//! used too much of the worker's time. Renewals behind expensive requests then come too late. They belong to the client
-//! that sent those requests, while all other clients wait for the sweep.
+//! A sweep first asks the operating system which sockets have bytes, and each of these connections has one turn. Then
+//! each connection with a place gets a debt: the bytes that are unread when it next reads. The sweep waits until the
+//! connection has read and served these bytes, but not for later bytes. It also stops waiting for a connection whose
+//! turns took more than [`TurnReport::spent_max`] (a few milliseconds) in all. Renewals behind expensive requests then
+//! come too late. They belong to the client that sent those requests, while all other clients wait for the sweep.
 //!
 //! A connection of a front end also gives way between reading its requests and serving them, so that other connections
 //! read in between.
 //!
-//! A connection that gave way has another turn in a later round of tasks (one poll of each ready task). So each debt is
-//! served at some time, and each sweep ends.
+//! A connection may end its turn before it has read and served everything. It then has another turn in a later round of
+//! tasks (one poll of each ready task). So each connection at some time serves the bytes for which a sweep waits, and
+//! each sweep ends.
 //!
 //! A connection that came from another worker also has a debt: the bytes that are unread at its first turn on this
-//! worker. Each sweep of the worker that it left waits until these bytes are served: see [`MoveTicket`].
+//! worker. The worker that it left also sweeps: it reads all its sockets before leases expire. It publishes the end of
+//! its sweep only after these bytes are served. This worker tells it when they are: see [`MoveTicket`].
 
 use crate::worker::MoveTicket;
 use std::time::Duration;
 use waymaker_engine::Time;
 
-/// Read barrier of one worker: the connections that may have unread bytes, and the present sweep. Such a connection
-/// ended its turn early, or came from another worker.
+/// Read barrier of one worker: it decides when leases may expire. It has an entry for each connection that may have
+/// unread bytes, because its turn ended early or because it came from another worker. It also has the state of the
+/// present sweep (the read of all sockets before leases expire).
 #[derive(Debug)]
 pub struct ReadBarrier {
     places: Vec<Debt>,
@@ -43,27 +46,33 @@ pub struct ReadBarrier {
     settled: Vec<MoveTicket>,
 }
 
-/// Place in the read barrier of a connection that may have unread bytes: its turn ended early, or it came from another
-/// worker. The connection must return the place to [`ReadBarrier::catch_up`]. If it drops the place instead, all later
-/// sweeps wait for it for ever.
+/// Place (entry) in the read barrier of a connection that may have unread bytes: its turn ended early, or it came from
+/// another worker. Before leases expire, the worker reads all sockets (a sweep) and waits for each connection with a
+/// place. So the connection must return the place to [`ReadBarrier::catch_up`]. If it drops the place instead, the
+/// worker waits for ever, and no lease expires.
 #[derive(Debug)]
 pub struct Place(u32);
 
-/// Debt of one connection with a place: bytes that it must serve before a sweep ends. This is the present sweep of this
-/// worker, or a sweep of the worker that the connection left. By default, the connection owes nothing.
+/// Debt of one connection with a place (an entry in the barrier): bytes that it must serve before a sweep ends. A sweep
+/// is the read of all sockets of a worker before leases expire. It is the present sweep of this worker, or a sweep of
+/// the worker that the connection left. By default, the connection owes nothing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Debt {
     owed: Option<Owed>,
-    /// Move that brought the connection to this worker; `None` once the bytes of the debt are served.
+    /// Move that brought the connection to this worker. `None` once the connection has served the bytes that were
+    /// unread when it arrived. Until then, the worker that it left does not publish that it has read all its sockets,
+    /// so no lease expires.
     moved: Option<MoveTicket>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Owed {
-    /// Number of bytes that the connection must still read before the sweep may end. `None` until the connection reads
-    /// for the first time after the debt began. At this read, all unread bytes become the debt.
+    /// Number of bytes that the connection must still read before leases may expire. The worker begins the debt when it
+    /// reads all sockets (a sweep), or when the connection arrives from another worker. `None` until the connection
+    /// then reads for the first time. At this read, all unread bytes become the debt.
     unread_len: Option<u64>,
-    /// Time that the turns of the connection took since the debt began.
+    /// Time that the turns of the connection took while leases waited for its unread bytes: since the present sweep
+    /// began to wait for them, or since the connection arrived from another worker.
     spent: Duration,
 }
 
@@ -77,14 +86,15 @@ struct Sweep {
 
 #[derive(Clone, Copy, Debug)]
 enum SweepStep {
-    /// Poll each ready task once, so that connections that the worker has just taken register their sockets with the
-    /// operating system.
+    /// The worker first polls each ready task once. Connections that it has just taken then register their sockets with
+    /// the operating system, which can report only registered sockets in the next step.
     TakeOver,
     /// Ask the operating system which sockets have bytes.
     Ask,
     /// Ask the operating system this many times more: its first answer may not contain all sockets that have bytes.
     AskOn(usize),
-    /// Wait until each connection with a place has served the bytes that it owes.
+    /// The worker waits for the connections with a place (an entry, because they may have unread bytes). The step ends
+    /// when each of them has served the bytes that were unread at its first read in this step.
     Pay,
 }
 
@@ -104,12 +114,13 @@ pub enum SweepNext {
 pub struct TurnReport {
     /// Number of bytes that were read from the socket.
     pub read_len: u64,
-    /// Requests that are served at the end of the turn.
+    /// Class of requests that are served at the end of the turn. The barrier needs it, because bytes that were read may
+    /// still wait to be served.
     pub served: Served,
     /// Length of the turn; 0 if it was not measured.
     pub spent: Duration,
-    /// Time that the turns of the connection may take in all while a sweep waits for it. After that, the sweep no
-    /// longer waits for its bytes.
+    /// Time that the turns of the connection may take in all while a sweep waits for its bytes. A sweep is the worker's
+    /// read of all sockets before leases expire. After this time, the sweep no longer waits for them.
     pub spent_max: Duration,
 }
 
@@ -132,15 +143,17 @@ impl ReadBarrier {
         Self { places, free, owing_count: 0, sweep: None, has_newcomers: false, events_per_poll, settled }
     }
 
-    /// Gives a place to a connection that came from another worker. Sweeps wait for the bytes that are unread when the
-    /// connection first reads on this worker.
+    /// Gives a place (an entry in the barrier) to a connection that came from another worker. The bytes that are unread
+    /// when it first reads on this worker must be served before leases expire. A sweep (a worker's read of all sockets)
+    /// waits for them.
     pub fn arrive(&mut self, ticket: MoveTicket) -> Place {
         self.owing_count += 1;
         self.enter(Debt { owed: Some(Owed::default()), moved: Some(ticket) })
     }
 
-    /// Notes that a connection is about to read for the first time in its turn. If a debt (bytes for which sweeps wait)
-    /// began since its last turn, measures it: `unread_len` returns the number of unread bytes in the socket. Otherwise
+    /// Must be called when a connection is about to read for the first time in its turn. A sweep (a worker's read of
+    /// all sockets before leases expire) may wait for the connection without knowing how many bytes are unread. If so,
+    /// calls `unread_len`, which returns the number of unread bytes in the socket, and stores the result. Otherwise
     /// `unread_len` is not called.
     pub fn begin_reading(&mut self, place: Option<&Place>, unread_len: impl FnOnce() -> u64) {
         let Some(Place(place)) = place else { return };
@@ -149,9 +162,11 @@ impl ReadBarrier {
         }
     }
 
-    /// Notes that the turn of a connection is over although it may have more to read or to serve. A connection without
-    /// a place gets one. If the connection has a debt already, the bytes that the turn read are subtracted from it. The
-    /// debt ends if all its bytes are served, or if the turns since its beginning took too much time.
+    /// Must be called when the turn of a connection is over although it may have more to read or to serve. Gives the
+    /// connection a place (an entry in the barrier) if it has none. A debt is the number of unread bytes that a
+    /// connection must serve before leases may expire. If the connection has a debt already, subtracts the bytes that
+    /// the turn read. Ends the debt if all its bytes are served, or if the turns since its beginning took too much
+    /// time.
     pub fn give_way(&mut self, place: &mut Option<Place>, turn: TurnReport) {
         let Some(Place(place)) = place else {
             *place = Some(self.enter(Debt::default()));
@@ -172,8 +187,9 @@ impl ReadBarrier {
         }
     }
 
-    /// Frees the place of a connection, if it has one, so that sweeps no longer wait for it. The connection has read
-    /// its socket empty, has ended, or cannot continue until its client reads answers.
+    /// Frees the place (the entry in the barrier) of a connection, if it has one. Leases then may expire without
+    /// waiting for this connection. It has read its socket empty, has ended, or cannot continue until its client reads
+    /// answers.
     pub fn catch_up(&mut self, place: &mut Option<Place>) {
         let Some(Place(place)) = place.take() else { return };
         self.pay(place);
@@ -187,22 +203,25 @@ impl ReadBarrier {
         self.settled.pop()
     }
 
-    /// Notes that the worker has taken a new connection. The operating system does not know its socket before its first
-    /// turn.
+    /// Records that the worker has taken a new connection. The operating system does not know its socket before its
+    /// first turn. So the next sweep (the read of all sockets before leases expire) first lets each ready task run
+    /// once.
     pub fn note_newcomer(&mut self) {
         self.has_newcomers = true;
     }
 
-    /// Begins a sweep at this instant. Before the call, the worker must have started to serve all connections that were
-    /// handed to it.
+    /// Begins a sweep at this instant: the worker reads all sockets, so that leases that were due by then may expire.
+    /// Before the call, the worker must have started to serve all connections that were handed to it.
     pub fn begin_sweep(&mut self, at: Time) {
-        // Connections that the worker took since the last sweep began may not have had a turn yet. Let them run first,
-        // because only a turn registers a socket with the operating system.
+        // Connections that the worker took since the last call may not have had a turn yet. If there are any, begin
+        // with a step in which each ready task runs once. Only a turn registers a socket with the operating system,
+        // which the next step asks.
         let step = if std::mem::take(&mut self.has_newcomers) { SweepStep::TakeOver } else { SweepStep::Ask };
         self.sweep = Some(Sweep { at, step });
     }
 
-    /// Returns the next step of the present sweep. The worker has `connection_count` connections.
+    /// Returns what the driver must do next in the present sweep (the read of all sockets before leases expire): run
+    /// another round of tasks, or end the sweep. The worker has `connection_count` connections.
     ///
     /// # Panics
     /// If there is no sweep.
@@ -238,7 +257,8 @@ impl ReadBarrier {
         self.owing_count > 0
     }
 
-    /// Makes sweeps wait for every connection with a place: each owes the bytes that are unread when it next reads.
+    /// Gives each connection with a place (an entry in the barrier) a debt: the bytes that are unread when it next
+    /// reads. A sweep (the read of all sockets before leases expire) ends only after the connection has served them.
     pub(crate) fn begin_debts(&mut self) {
         self.places.iter_mut().for_each(|debt| debt.owed = Some(Owed::default()));
         for free in &self.free {
@@ -275,7 +295,8 @@ mod tests {
         TurnReport { read_len, served: Served::All, spent: Duration::ZERO, spent_max: SPENT_MAX }
     }
 
-    /// Returns a barrier with one connection that gave way, and a sweep that begins with `unread_len` unread bytes.
+    /// Returns a barrier with one connection that ended its turn early and then has `unread_len` unread bytes. A sweep
+    /// (the read of all sockets before leases expire) waits for these bytes.
     fn sweeping(unread_len: u64) -> (ReadBarrier, Option<Place>) {
         let (mut barrier, mut place) = (ReadBarrier::new(1), None);
         barrier.give_way(&mut place, read(1));
@@ -360,8 +381,9 @@ mod tests {
         assert!(barrier.is_owed(), "each sweep allows it that time anew");
     }
 
-    /// A connection that serves requests from an earlier read does not call `begin_reading`, so the bytes that it owes
-    /// are unknown. The time of its turns counts nevertheless, and ends the wait of the sweep.
+    /// A sweep (the read of all sockets before leases expire) waits for the unread bytes of each connection, which
+    /// `begin_reading` measures. A connection that serves requests from an earlier read does not call `begin_reading`,
+    /// so their number is unknown. The time of its turns counts nevertheless, and ends the wait.
     #[test]
     fn a_sweep_does_not_wait_for_a_slow_connection_without_reads() {
         let (mut barrier, mut place) = (ReadBarrier::new(1), None);
@@ -383,8 +405,9 @@ mod tests {
         assert!(!barrier.is_owed());
     }
 
-    /// The connection that gives way later reuses the place of the connection that caught up. The sweep began before,
-    /// so it must not wait for the later connection.
+    /// The first connection has served its bytes and frees its place (its entry in the barrier). A later connection
+    /// reuses this place. The sweep (the read of all sockets before leases expire) began before, so it must not wait
+    /// for the later connection.
     #[test]
     fn a_sweep_does_not_wait_for_the_user_of_a_reused_place() {
         let (mut barrier, mut first) = sweeping(100);

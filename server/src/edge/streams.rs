@@ -10,11 +10,12 @@ pub trait FrontWork {
     type End;
     /// Runs the requests that were begun or woken, until none is left or the turn is over.
     fn run(&mut self) -> RunResult;
-    /// Returns true if the library was woken since it last ran.
+    /// Returns true if the HTTP/2 library was woken since it last ran: by the socket, a timer, or a request that has
+    /// bytes to send.
     fn is_library_woken(&self) -> bool;
     /// Lets the library read and write. Ready when the connection has ended.
     fn poll_library(&mut self) -> Poll<Self::End>;
-    /// Whether there are requests that the library has begun and that have not run yet.
+    /// Whether there are requests that the HTTP/2 library has read from the socket and that have not run yet.
     fn has_begun(&self) -> bool;
     /// Decides whether the turn ends now, before its new requests run. If so, they run in the next round of tasks,
     /// after other connections have read.
@@ -87,9 +88,10 @@ mod tests {
     /// Records the calls.
     #[derive(Default)]
     struct Noted {
-        /// Number of turns from now on that end before all requests have run.
+        /// Number of turns from now on that end before all requests have run, as if the time of each turn were used up.
         short_turns: u32,
-        /// Whether each run of the library begins a request, which waits until other connections have read.
+        /// Whether each call of `poll_library` begins a new request, which waits until the worker's other connections
+        /// have read.
         lets_others_read: bool,
         has_run: bool,
         /// Whether the library is never woken.

@@ -60,7 +60,8 @@ impl<W: Stopwatch> Turn<W> {
         Self { stopwatch, read_len: 0, read_count: 0 }
     }
 
-    /// Notes that `len` bytes were read. Returns whether the socket may have more bytes.
+    /// Counts a read of `len` bytes: a turn has a maximum number of reads, and its report contains the bytes. Returns
+    /// whether the socket may have more bytes.
     #[inline]
     pub(super) fn note_read(&mut self, len: usize) -> bool {
         self.read_len += len as u64;

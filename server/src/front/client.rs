@@ -1,4 +1,5 @@
-//! Client of a front-end connection, and the caller of its requests.
+//! The client of a front-end connection (its port, address and TLS facts), and the caller of each request: the identity
+//! that the credentials of the request prove.
 
 use crate::access::{Evidence, NotIdentified, NotSigned, Pause, audit_failed_login, no_right_in};
 use crate::audit::{Act, AuditEvent, Caller};

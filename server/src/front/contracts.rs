@@ -1,4 +1,5 @@
-//! Services of one gRPC connection, one set for each identity that calls.
+//! gRPC services of one connection. Calls of several identities may use the connection. Each identity gets a set of
+//! services of its own, because their lanes (streams of requests to workers) have the rights of one identity.
 
 use super::FrontConfig;
 use super::client::{FrontCaller, FrontClient, bearer};
@@ -59,7 +60,7 @@ pub(super) struct Callers {
 #[derive(Default)]
 struct KnownCallers {
     /// Credentials of the latest call. While `version` is still the version of the policy, a call with the same
-    /// credentials uses `newest` without another identification.
+    /// credentials uses the services in `newest` without another identification.
     credentials: Box<[u8]>,
     version: u64,
     newest: Option<Arc<Contracts>>,

@@ -147,7 +147,8 @@ pub(super) async fn serve(fronts: &FrontConfig, local: &Local, socket: FrontSock
 struct Services {
     callers: Arc<Callers>,
     side_services: Routes,
-    /// Permits for calls of the side services, which may stay open indefinitely.
+    /// Permits for calls of the health and reflection services. Such calls may stay open indefinitely, so their number
+    /// is limited.
     side_calls: Arc<Semaphore>,
     bodies: OpenBodies,
     long_answers: LongAnswers,
@@ -247,7 +248,9 @@ fn refuse_media_type() -> http::Response<Body> {
     response
 }
 
-/// Returns whether a method responds with a single message that is encoded at once.
+/// Returns whether a method responds with a single short message. The server encodes it as soon as the response is
+/// ready, and counts its bytes until the client takes them. Streams and the long responses of [`LongAnswers`] are sent
+/// part by part instead.
 fn is_one_message(path: &str) -> bool {
     !STREAMS.contains(&path) && !LongAnswers::has(path)
 }

@@ -1,8 +1,10 @@
-//! Responses of the contracts that list without pages: encoded page by page, and limited in bytes.
+//! Responses of the gRPC methods `ListAcquiredLocks` and `FetchAll`, whose contracts have no pages: one response
+//! contains the whole list. The server reads the items from the shards in pages and encodes each page at once. The list
+//! is limited in bytes.
 //!
-//! A repeated field of a message may be encoded in parts, so a page that is encoded alone is a part of the message. A
-//! list is stored as one sorted run for each page. The runs are merged while the client takes the list, so a list is
-//! never sorted at once and exists in memory only once.
+//! A repeated field of a message may be encoded in parts, so a page that is encoded alone is a part of the message. The
+//! method sorts the items of each page, and the list stores each page as one sorted run. The runs are merged while the
+//! client takes the list. So a list is never sorted at once and exists in memory only once.
 //!
 //! All lists of a server share one limit. A client that does not read its list cannot block other clients: after
 //! [`LIST_KEPT_MS`] its list is dropped if another list needs the room.
@@ -67,7 +69,8 @@ struct Parts {
     is_dropped: bool,
 }
 
-/// One page: its sorted items, each encoded as a field of the message with its tag.
+/// One page of a list, as read from the shards: its sorted items. Each item is encoded as an element of the repeated
+/// field of the response, with the tag of the field.
 #[derive(Debug)]
 struct Run {
     /// Offset of the next item.
@@ -448,7 +451,8 @@ mod tests {
         begin(&lists, now).push_at(page(), None, now).expect("a page was taken");
     }
 
-    /// An unread list may stay until another list needs its room, but later lists leave no entry behind.
+    /// An unread list may stay in memory until another list needs its room. Lists that begin and end after it leave no
+    /// entry in `unsent`, the table of lists that are not sent completely.
     #[test]
     fn an_unread_list_keeps_no_memory_of_later_lists() {
         let (lists, now) = (Arc::new(Lists::new(LISTS_LEN_MAX)), Instant::now());

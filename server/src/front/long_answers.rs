@@ -37,7 +37,8 @@ const PAGES: [&str; 7] = [
 pub(super) struct LongAnswers {
     lists: Arc<Semaphore>,
     pages: Arc<Semaphore>,
-    /// Permits for calls that wait for a permit of `lists` or `pages`.
+    /// Permits for calls that wait until they may send their response: a whole list, with a permit of `lists`, or a
+    /// page, with a permit of `pages`. Without a permit of `waiting`, a call is rejected.
     waiting: Arc<Semaphore>,
 }
 
@@ -92,7 +93,8 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Splits a body into pieces. The permit is released together with the body.
+    /// Splits a body into pieces. The permit limits how many such responses the connection has at once, and is released
+    /// when the body is dropped.
     pub(super) fn new(body: Body, permit: Option<OwnedSemaphorePermit>) -> Self {
         Self { body, rest: Bytes::new(), _permit: permit }
     }

@@ -305,7 +305,7 @@ impl Scrape {
         for shard in &self.node.metrics.shards {
             active.iter_mut().zip(shard.locket()).for_each(|(sum, count)| *sum += count);
         }
-        // The names have the order of `LOCKET_TYPES`: locks, then presences.
+        // These metric names have the order of `LOCKET_TYPES`: locks, then presences.
         let names = [
             ("locket_active_locks", "Locks that are held"),
             ("locket_active_presences", "Presences that are registered"),

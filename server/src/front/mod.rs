@@ -88,7 +88,9 @@ pub struct FrontOptions {
     pub locktopus_listen: Option<String>,
     /// Listen address of the DynamoDB protocol, if there is one.
     pub dynamodb_listen: Option<String>,
-    /// Maximum total length of all lists without pages that the server makes or sends, in bytes.
+    /// Maximum total length of all lists without pages that the server makes or sends, in bytes. Such a list is a whole
+    /// list in one response, as in `ListAcquiredLocks`. At the maximum, the server drops lists that clients have not
+    /// read in time, or else rejects calls.
     pub lists_len_max: usize,
 }
 
@@ -184,7 +186,8 @@ async fn serve(fronts: Arc<FrontConfig>, local: Rc<Local>, intake: Intake) {
     let Intake { port, socket, peer, mut evidence, reserved, mut admission, .. } = intake;
     local.note_front();
     if let Some(reserved) = reserved {
-        // Box the future of a reserved connection, so that other connections do not reserve memory for it.
+        // A reserved connection is one that the HTTP port accepts beyond the connection limit. Box its future, so that
+        // the futures of other connections do not contain memory for it.
         Box::pin(serve_reserved(&fronts, &local, socket, peer, evidence, admission)).await;
         local.note_front_ended();
         return drop(reserved);
@@ -215,7 +218,8 @@ async fn serve(fronts: Arc<FrontConfig>, local: Rc<Local>, intake: Intake) {
         }
     };
     match afterwards {
-        // Run in a new task, so that the memory of the HTTP connection is freed.
+        // Run `afterwards`, the protocol to which the client has upgraded its HTTP connection, in a new task. The
+        // present task then ends, which frees the memory of the HTTP connection.
         Some(afterwards) => drop(tokio::task::spawn_local(async move {
             in_turns(afterwards).await;
             local.note_front_ended();

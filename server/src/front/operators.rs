@@ -11,9 +11,10 @@ use waymaker_protocol::NamespaceKind;
 /// Number of namespaces checked for rights before other connections get a turn. With 1,000 rules this takes 1 ms.
 const LOOKED_AT_MAX: usize = 2_048;
 
-/// Returns a namespace that `is_wanted` accepts and in which the client has a right, if there is one. The caller opens
-/// a lane in this namespace to send a request that concerns all namespaces or another one. Only futures that `in_turns`
-/// polls may await this function, because it awaits `next_turn`.
+/// Returns the first namespace by number that `is_wanted` accepts and in which the client has a right, if there is one.
+/// The caller opens a lane in this namespace to send a request that concerns all namespaces or another one. The search
+/// awaits `next_turn`, so that other connections of the worker run in between. So only the task of a front-end
+/// connection, which `in_turns` polls, may await this function.
 pub(super) async fn some_namespace(
     identity: Option<&Arc<Identity>>,
     is_wanted: impl Fn(&[u8]) -> bool,
@@ -28,7 +29,9 @@ pub(super) async fn some_namespace(
     }
 }
 
-/// Searches for a namespace from this number on. Also returns the number at which to continue, if there are more.
+/// Searches the namespaces with this number or a higher one for the first that `is_wanted` accepts and in which the
+/// client has a right. Looks at no more than [`LOOKED_AT_MAX`] namespaces. Also returns the number at which to
+/// continue, if there are more.
 fn some_namespace_from(
     from: u64,
     identity: Option<&Arc<Identity>>,

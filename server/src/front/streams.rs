@@ -43,7 +43,8 @@ struct LibraryWoken {
 }
 
 impl Default for Library {
-    /// Creates the state of a library that has not run yet.
+    /// Creates the state of an HTTP/2 library that was not polled yet. The library counts as woken, so that it is
+    /// polled in the first turn.
     fn default() -> Self {
         let woken = Arc::new(LibraryWoken { is_woken: AtomicBool::new(true), task: AtomicWaker::new() });
         Self { waker: Waker::from(Arc::clone(&woken)), woken }
@@ -78,8 +79,8 @@ where
 }
 
 impl Streams {
-    /// Runs the requests and the library that reads and writes for them, as [`StreamTurns`] decides. Ends when the
-    /// library ends.
+    /// Runs the requests of the connection and the HTTP/2 library that reads and writes for them. [`StreamTurns`]
+    /// decides which of them runs next, and when the turn ends. Ends when the library ends.
     pub(super) fn poll_beside<T>(
         &self,
         context: &mut Context<'_>,
@@ -104,7 +105,8 @@ impl Streams {
         loop {
             let polled = self.0.poll_count.get();
             let has_ended = matches!(running.poll_next_unpin(context), Poll::Ready(Some(())));
-            // Each request measures the time of the turn before it runs, so the last result is recent enough.
+            // Each request measures the time of the turn before it runs. So the last measurement, `was_spent`, is
+            // recent enough to decide whether the turn is over.
             if Local::with(|local| local.front_turn.borrow().was_spent()) {
                 if self.has_begun() {
                     serve_later();

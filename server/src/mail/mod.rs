@@ -54,8 +54,10 @@ pub enum Mail {
     /// A worker that was asked with [`Mail::Drain`] has read its sockets, an acceptor has accepted all waiting
     /// connections, or the acceptors have stopped. The receiver checks whether leases may expire now.
     Drained,
-    /// The receiver moved a connection to another worker, and gave this number to the move. The connection has now
-    /// served the bytes that were unread when it arrived, has used up the time for that, or has ended.
+    /// A connection that the receiver moved to another worker has caught up; the value is the number that the receiver
+    /// gave the move. The connection has served the bytes that were unread when it arrived there, has used up the time
+    /// for that, or has ended. The receiver may then report its own sockets as read, for which the expiry of leases
+    /// waits.
     Settled(u64),
     /// The server is stopping.
     Stop,
@@ -76,8 +78,9 @@ pub enum Mail {
     Reauthorize,
     /// Count the claims whose end the draining server awaits. Each worker counts in its part of the shards.
     Count,
-    /// No shard has a claim of this session of the receiver. The session had no connection when its worker asked the
-    /// shards.
+    /// No shard has a claim of this session. The session belongs to the receiver and had no connection when the
+    /// receiver asked the shards. The receiver now ends the session before its lease expires, unless a client has
+    /// resumed it.
     Vacant(Arc<Vacancy>),
     /// Every shard has closed the lane of this connection.
     Closed(ConnectionKey),
@@ -141,7 +144,8 @@ pub enum Batch {
     Count,
     /// Publish the state of the shard for metrics.
     Publish,
-    /// Outcome of claims of the shard that were granted on condition ([`Mail::Reserved`]).
+    /// Outcome of claims of the shard, whose grants were conditional: the log had to store their records, or the etcd
+    /// cluster to count their fences. The claims are now held, have ended, or stay unknown because the log failed.
     Reserved(ReservedEnd, Vec<Reserved>),
     /// Expire the leases that were due by this time. Renewals that workers had read by then were queued at the shard
     /// before this batch.
@@ -149,7 +153,8 @@ pub enum Batch {
         /// Time up to which every worker had read its sockets.
         drained: Time,
     },
-    /// A waiting multi-key claim ended. The batch has the time at which the input that ended the claim was read.
+    /// A waiting multi-key claim (one claim for several keys) ended, so the shard ends its part of the claim. The
+    /// second value is the time at which the input that ended the claim was read.
     Withdraw(Arc<MultiKeyClaim>, Reading),
     /// Send [`Mail::Knocked`] to this worker when the turn is free. The worker needs the turns of several shards at
     /// once.
@@ -171,7 +176,9 @@ pub struct LeftCost {
 }
 
 impl LeftCost {
-    /// Adds this cost to the waiting cost of a lane until the value is dropped.
+    /// Adds this cost to `of_lane`, the total cost of a lane's requests that wait for turns of shards. Dropping the
+    /// returned value subtracts the cost. While the total is at its limit, the server refuses long requests of the
+    /// lane.
     #[must_use]
     pub fn new(of_lane: &Arc<AtomicU32>, cost: usize) -> Self {
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
@@ -207,7 +214,8 @@ pub struct RequestBatch {
     pub at: Reading,
     /// Cost of serving the frames, in the unit of `BATCH_COST_MAX`.
     pub cost: usize,
-    /// Value that adds `cost` to the waiting cost of the lane until the frames are served.
+    /// Guard that adds `cost` to the total cost of the lane's requests that wait for turns of shards. The guard is
+    /// dropped, and the cost subtracted, when the frames are served.
     pub counted: LeftCost,
     /// The frames, one after the other.
     pub frames: Vec<u8>,

@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicUsize;
 use waymaker_engine::{LaneAddress, Time};
 use waymaker_protocol::SessionId;
 
-/// The question whether any shard has a claim of a session.
+/// Question of a worker to shards: does any of them have a claim of this session, which has no connection? Each answer
+/// without a claim decrements `left`. At 0, the worker gets `Mail::Vacant` and ends the session early.
 #[derive(Debug)]
 pub struct Vacancy {
     /// Worker of the session.
@@ -20,7 +21,8 @@ pub struct Vacancy {
 }
 
 impl Vacancy {
-    /// Returns the number of lanes of the session, each of which every asked shard checks for claims.
+    /// Returns the number of lanes of the session. A shard that answers the question looks up the claims of each lane,
+    /// so this number is the cost of the answer.
     pub(crate) fn lane_count(&self) -> usize {
         self.lanes.len()
     }

@@ -84,7 +84,8 @@ pub(crate) struct AcquireTable(Mutex<Rows>);
 #[derive(Debug, Default)]
 struct Rows {
     rows: BTreeMap<AcquireKey, Row>,
-    /// Counts since the last scrape from rows that were dropped before the next scrape, by front end.
+    /// Counts since the last scrape from dropped rows, by front end. A full table drops rows that no connection uses,
+    /// to make room for a new one.
     dropped: BTreeMap<&'static str, ResultCounts>,
 }
 
@@ -112,7 +113,8 @@ impl Row {
 #[derive(Debug, Default)]
 pub(crate) struct NewAcquires {
     pub(crate) rows: BTreeMap<AcquireKey, ResultCounts>,
-    /// Counts from rows that were dropped between the scrapes, so that their namespaces are unknown; by front end.
+    /// Counts since the last scrape from rows (counters of one namespace and front end) that a full [`AcquireTable`]
+    /// dropped to make room. Only their front ends are known, not their namespaces.
     pub(crate) dropped: BTreeMap<&'static str, ResultCounts>,
 }
 

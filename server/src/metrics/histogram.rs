@@ -5,8 +5,8 @@
 
 use super::cell::Cell;
 
-/// Upper bound of the first displayed bucket. It is a duration in nanoseconds, or the scaled count 1 (see
-/// [`Histogram::note_count`]).
+/// Upper bound of the first displayed bucket. If the histogram is of durations, the bound is in nanoseconds. If it is
+/// of counts, each count is stored multiplied by this number, so the bound is the count 1.
 pub(crate) const FIRST_BOUND: u64 = 1 << FIRST_EXPONENT;
 /// Number of buckets with an upper bound. The last bound is 2^30 times the first, or 18 minutes for a duration.
 pub(crate) const BUCKET_COUNT: usize = 61;
@@ -14,7 +14,8 @@ pub(crate) const BUCKET_COUNT: usize = 61;
 const FIRST_EXPONENT: usize = 10;
 /// Number of fine buckets: two for each bit of a value.
 const FINE_COUNT: usize = 128;
-/// Index of the last fine bucket whose values belong to the first displayed bucket.
+/// Index of the highest fine bucket below [`FIRST_BOUND`]. A histogram counts in fine buckets, two for each bit of a
+/// value. The metrics display all fine buckets up to this one as a single bucket.
 const FIRST_FINE: usize = 2 * FIRST_EXPONENT - 1;
 
 /// The counts of one writing thread.

@@ -38,8 +38,8 @@ impl NamespaceLabels {
     /// A namespace without a label gets one if there are fewer than [`LABELLED_MAX`] labels, or if another label has
     /// been idle for [`LABEL_IDLE_MS`].
     ///
-    /// The counts of a label begin with the scrape that gives it, and are dropped when it is taken away. A series
-    /// therefore never decreases while it exists.
+    /// The counts of a namespace begin with the scrape at which it gets a label, and are dropped when another namespace
+    /// takes over the label. A time series therefore never decreases while it exists.
     pub(crate) fn note(&mut self, new: NewAcquires, now: Time) {
         self.choose(&new.rows, now);
         for (key, counts) in new.rows {
@@ -58,12 +58,13 @@ impl NamespaceLabels {
         self.labelled.values().flat_map(|labelled| &labelled.rows)
     }
 
-    /// Returns the counts of all other namespaces, by front end.
+    /// Returns the counts of all namespaces without a label of their own, added up by front end.
     pub(crate) fn other(&self) -> impl Iterator<Item = (&'static str, &ResultCounts)> {
         self.other.iter().map(|(front_end, counts)| (*front_end, counts))
     }
 
-    /// Gives the free and the idle labels to the busiest namespaces without one.
+    /// Gives labels to the busiest namespaces without one. A namespace with a label has its own series in the metrics.
+    /// Free labels are given first, then those of namespaces without an acquire for [`LABEL_IDLE_MS`].
     fn choose(&mut self, new: &BTreeMap<AcquireKey, ResultCounts>, now: Time) {
         let mut activity: BTreeMap<&[u8], u64> = BTreeMap::new();
         for (key, counts) in new {

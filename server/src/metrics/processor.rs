@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 /// Time between two measurements.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Measures the threads of all workers once a second in its own thread, until the process ends.
+/// Starts a thread that measures once a second, until the process ends, for which share of the time each worker's
+/// thread ran. The share is stored as `busy_ratio` in the metrics of the worker.
 ///
 /// # Errors
 /// Returns an error if the thread cannot be started.

@@ -80,7 +80,8 @@ impl WorkerMetrics {
         *self.rejected.lock().unwrap_or_else(PoisonError::into_inner).entry(limit).or_default() += 1;
     }
 
-    /// Returns the counters for the acquires of a new connection.
+    /// Returns the counters to which a new connection adds the results of its acquires. Connections with the same
+    /// namespace and front end share them.
     pub(crate) fn acquires_of(
         &self,
         namespace: &[u8],

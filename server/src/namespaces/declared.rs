@@ -29,7 +29,7 @@ pub struct LeaseAboveMaximum {
 }
 
 impl DeclaredNamespace {
-    /// Checks that the default lease is at most the longest lease.
+    /// Checks that the default lease of the namespace is at most `lease_max`, the longest lease that the server grants.
     ///
     /// # Errors
     /// Returns an error if it is longer.

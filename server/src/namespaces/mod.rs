@@ -29,12 +29,14 @@ const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 /// The first accepted `HELLO` for a name creates the namespace with its kind. The server removes a namespace when no
 /// lane uses it and it has no claim and no frozen prefix:
 ///
-/// - If no shard has got the number of the namespace, from a request or from the log, the server removes the namespace
-///   without asking the shards. Another namespace may get the number.
-/// - A namespace stays if the configuration declares it, or if it is built in and a shard has got its number.
-/// - In all other cases a `Removal` makes every shard check that it has no claim in the namespace, and forget the idle
-///   keys of the namespace. The server removes the namespace unless a connection opened it since it was found unused.
-///   Its number is not used again before the next start, because late answers of the etcd cluster may still name it.
+/// - If no shard has received the number of an unused namespace, from a request or from the log, no shard has a claim
+///   in it. The server removes such a namespace without asking the shards. Another namespace may get the number.
+/// - A namespace is not removed if the configuration declares it. A built-in namespace, which belongs to a front end,
+///   is not removed once a shard has received its number from a request or from the log.
+/// - If the namespace is neither declared nor built in and a shard has received its number, a `Removal` asks every
+///   shard. Each shard checks that it has no claim in the namespace, and forgets the idle keys of the namespace. The
+///   server then removes the namespace unless a connection opened it since it was found unused. Its number is not used
+///   again before the next start, because late answers of the etcd cluster may still name it.
 #[derive(Debug, Default)]
 pub struct Namespaces {
     by_name: BTreeMap<Box<[u8]>, Namespace>,
@@ -173,9 +175,9 @@ impl Namespaces {
         Ok(number)
     }
 
-    /// Completes the opening of a namespace once it is known whether the client is accepted. If the log does not
-    /// contain the namespace yet, passes it to `tell`, which records it. If the client was refused, removes such a
-    /// namespace instead, unless another lane uses it.
+    /// Completes an opening by [`Namespaces::open`] once it is known whether the client is accepted. If the client is
+    /// accepted and the durable log does not contain the namespace yet, calls `tell`, which records it there. If the
+    /// client is refused, removes a namespace that the log does not contain, unless another lane uses it.
     pub fn settle(&mut self, name: &[u8], is_refused: bool, mut tell: impl FnMut(NamespaceChange<'_>)) {
         let Some(entry) = self.by_name.get_mut(name) else { return };
         if entry.is_recorded {
@@ -201,12 +203,14 @@ impl Namespaces {
         self.names.get(&number).map(|name| &**name)
     }
 
-    /// Returns a use of the namespace with this number, if it exists.
+    /// Returns a [`NamespaceUse`] of the namespace with this number, if the namespace exists. While the value exists,
+    /// the namespace is not removed.
     pub fn use_of(&self, number: u16) -> Option<NamespaceUse> {
         self.use_named(self.names.get(&number)?)
     }
 
-    /// Returns a use of the namespace with this name, if it exists.
+    /// Returns a [`NamespaceUse`] of the namespace with this name, if the namespace exists. While the value exists, the
+    /// namespace is not removed.
     pub fn use_named(&self, name: &[u8]) -> Option<NamespaceUse> {
         self.by_name.get(name).map(|entry| NamespaceUse(Arc::clone(&entry.namespace)))
     }
@@ -294,7 +298,9 @@ impl Namespaces {
         self.by_name.entry(name.into()).or_insert(entry)
     }
 
-    /// Removes at most [`UNKNOWN_REMOVED_AT_ONCE`] namespaces that no lane uses and whose numbers no shard has got.
+    /// Makes room for a new namespace when the maximum number is reached. Removes at most [`UNKNOWN_REMOVED_AT_ONCE`]
+    /// namespaces that no lane uses and whose numbers no shard has received, so that no shard has a claim in them.
+    /// Calls `tell` for each removed namespace that the durable log contains.
     fn remove_unknown(&mut self, tell: &mut impl FnMut(NamespaceChange<'_>)) {
         let is_unknown = |entry: &Namespace| !entry.is_used() && !entry.is_known() && !entry.is_declared;
         let unknown = self.by_name.iter().filter(|(_, entry)| is_unknown(entry));

@@ -20,7 +20,7 @@ pub(super) struct Namespace {
     pub(super) is_recorded: bool,
     /// Whether the configuration declares the namespace.
     pub(super) is_declared: bool,
-    /// Counts the namespace in the accounts of the client that created it.
+    /// Counts the namespace against the quotas of the client that created it, until the namespace is removed.
     pub(super) _counted: Option<Counted>,
 }
 

@@ -13,7 +13,8 @@ use waymaker_engine::{Ticket, Time};
 #[derive(Debug)]
 pub(super) struct Removal {
     number: u64,
-    /// Candidates by number, each with its name and the number of its last opening when it was found unused.
+    /// Namespaces that this removal may remove, by their numbers. Each has its name and the value that its
+    /// `last_opening` (number of its last opening, counted over all namespaces) had when it was found unused.
     candidates: BTreeMap<u16, (Box<[u8]>, u64)>,
     /// Requests of operators that this removal answers.
     requests: Vec<RemovalRequest>,
@@ -26,7 +27,8 @@ pub(super) struct RemovalRequest {
     /// Ticket of the response.
     ticket: Ticket,
     name: Box<[u8]>,
-    /// Number of the last opening of the namespace before the request. No lane used it at the request.
+    /// Number of the last opening of the namespace, counted over all namespaces, when the operator requested the
+    /// removal. No lane used the namespace at that time.
     last_opening: u64,
 }
 
@@ -67,8 +69,9 @@ pub struct EmptinessCheck {
 
 impl Namespaces {
     /// Notes which namespaces are idle; must be called regularly. Of the namespaces that have been idle for
-    /// `--limits-namespace-idle`, removes those that no shard knows. For the other ones, returns a check for every
-    /// shard. Returns `None` if there are no others or another check is in progress.
+    /// `--limits-namespace-idle`, removes those whose numbers no shard has received. For the other ones, returns an
+    /// [`EmptinessCheck`]: the caller must send it to every shard, which reports the namespaces with claims. Returns
+    /// `None` if there are no others or another check is in progress.
     pub fn look(
         &mut self,
         now: Time,
@@ -96,7 +99,8 @@ impl Namespaces {
             }
             is_known
         });
-        // While another check is in progress, these candidates stay idle, and a later call returns their check.
+        // While the shards are busy with another check, the namespaces in `candidates` keep their idle time. A later
+        // call of this function, after that check, returns a check for them.
         if candidates.is_empty() || self.removal.is_some() {
             return None;
         }
@@ -111,8 +115,8 @@ impl Namespaces {
     }
 
     /// Removes a namespace for an operator. `Ok(true)` means that it is removed. `Ok(false)` means that the shards must
-    /// check it first. [`Namespaces::begin_requested`] starts that check, and the [`RemovalResult`] at its end has the
-    /// response for the operator.
+    /// first check that they have no claim in it. [`Namespaces::begin_requested`] starts that check, and the
+    /// [`RemovalResult`] at its end has the response for the operator.
     ///
     /// # Errors
     /// Returns the reason why the namespace stays.
@@ -145,8 +149,8 @@ impl Namespaces {
         if self.requests.len() >= NAMESPACE_REMOVALS_WANTED_MAX {
             return Err(RemovalRefusal::TooManyWait(NAMESPACE_REMOVALS_WANTED_MAX));
         }
-        // A lane may open the namespace before the check and leave claims in a shard. The check finds such an opening
-        // by `last_opening`.
+        // A lane may open the namespace before the shards check that it is empty, and leave claims in a shard.
+        // `note_looked` recognizes such an opening after the check, because it changes `last_opening`.
         self.requests.push(RemovalRequest { ticket, name: name.into(), last_opening: entry.last_opening });
         Ok(false)
     }
@@ -196,7 +200,8 @@ impl Namespaces {
             own.candidates.remove(number);
         }
         // A shard that has already checked may get new claims in the namespace, but only from a lane. Such a lane
-        // changes `last_opening` when it opens the namespace.
+        // changes `last_opening` when it opens the namespace. So after the answer of the last shard, a namespace with
+        // another `last_opening` than at the start is kept.
         own.shards_left -= 1;
         if own.shards_left > 0 {
             return RemovalResult::default();

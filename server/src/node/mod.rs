@@ -118,7 +118,9 @@ pub struct Node {
     /// Counters of expired registrations.
     pub expiries: Expiries,
     pub(crate) metrics: NodeMetrics,
-    /// Clock that is more precise than the time that the driver passes to workers.
+    /// Clock for work that needs the present time, such as measured durations, rates, logins and displayed times. Its
+    /// reading is more precise and more recent than the time that the driver (the code that does a worker's I/O) passes
+    /// to the worker.
     pub clock: Arc<dyn Clock>,
     /// Time of the start.
     pub start: Time,
@@ -147,8 +149,9 @@ pub struct Node {
     stopping: AtomicBool,
     /// Time from which grants are allowed; later than the start if the log may have lost holds.
     grants_from: Time,
-    /// Number of claims of each shard whose end a draining server awaits: all claims, or with a log only waiting ones.
-    /// It is 2^32 - 1 until the shard is first counted.
+    /// Number of claims in each shard whose end a draining server awaits before it stops: all claims, or with a log
+    /// only waiting ones, because holds survive a restart. Workers count them at each [`Mail::Count`]. Before the first
+    /// count of a shard, the number is 2^32 - 1.
     claim_counts: Box<[AtomicU64]>,
 }
 
@@ -288,8 +291,9 @@ impl Node {
         (0..self.drained.len()).map(|worker| self.drained_by(worker)).min().unwrap_or(Time::ZERO)
     }
 
-    /// Notes that this acceptor has accepted all connections that were waiting at this instant and for which the system
-    /// had resources, and has handed them to workers.
+    /// Publishes that this acceptor has accepted all connections that were waiting at this instant and for which the
+    /// system had resources, and has handed them to workers. Workers read the instant ([`Self::accepted`]) before they
+    /// end sessions, because a new connection may resume one.
     pub fn publish_accepted(&self, acceptor: usize, at: Time) {
         // `Release` ordering: a thread that reads this value also sees the connections that were handed over before it
         // was stored.

@@ -1,6 +1,7 @@
 //! The namespaces that the configuration file declares, each with a table `[[namespace]]`.
 //!
-//! Declarations have no flags and no environment variables, so clap does not know them.
+//! A declared namespace has no flags and no environment variables, so clap does not know these declarations. This
+//! module reads them from the configuration file instead.
 
 use super::file::{line, read_number};
 use super::nearest::{nearest, suggestion};

@@ -174,7 +174,8 @@ fn check(option: &Arg, key: &str, text: &str) -> Result<(), String> {
     Err(format!("{key}: {value}is not valid; {}", reason(&error)))
 }
 
-/// Returns the expected form from an error of the parser.
+/// Returns the valid values of an option, as a text for the operator, from the error with which clap rejected a value.
+/// If the option has a parser of its own, returns the message of that parser.
 fn reason(error: &clap::Error) -> String {
     if let Some(source) = error.source() {
         return source.to_string();

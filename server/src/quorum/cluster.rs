@@ -58,8 +58,8 @@ pub enum ClusterError {
     },
 }
 
-/// A client of the cluster. Clones are cheap and share one connection. All clones must be used on the same runtime,
-/// which drives the connection.
+/// A client of the etcd cluster that counts the fences of claims with scope quorum. Clones are cheap and share one
+/// connection. All clones must be used on the same runtime, which drives the connection.
 #[derive(Clone, Debug)]
 pub struct Cluster(Arc<Shared>);
 
@@ -259,8 +259,9 @@ impl Shared {
             Err(status) => status,
         };
         if lost(&status).is_some() {
-            // If the member rejects the client certificate, only the error of the connection says so, not the status.
-            // Even that error is missing if the member reset the connection at once.
+            // If the member rejects the client certificate, only the error of the TLS connection says so, not the gRPC
+            // status of the first request. So use the error of the connection. Even that error is missing if the member
+            // reset the connection at once; then use the status.
             drop(channel);
             let problem = ending.problem().await.unwrap_or_else(|| status.message().to_owned());
             let hint = if endpoint.lacks_certificate() {
@@ -300,7 +301,8 @@ async fn greet(channel: Channel) -> Result<Option<Token>, Status> {
     let origin = channel.origin();
     match MaintenanceClient::with_origin(channel, origin).status(addressed(StatusRequest {})).await {
         Err(status) if lost(&status).is_some() => Err(status),
-        // Any other response, even an error, shows that the member is running.
+        // Any response to this status request, even an error, shows that the member is running. Only a lost connection
+        // does not.
         _ => Ok(None),
     }
 }

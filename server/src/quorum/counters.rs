@@ -9,7 +9,8 @@ use waymaker_engine::{CounterName, Fence, QuorumQuestion, Time};
 /// Beyond it, one of them is forgotten.
 const SUSPECT_COUNT_MAX: usize = 1024;
 
-/// Identifies one attempt to count, among all attempts of all servers.
+/// Identifies one attempt of a server to raise a fence counter in the cluster. The value differs from that of every
+/// other attempt of every server; only a repetition of the same write keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// Number that differs for each start of a server.
@@ -26,7 +27,9 @@ pub struct Step {
     pub name: CounterName,
     /// Attempt stored beside the fence, so that a reader can recognize its own write.
     pub attempt: Attempt,
-    /// Last known revision that wrote the counter. If it is 0, the step is applied only if the counter does not exist.
+    /// Revision of the cluster that last wrote the counter, as far as this server knows. The cluster writes the new
+    /// fence only if the counter still has this revision. If it is 0, the cluster writes only if the counter does not
+    /// exist.
     pub since: i64,
     /// Fence of the last grant that this step counts.
     pub fence: Fence,
@@ -42,7 +45,8 @@ pub enum Reply {
     },
     /// The step was not applied because the counter has another revision. `None` if the counter does not exist.
     Found(Option<StoredCounter>),
-    /// The step was not applied, and the stored value is not a counter.
+    /// The step (a conditional write of the counter's next fence) was not applied. The value that etcd stores under the
+    /// name of the counter is not a valid counter.
     Nonsense,
 }
 
@@ -62,7 +66,8 @@ pub struct StoredCounter {
 pub struct FinishedQuestion {
     /// The question, unchanged.
     pub question: QuorumQuestion,
-    /// Fence of each grant of the question; `None` if the server does not know that the cluster counted them.
+    /// Fence of each grant in `question.members`, in the same order. `None` if the server does not know that the
+    /// cluster counted all these grants.
     pub fences: Option<Box<[Fence]>>,
 }
 
@@ -83,7 +88,8 @@ pub struct Counters {
     last_attempt: u64,
     positions: Positions,
     lines: BTreeMap<CounterName, Line>,
-    /// Counters with waiting grants or a step to repeat, and without a step in flight.
+    /// Counters for which the next step (a write of the next fence to the cluster) can be sent now. Each has grants
+    /// that wait for a fence, or a step to send again, and awaits no result of an earlier step.
     ready: VecDeque<CounterName>,
     /// Counters that may have caused etcd to refuse a whole transaction. Each gets its own transaction until etcd
     /// answers it.
@@ -98,11 +104,13 @@ pub struct Counters {
 struct Line {
     /// Step that is in flight or must be repeated, with the grants that it counts and their fences.
     step: Option<(Step, Vec<(Place, Fence)>)>,
-    /// Grants without a step, with the minimum fence of each.
+    /// Grants that wait for the counter's next step (a write of its next fence to the cluster), with the minimum fence
+    /// of each.
     waiting: Vec<(Place, Fence)>,
 }
 
-/// One grant of a question: the number of the question, and the index of the grant in the question's `members`.
+/// The position of one grant: the number of its question (a group of grants whose fences the cluster must count), and
+/// the index of the grant in the question's `members`.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     question: u64,
@@ -139,7 +147,8 @@ impl Counters {
         self.questions.is_empty()
     }
 
-    /// Accepts a question that fails at `deadline`. Deadlines must not decrease.
+    /// Accepts a question: a group of grants that wait until the cluster has counted their fences. The question fails
+    /// if this has not happened by `deadline`. The deadline must not be earlier than that of the previous question.
     pub fn ask(&mut self, question: QuorumQuestion, deadline: Time) {
         self.last_question += 1;
         let number = self.last_question;
@@ -157,8 +166,9 @@ impl Counters {
         self.questions.insert(number, OpenQuestion { question, fences, uncounted, deadline });
     }
 
-    /// Returns the next steps, at most `count_max`, all of different counters. A counter that may have made etcd refuse
-    /// a transaction (a suspect) gets a list of its own.
+    /// Returns at most `count_max` steps for the next transaction, all of different counters. A step is a conditional
+    /// write of a counter's next fence. A counter that may have made etcd refuse a transaction (a suspect) gets a
+    /// transaction of its own.
     pub fn next_steps(&mut self, count_max: usize) -> Vec<Step> {
         let mut steps = Vec::new();
         let mut has_suspect = false;
@@ -170,14 +180,17 @@ impl Counters {
             has_suspect = self.suspects.contains(&name);
             let Some(line) = self.lines.get_mut(&name) else { continue };
             if let Some((step, _)) = &line.step {
-                // Repeat the step unchanged: a new attempt could count twice.
+                // This step, a write of the counter, had no result, so send it again unchanged. The first try may have
+                // been applied. A step with a new attempt number would not recognize that write as its own, and would
+                // count the same grants again.
                 steps.push(step.clone());
                 continue;
             }
             let Position { revision, mut fence } = self.positions.get(&name);
             let mut counted = std::mem::take(&mut line.waiting);
-            // The fence that the shard reserved is the minimum for the fence of the grant. It may be above the counter
-            // if the key had a lower scope before, so fences may skip numbers.
+            // The shard of the key counts fences too, and reserved the next one for the grant. This fence is the
+            // minimum for the grant. The minimum may be above the cluster's counter, which does not count grants of the
+            // key with a lower scope than quorum. So fences may skip numbers.
             for (_, least) in &mut counted {
                 fence = (*least).max(fence.next());
                 *least = fence;
@@ -193,7 +206,8 @@ impl Counters {
 
     /// Accepts the reply of the cluster to a step.
     pub fn answered(&mut self, step: &Step, reply: Reply) {
-        // Any answer clears the suspicion, because etcd accepted a transaction with this counter.
+        // Any reply to a step means that etcd accepted a transaction with this counter. So the counter is no longer
+        // suspected of making etcd refuse transactions.
         self.suspects.remove(&step.name);
         let written = match reply {
             Reply::Written { revision } => Some(revision),
@@ -211,8 +225,8 @@ impl Counters {
                 });
             self.positions.set(&step.name, position);
         }
-        // Keep the last known value of the counter even if no question waits for the step any more. It saves the next
-        // step a round trip.
+        // The value of the counter, set above, stays known even if the grants of this step have failed meanwhile. The
+        // known value saves the next step (the next write of the counter) a round trip.
         let Some((_, counted)) = self.leave_flight(step) else { return };
         match reply {
             _ if written.is_some() => {
@@ -232,7 +246,8 @@ impl Counters {
         self.go_on(&step.name);
     }
 
-    /// Queues a step again whose response was lost, or that was not sent. Drops it if all its questions have finished.
+    /// Queues a step (a conditional write of one counter) to be sent again. Its transaction got no response, was not
+    /// sent, or was refused as too large. Drops the step instead if all its grants have failed meanwhile.
     pub fn lost(&mut self, step: &Step) {
         if let Some(line) = self.lines.get_mut(&step.name)
             && line.step.as_ref().is_some_and(|(own, _)| own.attempt == step.attempt)
@@ -241,7 +256,9 @@ impl Counters {
         }
     }
 
-    /// Retries a step in a transaction of its own, because etcd refused the transaction that it was part of.
+    /// Queues a step (a write of one counter) to be sent again in a transaction of its own. etcd refused the
+    /// transaction that contained the step, and the counter may be the cause. Alone, it cannot make the writes of other
+    /// counters fail.
     pub fn suspected(&mut self, step: &Step) {
         if self.suspects.len() >= SUSPECT_COUNT_MAX {
             self.suspects.pop_first();
@@ -250,7 +267,8 @@ impl Counters {
         self.lost(step);
     }
 
-    /// Fails the questions of a step that the cluster will never apply.
+    /// Fails each question (a group of grants that wait for their fences) with a grant that this step counts. The step
+    /// is a write of one counter, which the cluster will never apply.
     pub fn refused(&mut self, step: &Step) {
         if let Some((_, counted)) = self.leave_flight(step) {
             counted.iter().for_each(|(place, _)| self.give_up(place.question));
@@ -258,7 +276,8 @@ impl Counters {
         }
     }
 
-    /// Fails the questions whose deadline has passed. Returns whether there were any.
+    /// Fails the questions whose deadline has passed, so that their grants are refused. A question is a group of grants
+    /// that wait until the cluster has counted their fences. Returns whether any question failed.
     pub fn expire(&mut self, now: Time) -> bool {
         let is_over = |open: &OpenQuestion| open.deadline <= now;
         let mut any = false;
@@ -277,8 +296,8 @@ impl Counters {
         while let Some((number, _)) = self.questions.first_key_value() {
             self.give_up(*number);
         }
-        // Steps in flight have no open questions any more. If the cluster applies one all the same, the next step of
-        // its counter finds the new value.
+        // All questions have failed, so no grant needs the steps in flight (writes of counters without a result yet).
+        // If the cluster applies such a step all the same, the next step of its counter finds the new value.
         self.lines.clear();
         self.ready.clear();
     }
@@ -288,24 +307,28 @@ impl Counters {
         self.questions.first_key_value().map(|(_, open)| open.deadline)
     }
 
-    /// Returns the questions that have finished since the last call.
+    /// Returns the questions that have finished since the last call, and removes them here. A question is a group of
+    /// grants. A question finishes when the cluster has counted the fences of all its grants, or when it fails.
     pub fn take_settled(&mut self) -> Vec<FinishedQuestion> {
         std::mem::take(&mut self.settled)
     }
 
-    /// Removes and returns the step of this attempt with its grants, if it is still in flight.
+    /// Removes and returns the step (the write) of the counter `step.name` and the grants that it counts, if its
+    /// attempt is still `step.attempt`. Otherwise returns `None`.
     fn leave_flight(&mut self, step: &Step) -> Option<(Step, Vec<(Place, Fence)>)> {
         let line = self.lines.get_mut(&step.name)?;
         line.step.take_if(|(own, _)| own.attempt == step.attempt)
     }
 
-    /// Continues a counter whose step has returned: queues it again, or removes it if nothing is left.
+    /// Continues a counter whose step (a write of its next fence) has a result or was lost. Queues the counter for
+    /// another step, or removes it from `lines` if none of its grants waits for a fence any more.
     fn go_on(&mut self, name: &CounterName) {
         let Some(line) = self.lines.get_mut(name) else { return };
         let questions = &self.questions;
         let is_open = |(place, _): &(Place, Fence)| questions.contains_key(&place.question);
         line.waiting.retain(is_open);
-        // Drop a step if all its questions are finished: nothing needs its result.
+        // The step is a write of this counter that must be sent again. If all grants that it counts have failed, drop
+        // it: nothing needs its result.
         line.step.take_if(|(_, counted)| !counted.iter().any(is_open));
         if line.step.is_none() && line.waiting.is_empty() {
             self.lines.remove(name);
@@ -325,7 +348,8 @@ impl Counters {
         }
     }
 
-    /// Fails a question. Its grants stay in `lines`, the open grants of each counter, until `go_on` removes them.
+    /// Fails a question (a group of grants that wait for their fences). The grants stay in `lines`, the open grants of
+    /// each counter. The next call of `go_on` for a counter removes its failed grants.
     fn give_up(&mut self, question: u64) {
         if let Some(OpenQuestion { question, .. }) = self.questions.remove(&question) {
             self.settled.push(FinishedQuestion { question, fences: None });

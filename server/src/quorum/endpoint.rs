@@ -15,8 +15,8 @@ pub(super) fn endpoints(options: &QuorumOptions) -> Result<Vec<Endpoint>, Quorum
     let files =
         [("--quorum-ca", &options.ca), ("--quorum-cert", &options.cert), ("--quorum-key", &options.key)];
     let given = files.iter().find(|(_, file)| file.is_some());
-    // An operator who names TLS files expects TLS for all members, for example because a password must not go to a
-    // member in plain text.
+    // If the operator names TLS files, refuse a member that is reached without TLS. The operator expects TLS for all
+    // members, for example because a password must not go to a member in plain text.
     if let (Some((option, _)), Some(endpoint)) =
         (given, options.endpoints.iter().find(|text| !is_encrypted(text)))
     {

@@ -1,9 +1,10 @@
-//! A bounded memory of the last known values of counters.
+//! A bounded memory of the fence counters in etcd: the value of each counter that this server last wrote or read.
 
 use std::collections::BTreeMap;
 use waymaker_engine::{CounterName, Fence};
 
-/// The last known value of a counter. The default stands for a counter that does not exist or is not remembered.
+/// The value of a fence counter in etcd that this server last wrote or read. The default stands for a counter that does
+/// not exist in etcd, or that `Positions` has forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position {
     /// Revision of the cluster that wrote the counter; 0 if the counter does not exist or is not remembered.
@@ -16,8 +17,9 @@ pub(crate) struct Position {
 /// operator has also deleted a forgotten counter from etcd, its fences begin again at the minimum that the shard
 /// passes.
 ///
-/// The counters are in two maps, a younger and an older one. When the younger map is full, it replaces the older one,
-/// whose counters are then forgotten.
+/// The fence counters are in two maps, a younger and an older one. When the younger map is full, it replaces the older
+/// one. The counters that were only in the older map are then forgotten, and their values are read from etcd again when
+/// needed.
 #[derive(Debug, Default)]
 pub(crate) struct Positions {
     young: BTreeMap<CounterName, Position>,

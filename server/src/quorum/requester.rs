@@ -25,7 +25,8 @@ pub enum Act {
     Ask(Vec<Step>),
     /// Probe the cluster with a read. The caller passes its result to [`Requester::take_look`].
     Look,
-    /// Deliver the result of a finished question to the workers or the log.
+    /// Deliver the result of a finished question, a group of grants whose fences the cluster has counted or could not
+    /// count. The result goes to the workers, or to the log if the grants must be recorded first.
     Deliver(FinishedQuestion),
     /// Log that the value of this counter in etcd is malformed.
     NoteNonsense(CounterName),
@@ -39,9 +40,10 @@ pub enum Act {
 ///                +------- results, probes, time -------+
 /// ```
 ///
-/// If a question is overdue and no transaction was answered for [`QUORUM_ATTEMPT_MS`], or if etcd rejects the user, the
-/// cluster counts as unavailable. The requester then fails all open questions, and shards refuse new grants of scope
-/// quorum, until a probe succeeds or a late response to a transaction arrives.
+/// A question is a group of grants that wait until the cluster has counted their fences. If a question is overdue and
+/// no transaction was answered for [`QUORUM_ATTEMPT_MS`], the cluster counts as unavailable. The same applies if etcd
+/// rejects the user. The requester then fails all open questions, and shards refuse new grants of scope quorum. This
+/// ends when a probe (a read of one key) succeeds, or when a late response shows that a transaction has succeeded.
 #[derive(Debug)]
 pub struct Requester {
     counters: Counters,
@@ -56,12 +58,14 @@ pub struct Requester {
     answered_at: Time,
     /// Maximum number of steps in one transaction. It shrinks when etcd refuses a transaction as too large.
     step_count_max: usize,
-    /// Time of the next probe: the start, and later only while the cluster is unavailable. `None` while no probe is
-    /// needed or a probe is running.
+    /// Time of the next probe, a read of one key that shows whether the cluster responds. The first probe is due as
+    /// soon as the requester exists, later ones only while the cluster is unavailable. `None` while no probe is needed
+    /// or one is running.
     look_at: Option<Time>,
     is_looking: bool,
-    /// Whether the first probe has not finished yet. The first probe opens the connection, so that no later question
-    /// has to wait for it to open.
+    /// Whether the first probe (a read of one key of the cluster) has not finished yet. The first probe opens the
+    /// connection, so that no later grant has to wait for it. Later probes are sent only while the cluster is
+    /// unavailable.
     is_first_look: bool,
     /// Pause before the next probe, in milliseconds.
     look_pause_ms: u64,
@@ -88,9 +92,12 @@ impl Requester {
         }
     }
 
-    /// Returns the next act. The caller starts the act before it calls `next` again.
+    /// Returns the next act, which the caller performs: send a transaction or a probe, deliver a result, log a
+    /// malformed counter, or wait. The caller starts the act before it calls `next` again.
     pub fn next(&mut self, now: Time) -> Act {
-        // First fail overdue questions: such a question must not start another transaction.
+        // First fail the overdue questions (grants that waited too long for their fences), so that their results are
+        // delivered below. If the cluster counts as unavailable from now on, all questions fail, and no transaction
+        // starts for them.
         if self.counters.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.expire(now);
         }
@@ -140,8 +147,8 @@ impl Requester {
                     tracing::error!(%reason, "etcd refused a transaction that counts fences; its grants are refused");
                 }
                 if steps.len() > 1 && is_too_large(&reason) {
-                    // `--max-txn-ops` and `--max-request-bytes` of etcd are fixed while a member runs, so the maximum
-                    // number of steps does not grow again.
+                    // The maximum number of steps in a transaction, lowered here, never rises again. The limits of etcd
+                    // (`--max-txn-ops` and `--max-request-bytes`) are fixed while a member runs.
                     self.step_count_max = self.step_count_max.min(steps.len() / 2);
                     steps.iter().for_each(|step| self.counters.lost(step));
                 } else if steps.len() > 1 {
@@ -207,8 +214,9 @@ impl Requester {
         self.plan_look(now);
     }
 
-    /// Fails the questions whose deadline has passed. If there are any, and no transaction was answered for
-    /// [`QUORUM_ATTEMPT_MS`], the cluster counts as unavailable, and all questions fail.
+    /// Fails the questions (groups of grants that wait for their fences) whose deadline has passed. If there are any,
+    /// and etcd answered no transaction for [`QUORUM_ATTEMPT_MS`], the cluster counts as unavailable, and all questions
+    /// fail.
     fn expire(&mut self, now: Time) {
         if self.counters.expire(now) && now.ms_since(self.answered_at) >= QUORUM_ATTEMPT_MS {
             self.give_up(now);

@@ -24,18 +24,20 @@ const ATTEMPT: Duration = Duration::from_millis(QUORUM_ATTEMPT_MS);
 /// Longest sleep of the thread.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// The server around the quorum thread, as the thread sees it.
+/// The functions of the server that the quorum thread calls: its clock, its metrics, the names of its namespaces, and
+/// the delivery of results.
 pub trait QuorumHost: Send + Sync + 'static {
     /// Returns the clock of the server.
     fn clock(&self) -> &dyn Clock;
 
-    /// Notes the duration of a request to the cluster, in nanoseconds.
+    /// Adds the duration of a request to the cluster, in nanoseconds, to the metrics of the server.
     fn note_request(&self, nanos: u64);
 
     /// Returns the name of the namespace with this number. It is empty if there is none.
     fn namespace_name(&self, number: u16) -> Box<[u8]>;
 
-    /// Delivers the result of a question to the workers, or to the log if the grant must be recorded first.
+    /// Delivers the result of a question, a group of grants whose fences the cluster has counted or could not count.
+    /// The result goes to the workers, or to the log if the grants must be recorded first.
     fn deliver(&self, finished: FinishedQuestion);
 }
 
@@ -76,7 +78,8 @@ impl QuorumThread {
         Ok(Self { thread, port })
     }
 
-    /// Stops the thread. Workers must not send questions any more; open questions get no result.
+    /// Stops the quorum thread. Workers must not ask it to count fences any more. Grants that still wait for the
+    /// cluster get no result.
     pub fn stop(self) {
         self.port.tell(QuorumOrder::Stop);
         // Ignore a panic of the thread: the panic hook of the server ends the process anyway.
@@ -100,7 +103,8 @@ async fn timed<T>(host: &impl QuorumHost, request: impl Future<Output = T>) -> T
     answer
 }
 
-/// The state of the running thread, which performs the acts of the requester.
+/// The state of the running quorum thread. The thread performs the acts that `requester` returns: it sends transactions
+/// and probes, delivers results, writes log messages, and waits.
 struct Run<H> {
     requester: Requester,
     cluster: Cluster,

@@ -14,8 +14,8 @@ pub(super) fn verdict(status: &Status, reason: String) -> ClusterError {
     let says = |text: &str| status.message().contains(text);
     match status.code() {
         _ if lost(status).is_some_and(|lost| !lost.was_sent) => ClusterError::NotSent { reason },
-        // A member that knows no leader (see `addressed` in `cluster`), is a learner, or has just started refuses
-        // every request before it reads it.
+        // A member that knows no leader, is a learner, or has just started refuses every request before it reads it. So
+        // the request was certainly not applied, and the caller may send it again.
         Code::Unavailable if says("no leader") || says("for learner") || says("not capable") => {
             ClusterError::NotSent { reason }
         }
@@ -24,7 +24,8 @@ pub(super) fn verdict(status: &Status, reason: String) -> ClusterError {
         // The Raft library of the member dropped the proposal: the member neither stored it nor forwarded it to the
         // leader.
         Code::Unknown if says("raft proposal dropped") => ClusterError::NotSent { reason },
-        // The member rejected the token before it checked the rights of the user.
+        // The member rejected the authentication token before it checked the rights of the user. So the request was
+        // certainly not applied, and the caller may send it again with a new token.
         _ if is_stale_token(status) => ClusterError::NotSent { reason },
         // All members apply the same requests in the same order and check for these errors first, so the request has
         // changed nothing on any member. Examples are no space, a repeated key, missing permission, and a corrupt

@@ -257,8 +257,8 @@ impl<'a> Restoration<'a> {
         Some(LaneAddress { worker: session.worker, slot, generation: 1 })
     }
 
-    /// Keeps the answer that granted a hold. The client may not have received it, and may repeat the request under
-    /// the same number.
+    /// Keeps the answer that granted a hold in the restored lane of its session. The client may not have received the
+    /// answer, and may repeat the request under the same number. The server then sends the kept answer.
     fn keep_answer(&mut self, hold: &Hold<'_>, key: &[u8]) {
         let lane = hold.session.and_then(|tag| {
             let session = self.sessions.get_mut(&SessionId { place: tag.place, secret: tag.secret })?;

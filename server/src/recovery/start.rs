@@ -109,7 +109,8 @@ impl ReadLog {
 
     /// Restores the state of the log into a node that has not served any client yet. After a loss of records, the node
     /// refuses grants until the longest lease ever granted has expired. `restored_at` is called after the first records
-    /// are written, and returns the time for which the remaining leases are computed.
+    /// are written, and returns the current time. The answers kept for repeated requests get the remaining leases at
+    /// that time.
     ///
     /// # Errors
     /// If the log cannot be written or contradicts itself, or if the configuration contradicts it.
@@ -118,8 +119,9 @@ impl ReadLog {
         node: &mut Node,
         restored_at: impl FnOnce(&dyn Clock) -> Time,
     ) -> anyhow::Result<RestoredLog> {
-        // Check the kinds before `LogWriter::start` writes its first record. That record discards the ephemeral state
-        // of a clean stop, so a start that fails must not write it.
+        // Check the kinds of the namespaces (flat, tree and so on) before `LogWriter::start` writes its first record. A
+        // kind that is unknown or contradicts the configuration makes the start fail. The first record discards the
+        // ephemeral state of a clean stop, so a start that fails must not write it.
         check_kinds(node, &self.image)?;
         let losses_ms = self.losses_ms();
         if let Some(wait_ms) = losses_ms {

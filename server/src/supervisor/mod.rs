@@ -24,7 +24,8 @@ use tokio::time::MissedTickBehavior;
 #[derive(Clone, Debug, Default)]
 pub struct Supervisor {
     sender: Option<Sender<Notice>>,
-    /// Time without a notice after which the supervisor ends the process; `None` without a watchdog.
+    /// Time after which the supervisor ends the server process if the server sends no watchdog notice; `None` without a
+    /// watchdog.
     watchdog: Option<Duration>,
 }
 
@@ -95,8 +96,9 @@ pub async fn watch(supervisor: Supervisor, node: Arc<Node>, workers: WorkerHandl
         return;
     }
     let look = Duration::from_millis(SUPERVISOR_LOOK_MS);
-    // The interval is at most a quarter of the watchdog time. So two notices in a row may be late before the watchdog
-    // ends the process.
+    // The task sends a watchdog notice once per interval, if the workers respond. The interval is at most a quarter of
+    // the time after which the supervisor ends the process. So the process survives if two notices in a row are not
+    // sent.
     let look =
         supervisor.watchdog.map_or(look, |watchdog| look.min(watchdog / 4).max(Duration::from_millis(1)));
     let mut interval = tokio::time::interval(look);

@@ -1,4 +1,5 @@
-//! Notices for the supervisor. A notice that would be wrong in the current phase is dropped.
+//! Notices that the server sends to its supervisor, such as systemd. A notice that contradicts the phase of the server
+//! is dropped. For example, a server that is starting or stopping sends no notice of a reload.
 
 use crate::readiness::{Readiness, ReadyStatus};
 use sd_notify::NotifyState;
@@ -62,7 +63,8 @@ impl Notice {
     }
 }
 
-/// Returns the status as one line: readiness, the codes of all reasons, and the addresses.
+/// Returns the status as one line: readiness, the codes of all reasons for which the server is not fully ready, and the
+/// addresses at which it serves clients.
 pub(super) fn status_text(readiness: &Readiness, addresses: &str) -> String {
     let word = match readiness.status {
         ReadyStatus::Ready => "ready",

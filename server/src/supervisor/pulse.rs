@@ -15,16 +15,18 @@ pub(super) struct Pulse {
 pub(super) struct Beat {
     /// Whether all workers have read their sockets as the previous check requested. False at the first check.
     pub(super) is_alive: bool,
-    /// Time up to which all workers must now read their sockets; `None` if the previous request is still open.
+    /// Time up to which all workers must now read their sockets; `None` if the workers have not fulfilled the previous
+    /// such request yet.
     pub(super) ask: Option<Time>,
 }
 
 impl Pulse {
-    /// Checks at `now`, when all workers have read their sockets up to `drained`.
+    /// Checks whether all workers have read their sockets up to the time that the last request named. `drained` is the
+    /// time up to which they have read, and `now` the current time. If they have, the result contains the next request.
     pub(super) fn look(&mut self, drained: Time, now: Time) -> Beat {
         match self.asked {
-            // The workers have not yet served the previous request, which stays in their mailboxes. A second one would
-            // only fill the mailboxes.
+            // The workers have not yet fulfilled the previous request to read their sockets, which stays in their
+            // mailboxes. A second request would only fill the mailboxes.
             Some(asked) if drained < asked => Beat { is_alive: false, ask: None },
             asked => {
                 self.asked = Some(now);

@@ -56,7 +56,8 @@ impl Traces {
         self.0.is_some()
     }
 
-    /// Queues a span for the thread. If the queue is full, the span is dropped and counted.
+    /// Queues an ended span for the thread that sends spans to the collector. If the queue is full, the span is dropped
+    /// and counted.
     pub(crate) fn export(&self, span: AcquireSpan) {
         if let Some(Exporter { queue, counts }) = &self.0
             && queue.try_send(span).is_err()

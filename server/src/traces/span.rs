@@ -72,7 +72,8 @@ impl AcquireSpan {
         start.into()
     }
 
-    /// Returns the key in the form that the span shows.
+    /// Returns the key as text of at most `SPAN_KEY_CHARS_MAX` characters. Bytes that are not readable text are
+    /// escaped.
     pub(super) fn key_text(&self) -> String {
         let mut text = Readable(&self.key).to_string();
         truncate(&mut text, SPAN_KEY_CHARS_MAX);

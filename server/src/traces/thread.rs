@@ -57,8 +57,8 @@ impl TraceThread {
         };
         let thread = Builder::new().name("otlp".to_owned()).spawn(move || {
             runtime.block_on(run.run_until_stopped());
-            // End without waiting for tasks that are still running, such as a lookup in a name service that does not
-            // respond.
+            // The server has stopped this thread. End it without waiting for tasks of its runtime that are still
+            // running, such as a lookup in a name service that does not respond.
             runtime.shutdown_background();
         })?;
         Ok((Traces(Some(Exporter { queue, counts })), Self { is_stopping, thread: Some(thread) }))
@@ -198,7 +198,8 @@ impl Run {
         self.export(&channel, request).await.map_err(|status| shown(&status))
     }
 
-    /// Sends a request, and keeps the channel if it gets a response.
+    /// Sends a request with spans to the collector over `channel`, a connection. If the collector accepts the request,
+    /// keeps the channel in `self.channel` for the next request. After an error `self.channel` stays empty.
     async fn export(
         &mut self,
         channel: &Channel,

@@ -1,7 +1,8 @@
 //! Acts of operators that lanes of this worker request, for the audit log.
 //!
-//! An event begins with its request, because the lane knows the operator. The event ends with the response, because
-//! the response contains the result. So a refused act has an event too, and so has the act of a client that has left.
+//! An event of the audit log begins when the worker reads the request of an operator. The lane (the server's state of
+//! the connection) then names the operator. The event ends with the response, because the response contains the result.
+//! So the log also shows requests that were refused, and requests of clients that disconnected before the response.
 
 use super::State;
 use super::answer::put_refusal;
@@ -74,7 +75,8 @@ impl Acts {
 }
 
 impl State {
-    /// Begins an event if the request is an act of an operator. Every such request gets a response later.
+    /// Begins an audit event if the request is an act of an operator, such as a forced release or a freeze. Every such
+    /// request gets a response later, which ends the event.
     #[inline]
     pub(super) fn note_act(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) {
         if is_act(frame.opcode()) {
@@ -124,7 +126,8 @@ impl State {
         self.followed.acts.complete_newest(namespace, key.map(Box::from));
     }
 
-    /// Notes that a client was refused because of its credentials or its rights. Other refusals are no events.
+    /// Adds an event to the audit log if `code` says that a client was refused because of its credentials or its
+    /// rights. Refusals with another code add no event here.
     #[cold]
     pub(super) fn note_refused(&mut self, slot: LaneSlot, code: ErrorCode, message: &str) {
         if code == ErrorCode::Unauthorized {
@@ -146,7 +149,7 @@ pub(super) const fn is_act(opcode: u8) -> bool {
     matches!(opcode, opcode::FORCE_RELEASE | opcode::FREEZE | opcode::SET_CAPACITY | opcode::REMOVE_NAMESPACE)
 }
 
-/// Returns the client of a lane as the caller of an act.
+/// Returns the client of a lane as the caller that an audit event names.
 pub(super) fn caller(lane: &Lane) -> Caller {
     let Client { address, front_end, .. } = &lane.client;
     Caller {

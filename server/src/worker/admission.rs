@@ -159,7 +159,8 @@ fn ends_or_renews_claim(opcode: u8) -> bool {
     matches!(opcode, opcode::RELEASE | opcode::FORCE_RELEASE | opcode::EXTEND | opcode::CANCEL)
 }
 
-/// Notes in the lane's window of kept answers that this CANCEL gives up an earlier request.
+/// Notes in `window`, the lane's record of requests and kept answers, that this CANCEL cancels an earlier acquire. If
+/// the client has repeated the acquire on a later connection, the server does not serve the repetition.
 #[cold]
 fn give_up(window: &mut Window, frame: Frame<'_>) {
     if let Ok(Request::Cancel(cancel)) = Request::decode(frame) {

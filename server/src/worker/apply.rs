@@ -331,7 +331,8 @@ pub(super) fn terms_of<'a>(
 ) -> Result<AcquireTerms<'a>, Refusal> {
     check_session(has_session, terms)?;
     let mut engine_terms = terms_without_options(terms);
-    // The common case: without options and without terms of namespaces, the engine needs no options.
+    // In the common case the acquire has no options, and no namespace has configured terms, such as a default lease or
+    // a minimum scope. Then the engine gets no options.
     if has_options || shard.has_terms() {
         let options = options.insert(acquire_options(&terms.options)?);
         shard.apply_terms(namespace, &mut engine_terms, options);

@@ -133,8 +133,9 @@ impl State {
                 if let Some(lane) = turn.shard.count_claims_of_lanes(*next_lane, &page.numbers, claim_counts)
                 {
                     *next_lane = lane;
-                    // The count stopped after some lanes to limit the time of the turn. Put the broadcast behind the
-                    // batches that other workers have left in this shard, and count the other lanes then.
+                    // The response to this request contains the number of claims in each namespace of a page. To limit
+                    // the time of the turn, the shard has counted the claims of only some lanes. Put the broadcast
+                    // behind the batches that other workers have left in this shard, and count the other lanes then.
                     let again = Batch::Broadcast(Arc::clone(broadcast), turn.shard.reading(), counted);
                     return turn.left.push_back(again);
                 }

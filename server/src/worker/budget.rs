@@ -24,7 +24,8 @@ impl Budget for Unlimited {
     }
 }
 
-/// A budget that is already spent: one batch is served.
+/// A budget that is already spent. The worker checks a budget only between two batches of requests, so it still serves
+/// one batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent;
 

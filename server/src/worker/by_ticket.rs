@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use waymaker_engine::{LaneAddress, Ticket};
 
-/// Key of one record. A client may give several requests the same number and so the same ticket, so each record also
-/// has a number of its own.
+/// Key of one record in the map of `ByTicket`: the ticket of a request and the number of the record. A client may give
+/// several requests the same number and so the same ticket, so the ticket alone is not unique.
 pub(super) type Place = (Ticket, u64);
 
 /// One record for each followed request.

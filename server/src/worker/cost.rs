@@ -16,7 +16,7 @@ use waymaker_protocol::{Frame, NamespaceKind, next_frame};
 /// hashes them.
 const BYTES_PER_COST: usize = 512;
 
-/// Cost of a span of a request: the worker opens, ends and exports it.
+/// Cost of the span of a traced request, which the worker opens, ends and exports. The unit is an acquire of one key.
 const SPAN_COST: usize = 8;
 
 /// Number of bytes of answers that count as 1 unit of cost. With that, the answers of a batch of maximum cost are as
@@ -56,7 +56,8 @@ fn uncommon_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
 
 fn time_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
     match frame.opcode() {
-        // The shard counts waiters from the front of the queue to report the position.
+        // The acquire asks for its queue position if it has to wait. The shard counts the waiters from the front of the
+        // queue to report it, so such an acquire costs more than a plain one.
         opcode::ACQUIRE | opcode::ACQUIRE_PERMITS
             if frame.flags() & acquire_terms::flag::NOTIFY_QUEUED != 0 =>
         {
@@ -77,8 +78,9 @@ fn time_cost(frame: Frame<'_>, kind: NamespaceKind) -> usize {
     }
 }
 
-/// Returns an upper bound of the length of the answer. Returns 0 if the answer is short, and for lists and multi-key
-/// grants, whose time already costs at least half a batch.
+/// Returns an upper bound of the length of the answer in bytes. Returns 0 if the answer is short. Also returns 0 for
+/// lists and multi-key grants: `time_cost` already gives them half the maximum cost of a batch or more, which covers
+/// their length.
 fn answer_len_max(opcode: u8, kind: NamespaceKind) -> usize {
     match opcode {
         opcode::LOOK_UP => 128 + KEY_LEN_MAX + OWNER_LEN_MAX + VALUE_LEN_MAX + TYPE_LEN_MAX,
@@ -114,7 +116,8 @@ pub(super) fn cost_of_batch(batch: &Batch) -> usize {
         Batch::Vacancy(vacancy) => vacancy.lane_count(),
         Batch::Withdraw(multi_key, _) => multi_key.key_count(),
         Batch::Reserved(_, reserved) => reserved.len(),
-        // The work of such a batch depends on the state of the shard. It may be as much as the shard does in one turn.
+        // The work of these batches depends on the state of the shard, for example on the number of claims of a lane.
+        // Each may take as much work as the shard does in one turn, so each costs half the maximum of a batch.
         Batch::Lane(..) | Batch::Expire { .. } | Batch::Broadcast(..) | Batch::Forget(_) => {
             BATCH_COST_MAX / 2
         }

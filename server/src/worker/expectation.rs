@@ -5,18 +5,22 @@ use waymaker_engine::Time;
 
 /// Event that the server waits for from a client.
 ///
-/// A read that leaves no partial frame sets `Nothing`. Housekeeping alone sets `SignOfLife`. So the server notices
-/// silence without any work for each read.
+/// Each connection has one expectation. A read that leaves no partial frame sets `Nothing`. The periodic housekeeping,
+/// and nothing else, replaces `Nothing` by `SignOfLife`. If the next housekeeping still finds `SignOfLife`, the client
+/// has sent nothing since then. So no read has to store its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Expectation {
-    /// No event. If the client answers `PING`, the next housekeeping begins to wait for a sign of life.
+    /// No event. The next housekeeping (a periodic check of all connections) replaces this by `SignOfLife`, if the
+    /// client has announced that it answers `PING`. Other clients may be silent for any time.
     #[default]
     Nothing,
-    /// `HELLO` or the rest of a frame, since this instant.
+    /// `HELLO`, or the rest of a frame that has arrived in part. The value is the time at which the server began to
+    /// wait.
     Frame(Time),
     /// Any bytes.
     SignOfLife {
-        /// Time at which the silence was noticed, or at which the last `PING` was sent.
+        /// Time at which housekeeping began to wait for bytes of the client, or at which the server last sent a `PING`
+        /// since then.
         since: Time,
         /// Number of `PING`s sent in this silence.
         pings: u8,
@@ -51,7 +55,8 @@ impl Expectation {
         }
     }
 
-    /// Excludes time in which the server did not run, because that is no fault of the client.
+    /// Excludes the last `stood_still_ms`, in which the server did not run, from the wait for `HELLO` or the rest of a
+    /// frame. The start of the wait moves forward by this time, at most to `now`, because the client is not at fault.
     pub(crate) fn excuse(&mut self, stood_still_ms: u64, now: Time) {
         if let Self::Frame(since) = self {
             *since = since.after_ms(stood_still_ms).min(now);
@@ -65,7 +70,8 @@ impl Expectation {
         }
     }
 
-    /// Checks the silence of a client that answers `PING`, and returns the action to take.
+    /// Checks how long a client that answers `PING` has sent nothing. Returns `Ping` after each `ping_ms` of silence.
+    /// Returns `TooLong` if `PINGS_MISSED_MAX` pings in a row got no answer, and otherwise `Short`.
     pub(crate) fn look(&mut self, ping_ms: u64, now: Time) -> Silence {
         match self {
             Self::Frame(_) => Silence::Short,
@@ -93,7 +99,8 @@ mod tests {
 
     const LOOK_MS: u64 = 500;
 
-    /// Checks for `millis` milliseconds. Returns each action and the time at which it was taken.
+    /// Calls `look` once every `LOOK_MS` for `millis` milliseconds from `start` on. Returns each result other than
+    /// `Short`, with its time since `start` in milliseconds.
     fn look_for(expectation: &mut Expectation, start: Time, millis: u64) -> Vec<(u64, Silence)> {
         let looks = (0..=millis).step_by(LOOK_MS as usize);
         let done = looks.map(|ms| (ms, expectation.look(PING_MS, start.after_ms(ms))));

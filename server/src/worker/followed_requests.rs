@@ -1,8 +1,8 @@
 //! Requests that the worker follows from their arrival to their response, because they need an audit event (acts of
 //! operators) or a span (traced acquires).
 //!
-//! Nearly all requests are not followed. The outbox finds this out with one comparison of worker numbers, without a
-//! lookup.
+//! The worker keeps an event or a span for a followed request until its response. Nearly all requests are not followed.
+//! The outbox, which writes the responses, finds this out by comparing two worker numbers, without a lookup.
 
 use super::acts::Acts;
 use super::spans::Spans;
@@ -20,8 +20,8 @@ pub(crate) struct FollowedRequests {
     pub(super) acts: Acts,
     spans: Spans,
     worker: u16,
-    /// Worker whose requests certainly need no event and no span at their end. Either this worker, or `NO_WORKER` while
-    /// a request of it has an open event or span.
+    /// Number of this worker while no request of it has an open audit event or span; `NO_WORKER` otherwise. If the lane
+    /// of a response has this worker number, no event and no span has to be looked up and ended.
     plain_worker: u16,
 }
 
@@ -37,7 +37,7 @@ impl FollowedRequests {
         ticket.lane.worker == self.plain_worker
     }
 
-    /// Ends the event or the span of a request with its response.
+    /// Ends the audit event and the span of a request, if it has them. Both get the result from the response.
     #[inline]
     pub(super) fn end(&mut self, ticket: Ticket, answer: &Answer) {
         if !self.is_plain(ticket) {
@@ -94,13 +94,15 @@ impl FollowedRequests {
         has_begun
     }
 
-    /// Returns the next span that has ended. Must be called after each step with the time of the step.
+    /// Returns the next span (the record of a traced acquire) that has ended, with `now` as its end. Must be called
+    /// after the worker has handled an input, such as the bytes of one read, with the time of that input.
     #[inline]
     pub(super) fn poll_span(&mut self, now: Nanos) -> Option<AcquireSpan> {
         self.spans.poll(now)
     }
 
-    /// Updates `plain_worker` after an event or a span has begun or ended.
+    /// Sets `plain_worker` after an event or a span has begun or ended: to the number of this worker if none is open,
+    /// otherwise to `NO_WORKER`.
     fn look(&mut self) {
         let is_idle = self.acts.is_idle() && self.spans.is_idle();
         self.plain_worker = if is_idle { self.worker } else { NO_WORKER };

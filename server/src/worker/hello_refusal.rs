@@ -57,8 +57,9 @@ impl HelloRefusal {
     pub(super) fn not_identified(refusal: NotIdentified) -> Self {
         match refusal {
             NotIdentified::Unauthenticated { reason, .. } => Self::unauthenticated(reason),
-            // The refusal is not `Unauthorized`, because a client treats that as final. After the pause, the server may
-            // accept the credentials.
+            // Too many logins from this address have failed, so the server checks no credentials from it for
+            // `retry_ms`. The refusal is not `Unauthorized`, because a client treats that as final. After this pause,
+            // the server may accept the credentials.
             NotIdentified::Paused { retry_ms } => {
                 Self::new(ErrorCode::Overloaded, retry_ms, "credentials", refusal.to_string())
             }

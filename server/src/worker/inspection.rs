@@ -27,8 +27,8 @@ impl Worker {
         self.state.timers.comes_by(shard)
     }
 
-    /// Whether this worker will check a waiting multi-key claim again: whether each of its keys could now be granted.
-    /// For tests.
+    /// Whether the work queue of this worker contains a new check of this waiting multi-key claim. The check determines
+    /// whether each key of the claim could now be granted. For tests.
     pub fn will_recheck(&self, multi_key: &MultiKeyClaim) -> bool {
         self.state.will_recheck(multi_key)
     }

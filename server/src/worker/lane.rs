@@ -105,7 +105,8 @@ pub(crate) struct Lane {
     pub(crate) client: Client,
     /// Counters for the results of acquires of the lane; `None` before `HELLO`.
     pub(crate) acquires: Option<Arc<AcquireCounts>>,
-    /// Number of acquires that were granted at once and are not in `acquires` yet.
+    /// Number of acquires granted without waiting that are not counted in `acquires` yet. `count_grants` adds them
+    /// there before the worker writes their answers.
     pub(crate) uncounted_grants: u32,
     /// Rights of the client in the namespace. `None`: all rights.
     pub(crate) access: Option<Arc<Access>>,
@@ -138,7 +139,8 @@ pub(crate) struct Lane {
     pub(crate) in_flight: i32,
     /// Number of broadcasts in flight. `None` before the first.
     pub(crate) everywhere_count: Option<Arc<AtomicU32>>,
-    /// Cost of the requests that wait for the turn of a shard. `None` before the first.
+    /// Total cost of the lane's requests that wait until the turn of their shard is free. The unit is an acquire of one
+    /// key. `None` before the first such request.
     pub(crate) left_cost: Option<Arc<AtomicU32>>,
     /// Number of acquires that wait in a queue. It is below zero for a moment if the answer arrives before the notice
     /// of the wait.
@@ -242,8 +244,8 @@ impl Lane {
         }
     }
 
-    /// Called before a shard learns of the lane's namespace. From then on the namespace is removed only after all
-    /// shards have checked that it is empty.
+    /// Marks the lane's namespace as known to shards. Must be called before a shard learns of the namespace. From then
+    /// on the namespace is removed only after all shards have checked that it is empty.
     pub(crate) fn note_namespace_known(&self) {
         if let Some(namespace) = &self.namespace_use {
             namespace.note_known();
@@ -337,7 +339,8 @@ impl std::ops::IndexMut<LaneSlot> for Lanes {
     }
 }
 
-/// Returns the numbers of a lane that no shard knows yet.
+/// Returns the initial value of a lane's `shard_lanes`: for each shard `NONE`, because no shard has given the lane a
+/// number yet.
 pub(crate) fn no_shard_lanes(shard_count: usize) -> Vec<LaneIx> {
     vec![LaneIx::NONE; shard_count]
 }

@@ -62,7 +62,8 @@ impl State {
         let mut ended: Vec<_> = self.sessions.end(session).into_iter().collect();
         let is_leaving = |lane: &Lane| matches!(lane.stage, Stage::Leaving(_));
         // Begin with the lane that sent `GOODBYE`, if there is one. Each `push_front` below then puts another lane in
-        // front of it. So the other lanes are closed first, and `FAREWELL` follows when all are closed.
+        // front of it in `lane_ends`, the queue from which `close_lanes` has the shards close lanes. So the other lanes
+        // are closed first. The lane that sent `GOODBYE` gets `FAREWELL` once the shards have closed all lanes.
         ended.sort_by_key(|(_, slot)| !is_leaving(&self.lanes[*slot]));
         let is_awaited = ended.first().is_some_and(|(_, slot)| is_leaving(&self.lanes[*slot]));
         let other_count = ended.len().saturating_sub(1);
@@ -137,13 +138,14 @@ impl State {
     pub(super) fn note_closed(&mut self, node: &Node, closing: &LaneClosing) {
         let mut closing = Some(closing);
         if closing.is_some_and(|closing| closing.worker != self.index) {
-            // Post the letters of this worker before its shard is counted, because they may contain grants of the
-            // closed lane. The worker of the lane must receive them before it informs the client.
+            // Each shard that has closed the lane lowers `left`, below. Before that, post the letters of this worker
+            // (responses for lanes of other workers), because they may contain grants of the lane. The worker of the
+            // lane must receive them before it informs the client.
             self.post(node);
         }
         while let Some(LaneClosing { worker, key, left, awaited_by }) = closing {
-            // AcqRel: the worker that counts the last shard sees all letters that the other workers posted before they
-            // counted their shards.
+            // AcqRel: each shard that has closed the lane lowers `left`. The worker that lowers it to 0 sees all
+            // letters (responses for lanes of other workers) that the other workers posted before they lowered it.
             if left.fetch_sub(1, Ordering::AcqRel) > 1 {
                 return;
             }
@@ -203,8 +205,8 @@ impl State {
         let mut found = Vec::new();
         for lane in self.lanes.iter_mut() {
             lane.excuse(stood_still_ms, now);
-            // `wrote` sets `output_since` only if the client takes a part of the output. If the client takes nothing at
-            // all, set the time here.
+            // `output_since` is the time from which the limit on unread output counts. `wrote` sets it only if the
+            // client takes a part of the output. If the client takes nothing at all, set it here.
             if lane.pending_len() > 0 {
                 lane.output_since.get_or_insert(now);
             }
@@ -264,13 +266,15 @@ enum Stall {
 }
 
 impl Lane {
-    /// Excludes the time in which the server did not run from its waits for this client.
+    /// Excludes the last `stood_still_ms`, in which the server did not run, from the waits for this client. These are
+    /// the wait for `HELLO` or the rest of a frame, and the wait until the client takes output.
     fn excuse(&mut self, stood_still_ms: u64, now: Time) {
         self.expectation.excuse(stood_still_ms, now);
         self.output_since = self.output_since.map(|since| since.after_ms(stood_still_ms).min(now));
     }
 
-    /// Returns the wait for this client that has become too long, except silence.
+    /// Returns the action for which the server has waited for too long, if any: the client must send `HELLO`, complete
+    /// a frame, or read its answers. `look_for_silence` checks for silence.
     fn stall(&self, limits: &LimitOptions, now: Time) -> Option<Stall> {
         let reading_ms = self.expectation.frame_ms(now);
         let writing_ms = self.output_since.map_or(0, |since| now.ms_since(since));
@@ -285,12 +289,13 @@ impl Lane {
         }
     }
 
-    /// Returns the action that the silence of this client requires. A client that does not answer `PING` may be
-    /// silent.
+    /// Returns the action that the silence of this client requires: none, a `PING`, or closing the connection. A client
+    /// that has not announced that it answers `PING` is allowed to be silent, so it requires none.
     fn look_for_silence(&mut self, ping: Milliseconds, now: Time) -> Silence {
         match self.stage {
             _ if self.pending_len() >= OUTPUT_LEN_PAUSE => {
-                // The server does not read the connection, so answers of the client to `PING` are not read either.
+                // While too much output is unsent, the server does not read the connection, so it cannot see answers of
+                // the client to `PING`. This time does not count as silence.
                 self.expectation.note_not_read();
                 Silence::Short
             }
@@ -345,7 +350,8 @@ mod tests {
         assert_eq!(numbers_said(&mut worker, key), [3]);
     }
 
-    /// The worker knows of the end of the session, but another worker has not closed the lane yet.
+    /// The worker has told the client that its session is gone. Another worker has not closed the lane in its shard
+    /// yet, and grants a claim of the lane. The client must not receive this grant.
     #[test]
     fn no_grant_follows_a_session_gone_response() {
         let now = Time::from_millis(1_000);
@@ -371,8 +377,9 @@ mod tests {
         }
     }
 
-    /// The second worker has posted an answer and counted its shard, and its turn has not ended. The worker of the lane
-    /// then counts the last shard and must send this answer before `FAREWELL`.
+    /// The second worker has posted an answer of its shard and has noted that this shard closed the lane. The turn of
+    /// this shard has not ended. The worker of the lane then notes that the last shard closed the lane, and must send
+    /// the answer before `FAREWELL`.
     #[test]
     fn a_farewell_follows_all_responses_of_the_worker_that_closed_the_lane() {
         let now = Time::from_millis(1_000);

@@ -1,5 +1,5 @@
-//! The mail of a worker: incoming mail, and the mail that it posts before it gives a turn back and at the end of a
-//! step.
+//! The mail of a worker: incoming mail and posted mail. The worker posts mail before it gives the turn of a shard back,
+//! and at the end of a step. A step is one call by the driver, which hands in bytes, mail or the time.
 
 use super::{State, Worker};
 use crate::clock::Moment;
@@ -44,8 +44,9 @@ impl Worker {
                 Mail::Finish => self.state.finish(&self.node),
             }
             if is_long && !self.state.mails.is_empty() {
-                // A mail that takes long was handled. Let the connections have their turns before the other mails: with
-                // this wake, the driver calls the worker again for them.
+                // Handling this mail took long, so let connections have their turns before the other mails. The entry
+                // for this worker in `wakes` (the workers that the driver must wake) makes the driver call this method
+                // again later.
                 self.state.wakes.push(self.state.index);
                 break;
             }

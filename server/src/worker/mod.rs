@@ -167,7 +167,9 @@ impl Worker {
         next
     }
 
-    /// Serves requests that were set aside. The connection must have room for answers, and `budget` is a new one.
+    /// Serves requests of this connection that an earlier call left unserved. The reason was that too many bytes of
+    /// answers were unsent, or that the budget of that call was spent. The caller must first have written enough
+    /// answers: [`Worker::wants_read`] must be true. `budget` must be a new one; it limits the time of this call.
     pub fn handle_set_aside(
         &mut self,
         budget: &mut dyn Budget,
@@ -198,8 +200,9 @@ impl Worker {
         self.state.mail(&self.node, ticket.from, Mail::Settled(ticket.number));
     }
 
-    /// Notes that all sockets were read empty after `at`. No byte that arrived before `at` is still unread, except on
-    /// connections for which such a reading does not wait (`edge/read_barrier.rs`).
+    /// Handles the report of the driver that it has read all sockets of this worker empty after `at`. No byte that
+    /// arrived before `at` is still unread, except on some connections. These have used too much of the worker's time,
+    /// or their clients do not read their answers (`edge/read_barrier.rs`).
     pub fn handle_drained(&mut self, at: Time, now: impl Into<Moment>) {
         self.state.advance(now.into());
         self.state.drained(&self.node, at);
@@ -248,7 +251,9 @@ impl Worker {
         self.state.followed.acts.poll()
     }
 
-    /// Returns the next traced acquire that has ended, oldest first. Must be called after each step.
+    /// Returns the next traced acquire that has ended, oldest first, or `None`. The driver must call this until it
+    /// returns `None`, after each call that hands in bytes, mail or the time. Otherwise spans get times that are too
+    /// late.
     #[inline]
     pub(crate) fn poll_span(&mut self) -> Option<AcquireSpan> {
         self.state.followed.poll_span(self.state.nanos)
@@ -301,7 +306,8 @@ impl Worker {
         !lane.stage.is_over() && lane.pending_len() < OUTPUT_LEN_PAUSE
     }
 
-    /// Whether requests were set aside, because of too many answers or because the budget was spent.
+    /// Whether this connection has whole requests that were read but not served. An earlier call left them because too
+    /// many bytes of answers were unsent, or because its budget (a limit of time) was spent.
     pub fn has_input(&mut self, key: ConnectionKey) -> bool {
         self.state.lanes.of(key).is_some_and(|lane| {
             waymaker_protocol::next_frame(&lane.input, usize::MAX).is_ok_and(|f| f.is_some())
@@ -332,8 +338,9 @@ impl Worker {
         self.state.timers.wants_drain()
     }
 
-    /// Returns the time up to which all new connections must be accepted and handed to a worker, if the end of sessions
-    /// waits for that. Returns each time only once. `Mail::Drained` reports that they are accepted.
+    /// Returns the time up to which the acceptors must accept all new connections and hand them to workers. Sessions
+    /// that are due end only after that, because a client may be resuming its session on such a connection. Returns
+    /// each time only once, otherwise `None`. An acceptor that is done sends `Mail::Drained` to this worker.
     #[inline]
     pub fn poll_accept(&mut self) -> Option<Time> {
         self.state.timers.take_wants_accepted()

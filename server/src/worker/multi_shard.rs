@@ -36,8 +36,9 @@ pub(crate) enum FollowUp {
     /// Note that a shard has closed this lane. Before that, remove the stubs (the waiters at single keys) of all
     /// multi-key claims that ended earlier.
     Closed(Arc<LaneClosing>),
-    /// Note that the shard has checked whether namespaces are empty. The first field is the number of the check, the
-    /// second one lists the namespaces that are in use.
+    /// Report that the shard has checked namespaces that may be removed: whether each of them has content in this
+    /// shard. The first field is the number of the removal, the second one lists the namespaces that are in use here.
+    /// After the last shard, the namespaces that are in use nowhere may be removed.
     Looked(u64, Vec<u16>),
     /// Serve this frame of the lane again: the client repeated it, and the first attempt had no effect.
     AskAgain(LaneAddress, Box<[u8]>),
@@ -79,7 +80,8 @@ impl MultiShard {
         self.shards.len() + key_count
     }
 
-    /// Returns the id of the claim that this work rechecks.
+    /// Returns the claim's id if this work is a recheck: a check whether all keys of a waiting multi-key claim can now
+    /// be granted. Returns `None` for other work.
     pub(super) fn rechecked(&self) -> Option<ClaimId> {
         match &self.task {
             Task::Recheck(multi_key) => Some(multi_key.id()),
@@ -133,8 +135,9 @@ impl State {
         true
     }
 
-    /// Does the work in `follow_ups`: work that shard turns left to the worker, because it needs turns of other shards,
-    /// and no worker waits for a turn while it has another. Work beyond the budget is left to later steps of the worker.
+    /// Does the work in `follow_ups`, which the turns of this step left because it needs the turns of other shards. The
+    /// worker begins it after it has given its turns back, so that no worker waits for a turn while it has another. If
+    /// the work costs too much, later steps of the worker do the rest.
     pub(super) fn follow_up(&mut self, node: &Node) {
         let (mut withdrawn_cost, mut rechecked_cost) = (0, 0);
         let mut closed = Vec::new();
@@ -156,8 +159,8 @@ impl State {
                 FollowUp::Looked(removal, in_use) => self.end_namespaces(node, removal, &in_use),
                 FollowUp::AskAgain(lane, frame) => self.serve_again(node, lane, &frame),
                 FollowUp::Recheck(multi_key) => {
-                    // A recheck of this claim is already queued and will see the present state of all its keys. So no
-                    // second one is needed.
+                    // A recheck of this claim (a check whether each of its keys could now be granted) is already queued
+                    // in this worker. The recheck will see the present state of all keys, so no second one is needed.
                     if self.will_recheck(&multi_key) {
                         continue;
                     }
@@ -203,7 +206,8 @@ impl State {
         }
     }
 
-    /// Notes the closing of lanes whose ended multi-key claims have no waiter left in any queue.
+    /// Counts one more shard as done for each closed lane that waited until this worker had withdrawn earlier multi-key
+    /// claims from their shards. After the last shard, the client of the lane learns of the end.
     fn note_withdrawn(&mut self, node: &Node) {
         while let Some(closing) = self.withdrawals.next_closed() {
             self.note_closed(node, &closing);
@@ -228,8 +232,9 @@ impl State {
         self.try_multi_shard(node);
     }
 
-    /// Continues to try the work that needs the turns of several shards. After some tries, leaves the others to a later
-    /// step, so that the connections of this worker have their turns.
+    /// Tries again to take the turns for queued work that needs the turns of several shards. If the tries have cost too
+    /// much, leaves the rest of the work to a later call (`Mail::Untried`). The connections of this worker have their
+    /// turns before that call.
     pub(super) fn try_multi_shard(&mut self, node: &Node) {
         let mut cost = 0;
         while cost < BATCH_COST_MAX {
@@ -365,7 +370,9 @@ fn time_of(turns: &[ShardTurn<'_>]) -> Time {
     turns.iter().map(|turn| turn.shard.now()).max().unwrap_or_default()
 }
 
-/// Returns the shards of these turns with the lane numbers of the requester. Without a requester, `lanes` is empty.
+/// Returns the shards of these turns, each with the number by which it knows the lane of the client that sent the
+/// request. `lanes` has these numbers in the order of `turns`. The slice is empty if the work does not come from a
+/// request; each number is then `NONE`.
 fn participants<'a>(turns: &'a mut [ShardTurn<'_>], lanes: &[LaneIx]) -> Vec<Participant<'a>> {
     let lanes = lanes.iter().copied().chain(std::iter::repeat(LaneIx::NONE));
     turns.iter_mut().zip(lanes).map(|(turn, lane)| Participant { shard: &mut turn.shard, lane }).collect()

@@ -1,4 +1,6 @@
-//! Multi-shard work of a worker that waits: for the turns of its shards, or until connections had their turns.
+//! The queue of a worker for work that needs the turns of several shards at once, such as a multi-key acquire. The work
+//! waits here while another worker holds one of the turns, or until the connections of this worker have had their
+//! turns.
 
 use super::multi_shard::MultiShard;
 use std::collections::{BTreeSet, VecDeque};
@@ -7,9 +9,11 @@ use waymaker_engine::{ClaimId, Ticket};
 #[derive(Debug, Default)]
 pub(super) struct MultiShardQueue {
     works: VecDeque<MultiShard>,
-    /// Ids of the claims that have a recheck in `works`. No claim has two.
+    /// Ids of the claims that have a recheck in `works`: a check whether all keys of a waiting multi-key claim can now
+    /// be granted. No claim has two.
     rechecks: BTreeSet<ClaimId>,
-    /// Number of entries of `works`, from the front, that are still to be tried.
+    /// Number of entries of `works`, from the front, for which the worker is still to try to take the turns of all
+    /// their shards.
     untried: usize,
 }
 
@@ -18,7 +22,8 @@ impl MultiShardQueue {
         self.works.is_empty()
     }
 
-    /// Adds work that was tried, or that is not to be tried yet.
+    /// Adds work at the back of the queue. The worker has failed to take all turns that the work needs, or has no time
+    /// left for it in this step.
     pub(super) fn push(&mut self, work: MultiShard) {
         self.rechecks.extend(work.rechecked());
         self.works.push_back(work);
@@ -40,7 +45,8 @@ impl MultiShardQueue {
     /// Removes and returns work that is to be tried now.
     pub(super) fn next_untried(&mut self) -> Option<MultiShard> {
         self.untried = self.untried.checked_sub(1)?;
-        // A failed try puts its work at the back, so the work in front has not been tried yet.
+        // If the worker fails to take all turns that some work needs, it puts the work at the back of the queue. So the
+        // work in front has not been tried yet.
         let work = self.works.pop_front()?;
         if let Some(claim) = work.rechecked() {
             self.rechecks.remove(&claim);

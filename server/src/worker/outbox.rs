@@ -149,8 +149,8 @@ impl Effects for Outbox<'_> {
     fn acted_on_other(&mut self, act: ActOnOther<'_>) {
         let ActOnOther { act, lane, by, namespace, id, key, owner } = act;
         let namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        // This worker cannot read a lane of another worker. For a caller on such a lane, the event contains only the
-        // identity.
+        // This worker cannot read a lane (the state of a connection) of another worker. If the client that acted has
+        // such a lane, the audit event names it by its identity only, without address, front end and owner.
         let own = self.lanes.at(lane).filter(|_| lane.worker == self.worker).map(|lane| acts::caller(lane));
         let caller = Caller { identity: Some(Arc::clone(by)), ..own.unwrap_or_default() };
         let namespace = namespaces.name_of(namespace).map(Box::from);
@@ -191,8 +191,8 @@ impl Outbox<'_> {
     }
 
     /// Writes an answer straight to the output of a connected lane of this worker that has no session. Returns false,
-    /// and does nothing, for any other lane. The same applies to acts of operators and traced acquires, which need an
-    /// event or a span.
+    /// and does nothing, for any other lane. Also returns false while any act of an operator or traced acquire of this
+    /// worker is unanswered. The answer may be the one that ends its audit event or span.
     #[inline]
     fn put_plainly(&mut self, ticket: Ticket, put: impl FnOnce(&mut Lane, Context)) -> bool {
         let (stamp, shard, shard_count) = (self.stamp, self.shard, self.shard_count);
@@ -207,7 +207,8 @@ impl Outbox<'_> {
         true
     }
 
-    /// Notes that the acquire of this ticket is no longer in flight but waits in a queue.
+    /// Counts the acquire of this ticket as waiting in a queue, and no longer as a request in flight. Its lane has a
+    /// limit for each count. If the acquire is traced, its span gets the time of the wait.
     pub(crate) fn note_waits(&mut self, ticket: Ticket) {
         self.followed.note_waits(ticket);
         if let Some(lane) = self.lanes.at(ticket.lane) {
@@ -349,7 +350,8 @@ impl Outbox<'_> {
     }
 }
 
-/// Returns true if a connection at this stage must not get this answer any more.
+/// Returns true if the connection must not get this answer any more. A connection whose last frame was `FAREWELL` gets
+/// no answer. A client that knows that its session has ended gets no grant.
 #[cold]
 fn comes_too_late(stage: Stage, answer: &Answer) -> bool {
     match stage {

@@ -31,9 +31,10 @@ impl State {
         }
     }
 
-    /// Checks the next connections. A client that lost its identity or a right loses its connection. Its waiters,
-    /// watches and requests in flight then end, and it can connect again. Other clients get the rights that they have
-    /// gained.
+    /// Continues the check of all connections: checks a limited number of them from the slot in `look` on. If some
+    /// remain, a mail to this worker continues the check after the connections have had their turns. A client that lost
+    /// its identity or a right loses its connection. Its waiters, watches and requests in flight then end, and it can
+    /// connect again. Other clients get the rights that they have gained.
     pub(super) fn reauthorize(&mut self, node: &Node) {
         let Some(Look { from, has_new_policy }) = self.look else { return };
         let (policy, now_unix_s) = (node.access.policy(), node.unix_seconds());
@@ -99,8 +100,9 @@ impl State {
     pub(super) fn change_access(&mut self, node: &Node, slot: LaneSlot, access: Option<Arc<Access>>) {
         let lane = &mut self.lanes[slot];
         let is_same = lane.access == access;
-        // Set the access even if the rights are the same. A resumed lane that was restored may have got its kind only
-        // now, and the barriers of the lane depend on the kind.
+        // Set the access even if the rights are the same. A restored lane may get its kind of namespace only from the
+        // `HELLO` that resumes it, if the log did not contain it. The kind decides which opcodes need a check before
+        // they are served, and `set_access` computes this in `lane.barriers`.
         lane.set_access(access.clone(), node.traces.is_on());
         if is_same {
             return;

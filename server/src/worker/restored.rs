@@ -14,10 +14,11 @@ use std::sync::{Arc, PoisonError};
 use waymaker_engine::{Answer, Grant, LaneSlot};
 use waymaker_protocol::Hello;
 
-/// Returns the first number for lanes that join restored sessions. A session numbers its first lanes from 0, below
-/// `LANES_PER_SESSION_MAX`, so the numbers from here on are different. The result also depends on the random id of the
-/// server. So lanes that joined at an earlier server rarely have the same numbers, and their clients may still resume
-/// those that the log does not contain, because they held nothing.
+/// Returns the first number for lanes (connections) that clients newly add to restored sessions. The log contains only
+/// lanes that held something. A client may still resume another lane of its session under its old number, so no new
+/// lane should get that number. A session numbers its first lanes from 0, below `LANES_PER_SESSION_MAX`, so the result
+/// is at least that. The result also depends on the random id of the server, so numbers that an earlier server gave to
+/// newly added lanes rarely occur again.
 fn first_joining_lane(node: &Node) -> u16 {
     let block_count = u64::from(u16::MAX) / LANES_PER_SESSION_MAX as u64;
     (1 + node.server_id % block_count) as u16 * LANES_PER_SESSION_MAX as u16

@@ -23,7 +23,8 @@ pub(crate) struct Barriers(u32);
 
 const KIND_SHIFT: u32 = 10;
 const _: () = assert!(Rights::ALL.bits() == (1 << KIND_SHIFT) - 1);
-/// Bit of every lane and of every act of an operator. The audit log has a line for each such act.
+/// Bit that every lane has, and every opcode of an operator's act. Two values with a common bit make the worker check
+/// the request before it is served. So the worker handles each such act apart, and the audit log gets a line for it.
 const ACT: u32 = 1 << 16;
 /// Bit of every lane of a server that exports traces, and of every request that may have a trace context.
 const TRACED: u32 = 1 << 17;
@@ -69,19 +70,23 @@ const fn needed(opcode: u8) -> Rights {
 }
 
 impl Barriers {
-    /// Returns the barriers of a lane in a namespace of this kind. Without `access`, the lane has all rights.
+    /// Returns the bits of a lane in a namespace of this kind. The lane has a bit for the kind, one for each right that
+    /// the client lacks for some key, and one for acts of operators. A request whose opcode has one of these bits needs
+    /// a check before it is served. Without `access`, the client has all rights.
     pub(crate) fn of_lane(kind: NamespaceKind, access: Option<&Access>) -> Self {
         let lacking = access.map_or(0, |access| Rights::ALL.bits() & !access.everywhere().bits());
         Self(u32::from(lacking) | 1 << (KIND_SHIFT + u32::from(kind.number())) | ACT)
     }
 
-    /// Returns these barriers for a lane of a server that exports traces.
+    /// Returns these bits with one more, for a lane of a server that exports traces. With that bit, a request that may
+    /// have a trace context needs a check before it is served.
     pub(crate) fn tracing(self) -> Self {
         Self(self.0 | TRACED)
     }
 
-    /// Returns whether a request with this opcode needs no check before it is served: of rights, of the namespace's
-    /// kind, or for acts and traces.
+    /// Returns whether a request with this opcode needs no check before it is served. The check is for a right that the
+    /// client may lack, and for a kind of namespace that does not serve the request. Acts of operators also need the
+    /// check, to begin an audit event. So do requests that may be traced, to begin a span.
     #[inline]
     pub(crate) fn let_pass(self, opcode: u8) -> bool {
         OF_OPCODES[usize::from(opcode)] & self.0 == 0

@@ -87,8 +87,9 @@ pub(crate) struct Sender {
 /// requests need, before the last pass applies the requests in order. The first pass prefetches lines of the index and
 /// claims, the second one key records.
 ///
-/// Returns the number of requests that were served. The remaining requests come later, because the served ones caused
-/// very many events to watchers.
+/// Returns the number of requests that were served. Serving stops early when the requests have caused
+/// `TOLD_PER_BATCH_MAX` events to watchers. The caller then queues the remaining requests at the shard as a batch of
+/// their own.
 #[inline]
 pub(crate) fn serve_batch(
     shard: &mut Shard,

@@ -24,8 +24,8 @@ impl SessionSlot {
 /// A session: a client keeps all its claims on the session lease alive with one message.
 ///
 /// A session and all its connections belong to one worker. A connection that resumes or joins the session is moved
-/// there. Any bytes on these connections move the deadline forward, which only sets a number. The timer stays, and is
-/// postponed when it fires.
+/// there. Any bytes on these connections only set `deadline`, the end of the session, to a later time. The timer for
+/// the end stays at its old time. When it fires before the deadline, it is set again for the deadline.
 #[derive(Debug)]
 pub(crate) struct Session {
     generation: u16,
@@ -98,7 +98,8 @@ pub(crate) struct Sessions {
     generations: Vec<u16>,
     free: Vec<SessionSlot>,
     timers: BTreeSet<(Time, SessionSlot)>,
-    /// Sessions without a connection that are checked before their lease ends, by the time of the check.
+    /// Sessions without a connection, each with the time at which the worker next asks the shards whether the session
+    /// has a claim. A session without a claim then ends early. Sessions whose lease ends before that time are not here.
     looks: BTreeSet<(Time, SessionSlot)>,
     /// Sessions of an earlier server, by the ids that it gave them.
     restored: BTreeMap<SessionId, SessionSlot>,
@@ -271,8 +272,9 @@ impl Sessions {
         Some(session.next_lane)
     }
 
-    /// Adds a lane under a number that the client knows and the log did not contain. Returns false if the session has
-    /// the maximum number of lanes.
+    /// Adds a lane to a restored session under the number that an earlier server gave the lane. The client knows this
+    /// number and resumes the lane. The log does not contain the lane, because the lane held nothing. Returns false if
+    /// the session has the maximum number of lanes.
     pub(crate) fn join_again(&mut self, slot: SessionSlot, number: u16, lane: LaneSlot) -> bool {
         let Some(Some(session)) = self.slots.get_mut(slot.index()) else { return false };
         let has_room = session.lanes.len() < LANES_PER_SESSION_MAX;
@@ -339,8 +341,8 @@ impl Sessions {
         }
     }
 
-    /// Returns a session whose check is due, and the time at which it lost its last connection. Schedules its next
-    /// check.
+    /// Returns a session without a connection if it is time to ask the shards whether the session has a claim. Also
+    /// returns the time at which the session lost its last connection. Schedules the next question about it.
     pub(crate) fn take_look(&mut self, now: Time) -> Option<(SessionSlot, Time)> {
         let (_, slot) = *self.looks.first().filter(|(at, _)| *at <= now)?;
         self.look_later(slot, now);

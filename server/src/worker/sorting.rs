@@ -80,8 +80,9 @@ impl State {
     ) -> FrameRoute {
         let lane = &mut self.lanes[slot];
         let is_new = |window: &Window| window.look(frame.number()) == RequestState::New;
-        // Do not refuse REGISTER here: the owner of a registration also renews it with REGISTER. Only the shard knows
-        // the owner. It refuses other clients once it has learned of the stop.
+        // Do not refuse REGISTER here while the server stops: the owner of a registration also renews it with REGISTER.
+        // Only the shard knows the owner. At the beginning of each turn, the worker tells the shard that the server
+        // stops. The shard then refuses new registrations.
         let is_refused = begins_claim(frame.opcode()) && frame.opcode() != opcode::REGISTER;
         if node.is_stopping() && is_refused && lane.window.as_deref().is_none_or(is_new) {
             // Shards learn of the stop one after the other. This check makes all of them refuse from the same moment

@@ -25,7 +25,7 @@ const CONNECTION_LOST: &str = "connection_lost";
 #[derive(Debug, Default)]
 pub(crate) struct Spans {
     open: ByTicket<AcquireSpan>,
-    /// Open spans of claims that have entered a queue in this step.
+    /// Open spans of claims that have entered a queue since the last call of `poll`, which sets this time in the spans.
     newly_queued: Vec<Place>,
     ended: VecDeque<AcquireSpan>,
 }
@@ -54,7 +54,8 @@ impl Spans {
     /// Ends the span of a request with its response.
     pub(super) fn end(&mut self, ticket: Ticket, answer: &Answer) {
         let Some(mut span) = self.open.take(ticket) else { return };
-        // An answer that `AcquireResult::of` does not count repeats an earlier grant, so the span ends as granted.
+        // `AcquireResult::of` returns `None` only if the answer repeats an earlier grant, which metrics must not count
+        // again. The span of such a repetition ends as granted.
         span.result = AcquireResult::of(answer).unwrap_or(AcquireResult::Granted);
         match answer {
             Answer::Granted(grant) => span.fence = Some(grant.fence.get()),
@@ -94,7 +95,9 @@ impl Spans {
         self.open.tickets_of(lane).into_iter().for_each(|ticket| self.give_up(ticket));
     }
 
-    /// Returns the next span that has ended, oldest first. Must be called after each step with the time of the step.
+    /// Returns the next span that has ended, oldest first. `now` is the time of the input (such as bytes or mail) that
+    /// the worker has just handled. Must be called after each input until it returns `None`, because this function sets
+    /// the times at which spans were queued and ended.
     pub(super) fn poll(&mut self, now: Nanos) -> Option<AcquireSpan> {
         for place in self.newly_queued.drain(..) {
             if let Some(span) = self.open.get_mut(place) {

@@ -45,14 +45,16 @@ pub(crate) struct State {
     /// Grants of quorum scope for which the cluster must raise the fence counters. They are not posted to the thread
     /// that asks the cluster yet.
     pub(super) questions: Vec<QuorumQuestion>,
-    /// Mail that was taken from the mailbox together with letters, and that waits for the next call of `handle_mail`.
+    /// Mail from the mailbox that waits for the next call of `handle_mail`. The worker often empties its mailbox only
+    /// to deliver the letters (answers and events for its lanes), and keeps all other mail here.
     pub(super) mails: VecDeque<Mail>,
     /// Workers that the driver must wake.
     pub(super) wakes: Vec<u16>,
     /// Work that a turn caused and that begins only after the turn is given back.
     pub(super) follow_ups: Vec<FollowUp>,
     pub(super) withdrawals: Withdrawals,
-    /// Multi-shard work that waits for the turns of its shards.
+    /// Work that needs the turns of several shards at once, such as a multi-key acquire. The work waits until other
+    /// workers have given these turns back, or for a later step of this worker.
     pub(super) multi_shard: MultiShardQueue,
     /// Shards whose turn holder will send mail when the turn is free.
     pub(super) knocked: Vec<u16>,
@@ -152,8 +154,9 @@ impl State {
         }
     }
 
-    /// Ends a step. Does the work that turns of this step left until they were given back. Then posts records to the
-    /// log, questions to the cluster, and letters to other workers.
+    /// Ends a step (one call by the driver, which hands in bytes, mail or the time). First does the work in
+    /// `follow_ups`, which turns of this step left because it can begin only after they were given back. Then posts
+    /// records to the log, questions to the cluster, and letters (answers and events) to other workers.
     #[inline]
     pub(super) fn finish_step(&mut self, node: &Node) {
         if !self.follow_ups.is_empty() {
@@ -185,8 +188,8 @@ impl State {
         }
         let keys: Vec<_> = self.lanes.iter().map(Lane::key).collect();
         for key in keys {
-            // A worker that stops does not wait for other workers, which may not have closed the lane in their shards
-            // yet.
+            // Usually a client learns of the end of its lane only when all shards have closed the lane. A worker that
+            // stops tells the client now: other workers may close the lane in their shards too late or never.
             self.tell_of_end(key);
             self.close(key);
         }

@@ -140,8 +140,9 @@ impl Rig {
         Mail::Turn { shard, pass: turn.pass_on() }
     }
 
-    /// The second worker serves the batches that were left and gives the turn back, and the first worker reads its
-    /// mail. If the batches cost too much, both pass the turn to each other.
+    /// Lets the second worker continue this turn: it serves the batches that were left and gives the turn back. Both
+    /// workers handle mail until none is left. If the batches cost more than one worker may serve at once, the workers
+    /// pass the turn to each other until all batches are served.
     fn give_back(&mut self, turn: Mail) {
         self.node.mailboxes[1].post(turn);
         while self.workers[1].handle_mail(self.now) | self.workers[0].handle_mail(self.now) {}
@@ -158,7 +159,8 @@ impl Rig {
         Some(output)
     }
 
-    /// Lets time pass. The worker does its housekeeping as often as in a server.
+    /// Lets time pass in steps of at most `HOUSEKEEPING_MS`. After each step, the first worker does its periodic work,
+    /// as in a server: for example, it closes stalled connections.
     fn pass_ms(&mut self, millis: u64) {
         for begin_ms in (0..millis).step_by(HOUSEKEEPING_MS as usize) {
             self.stand_still_ms((millis - begin_ms).min(HOUSEKEEPING_MS));

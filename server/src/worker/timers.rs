@@ -16,7 +16,8 @@ use waymaker_engine::Time;
 /// so. No worker blocks meanwhile.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    /// For each shard, the next visit of this worker: at once if work is left over.
+    /// For each shard, the time at which this worker next takes the turn of the shard: at once if work is left over. In
+    /// that turn, the worker ends leases and waits that are due, and continues the work.
     shards: Vec<Time>,
     /// For each shard, the end of the next lease or wait. `shards` may contain an earlier visit, for leftover work,
     /// which does not require that sockets are read. So the end has its own entry.
@@ -43,16 +44,19 @@ pub(crate) struct Timers {
 /// Connections that this worker sent on to other workers.
 #[derive(Debug, Default)]
 struct Moves {
-    /// Number of moves so far, which is also the number of the last move.
+    /// Number of connections that this worker has sent to other workers so far. Each such move has a number, counted
+    /// from 1, so this is also the number of the last move.
     count: u64,
     /// Numbers of the moves whose connections have not yet served the bytes that were unread when they moved.
     unsettled: BTreeSet<u64>,
-    /// Time of a reading of all sockets (a sweep) that has ended but is not published, and the number of the last move
-    /// that it waits for.
+    /// Time of a finished reading of all sockets (a sweep) that is not published yet, and the number of the last move
+    /// before its end. The time is published when the connections of all moves up to this number have served the bytes
+    /// that were unread when they moved.
     held: Option<(Time, u64)>,
 }
 
-/// Sessions whose deadline had passed at some instant, on their way to their end.
+/// Sessions whose deadline had passed at some instant. Each of them ends after the steps below, unless its client
+/// renews it before.
 ///
 /// A client renews the lease of a hold on a connection that some worker reads, so the lease may end once all workers
 /// have read. A client may also resume a session on a connection that no worker reads yet, because it waits to be
@@ -92,13 +96,16 @@ impl Timers {
         }
     }
 
-    /// Arms a visit to the shard at `at`. The next lease or wait of the shard ends at `end`.
+    /// Makes this worker take the turn of the shard at `at`, to end leases and waits and to continue work that was left
+    /// over. `end` is the end of the shard's next lease or wait. Before that lease or wait ends, the worker makes all
+    /// workers read their sockets.
     #[inline]
     pub(super) fn arm(&mut self, shard: u16, at: Time, end: Time) {
         let shard = usize::from(shard);
         self.shards[shard] = at.min(self.shards[shard]);
-        // Keep an earlier end even if it is outdated, because `shards` may still contain its visit. That visit waits
-        // until all sockets are read, and only an end in `ends` requests this.
+        // Keep an earlier end even if it is outdated, because another worker has ended that lease. `shards` may still
+        // contain the time that was set with it. `tick` takes the turn for that time only after all sockets were read,
+        // and only an entry in `ends` makes the worker request the reading.
         self.ends[shard] = end.min(self.ends[shard]);
         self.next_wake = self.next_wake.min(at);
     }
@@ -108,7 +115,8 @@ impl Timers {
         self.shards[shard]
     }
 
-    /// Wakes this worker at `at` for work other than visits to shards.
+    /// Makes the driver call `tick` at `at` or earlier, for work that `arm` does not cover. Such work is closing lanes
+    /// of ended sessions, and asking shards for claims of sessions without a connection.
     pub(super) fn wake_at(&mut self, at: Time) {
         self.next_wake = self.next_wake.min(at);
     }
@@ -129,15 +137,18 @@ impl Timers {
         self.moves.count
     }
 
-    /// Returns the time up to which new connections must be accepted, if sessions wait for that; once for each time.
+    /// Returns the time up to which new connections must be accepted before sessions that are due may end. A client may
+    /// be resuming its session on such a connection. The driver passes the request to the acceptors, so each time is
+    /// returned only once.
     pub(super) fn take_wants_accepted(&mut self) -> Option<Time> {
         self.wants_accepted.take()
     }
 }
 
 impl State {
-    /// Returns when `tick` must continue to end sessions. Returns `NEVER` while the worker waits until all sockets are
-    /// read, because `tick` is called after that anyway.
+    /// Returns when the driver must call `tick` to begin or continue the end of sessions. Returns `NEVER` while leases
+    /// or sessions that are due wait until all workers have read their sockets. The worker itself calls `tick` when it
+    /// learns of the end of that reading.
     #[inline]
     pub(super) fn sessions_wake(&self) -> Time {
         if self.timers.due { Time::NEVER } else { self.sessions_due() }
@@ -194,8 +205,8 @@ impl State {
             self.timers.wants_accepted = Some(self.passed);
         }
         let Some(Ending { due, mut step }) = self.timers.ending else { return };
-        // The read step must begin in a later millisecond than the accept step ended. Then the drain covers all
-        // connections that were accepted.
+        // Before sessions end, all connections are accepted, and then all sockets are read. The reading must begin in a
+        // later millisecond than the accepting ended, so that it covers all connections that were accepted.
         let later = self.now.after_ms(1);
         match step {
             EndingStep::Accept if node.accepted() < due => return,
@@ -241,7 +252,9 @@ impl State {
         }
     }
 
-    /// Notes that the connection of the move with this number has served the bytes that were unread when it moved.
+    /// Removes the move with this number from the unsettled moves. Its connection, now at another worker, has served
+    /// the bytes that were unread when it moved. Publishes a finished reading of all sockets that waited only for this
+    /// move.
     pub(super) fn settled(&mut self, node: &Node, number: u64) {
         let moves = &mut self.timers.moves;
         moves.unsettled.remove(&number);
@@ -257,8 +270,8 @@ impl State {
         self.post(node);
         node.publish_drained(usize::from(self.index), at);
         self.timers.own = false;
-        // A worker that asked for a later time than this reading covers does not ask again. Keep its request, and
-        // answer it after the next reading.
+        // Some workers have asked this worker by mail to read its sockets up to a time that is later than `at`. They
+        // ask only once for a time. So keep their requests, and answer them after the next reading.
         let (told, waiting) =
             std::mem::take(&mut self.timers.askers).into_iter().partition(|(_, due)| *due <= at);
         self.timers.askers = waiting;

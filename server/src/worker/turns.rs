@@ -119,7 +119,8 @@ impl State {
         turn.left.push_back(Batch::Requests(batch));
     }
 
-    /// Returns the sender of requests, with the number by which the shard knows its lane.
+    /// Returns the lane in this slot as the sender of a batch, with the number by which the shard knows the lane.
+    /// Before the first request of the lane in this shard, makes the lane known to the shard.
     #[inline]
     pub(super) fn sender(
         &mut self,
@@ -192,10 +193,11 @@ impl State {
 
     /// Begins a turn, and ends leases and waits that were due by `drained`, as many as the turn has steps for.
     ///
-    /// The caller must read `drained` before it takes the turn. Workers may have left requests for this shard that they
-    /// read by `drained`. The previous holder of the turn served these requests before it gave the turn back, or they
-    /// precede the batch that contains `drained`. A later value of `drained` could cover a renewal that was left for
-    /// the present turn. The lease would then end although it was renewed in time.
+    /// The caller must read `drained` before it takes the turn. Other workers may have left requests for this shard
+    /// that they read by `drained`. The previous holder of the turn served these requests before it gave the turn back.
+    /// If `drained` comes from a `Batch::Expire` in the queue of the shard, the requests are in front of that batch. A
+    /// later value of `drained` could cover a renewal that was left during the present turn and is not served yet. The
+    /// lease would then end although it was renewed in time.
     #[inline]
     pub(super) fn begin(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, drained: Time) {
         self.tell_states(node, turn, shard);
@@ -213,8 +215,9 @@ impl State {
         }
     }
 
-    /// Notes that the shard of this turn has closed a lane. If the turn also ended multi-key claims, first removes the
-    /// waiters that stand for these claims in other shards.
+    /// Counts this shard as one that has closed the lane. After the last shard, the client of the lane learns of the
+    /// end. If ended multi-key claims still have waiters in other shards, the worker first removes these waiters, and
+    /// counts the shard after that.
     fn note_closed_in_turn(&mut self, node: &Node, closing: Arc<LaneClosing>) {
         if self.follow_ups.is_empty() && self.withdrawals.is_empty() {
             self.note_closed(node, &closing);
@@ -223,7 +226,8 @@ impl State {
         }
     }
 
-    /// Notes the lanes whose last claims ended in this turn or in the turns before.
+    /// Takes lanes out of `closings`, the lanes that the shard is still closing. For these lanes, the shard has now
+    /// ended all claims that must end with the lane. Counts the shard as one that has closed them.
     #[cold]
     fn note_settled(&mut self, node: &Node, turn: &mut ShardTurn<'_>) {
         let HostedShard { shard, closings, .. } = &mut **turn;
@@ -233,7 +237,9 @@ impl State {
         }
     }
 
-    /// Updates the shard's view of memory, of the stop, of the log and of the cluster.
+    /// Tells the shard whether memory is full and whether the server is stopping. With a log, also tells the state of
+    /// the log and the last durable record of the shard. With a cluster, also tells the state of the cluster. All come
+    /// from `node`.
     #[inline]
     fn tell_states(&self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16) {
         if node.memory.is_full() != turn.shard.is_memory_full() {
@@ -274,16 +280,18 @@ impl State {
                     let next = (usize::from(self.index) + 1) % node.worker_count();
                     return self.mail(node, next as u16, Mail::Turn { shard, pass: turn.pass_on() });
                 }
-                // This worker is closing its connections, so none of them waits long. It keeps the turn, because the
-                // next worker may have ended already.
+                // The server ends, and this worker is closing its connections, so none of them waits long. The next
+                // worker may have ended already and would not continue the turn. So this worker keeps the turn, serves
+                // all batches that are left, and then gives it back.
                 served_cost = 0;
             }
             if !turn.left.is_empty() {
                 self.serve_all_left(node, &mut turn, shard, &mut served_cost);
                 continue;
             }
-            // Send `Knocked` only once the turn is free. A worker that tried before that would find it held and knock
-            // again, and its knock would keep the turn held.
+            // A worker that needs several turns and finds this one held leaves a `Batch::Knock`, to ask for the mail
+            // `Mail::Knocked` when the turn is free. So send the mail only after that. A worker that tried before would
+            // find the turn held and knock again, and its knock would keep the turn held.
             let knocks = std::mem::take(&mut turn.knocks);
             match turn.leave() {
                 None => {
@@ -314,8 +322,9 @@ impl State {
     /// Continues a turn that another worker passed on.
     pub(super) fn take_turn(&mut self, node: &Node, shard: u16, pass: Pass) {
         let mut turn = node.shards[usize::from(shard)].resume(pass);
-        // Update the shard's view of memory, stop, log and cluster. `begin` did so only once, and the turn may have
-        // been passed from worker to worker for a long time.
+        // Tell the shard again whether memory is full, whether the server is stopping, and the states of log and
+        // cluster. `begin` did so only once, at the beginning of this turn. Since then, workers may have passed the
+        // turn to each other for a long time.
         self.tell_states(node, &mut turn, shard);
         self.read_letters(node);
         self.leave(node, turn, shard);
@@ -378,7 +387,8 @@ impl State {
                 gauges.publish_contended(Contended::of(contended, &node.namespaces));
             }
             Batch::Expire { drained } => {
-                // The timer of this shard has fired. With `NEVER`, `leave` arms it for the next deadline.
+                // The timer of this shard has fired, so `armed`, the time for which it is set, becomes `NEVER`. At the
+                // end of the turn, `leave` sets the timer for the next deadline.
                 turn.armed = Time::NEVER;
                 self.begin(node, turn, shard, drained);
             }

@@ -1,9 +1,10 @@
 //! The end of vacant sessions: a session without a connection and without a claim ends before its lease.
 //!
-//! A worker does not know the claims of its sessions. It asks the shards that know one of their lanes, and the worker
-//! that serves the last shard answers. Only a connection can begin a claim, so the answer stays true until a
-//! connection comes back. The session then ends like one whose lease has expired: a client that has connected by then
-//! keeps it.
+//! A worker does not know the claims of its sessions. It asks the shards that know one of their lanes. The worker that
+//! serves the last of these shards reports if no shard has a claim. Only a connection can begin a claim, so the report
+//! stays true until a client connects to the session again. The report makes the lease of the session expire at once.
+//! As after every expiry, the session ends only when new connections are accepted and all sockets are read. A client
+//! that has connected to the session by then keeps it.
 
 use super::State;
 use super::turns::ShardTurn;
@@ -15,8 +16,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A question on its way to the shards. Each shard looks up every lane, so one worker does not ask all shards at
-/// once.
+/// A question to the shards that is in progress: does a session without a connection still have a claim? Each shard
+/// looks up every lane of the session, which takes long for many lanes. So the worker asks one shard after the other,
+/// and pauses after a limited number of lookups.
 #[derive(Debug)]
 pub(super) struct VacancyCheck {
     vacancy: Arc<Vacancy>,
@@ -35,18 +37,19 @@ impl State {
         }
     }
 
-    /// Asks for the claims of sessions that have had no connection for a while, until the shards have looked up
-    /// enough lanes.
+    /// Asks shards whether sessions that have had no connection for a while still have a claim. Stops after questions
+    /// for `VACANT_LANES_PER_TICK` lookups of lanes; a later tick continues.
     pub(super) fn look_at_vacant_sessions(&mut self, node: &Node) {
         let mut lane_count = 0;
         while lane_count < VACANT_LANES_PER_TICK {
             let Some(mut asking) = self.vacancy_check.take().or_else(|| self.next_vacant()) else { return };
-            // Count each question as at least one lane. Otherwise any number of sessions without lanes would be checked
-            // in one tick.
+            // Count the question about a session as at least one lane, even if the session has no lanes. Otherwise any
+            // number of such sessions would be checked in one tick.
             lane_count += asking.vacancy.lane_count().max(1);
             match asking.shards.pop() {
-                // The question goes behind every request of these lanes that was left for this shard, so the answer
-                // takes their claims into account.
+                // Requests of the session's lanes may wait in this shard for another worker, which has the turn. The
+                // question about the session's claims waits behind them, so its answer takes the claims of these
+                // requests into account.
                 Some(shard) => self.hand_over(node, shard, Batch::Vacancy(Arc::clone(&asking.vacancy))),
                 None => self.vacate(&asking.vacancy),
             }
@@ -54,7 +57,8 @@ impl State {
         }
     }
 
-    /// Returns the question about the next session whose check is due.
+    /// Returns the next question to the shards: whether a certain session, which has had no connection for a while,
+    /// still has a claim. Returns `None` if no session is due for this question.
     fn next_vacant(&mut self) -> Option<VacancyCheck> {
         let (slot, left_at) = self.sessions.take_look(self.passed)?;
         let (session, worker) = (self.sessions.id(slot), self.index);

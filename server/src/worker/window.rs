@@ -45,8 +45,8 @@ enum Slot {
     Free,
     /// Number of a request that is being served, and the connection that last sent it.
     InFlight(u32, u32),
-    /// Number of a request that is being served, and the connection that repeated it, with the repeated frame. The
-    /// frame is served if the first attempt has no effect.
+    /// Number of a request that is being served, the later connection that repeated it (by its number `epoch` in the
+    /// lane), and the repeated frame. If the first attempt has no effect, the worker serves this frame.
     Again(u32, u32, Box<[u8]>),
     /// Number of a request that is being served, and the connection that repeated and then cancelled it. The
     /// repetition is not served.
@@ -95,7 +95,8 @@ impl SessionAnswers {
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     chunks: [Option<Box<[Slot]>>; CHUNK_COUNT],
-    /// Numbers and lengths of long answers, oldest first. Some of the answers may be gone already.
+    /// Numbers and lengths of long answers, oldest first. The answer itself may be gone already, because a later
+    /// request has taken its slot.
     long: VecDeque<(u32, usize)>,
     /// Sum of the lengths in `long`.
     long_len: usize,
@@ -103,7 +104,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Returns the window of a lane that knows no number. The lanes of a session share `of_session`.
+    /// Returns the window of a lane that has received no request yet. The lanes of a session share `of_session`, the
+    /// total length of the long answers that they keep.
     pub(crate) fn new(of_session: SessionAnswers) -> Self {
         let mut window = Self::default();
         window.of_session = of_session;
@@ -138,7 +140,9 @@ impl Window {
         *self.slot_mut(number) = Slot::InFlight(number, epoch);
     }
 
-    /// Notes that a connection has repeated a request that is still being served for an earlier connection.
+    /// Handles the repetition of a request that is still being served for an earlier connection. The answer then goes
+    /// to the connection with the number `epoch`. If the first attempt has no effect, the worker serves `frame`, unless
+    /// the client has already cancelled a repetition.
     pub(crate) fn ask_again(&mut self, number: u32, epoch: u32, frame: &[u8]) {
         let slot = self.slot_mut(number);
         *slot = match slot {
@@ -147,7 +151,8 @@ impl Window {
         };
     }
 
-    /// Notes a CANCEL for this number. If a later connection has repeated the request, the repetition is not served.
+    /// Handles a CANCEL for this number. If the request is still being served for an earlier connection and a later one
+    /// has repeated it, the repetition will not be served. Otherwise nothing changes here.
     pub(crate) fn give_up(&mut self, number: u32) {
         if let Some(&Slot::Again(asked, by, _)) = self.slot(number)
             && asked == number
@@ -156,8 +161,9 @@ impl Window {
         }
     }
 
-    /// Withdraws a request that had no effect because its connection was lost while the request waited. After
-    /// `GivenUp` the caller answers the request.
+    /// Withdraws a request that had no effect because its connection was lost while the request waited. Returns whether
+    /// the request is forgotten, must be served again as a repetition, or was cancelled after its repetition
+    /// (`GivenUp`). In the last case, the caller must answer that the request was cancelled.
     pub(crate) fn withdraw(&mut self, number: u32, epoch: u32) -> Withdrawal {
         if self.look(number) != RequestState::InFlight {
             return Withdrawal::Forgotten;
@@ -166,7 +172,9 @@ impl Window {
         match std::mem::take(slot) {
             Slot::Again(_, by, frame) if by == epoch => Withdrawal::AskedAgain(frame),
             Slot::GivenUp(_, by) => {
-                // The cancelled repetition still needs its answer, so the number stays in flight.
+                // The client repeated the request on a later connection and cancelled it there. Even a cancelled
+                // request gets an answer, an error that says so. The caller sends it next, so the number stays in
+                // flight until then.
                 *slot = Slot::InFlight(number, by);
                 Withdrawal::GivenUp
             }

@@ -11,8 +11,9 @@ pub(super) struct Withdrawals {
     claims: VecDeque<Arc<MultiKeyClaim>>,
     /// Number of claims that were ever added.
     added_count: u64,
-    /// Closed lanes, each with a number of claims, counted like `added_count`. The client learns of the end when so
-    /// many claims have been removed. Until then, the waiters of its own claims may still block other clients.
+    /// Closed lanes, each with the value of `added_count` when the lane was added here. The client of a lane learns of
+    /// the end of its lane when the worker has withdrawn so many claims from their shards. Until then, waiters that
+    /// stand for its ended claims may still block other clients.
     closings: VecDeque<(u64, Arc<LaneClosing>)>,
 }
 
@@ -30,7 +31,8 @@ impl Withdrawals {
         self.claims.pop_front()
     }
 
-    /// Keeps this closed lane until all claims that are in `claims` now have been removed from it.
+    /// Keeps this closed lane until the worker has taken from `claims` all claims that are there now, and has withdrawn
+    /// them from their shards. Then `next_closed` returns the lane.
     pub(super) fn hold_back(&mut self, closing: Arc<LaneClosing>) {
         self.closings.push_back((self.added_count, closing));
     }

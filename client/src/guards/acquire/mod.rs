@@ -121,15 +121,17 @@ impl<G> AcquireBuilder<G> {
     /// lost with [`LossReason::Superseded`].
     ///
     /// A guard of this client is superseded before the newer guard exists. A guard of another client is superseded when
-    /// that client receives the notification. Until then it counts as held, even if the newer owner has released the
-    /// lock. So a caller that moves from one client to another must keep two rules:
+    /// that client receives the server's event about the takeover. Until then it counts as held, even if the newer
+    /// owner has released the lock. So a caller that moves from one client to another must first await the responses to
+    /// its acquires, and then ignore its older guards:
     ///
     /// 1. Before the second client acquires, the last acquire of the first client must have got its response. An
     ///    abandoned acquire may still be on its way, and would take the hold from the second client.
     /// 2. After the second client acquires, the caller ignores all guards of the first client.
     ///
-    /// A caller that moves between clients and cannot keep both rules must not rely on the guards. The protected
-    /// resource must compare [`Lock::fence`](crate::Lock::fence) instead.
+    /// A caller that moves between clients may be unable to await all responses of the first client or to ignore its
+    /// guards. Such a caller must not rely on any guard. The protected resource must compare
+    /// [`Lock::fence`](crate::Lock::fence) instead, and reject a fence below the largest that it has seen.
     pub fn request_id(mut self, request_id: impl AsRef<[u8]>) -> Self {
         self.claim.request_id = Some(request_id.as_ref().into());
         self

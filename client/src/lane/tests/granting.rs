@@ -12,13 +12,16 @@ fn a_grant_after_a_wait_is_dated_by_the_last_keep_alive() {
     rig.advance_to(13_400);
     rig.sends(&[(2, "keep alive")]);
     rig.advance_to(14_000);
-    // The server decided the response to the keep-alive at 13.6 s; the keep-alive was sent at 13.4 s.
+    // The server decided the response to the keep-alive at 13.6 s; the keep-alive was sent at 13.4 s. From this pair of
+    // times, the lane computes when the server decided the grant.
     rig.receive(2, &Response::KeptAlive(KeptAlive { remaining_ms: 10_000, stamp_ms: 13_600 - SKEW_MS }));
     rig.advance_to(15_000);
     let granted = rig.granted(9, 3_000, true);
     rig.receive(1, &granted);
     let lock = only(&mut answer);
-    // The keep-alive was sent at 13.4 s and decided at 13.6 s. It may have taken those 200 ms to reach the server.
+    // The keep-alive was sent at 13.4 s, and the server decided its response at 13.6 s. The lane does not know how long
+    // the keep-alive was on its way, so it assumes a decision at 13.4 s. All decisions then seem 200 ms earlier than
+    // they were, and so the deadline of the grant is 200 ms earlier too; 80 ms are the margin.
     assert_eq!(lock.hold.deadline(), at(15_000 - 200 + 3_000 - 80));
 }
 
@@ -197,8 +200,9 @@ fn a_grant_after_the_last_handle_is_dropped_is_released() {
     rig.sends(&[(2, "release 9")]);
 }
 
-/// The server decided this grant long before the acquire was sent, so its stamp reveals nothing about the server's
-/// present clock.
+/// The stamp of a grant is the server's clock when it decided. The server decided this grant long before the acquire
+/// was sent. If the lane took the stamp as the server's clock at that later time, it would compute too late a deadline
+/// for the other lock.
 #[test]
 fn a_repeated_grant_with_an_old_stamp_moves_no_deadline() {
     let mut rig = Rig::new();
@@ -227,7 +231,8 @@ fn an_acquire_is_sent_again_if_an_outage_interrupts_its_confirmation() {
     rig.sends(&[(3, "holds"), (4, "acquire k wait 0")]);
 }
 
-/// The request id finds a claim with a longer lease, and its margin is longer too.
+/// The request id finds a claim with a longer lease than requested. The margin (the time by which the local deadline
+/// lies before the end of the lease) is computed from this longer lease.
 #[test]
 fn the_margin_of_a_longer_lease_than_requested_is_that_of_the_longer_lease() {
     let mut rig = Rig::new();

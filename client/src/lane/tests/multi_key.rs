@@ -17,7 +17,8 @@ impl Rig {
         })
     }
 
-    /// Returns a grant of both keys, decided now. The ids of the holds have the places 8 and 9.
+    /// Returns a grant of both keys, decided now. The ids of the holds have the `LockId::place` 8 for the first key and
+    /// 9 for the second.
     fn granted_keys(&self) -> Response<'static> {
         let key = |(place, key): (u64, &'static str)| GrantedKey {
             id: id(place),

@@ -157,8 +157,9 @@ fn forgotten_by(rig: &mut Rig, is_restarted: bool) -> u32 {
     if is_restarted { 2 } else { 1 }
 }
 
-/// The server process that served a release keeps its response for the session. So `not_found` is the response to the
-/// first transmission, and the hold was already lost.
+/// A server process keeps its response to a release for the session, and sends the same response if the release is
+/// repeated. So this `not_found` was already the response to the first transmission: the hold had ended before the
+/// release.
 #[test]
 fn a_repeated_release_that_its_server_refuses_finds_a_lost_hold() {
     let mut rig = Rig::new();
@@ -299,7 +300,8 @@ fn a_repeated_release_that_is_refused_for_another_reason_has_failed() {
     assert_eq!(error.code(), Some(ErrorCode::Unauthorized));
 }
 
-/// The session ends first, and the caller gets its error after that.
+/// The old session ends, and the lane sends the release again in the new one. Then the release's time limit passes, and
+/// the caller gets [`Error::Uncertain`]. Only after that does the server refuse the repeated release with `not_found`.
 #[test]
 fn the_outcome_of_a_release_from_an_ended_session_is_unknown_if_its_repetition_finds_no_hold() {
     let mut rig = Rig::impatient();

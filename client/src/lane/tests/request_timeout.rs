@@ -36,7 +36,8 @@ fn a_request_to_a_silent_server_ends_after_the_request_timeout() {
     uncertain(&mut ask);
 }
 
-/// The request id of the try found a claim, and the wait of that claim ended without a grant.
+/// A try is an acquire without a wait. If its request id finds a waiting claim, the server may answer it with a timeout
+/// when the wait of that claim ends. The lane then sends the try again, but its time limit still counts from the call.
 #[test]
 fn a_try_that_is_sent_again_ends_at_the_original_request_timeout() {
     let mut rig = Rig::impatient();
@@ -80,7 +81,8 @@ fn an_unsent_request_fails_as_unavailable_after_the_request_timeout() {
         assert!(matches!(error, Error::Unavailable(_)), "{error}");
     }
     rig.come_back(true);
-    // The release is still sent, because another client may wait for the key.
+    // The caller of the release has got an error. The lane still sends the release after it has reconnected, because
+    // another client may wait for the key.
     rig.sends(&[(2, "release 9"), (3, "holds")]);
 }
 
@@ -142,7 +144,8 @@ fn an_extend_that_the_full_window_kept_back_does_not_stop_renewals() {
     drop(asks);
 }
 
-/// The server may have served the request in the old session, and the new session has not sent it yet.
+/// The server may have served the requests in the old session. The lane queues them again for the new session, but
+/// loses the connection before it sends them. So the outcome is unknown, although they are unsent now.
 #[test]
 fn a_request_of_an_earlier_session_is_reported_as_uncertain() {
     for mut rig in [Rig::new(), Rig::impatient()] {

@@ -56,7 +56,8 @@ fn requests_about_a_hold_with_a_request_id_carry_the_own_flag() {
     assert_eq!(sent_for_a_guard(None, named), plain);
 }
 
-/// The hold has no guard in this client, and another client may have taken it up.
+/// The hold has no guard in this client, and another client may have taken it up. With the flag `OWN`, the server
+/// refuses the release in that case, so the other client keeps the hold.
 #[test]
 fn a_release_of_a_hold_without_a_guard_carries_the_own_flag() {
     let mut rig = Rig::offering(Some(Capabilities::OWN_CLAIM));
@@ -244,7 +245,8 @@ fn the_grant_of_an_abandoned_repeated_acquire_is_released() {
     }
 }
 
-/// This server lacks the capability for own claims, so a release would end the hold of another client.
+/// Another client may take up the hold by its request id during the outage. This server lacks the capability
+/// `OWN_CLAIM`: it cannot limit a release to holds of this lane. So a release would end the hold of the other client.
 #[test]
 fn an_abandoned_grant_from_before_an_outage_is_released_only_if_listed() {
     let mut rig = Rig::new();

@@ -31,8 +31,9 @@ fn an_unanswered_acquire_ends_soon_after_its_wait_and_is_cancelled() {
     }
 }
 
-/// The request id may find a waiting claim, so that even a try waits. Until the server reports this, the acquire counts
-/// as in flight, and soon the window has no room for renewals.
+/// The request id may find a waiting claim, so that even a try waits. Until the server reports this with the event
+/// `QUEUED`, the try counts as in flight. Many such tries would reach the limit of requests in flight, and the lane
+/// could send no renewals.
 #[test]
 fn a_try_with_a_request_id_asks_for_the_queued_event() {
     for (change, asks) in [((|_| {}) as fn(&mut AcquireJob), false), (named, true)] {
@@ -121,8 +122,9 @@ fn an_acquire_that_times_out_early_is_sent_again_as_a_try() {
     rig.sends(&[(2, "acquire k wait 0")]);
 }
 
-/// The server does not show this client the owner in front, only that the key is held. The lane must not mistake the
-/// timeout for one without a claim in front.
+/// The server does not show this client the owner in front, only that the key is held. If a timeout names no claim in
+/// front at all, the key may be frozen, and the lane sends the acquire again. This timeout reports a holder, so the
+/// caller gets it at once.
 #[test]
 fn a_wait_behind_a_holder_that_just_began_ends_in_time() {
     let mut rig = Rig::new();

@@ -1,4 +1,6 @@
-//! Acquires, and grants that are confirmed before their callers get them.
+//! Acquires, and grants that the lane confirms. A grant may have ended before it reaches the client, for example if the
+//! server decided it before an outage. The lane then asks the server whether the holds still exist, before the caller
+//! gets them.
 
 use std::sync::Arc;
 
@@ -43,14 +45,14 @@ pub(crate) struct ConfirmJob {
     pub(crate) grant: Grant,
     /// Index of the hold that is being confirmed.
     pub(crate) index: usize,
-    /// Whether a newer acquire has taken up the holds. The response to the confirmation then delivers and releases
-    /// nothing.
+    /// Whether a newer acquire has taken up the holds. The lane then ignores the server's response to its confirmation
+    /// request (a lease extension or a status query): the caller gets no grant from it, and the lane releases no hold.
     pub(crate) is_superseded: bool,
-    /// Whether the end of the hold's lease has moved since the confirmation was sent, so that the lane must confirm the
-    /// hold again.
+    /// Whether the end of the hold's lease has moved since the lane sent its confirmation request (a lease extension or
+    /// a status query) to the server. The response may then be outdated, so the lane sends another such request.
     pub(crate) is_stale: bool,
-    /// Hold of the grant whose end the server has reported. A confirmation that arrives later may have been decided
-    /// before the end, so it counts as refused.
+    /// Hold of the grant whose end the server has reported. The server may have decided a response to the lane's
+    /// confirmation request before that end. So the lane treats a response that arrives later as a refusal.
     pub(crate) ended: Option<LockId>,
     pub(crate) acquire: Box<AcquireJob>,
 }

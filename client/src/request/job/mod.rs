@@ -138,7 +138,8 @@ impl Job {
         })
     }
 
-    /// Answers the caller with this error. The job can still be sent.
+    /// Answers the caller with this error, if a caller waits. The job itself stays usable: the lane may still send it
+    /// or handle its response, for example to release a hold that no caller gets.
     pub(crate) fn fail(&mut self, error: Error) {
         if let Some(reply) = self.reply() {
             reply.fail(error);

@@ -37,9 +37,9 @@ impl Discipline for Flat {
 
     fn end_wait(shard: &mut Shard, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
         let queue = &shard.queues[shard.keys.entries[entry].queue()];
-        // The end of a wait may allow a grant even if the waiter was not the first. Readers of multi-key claims may be
-        // before it, which let readers pass. If a writer behind them leaves, the readers behind this writer can be
-        // granted.
+        // The end of a wait may allow a grant even if the waiter was not the first. Before it may be reading stubs:
+        // waiters of multi-key claims that want to read and hold nothing yet, so other readers may pass them. If a
+        // writer behind such stubs leaves, the readers behind this writer can be granted.
         let matters = queue.has_writers() && (queue.first_waiter() == claim || queue.has_reading_stubs());
         let multi_key = shard.details[shard.claims[claim].detail].multi_key().cloned();
         shard.leave_queue(claim);
@@ -205,8 +205,9 @@ impl Shard {
             }
             let claim = &self.claims[waiter];
             let (shared, is_stub) = (claim.has(flag::SHARED), claim.is_stub());
-            // `next_to_grant` skips waiters of multi-key claims whose recheck was already requested. Readers may pass
-            // the skipped waiters, but a writer must wait for them.
+            // `next_to_grant` skips waiters of multi-key claims for which the shard has already requested a check of
+            // all keys of the claim. A reader may pass the skipped waiters. A writer may not, so it is granted only as
+            // the first waiter.
             let is_first = shared || self.queues[queue].first_waiter() == waiter;
             if !self.queues[queue].is_open_to(shared, &self.claims) || !is_first {
                 break;
@@ -355,8 +356,9 @@ impl Shard {
         KeyStatus { fence: entry.fence, holder_count, waiter_count, holders, waiters }
     }
 
-    /// Returns the number of reserved holders of a key that is no pool or tree. Responses do not show these holders,
-    /// because their fences are not durable yet.
+    /// Returns the number of reserved holders of a key that is no pool or tree. A reserved claim is granted and blocks
+    /// other claims, but is held only once its fence is durable. Callers subtract this number from the number of
+    /// holders, because responses show only holds.
     pub(in crate::shard) fn reserved_count(&self, entry: KeyIx) -> u32 {
         let entry = &self.keys.entries[entry];
         if entry.has(entry::flag::QUEUED) {

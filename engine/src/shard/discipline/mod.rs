@@ -1,8 +1,9 @@
 //! Disciplines: the rules by which the claims of one kind of object wait, are granted and end.
 //!
-//! A key record stands for a key, for a tree namespace as a whole, or for a pool. Each kind has a discipline in a
-//! module of its own, and the functions here call the discipline of a record. Other code only uses the kind to find the
-//! queue, pool or tree of a record: the restore, leftover work and the list of contended keys.
+//! A key record stands for a key, for a tree namespace as a whole, or for a pool. For each kind, a module implements
+//! the trait `Discipline`, which decides for example which waiters are granted when a hold ends. The functions here
+//! call the implementation for the kind of a record. Other code only uses the kind to find the queue, pool or tree of a
+//! record: the restore, leftover work and the list of contended keys.
 
 mod flat;
 mod pool;
@@ -40,8 +41,9 @@ trait Discipline {
     /// function once for each waiter, in any order.
     fn thaw(shard: &mut Shard, entry: KeyIx, effects: &mut impl Effects);
 
-    /// Adds 1 to the count of reserved holders of the key if `is_reserved`, otherwise subtracts 1. Responses do not
-    /// show reserved holders.
+    /// Adds 1 to the count of reserved holders of the key if `is_reserved`, otherwise subtracts 1. A reserved holder is
+    /// a granted claim that is not held yet, because its fence is not durable. Responses do not show such claims as
+    /// holders.
     fn count_reserved(shard: &mut Shard, claim: ClaimIx, is_reserved: bool);
 
     /// Returns the number of waiters.
@@ -124,7 +126,8 @@ impl Shard {
         with_discipline!(self, entry, D => D::thaw(self, entry, effects));
     }
 
-    /// Adds 1 to the count of reserved holders of the key of a claim if `is_reserved`, otherwise subtracts 1.
+    /// Adds 1 to the count of reserved holders of the key of a claim if `is_reserved`, otherwise subtracts 1. A
+    /// reserved holder is a granted claim that is not held yet, because its fence is not durable.
     pub(super) fn count_reserved(&mut self, claim: ClaimIx, is_reserved: bool) {
         with_discipline!(self, self.claims[claim].entry, D => D::count_reserved(self, claim, is_reserved));
     }
@@ -134,7 +137,8 @@ impl Shard {
         with_discipline!(self, entry, D => D::waiter_count(self, entry))
     }
 
-    /// Returns the number of waiters before this one, counted up to a limit.
+    /// Returns the number of waiters before this one. Counts up to `POSITION_COUNT_MAX` waiters of a pool, or of a key
+    /// if this waiter is not its last one. For a set of paths, returns the number of all other waiting sets.
     pub(super) fn position_of(&self, claim: ClaimIx) -> usize {
         with_discipline!(self, self.claims[claim].entry, D => D::position_of(self, claim))
     }
@@ -142,8 +146,8 @@ impl Shard {
     /// Returns the contention of a waiter: the data about the claim that blocks it, as far as its client may know them.
     pub(super) fn contention_of_waiter(&self, claim: ClaimIx) -> Contention {
         let entry = self.claims[claim].entry;
-        // `blocker` is `NONE` if only a freeze prevents the grant, or if the wait ends just before a grant that is
-        // already possible.
+        // `blocker` is `NONE` in two cases. Either an operator has frozen the key, and only that prevents the grant. Or
+        // nothing blocks the waiter any more, but its wait ends before a later turn makes the grant.
         let blocker = with_discipline!(self, entry, D => D::blocker_of(self, claim));
         self.contention_with(self.claims[claim].lane, entry, blocker)
     }
@@ -164,7 +168,8 @@ impl Shard {
         with_discipline!(self, self.claims[claim].entry, D => D::has_prefix(self, claim, prefix, looked))
     }
 
-    /// Whether a client has this right for all keys of a claim that this shard knows.
+    /// Whether a client with this access has this right for the key of a claim, or for all paths if the claim is for a
+    /// set. For a multi-key claim, only the key of this claim counts; each other key has a claim of its own.
     pub(super) fn is_covered(&self, claim: ClaimIx, access: &Access, right: Rights) -> bool {
         with_discipline!(self, self.claims[claim].entry, D => D::is_covered(self, claim, access, right))
     }

@@ -51,7 +51,8 @@ impl Shard {
         self.keys.insert(namespace, key, hash)
     }
 
-    /// Records each key whose record was removed, so that only the floor covers its counter from now on.
+    /// Records in the log each key whose counter is there, but whose record the shard has evicted from memory. The log
+    /// then drops the counter. The floor (the fence at which counters of unknown keys start) is at least as high.
     pub(in crate::shard) fn record_folded(&mut self, effects: &mut impl Effects) {
         for (namespace, key) in std::mem::take(&mut self.keys.folded) {
             self.record(&Record::Folded { namespace, key: &key }, effects);
@@ -72,8 +73,9 @@ impl Shard {
             }
         }
         for claim in self.claims.handles() {
-            // A reserved claim without a record is an ephemeral key of a multi-key claim whose other keys are in the
-            // log. All keys begin once the records written here are durable.
+            // A claim without a record may be reserved: granted, but not held yet. It then is an ephemeral key of a
+            // multi-key claim whose other keys are in the log. With its record, a restart restores all keys of that
+            // claim or, if the cluster has not counted the claim, none.
             if self.claims[claim].is_among_holders() && !self.claims[claim].is_recorded() {
                 self.record_hold(claim, effects);
             }

@@ -25,7 +25,8 @@ impl Shard {
         effects.when_durable(WhenDurable::Begin(self.reserved(claim)));
     }
 
-    /// First half of [`Shard::reserve`]: assigns the fence and records it. Until the claim is held, it can be given up
+    /// First half of [`Shard::reserve`]: assigns the fence and records it in the log. In the second half, the log or
+    /// the cluster is asked to confirm the fence; only then is the claim held. Until then, the claim can be given up
     /// like a waiter: it is linked to its lane, can be found by its ticket, and its wait may end.
     pub(in crate::shard) fn stand_reserved(&mut self, index: ClaimIx, effects: &mut impl Effects) {
         let scope = self.scope_of(index);
@@ -54,8 +55,9 @@ impl Shard {
         self.count_reserved(index, true);
         self.count_waiter(index);
         if self.is_far(index) {
-            // Only the claim at the first key (the home) is linked to the lane until all keys of the claim begin.
-            // Otherwise each shard would answer when the connection is lost.
+            // Of a multi-key claim, only the claim at the first key (the home) is linked to the lane until all keys
+            // begin. When the connection is lost, a shard ends the linked claims and answers their acquires. If the
+            // claims at the other keys were linked too, their shards would also answer this acquire.
             self.lanes.unlink(&mut self.claims, &mut self.details, index);
             self.claims[index].deadline = Time::NEVER;
             self.counters_of(self.namespace_of(index)).far_stub_count += 1;
@@ -96,9 +98,10 @@ impl Shard {
         QuorumMember { reserved: self.reserved(claim), id: self.id(claim), counter }
     }
 
-    /// Ends the reservation of a claim for one key. `end` says whether the claim begins, is refused, or becomes
-    /// unknown. If a newer request took the claim over, the claim begins only after the record of that takeover is
-    /// durable. Does nothing if the claim was given up before.
+    /// Ends the reservation of a claim for one key. A reserved claim is granted and blocks other claims, but is held
+    /// only once the log or the cluster has confirmed its fence. `end` says whether the claim begins, is refused, or
+    /// becomes unknown. If a newer request took the claim over, the claim begins only after the record of that takeover
+    /// is durable. Does nothing if the claim was given up before.
     pub fn end_reservation(&mut self, end: ReservedEnd, mut reserved: Reserved, effects: &mut impl Effects) {
         if let ReservedEnd::Begins(at) = end
             && self.has_moved(&reserved)
@@ -133,7 +136,8 @@ impl Shard {
     }
 
     /// Whether a newer request has taken over a reserved claim since the claim last began to wait for the log. If so,
-    /// the answer must wait until the takeover is durable, and no client may find the claim held before the answer.
+    /// the caller must call [`Shard::put_off`], and wait until the log record of the takeover is durable, before the
+    /// claim begins. Otherwise a client could find the claim held, although a crash could still undo the takeover.
     pub(in crate::shard) fn has_moved(&self, reserved: &Reserved) -> bool {
         let Reserved { slot, secret, .. } = *reserved;
         self.is_reserved(slot, secret) && self.details[self.claims[slot].detail].moved_record != 0
@@ -166,8 +170,8 @@ impl Shard {
             record.fence = reserved.fence;
             let entry = &mut self.keys.entries[record.entry];
             entry.fence = entry.fence.max(reserved.fence);
-            // The flag is still set: only the end of a claim clears the flag that this claim set, and only if no other
-            // claim got a fence after it.
+            // The key still has the flag `QUORUM`, which `stand_reserved` set for this claim or an earlier one. Only
+            // the end of the claim that set the flag clears it, and only if no later claim of the key got a fence.
             debug_assert!(
                 entry.has(entry::flag::QUORUM),
                 "the key of a counted claim is not of scope Quorum"
@@ -189,8 +193,9 @@ impl Shard {
                 self.measure_grant(claim, freed_at, effects);
             }
         }
-        // `forget_wait` drops the `Detail` of a claim if nothing in it is needed any more. So the key set of a
-        // multi-key claim must be stored in it before.
+        // `keep_siblings` reads the multi-key claim in the `Detail`, and stores all keys of the claim there, to compare
+        // them with the keys of a repeated acquire. `forget_wait` drops the `Detail` if nothing in it is needed, so it
+        // comes second.
         self.keep_siblings(claim);
         self.forget_wait(claim);
         let record = &mut self.claims[claim];
@@ -224,8 +229,9 @@ impl Shard {
         }
     }
 
-    /// Marks a reserved claim as unknown after the log failed. Its outcome is unknown until the server restarts. It
-    /// blocks other claims until the process ends, and gets no further answer if it is given up before.
+    /// Marks a reserved claim as unknown after the log failed, and reports that in the answer to its acquire. Only a
+    /// restart of the server shows whether the log has the claim. Until the process ends, the claim blocks other
+    /// claims. If its wait ends or its client disconnects, no second answer is sent.
     fn lose_reserved(&mut self, reserved: &Reserved, effects: &mut impl Effects) {
         let claim = reserved.slot;
         if self.is_reserved(claim, reserved.secret)
@@ -272,7 +278,8 @@ impl Shard {
         self.details[detail].waited || !self.claims[claim].is_reserved()
     }
 
-    /// Ends a reserved claim whose acquire was answered. Its fence is used up.
+    /// Ends a reserved claim. Its caller has answered the acquire before, for example with a refusal because the wait
+    /// ended. No later claim gets the same fence.
     pub(in crate::shard) fn end_reserved(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         let multi_key = self.details[self.claims[claim].detail].multi_key().cloned();
         self.give_up_reserved(claim);
@@ -293,7 +300,8 @@ impl Shard {
         self.leave_reserved(claim);
     }
 
-    /// Removes a reserved claim from its timer, the table of tickets and the counts, because it begins or ends.
+    /// Removes a reserved claim from its timer and from the table of tickets. Also subtracts it from the counts of
+    /// waiters and from the count of the key's reserved holders. The claim begins or ends afterwards.
     fn leave_reserved(&mut self, claim: ClaimIx) {
         self.stop_waiting(claim);
         self.count_reserved(claim, false);

@@ -147,7 +147,8 @@ impl Shard {
         let record = &mut self.lanes.lanes[lane_number];
         record.set_state(if lane.is_some() { LaneState::Detached } else { LaneState::Closed });
         (record.session, record.lost_at) = (hold.session, self.now);
-        // If the session was not restored, it ended, and so did holds on its lease.
+        // If the session was not restored, it ended before. `settle_lane` then ends this hold if the hold lasts only as
+        // long as its session.
         record.session_ended = lane.is_none();
         record.is_restored = true;
         self.settle_lane(lane_number, effects);

@@ -166,11 +166,13 @@ impl<'a, 'p> Attempt<'a, 'p> {
         self.located.iter().map(find).collect()
     }
 
-    /// Withdraws the remaining keys of an earlier multi-key claim whose first key has ended, if the shards of these
-    /// keys have not been notified of that yet. Returns whether there was such a key.
+    /// Removes the remaining claims of an earlier multi-key claim with the same request id. The earlier claim has ended
+    /// at its first key, but is still reserved at another key. The shards of the other keys have not been notified of
+    /// its end yet. Returns whether there was such a claim.
     ///
-    /// The first key of a multi-key claim is the last of its keys to begin. So if another key is still reserved and the
-    /// claim at the first key has ended, the first key never began.
+    /// The first key of a multi-key claim is the last of its keys to begin. So if the claim at the first key has ended
+    /// while another key is reserved, the acquire was never granted. Its remaining claims can be removed, and the
+    /// repeated acquire makes a new claim.
     fn withdraw_given_up(&mut self, found: &[Option<ClaimIx>], effects: &mut impl Effects) -> bool {
         if found.first() != Some(&None) {
             return false;
@@ -193,7 +195,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         self.participants[place].shard.order_of_newcomer(self.request.terms.options().priority)
     }
 
-    /// Whether the holds depend on their lane, and must therefore be linked to it.
+    /// Whether the holds may end with the session or the connection of their lane. If so, they must be linked to the
+    /// lane: the shard visits the linked claims when the lane changes its state.
     fn hangs_on_lane(&self) -> bool {
         self.request.terms.session_lease || self.request.terms.options().release_after_ms.is_some()
     }
@@ -209,8 +212,9 @@ impl<'a, 'p> Attempt<'a, 'p> {
         for (place, Participant { shard, lane }) in self.participants.iter_mut().enumerate() {
             let count = self.located.iter().filter(|located| located.place == place).count();
             shard.has_room_for(*lane, count as u32, || {
-                // The shard of the first key checks the quota for all keys, because its claim keeps the strings of the
-                // request.
+                // The quota accounts are the same in all shards, so one shard checks the quota for all keys together.
+                // This is the shard of the first key: its claim also counts the bytes of the strings that all claims of
+                // the request share.
                 if place == home { self.request.counted() } else { NewClaims::default() }
             })?;
         }
@@ -240,7 +244,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
                 here.clone()
                     .try_for_each(|located| shard.has_room_for_waiter(*lane, located.entry).map(drop))?;
             }
-            // While the claim waits, only its waiter at the first key is linked to the lane.
+            // The lane must have room for each claim that will be linked to it. If the holds depend on the lane, these
+            // are the claims of all keys. Otherwise, only a waiter at the first key is linked, and no hold.
             let hanging_count =
                 if self.hangs_on_lane() { here.count() } else { usize::from(waits && place == home) };
             shard.has_room_on_lane(*lane, hanging_count as u32)?;
@@ -307,8 +312,9 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
     }
 
-    /// Adds the claim at each key to the queue of that key. `clear` says for each key whether nothing blocks it. No
-    /// recheck of the claim is requested because of such a key.
+    /// Adds the claim at each key to the queue of that key. `clear` says for each key whether nothing blocks it. The
+    /// shard of such a key need not request a recheck of the whole claim, because this acquire has just checked all
+    /// keys.
     fn wait(&mut self, multi_key: &Arc<MultiKeyClaim>, clear: &[bool], effects: &mut impl Effects) {
         let request_id: Option<Arc<[u8]>> = self.request.terms.options().request_id.map(Arc::from);
         for (number, (member, located)) in multi_key.members.iter().zip(&self.located).enumerate() {
@@ -449,7 +455,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
             shard.queued_event(claim, shard.position_of(claim), effects);
         }
         // While the connection of the older request was lost, the claim could not be granted. Its keys may have become
-        // free in that time, so it is checked again.
+        // free in that time. So the shard requests a recheck: the worker takes the turns of all its shards, and grants
+        // the claim if nothing blocks it.
         shard.tell_clear(claim, effects);
     }
 }

@@ -70,8 +70,9 @@ pub fn recheck(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, 
         if !is_reserved {
             shard.tell_held(member.claim, effects);
         }
-        // The end of the wait allows no other grant. The new hold blocks the same claims as the waiter did before, and
-        // readers that may pass the waiter were granted earlier.
+        // When a waiter leaves its queue, waiters behind it may often be granted, but not here. The new hold blocks the
+        // same claims as its waiter did before, and readers that may pass the waiter were granted earlier. So only an
+        // unused queue is removed.
         shard.simplify(entry);
     }
     for (lane, place) in lanes.into_iter().zip(&places) {
@@ -92,8 +93,8 @@ fn must_be_reserved(participants: &[Participant<'_>], multi_key: &MultiKeyClaim,
     members.any(|(member, place)| participants[*place].shard.must_be_reserved(member.claim))
 }
 
-/// If a cluster assigns the fence of any of the keys, notes for all keys that they begin only when the cluster has
-/// answered.
+/// If a cluster assigns the fence of any of the keys, sets `begins_counted` in the `Detail` (record of rare data) of
+/// each claim. The log records of these claims then say that the holds take effect only when the cluster has answered.
 fn note_counted(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, places: &[usize]) {
     let mut members = multi_key.members.iter().zip(places);
     if members.any(|(member, place)| participants[*place].shard.is_counted(member.claim)) {
@@ -245,16 +246,16 @@ fn align_time(participants: &mut [Participant<'_>]) {
 }
 
 impl Shard {
-    /// Ends the claims in this shard that belong to an ended multi-key claim, and grants the waiters that they blocked.
-    /// Such a claim may wait, be reserved, or already be held: the keys begin one after the other, and the first key
-    /// begins last.
+    /// Ends the claims in this shard that belong to a multi-key claim, and grants the waiters that they blocked. The
+    /// multi-key claim has ended at its first key, whose shard decides for all keys. The worker then calls this
+    /// function for each of its shards. Until then, its claims wait in their queues or are among the holders.
     pub fn withdraw(&mut self, multi_key: &MultiKeyClaim, effects: &mut impl Effects) {
         for member in &multi_key.members {
             if member.shard != self.number || self.claims[member.claim].secret != member.id.secret {
                 continue;
             }
             if !self.is_stub(member) {
-                // The claim at this key is reserved, or has begun before the claim at the first key.
+                // The claim at this key is reserved. (If it were held already, it would end in the same way.)
                 self.end_granted_member(member.claim, effects);
             } else {
                 let entry = self.claims[member.claim].entry;

@@ -14,7 +14,8 @@ enum Step {
     /// Rechecks with this number of steps.
     Examine(u32),
     Settle,
-    /// Finds one claim that nothing blocks, and leaves it waiting until the next `Thaw` step.
+    /// Finds one claim that no other claim blocks, and leaves it waiting, as the server does in a frozen namespace (one
+    /// whose grants are suspended). The next `Thaw` step grants the claim.
     Leave,
     Freeze,
     Thaw,
@@ -106,8 +107,8 @@ proptest! {
     }
 }
 
-/// Runs every sequence of `steps` steps. A step requests one of `sets`, removes a live claim, or rechecks with a budget
-/// of one step.
+/// Runs every sequence of `steps` steps. A step requests one of `sets`, or removes a live claim. After a removal, a
+/// step can also do one unit of the tree's unfinished work, such as checking whether a waiting path is still blocked.
 fn every_sequence(sets: &[&str], steps: usize) {
     let sets: Vec<Vec<Wanted>> = sets.iter().map(|set| wanted(set)).collect();
     let mut sequence = Vec::new();

@@ -50,7 +50,8 @@ fn overlap(one: &[u8], other: &[u8]) -> bool {
 enum Standing {
     Held,
     Waiting,
-    /// Waits although no other claim blocks it, because the test did not grant it when the tree returned it.
+    /// Waits although no other claim blocks it. The tree has reported that, but the test left the claim waiting, as the
+    /// server does in a frozen namespace. `World::thaw` grants it.
     Left,
     /// The items of the claim are still being added to the tree, over several turns.
     Enters,
@@ -84,11 +85,12 @@ impl World {
         Self { tree: tree(), claims: BTreeMap::new(), newest: 0, frozen: false }
     }
 
-    /// Requests the paths in `wanted` as a new claim, which is held, waits or enters. Returns the number of the claim.
+    /// Requests the paths in `wanted` as a new claim, and returns its number. The claim is held or waits. If the tree
+    /// is still adding an earlier claim's paths over several turns, it adds this claim in the same way.
     fn ask(&mut self, wanted: Vec<Wanted>) -> u32 {
         if self.newest > 1 {
-            // Counting goes on in small portions. So some nodes are created and removed before the count reaches them,
-            // and others after it.
+            // The tree counts distinct path segments, here in at most two nodes at each request. So some nodes are
+            // created and removed before the count reaches them, and others after it.
             self.tree.count_distinct_segments(&mut Steps::new(2));
         }
         if self.tree.is_entering() {
@@ -144,8 +146,9 @@ impl World {
         }
     }
 
-    /// Continues the work of the tree for `budget` steps and, unless `frozen`, grants the claims that became clear.
-    /// Returns the granted claims.
+    /// Continues the unfinished work of the tree for `budget` steps: removals, additions, and checks whether waiting
+    /// claims are still blocked. Unless `frozen`, grants the claims that no other claim blocks any more. Returns the
+    /// granted claims.
     fn step(&mut self, budget: u32) -> Vec<u32> {
         let mut steps = Steps::new(budget);
         let mut granted = Vec::new();
@@ -162,8 +165,8 @@ impl World {
         granted
     }
 
-    /// Returns the next clear claim without granting it. Removes claims that were refused: they would have to wait, but
-    /// were requested without waiting.
+    /// Continues the work of the tree until it finds a claim that no other claim blocks, and returns that claim without
+    /// granting it. Removes claims that were refused: they would have to wait, but were requested without waiting.
     fn next_clear(&mut self, may_hold: bool, steps: &mut Steps) -> Option<u32> {
         let enters = if may_hold { Enters::AndHolds } else { Enters::AndWaits };
         loop {
@@ -277,16 +280,16 @@ impl World {
             }
             let mut found = self.tree.overlapping(asked, held, 1000).0;
             if self.tree.is_granting() {
-                // While a large claim is being granted, some of its items are held and others still wait, so it is in
-                // both lists.
+                // While a large claim is being granted, some of its items are held and others still wait. So it is both
+                // in the list of holders and in the list of waiters, and the test searches both.
                 found.extend(self.tree.overlapping(asked, !held, 1000).0);
                 assert!(expected.iter().all(|claim| found.contains(claim)));
                 continue;
             }
             assert!(held || found.is_sorted(), "waiters come in their order");
             if self.tree.removal.is_done() {
-                // Items of an ended claim that is being removed still count, so the counts are checked only when no
-                // removal is unfinished.
+                // The tree still counts the items of an ended claim until they are removed, but `expected` and `count`
+                // contain only live claims. So they are compared only when no removal is unfinished.
                 let first = self.tree.overlapping(asked, held, 1).0;
                 assert_eq!(first.len(), expected.len().min(1));
                 assert!(first.iter().all(|first| held && found.contains(first) || found[0] == *first));
@@ -298,11 +301,13 @@ impl World {
     }
 }
 
-/// Lock rule, applied to all claims in their order of arrival. An item is clear under one condition for each
-/// overlapping item of an earlier claim: the earlier item is clear, and the two items are reads.
+/// Lock rule, applied to all claims in their order of arrival. A write is blocked by every overlapping item of an
+/// earlier claim. A read is blocked by overlapping items of earlier claims that are writes, or that are blocked
+/// themselves. All other items are clear.
 #[derive(Default)]
 struct Model<'a> {
-    /// Path of each item, whether it writes, and whether it is clear.
+    /// Items of all claims added so far: the path of each item, whether it writes, and whether it is clear (no earlier
+    /// claim blocks it).
     items: Vec<(&'a [u8], bool, bool)>,
     clear: BTreeSet<u32>,
 }

@@ -12,8 +12,8 @@ fn ask(tree: &mut Tree, claims: &mut Vec<ItemIx>, text: &str) {
     claims.push(first_item);
 }
 
-/// Continues the work of the tree with a budget of steps, and grants each claim that becomes clear. Returns the number
-/// of granted claims.
+/// Continues the unfinished work of the tree, such as checks whether waiting claims are still blocked, with a budget of
+/// steps. Grants each claim that no other claim blocks any more. Returns the number of granted claims.
 fn examine(tree: &mut Tree, claims: &[ItemIx], budget: u32) -> u32 {
     let (mut granted, mut left) = (0, Steps::new(budget));
     while let Some(verdict) = tree.next_verdict(Enters::AndHolds, &mut left) {
@@ -41,7 +41,8 @@ fn a_release_before_many_readers_is_processed_in_slices() {
         assert!(granted <= BUDGET);
     }
     assert_eq!(tree.counters().held_item_count, READERS);
-    // Each reader takes one step. The pending recheck that finds them takes one more step to end.
+    // Each waiting reader takes one step, in which the tree finds that nothing blocks it any more. The few steps that
+    // end these checks need at most one more slice of `BUDGET` steps.
     assert!(slices <= READERS / BUDGET + 1, "{slices} slices");
 }
 
@@ -163,9 +164,10 @@ fn entering_a_set_costs_steps_per_node_of_its_paths() {
     let first_item = tree.enter_later(ClaimIx::new(1), 1, &items(&wanted), true);
     let mut steps = Steps::new(1000);
     assert_eq!(tree.next_verdict(Enters::AndHolds, &mut steps), Some(Verdict::Clear(ClaimIx::new(1))));
-    // First each path takes one step for its check, and one step begins to hold the paths. Afterwards each path takes
-    // one step, four for its 32 new nodes, and four to count it there as held. The last step finds that all paths are
-    // held.
+    // The rule: one step for each path, and one for each eight nodes that are visited or created. First each path takes
+    // one step for the check whether another claim blocks it, and one step begins to hold the paths. Afterwards each
+    // path takes one step, four to create its 32 nodes, and four to count the path as held in these nodes. The last
+    // step finds that all paths are held.
     assert_eq!(1000 - steps.left(), 10 + 1 + 10 * (1 + 4 + 4) + 1);
     tree.grant(first_item, &mut steps);
     tree.verify();

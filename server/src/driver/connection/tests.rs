@@ -15,7 +15,7 @@ use waymaker_engine::LaneSlot;
 use waymaker_protocol::limits::FRAME_LEN_MAX;
 
 impl Connection {
-    /// Creates a connection on this socket whose task is the test.
+    /// Creates a connection on this socket. No task of the worker serves it: the test itself runs its turns.
     fn of_test(local: &Rc<Local>, socket: Socket) -> Self {
         let inner = {
             let (mut worker, mut barrier) = (local.worker.borrow_mut(), local.barrier());

@@ -91,9 +91,10 @@ impl Inlet {
         ReplyFuture(self.request(InletState::begin_asked, Some(cancel_key), encode))
     }
 
-    /// Sends a request for holds or a watch, and returns all replies to the request. Dropping the stream cancels a
-    /// pending wait but keeps holds. A watch lasts as long as its lane, so it should have a lane of its own. A `CANCEL`
-    /// of the request names the key `cancel_key`.
+    /// Sends an acquire or a WATCH, and returns the stream of its response and of the events before and after it.
+    /// Dropping the stream keeps granted holds, but cancels an acquire that still waits. The CANCEL names the key
+    /// `cancel_key`. A watch is not cancelled: it lasts as long as its lane, so it should have a lane of its own. Its
+    /// `cancel_key` is empty.
     pub(crate) fn follow(&self, cancel_key: &[u8], encode: impl FnOnce(u32, &mut Vec<u8>)) -> ReplyStream {
         ReplyStream(self.request(InletState::begin_followed, Some(cancel_key), encode))
     }

@@ -22,7 +22,8 @@ use waymaker_protocol::{
 
 const WORKER_COUNT: usize = 2;
 const INLET_COUNT: usize = 3;
-/// Index of the inlet that sends only requests with one answer, and follows none of them.
+/// Index of the inlet that sends only requests with one answer. The test sends no acquire on it whose later events it
+/// checks.
 const QUESTIONS: usize = 0;
 const KEYS: [&[u8]; 2] = [b"left", b"right"];
 const REQUEST_IDS: [&[u8]; 2] = [b"first", b"second"];
@@ -39,7 +40,8 @@ struct Listener {
 
 #[derive(Debug)]
 enum Kind {
-    /// Waits for the one answer to a request with this opcode. The opcode is 0 once the answer was read.
+    /// A request with this opcode, whose one answer the front end awaits. The opcode is 0 once the front end has read
+    /// the answer.
     Request {
         opcode: u8,
     },
@@ -63,7 +65,8 @@ impl Following {
         self.granted.filter(|_| !self.is_over)
     }
 
-    /// Checks a reply of the inlet, and updates the state.
+    /// Checks a reply to this acquire: it must be about the acquire's own claim, and must not repeat the grant or
+    /// follow the end. Records in the fields whether the claim is queued, granted or over.
     fn hear(&mut self, reply: &Reply) {
         assert!(!self.is_over, "{reply:?} after the end of {self:?}");
         match reply.response() {
@@ -220,8 +223,9 @@ impl World {
 
     /// Sends a request with one answer, for a known hold if there is one.
     ///
-    /// The lane that extends or releases a hold gets only the answer and no event of the hold. So only the first inlet,
-    /// which follows no requests, extends and releases holds.
+    /// Only the inlet `QUESTIONS` extends and releases holds. The worker sends the lane that extends or releases a hold
+    /// only the answer, and no event of the hold. An acquire of the same lane that expects events of its hold would
+    /// miss its end.
     fn ask(&mut self) {
         let any_inlet = self.pick(INLET_COUNT);
         let known = self.known.len().min(6);
@@ -355,8 +359,9 @@ impl World {
         }
     }
 
-    /// Delivers everything. Then each listener that believes that it holds a lock must hold it, and each listener that
-    /// waits must be in the queue.
+    /// Gives back all shard turns that the test kept, and delivers all mail to the workers and all replies to the
+    /// listeners. Then each listener that believes that it holds a lock must hold it, and each listener that waits must
+    /// be in the queue.
     fn settle(&mut self) {
         while !self.kept_turns.is_empty() {
             self.give_back();

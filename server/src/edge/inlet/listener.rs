@@ -11,9 +11,10 @@ use std::task::{Context, Poll};
 pub struct Listener {
     /// Number of the request; `None` if the lane is closed, or if no more replies can come.
     number: Option<u32>,
-    /// Key that a CANCEL of the request must name. `None` if the request must not be cancelled when its listener
-    /// leaves. Also `None` once the listener has read the answer to a followed request. The key is empty if the worker
-    /// answered at once: no CANCEL follows, but the inlet still releases the holds that an unread answer grants.
+    /// Key that a CANCEL of the request must name if the listener leaves. `None` if the request must not be cancelled.
+    /// Also `None` once the listener has read the answer to a request with events ([`InletState::begin_followed`]).
+    /// Empty if the worker had answered before this value was created: then no CANCEL is sent and the key is not
+    /// copied. The value is still `Some`, because the inlet must release the holds that an unread answer grants.
     cancel_key: Option<Box<[u8]>>,
 }
 

@@ -55,7 +55,8 @@ pub struct InletState {
     /// Slots of the requests; the slot of number n is at n - 1.
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Number of the request that listens to the events of each hold.
+    /// Number of the request whose listener (the handle of a front end) gets the events of each hold: its end, or
+    /// another lease. The answer to this request granted the hold.
     followers: BTreeMap<LockId, u32>,
     /// Cancellations and releases that were refused because too many requests were in flight. They are sent again when
     /// answers have made room.
@@ -85,7 +86,9 @@ pub struct SentRequest {
 #[derive(Debug)]
 enum Slot {
     Free,
-    /// A request with one answer, until its listener takes the answer or leaves.
+    /// A request that gets one answer and no events. The slot is freed once the answer has arrived and the request's
+    /// listener (the handle of a front end) takes it or leaves. If the listener leaves before that, the slot becomes
+    /// `Abandoned`.
     Request {
         waker: Option<Waker>,
         answer: Option<Box<[u8]>>,
@@ -231,8 +234,8 @@ impl InletState {
         SentRequest { number, is_answered: self.is_answered(number) }
     }
 
-    /// Delivers the output that the worker has for this lane, until there is none. Closes the inlet if the worker has
-    /// ended the lane.
+    /// Takes all output that the worker has for this lane, and passes each answer and event to the listener of its
+    /// request. Closes the inlet if the worker has ended the lane.
     pub fn take_output(&mut self, worker: &mut Worker) {
         loop {
             let Some(output) = worker.output(self.key) else { return self.close() };
@@ -243,8 +246,8 @@ impl InletState {
             taken.extend_from_slice(output);
             worker.wrote(self.key, taken.len());
             self.hear_all(worker, &taken);
-            // Keep the buffer for the next output, unless a burst of output has made it large: a kept buffer never
-            // shrinks.
+            // Put the buffer back into `self.taken` for the next output. Drop it instead if a burst of output has made
+            // it larger than a usual read, because a buffer never shrinks by itself.
             if taken.capacity() <= READ_LEN_MAX {
                 taken.clear();
                 self.taken = taken;
@@ -278,12 +281,13 @@ impl InletState {
         if self.put_off.is_empty() {
             return;
         }
-        // Saturate, because `put_off` may be shorter than before: a TAKEN_UP event among these frames removes a release
+        // Count the cancellations and releases that the worker refused in this output and that are now in `put_off`.
+        // Saturate, because `put_off` may be shorter than before. A TAKEN_UP event in this output removes a release
         // from it, if a newer request took over the hold.
         let refused_count = self.put_off.len().saturating_sub(put_off_before);
-        // Each answer makes room for one more request in flight, so send as many of the put-off requests again. Do not
-        // count refused cancellations and releases: otherwise the worker would refuse the same requests again and
-        // again.
+        // Each answer makes room for one more request in flight, so send as many requests of `put_off` again. Do not
+        // count refusals of cancellations and releases: these were never in flight, so their refusals make no room. The
+        // worker would refuse the same requests again and again.
         let room = answer_count - refused_count;
         for put_off in self.put_off.drain(..room.min(self.put_off.len())).collect::<Vec<_>>() {
             match put_off {
@@ -356,7 +360,8 @@ impl InletState {
         }
     }
 
-    /// Processes an event of a hold, of a waiting claim, or of a watched key, or the ERROR that ends the lane.
+    /// Passes an event of a hold, of a waiting claim, or of a watched key to the listener of its request. Stores the
+    /// ERROR that ends the lane if the client has lost its identity or a right.
     fn hear_event(&mut self, frame: Frame<'_>) {
         let event = match Response::decode(frame) {
             Ok(Response::Event(event)) => event,
@@ -388,8 +393,8 @@ impl InletState {
             Event::KeyHeld { .. } | Event::KeyFreed { .. } | Event::Overrun => {
                 self.tell_if(frame, |following| following.is_watch);
             }
-            // The worker sends neither of these events to an inlet: no inlet has a session or announces the capability
-            // for PING.
+            // The worker sends neither SESSION_EXPIRED nor PING to an inlet: no inlet has a session or announces the
+            // capability for PING.
             Event::SessionExpired | Event::Ping => {}
         }
     }

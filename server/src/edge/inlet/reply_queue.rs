@@ -1,4 +1,6 @@
-//! Queue of the answers and events of a followed request, until its listener takes them.
+//! Queue of the answer and the events of one request, until the front end's listener takes them. Only a followed
+//! request, such as an acquire whose hold a stream reports, has such a queue. All other requests get one answer and no
+//! events.
 
 use super::reply::{OPCODE_OFFSET, Reply};
 use crate::limits::FRONT_WATCH_BACKLOG_MAX;

@@ -1,5 +1,6 @@
-//! Two requests of one lane with the same request id: the newer one takes over the hold of the older one, whose
-//! listener then leaves.
+//! Tests of two requests of one lane with the same request id. The newer one takes over the hold of the older one. Then
+//! the front end stops listening to the older request, and the inlet must not release the hold that now belongs to the
+//! newer one.
 
 use super::interleavings::open;
 use super::{InletState, Reply};
@@ -108,8 +109,9 @@ fn an_unread_request_releases_its_hold_unless_a_repeated_request_took_it() {
     }
 }
 
-/// The newer request waits, because the test has the turn of the shard. During the wait the older request ends, and its
-/// hold is released.
+/// The older acquire has the hold. The newer acquire has the same request id and waits, because the test has the turn
+/// of the shard. During this wait, the front end stops listening to the older acquire. So the inlet sends a RELEASE of
+/// its hold, and the newer acquire must not get this hold.
 #[test]
 fn a_repeated_request_is_not_granted_a_hold_being_released() {
     let mut rig = Rig::new();

@@ -1,5 +1,6 @@
-//! Requests whose listener has left. Their waits are cancelled. Holds in the unread answer to a request with one answer
-//! are released, because no client knows them.
+//! Requests whose front end no longer listens to them. A request that waits is cancelled. A request with one answer may
+//! have been granted holds in an answer that the front end has not read. These holds are released, because no client
+//! knows them. A request with a stream of events (a followed request) keeps its holds.
 
 use super::reply::given_back;
 use super::{Abandoned, InletState, PutOff, Slot, granted_ids, is_overloaded};
@@ -9,8 +10,10 @@ use waymaker_protocol::message::{acquire, acquire_keys};
 use waymaker_protocol::{Cancel, Frame, LockId, Release, Response, next_frame};
 
 impl InletState {
-    /// Removes the listener of a request. With `cancel_key`, a wait is cancelled, and the holds in the unread answer to
-    /// a request with one answer are released. Without a key, or if the request is followed, granted holds stay.
+    /// Removes the listener of a request, because the front end needs no replies any more. With `cancel_key`, the inlet
+    /// cancels the request if it still waits. If the request has one answer ([`InletState::begin_asked`]) that the
+    /// front end has not read, the inlet also releases the holds that this answer grants. Without a key, or for a
+    /// request with events ([`InletState::begin_followed`]), granted holds stay.
     pub fn leave(&mut self, worker: &mut Worker, number: u32, cancel_key: Option<&[u8]>, now: Moment) {
         if self.is_closed {
             return;
@@ -42,8 +45,9 @@ impl InletState {
         self.take_output(worker);
     }
 
-    /// Sends a CANCEL for the wait of an abandoned acquire, if its listener left a cancel key. If the worker has
-    /// answered the acquire by now, sends nothing and frees the number of the acquire.
+    /// Sends a CANCEL for an abandoned acquire that still waits. The CANCEL names the cancel key that the front end
+    /// passed to [`InletState::leave`]; without a key, sends nothing. If the worker has answered the acquire by now,
+    /// sends nothing and frees the number of the acquire.
     pub(super) fn cancel(&mut self, worker: &mut Worker, acquire_number: u32, now: Moment) {
         let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
         if abandoned.is_answered {
@@ -70,8 +74,9 @@ impl InletState {
         }
     }
 
-    /// Frees the number of an abandoned request if the request is answered and no CANCEL of it is unanswered or put
-    /// off.
+    /// Frees the number of an abandoned request if the worker has answered the request and no CANCEL of it is pending.
+    /// A CANCEL is pending until the worker has answered it. If the worker refused it because too many requests were in
+    /// flight, it stays pending: the inlet sends it again later.
     pub(super) fn end_abandoned(&mut self, number: u32) {
         if let Slot::Abandoned(Abandoned { is_answered: true, cancel_key: None, .. }) =
             &self.slots[number as usize - 1]
@@ -80,9 +85,10 @@ impl InletState {
         }
     }
 
-    /// Processes the answer to the CANCEL of an abandoned acquire. The inlet sends the CANCEL again later if the worker
-    /// refused it because too many requests are in flight, unless the acquire is answered by now. Otherwise the
-    /// cancellation is complete.
+    /// Processes the answer to the CANCEL of an abandoned acquire. The worker may have refused the CANCEL because too
+    /// many requests are in flight. If so, and if the acquire is still unanswered, puts off the CANCEL to be sent
+    /// again. In all other cases notes that no CANCEL is needed any more, and frees the number of the acquire if the
+    /// acquire is answered.
     pub(super) fn hear_cancelled(&mut self, acquire_number: u32, frame: Frame<'_>) {
         let Slot::Abandoned(abandoned) = &mut self.slots[acquire_number as usize - 1] else { return };
         if is_overloaded(frame) && !abandoned.is_answered {
@@ -93,9 +99,10 @@ impl InletState {
         }
     }
 
-    /// Processes an answer while a RELEASE of this lane is unanswered. The answer may grant the hold of an earlier
-    /// request with the same request id. If the RELEASE ends this hold, the listener gets a refusal instead of the
-    /// grant: the worker serves the RELEASE after the request, so the hold ends at once.
+    /// Processes an answer while a RELEASE of this lane is unanswered. A client may repeat an acquire with the same
+    /// request id. The answer to the newer acquire then grants the hold of the older one. If the RELEASE is for this
+    /// hold, the listener of the newer acquire gets a refusal instead of the grant. Otherwise it would get a hold that
+    /// ends at once, because the worker serves the RELEASE after the acquire.
     #[cold]
     pub(super) fn hear_answer_during_releases(&mut self, frame: Frame<'_>) {
         let refusal = self.releases_any_of(frame).then(|| given_back(frame.number()));

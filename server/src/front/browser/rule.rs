@@ -169,7 +169,8 @@ mod tests {
         Rule::new(&config, Some("locks.internal:7422"), false)
     }
 
-    /// Judges a request that is given as `METHOD PATH` and header lines.
+    /// Applies the rule to a request that is given as `METHOD PATH` and header lines. Returns the value of
+    /// `Access-Control-Allow-Origin` in the response, if it has one, or the HTTP status of the refusal.
     fn judge(rule: &Rule, text: &str) -> Result<Option<String>, u16> {
         let mut lines = text.lines();
         let (method, path) = lines.next().unwrap().split_once(' ').unwrap();

@@ -35,7 +35,8 @@ use waymaker_engine::{Access, LogState, QuorumState, Rights};
 use waymaker_protocol::Hex;
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum age of a state that is reused for another client.
+/// Maximum age of a collected server state (metrics and contended keys) that is sent to another client too. An older
+/// state is collected again.
 const FRESH: Duration = Duration::from_millis(500);
 /// Maximum number of characters sent of a key.
 const SHOWN_CHARS_MAX: usize = 128;
@@ -335,7 +336,7 @@ impl Viewer {
     /// Returns the keys with the most waits per second, without the keys that the client may not list.
     async fn contention(&self, contended: &[Contended]) -> Vec<ContendedRow> {
         // Computing the rights of the client in a namespace is expensive, and most of the contended keys are in few
-        // namespaces. So keep the rights of each namespace.
+        // namespaces. So `accesses` keeps the rights of each namespace until all keys are checked.
         let mut accesses: BTreeMap<&[u8], Option<Access>> = BTreeMap::new();
         let (mut rows, mut len) = (Vec::new(), 0);
         for Contended { namespace, kind, waits_per_s, key } in contended {

@@ -1,4 +1,5 @@
-//! Client of a console request, with the rights of its identity.
+//! The operator who sends a request to the console, the server's web page for operators. The request may do only what
+//! the rights of the operator's identity allow.
 
 use super::problem::Problem;
 use crate::access::Policy;

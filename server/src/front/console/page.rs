@@ -1,4 +1,5 @@
-//! Files of the page. They are compiled in and load nothing from other servers.
+//! Files of the console, the server's web page for operators. They are compiled into the server, and the page loads
+//! nothing from other servers.
 
 use axum::Router;
 use axum::response::{IntoResponse, Redirect};

@@ -305,7 +305,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Returns the length of the word at the start of a text.
+/// Returns the length of the word at the start of a text: the ASCII letters, digits and underscores before the first
+/// other character.
 fn word_len(text: &str) -> usize {
     text.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_').count()
 }

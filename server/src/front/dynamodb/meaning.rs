@@ -44,14 +44,16 @@ impl Row {
     }
 }
 
-/// Kinds of rows for which a condition of each meaning is true, in the order of [`Row::ALL`].
+/// For each meaning of a condition (to take a lock or to keep it), the kinds of rows for which such a condition is
+/// true. The kinds have the order of [`Row::ALL`].
 const MEANINGS: [(Meaning, [bool; 5]); 2] =
     [(Meaning::Take, [true, true, true, false, true]), (Meaning::Keep, [false, true, true, false, false])];
 
 const SUPPORTED: &str = "this server serves conditions that take a lock: attribute_not_exists(key) OR leasedUntil < :now OR owner = \
                          :owner; and conditions that keep one: owner = :owner";
 
-/// Returns the meaning of a condition for the row of a key, and the owner that the condition names.
+/// Returns whether a condition takes or keeps the lock of this key, and the owner that the condition names. The row of
+/// the key stores the lock.
 ///
 /// # Errors
 /// Returns an error message for the client if the condition has no meaning for a lock.
@@ -61,8 +63,8 @@ pub(super) fn meaning<'a>(condition: &Condition<'a>, key: &str) -> Result<(Meani
     let [absent, own, own_over, other, other_over] = rows;
     let rows = [absent?, own?, own_over?, other?, other_over?];
     let found = MEANINGS.iter().find(|(_, true_for)| *true_for == rows).map(|(meaning, _)| *meaning);
-    // A condition with either meaning is true for `Own` but not for `Other`. So it compares the owner, and the reader
-    // has found the owner that it names.
+    // A condition that means `Take` or `Keep` is true for a row of the owner that it names (`Own`), but not for a row
+    // of another owner (`Other`). So it compares the owner, and the reader has found the owner that it names.
     found
         .zip(reader.owner)
         .ok_or_else(|| format!("the ConditionExpression has no meaning for a lock: {SUPPORTED}"))
@@ -72,7 +74,8 @@ struct Reader<'a, 'k> {
     key: &'k str,
     /// Owner that all comparisons so far name.
     owner: Option<&'a str>,
-    /// Time that all comparisons so far name, as the text in the condition.
+    /// Time with which the condition compares `leasedUntil` in its parts that were evaluated so far, as written there.
+    /// `None` before the first such comparison.
     instant: Option<&'a str>,
 }
 
@@ -151,7 +154,8 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
-/// Returns whether a row has this attribute, which must be an attribute of every lock.
+/// Returns whether a row has this attribute. Every lock has the attributes `key`, `owner` and `leasedUntil`; any other
+/// attribute is an error.
 fn exists(attribute: &str, row: Row) -> Result<bool, String> {
     match attribute {
         "key" | "owner" | "leasedUntil" => Ok(row.is_present()),

@@ -19,7 +19,8 @@ pub(super) fn table(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(PREFIX)
 }
 
-/// Lane in one namespace. A registration belongs to its owner and not to the lane, so it stays when the lane closes.
+/// Lane (stream of requests to a worker) in one namespace. A DynamoDB request reads and writes registrations (keys with
+/// an owner) through it. A registration belongs to its owner and not to the lane, so it stays when the lane closes.
 #[derive(Debug)]
 pub(super) struct Space(Inlet);
 

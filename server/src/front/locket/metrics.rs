@@ -154,7 +154,8 @@ struct LatencyMax {
 #[derive(Debug)]
 struct EarlierMaximum {
     max_ns: u64,
-    /// End of the previous interval, which is the start of the current one.
+    /// End of the previous interval over which the longest latency was measured, and start of the current one.
+    /// `LatencyMax::refresh` ends an interval at the first scrape after [`REPORT_INTERVAL`].
     until: Instant,
 }
 

@@ -92,7 +92,8 @@ impl ResourceType {
 mod tests {
     use super::*;
 
-    /// Table of the contract: code, name, expected result by the document, expected result by the 2024 code.
+    /// Table of Locket's contract. Each row has a type code, a type name, the result that Locket's published document
+    /// requires, and the result of the original server's code since March 2024.
     #[test]
     fn a_type_filter_follows_the_table_of_the_contract() {
         use LocketCompatibility::{Code2024, Documented};

@@ -171,8 +171,9 @@ impl Connection {
             return Poll::Ready(ConnectionEvent::Told(told));
         }
         if !self.session.wants_message() {
-            // The session reads no message before the worker has answered. The rest of an unfinished message may wait
-            // in the socket until then, so stop the deadline of the message.
+            // After an acquire or a release, the session reads no message before the worker has answered that request.
+            // The rest of an unfinished message may wait in the socket until then, so stop the deadline by which the
+            // client must finish its message.
             self.unfinished = None;
         } else if self.holds_message() && poll_turn(context).is_pending() {
             // The time of the turn is used up, so the messages that were already read wait for the next turn.
@@ -431,8 +432,8 @@ mod tests {
         });
     }
 
-    /// Without turns, the library would return all messages of one read in a row, and the session would serve them at
-    /// once.
+    /// If the connection ignored the time limit of its turns, the WebSocket library would return all messages of one
+    /// read in a row. The session would then serve them at once.
     #[test]
     fn messages_that_were_read_wait_while_the_time_of_the_turn_is_over() {
         in_runtime(async {

@@ -11,7 +11,9 @@ const MASK_LEN: usize = 4;
 /// First opcode of control frames, which may occur between the frames of a message.
 const CONTROL: u8 = 0x8;
 
-/// Tracks frame boundaries and counts messages without looking at their content.
+/// Finds the WebSocket frame boundaries in the bytes of a client and counts its messages, without looking at their
+/// content. The connection thereby learns whether a message is unfinished, and whether it has read messages that it has
+/// not served.
 #[derive(Debug, Default)]
 pub(super) struct FrameTracker {
     /// Bytes of an incomplete header.
@@ -98,8 +100,8 @@ pub(super) struct FramedSocket<S> {
 }
 
 impl<S> FramedSocket<S> {
-    /// Wraps a socket. `read` holds the bytes that were already read from it: they are tracked, but reads do not return
-    /// them again.
+    /// Wraps a socket. `read` holds the bytes that were already read from the socket: the wrapper counts their frames,
+    /// but reads do not return them again.
     pub(super) fn new(socket: S, read: &[u8]) -> Self {
         let mut framing = FrameTracker::default();
         framing.note(read);

@@ -12,7 +12,8 @@ pub fn decode_message(bytes: &[u8]) -> bool {
     is_action
 }
 
-/// Tracks the frames in these pieces of a stream. Returns the number of the incomplete message, if there is one.
+/// Passes these consecutive pieces of a client's stream to a `FrameTracker`, which finds the frames in them. Returns
+/// the number of the message that is incomplete after the last piece, if there is one.
 pub fn note_frames<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<u64> {
     let mut framing = FrameTracker::default();
     pieces.into_iter().for_each(|piece| framing.note(piece));

@@ -290,8 +290,8 @@ impl Answer {
         let Self { id, action, state } = self;
         let mut text = String::with_capacity(ANSWER_LEN_MAX);
         let _ = writeln!(text, "{{\"id\":\"{id}\",\"action\":\"{action}\",\"state\":\"{state}\"}}");
-        // If the text had spare capacity, its conversion to a WebSocket message would allocate a record of the
-        // capacity.
+        // If the text had spare capacity, its conversion to a WebSocket message would allocate a record of the capacity
+        // on the heap. So free the spare capacity first.
         text.shrink_to_fit();
         text
     }

@@ -55,7 +55,8 @@ pub(super) enum Reaction {
 /// Reason why the server closes a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Closing {
-    /// An error, with the detail that is sent to the client.
+    /// The client sent an invalid message, or the worker refused or ended its lock. The server sends this description
+    /// of the error to the client before it closes the connection.
     Broken(String),
     /// The client lost its identity or a right, with the reason that is sent to it.
     Denied(String),
@@ -84,8 +85,8 @@ impl Session {
         self.state().is_some()
     }
 
-    /// Returns the state that the client knows or is about to learn. Returns `None` until the worker has answered an
-    /// acquire or a release, and after the end.
+    /// Returns the state of the client's lock (none, waiting or held) that the client knows or is about to learn.
+    /// Returns `None` while a worker has not answered an acquire or a release, and once the connection must be closed.
     fn state(&self) -> Option<State> {
         match self.phase {
             Phase::Ready => Some(State::Ready),

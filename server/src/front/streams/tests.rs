@@ -237,8 +237,8 @@ fn leftover_requests_are_dropped_over_several_turns() {
     struct Large(Rc<Cell<usize>>);
     impl Drop for Large {
         fn drop(&mut self) {
-            // If an assertion fails, this value is dropped outside of a worker, where no turn exists that it could use
-            // up.
+            // If an assertion of the test fails, this value is dropped outside of any turn of a connection. So there is
+            // no turn to use up.
             if !std::thread::panicking() {
                 use_up_turn();
             }

@@ -222,8 +222,8 @@ fn acquired(hold: &v1::Hold, granted: &Granted) -> v1::Acquired {
         fence: granted.fence,
         remaining_ms: granted.remaining_ms,
         lease_expires_at_ms,
-        // If an earlier request created the hold, the grant does not contain its time. Only a status request returns
-        // that time.
+        // If an earlier request created the hold, the grant does not contain the time at which the hold began. Only a
+        // status request returns that time, so report 0.
         acquired_at_ms: if granted.repeated { 0 } else { acquired_at_ms },
         ..hold.clone()
     };

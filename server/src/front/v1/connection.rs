@@ -110,8 +110,9 @@ impl Connection {
             }
             _ => {}
         }
-        // The worker finds an earlier claim by its request id only if the owner is the same. So the claims lane has an
-        // empty owner instead of the address: a client can then repeat its acquire on another connection.
+        // A client may repeat its acquire on another connection. The worker finds the claim of the first acquire by the
+        // request id, but only if the owner is the same. So the lane for claims has an empty owner instead of the
+        // address of the client.
         let claims = self.0.open(kind, name, b"")?;
         let space = Arc::new(Space {
             claims,
@@ -139,7 +140,8 @@ impl Connection {
         Ok(OwnLane { inlet, lanes: Arc::clone(&self.0) })
     }
 
-    /// Sends a request to a namespace of this kind and reads the expected response. Errors become statuses.
+    /// Sends a request on the lane in the namespace with this kind and name, and reads the expected response. Errors of
+    /// the worker become gRPC statuses.
     pub(super) async fn ask<T>(
         &self,
         kind: NamespaceKind,

@@ -22,7 +22,8 @@ const FORGET_MS: i64 = waymaker_engine::limits::LAZY_FORGET_MS;
 pub(super) struct OwnedLocks(pub(super) Connection);
 
 /// Returns the namespace of a table; empty for the default table. The client library of this project uses the same
-/// namespace for a registry of kind lazy with the name `clever/TABLE`.
+/// namespace for a registry named `clever/TABLE` of kind lazy. In a lazy registry, a key stays registered after its
+/// lease until another owner registers it.
 fn namespace(table: &str) -> String {
     if table.is_empty() { String::new() } else { format!("lazy/clever/{table}") }
 }

@@ -168,7 +168,8 @@ impl SemaphoreService for Semaphores {
         request: Request<v1::SetCapacityRequest>,
     ) -> Result<Response<v1::SetCapacityResponse>, Status> {
         let request = request.get_ref();
-        // A client that omits `capacity` sends 0, which would remove a semaphore without claims.
+        // A client that omits `capacity` sends 0. The worker would take 0 as a request to remove a semaphore without
+        // claims, so reject it here.
         if request.capacity == 0 {
             return Err(status::bad_input("capacity", 0, "must be at least 1"));
         }

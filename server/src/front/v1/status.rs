@@ -56,7 +56,8 @@ fn is_unidentified(error: &ErrorAnswer<'_>) -> bool {
 }
 
 /// Converts an error of `OwnedLockService`. If the lock belongs to another owner or nobody holds it, the status is
-/// FAILED_PRECONDITION with the text `lock unavailable`. Other errors are converted as in the other services.
+/// FAILED_PRECONDITION with the text `lock unavailable`. Any other error gets the gRPC code that [`of`] chooses for it
+/// in all services.
 pub(super) fn unavailable(error: &ErrorAnswer<'_>) -> Status {
     match error.code {
         ErrorCode::Busy | ErrorCode::NotOwner | ErrorCode::NotFound => {

@@ -160,8 +160,9 @@ impl LockStream {
         }
     }
 
-    /// Creates the event that waited for a status. If the claim has ended in the meantime, the event contains the known
-    /// fields only.
+    /// Creates the event that waited for the response to a status request. If the claim has ended in the meantime, the
+    /// response has no status. The times in the event then come only from the grant or, for a waiter, from the wait
+    /// limit of the request.
     fn looked_up(&mut self, status: Option<&Reply>, granted: Option<wire::Granted>) -> LockEvent {
         let id = self.id.unwrap_or_default();
         let found = match status.map(Reply::response) {

@@ -109,8 +109,8 @@ impl Waymaker {
             let now_unix_ms = unix_ms(now_ms());
             let mut locks: Vec<_> = page.locks.iter().map(|lock| acquired_lock(lock, now_unix_ms)).collect();
             locks.sort_unstable_by(|a, b| (&a.key, &a.lock_id).cmp(&(&b.key, &b.lock_id)));
-            // Protobuf does not encode fields with default values, so these bytes contain only `locks`. The whole
-            // message is the first part followed by all such parts.
+            // Protobuf does not encode fields with default values, such as `success: false`. So the bytes of this page
+            // contain only the items of `locks`. The whole message is `fields` followed by the items of all pages.
             list.push(ListAcquiredLocksResponse { success: false, locks }.encode_to_vec())?;
             cursor = page.next;
             if cursor == 0 {

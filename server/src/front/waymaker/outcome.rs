@@ -115,8 +115,9 @@ impl Outcome {
         format!("{}: {}", self.code.event_name(), self.detail)
     }
 
-    /// Converts the outcome to a status, for list responses, which have no `result_code`. A list cannot fail with the
-    /// other codes, so they become INTERNAL.
+    /// Converts the outcome to a status, for list responses, which have no `result_code`. `Shutdown`, `BadInput` and
+    /// `Unauthorized` have gRPC codes of their own. `Internal` and the codes with which a list cannot fail become
+    /// INTERNAL.
     pub(super) fn into_status(self) -> Status {
         match self.code {
             Code::Shutdown => Status::unavailable(self.detail),

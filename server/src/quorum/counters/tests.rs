@@ -80,7 +80,8 @@ fn each_grant_increments_the_counter_by_one() {
         assert_eq!(fences(&mut counters), [Some(vec![fence])]);
     }
     assert_eq!(cluster.revision, 3, "one write for each");
-    // Another server continues from the stored fence, although its shard reserved only fence 1.
+    // A second server, which has its own `Counters`, finds fence 3 in the cluster and continues from it. The shard of
+    // that server reserved only fence 1 for the grant.
     let mut other = Counters::new(RUN + 1);
     ask(&mut other, &[("k", 1)]);
     serve(&mut other, &mut cluster);
@@ -161,13 +162,15 @@ fn an_expired_grant_may_still_be_counted_but_never_twice() {
     assert!(counters.expire(Time::from_millis(100)));
     assert_eq!(fences(&mut counters), [None]);
     assert!(counters.is_empty());
-    // The cluster applies the late step while a new question waits for its result.
+    // The first question has expired, but its step (a write of the counter) has no result yet. A grant of a new
+    // question waits for this result. The cluster applies the step now, and its response is lost.
     ask(&mut counters, &[("k", 2)]);
     cluster.apply(&late);
     counters.lost(&late);
     serve(&mut counters, &mut cluster);
     assert_eq!(fences(&mut counters), [Some(vec![2])]);
-    // The third question fails because all open questions are given up.
+    // The third question has three grants. The question fails because `give_up_all` fails all open questions, while the
+    // writes of the counters are in flight.
     ask(&mut counters, &[("k", 3), ("", 9), ("m", 1)]);
     let late = counters.next_steps(8);
     counters.give_up_all();
@@ -233,8 +236,9 @@ fn a_refused_counter_does_not_slow_other_counters() {
         let refused = settled.iter().filter(|settled| settled.fences.is_none()).count();
         assert_eq!((settled.len(), refused), (100, 1));
     }
-    // After the first refusal, each of the 100 steps has its own transaction. Later only the refused counter has its
-    // own transaction, and two other transactions carry the remaining steps.
+    // Each step is a write of one counter. After the first refusal, of a transaction with all 100 steps, each step has
+    // its own transaction. Later only the refused counter has its own transaction. The steps before it and after it in
+    // the queue have one transaction each.
     assert_eq!(transactions, [101, 3, 3, 3]);
 }
 

@@ -77,7 +77,8 @@ impl Requester {
         }
     }
 
-    /// Returns for each finished question whether the cluster counted its fences.
+    /// Takes the results that are ready for delivery. Returns for each finished question (a group of grants that waited
+    /// for their fences) whether the cluster counted the fences.
     fn settled(&mut self, now: Time) -> Vec<bool> {
         let mut settled = Vec::new();
         loop {

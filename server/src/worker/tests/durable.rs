@@ -13,7 +13,8 @@ use waymaker_protocol::{
     AcquireOptions, AcquireTerms, Extend, ForceRelease, Freeze, Goodbye, Inspect, Release,
 };
 
-/// Makes all records durable. The workers find the notice in their mailboxes.
+/// Makes all records in `orders` durable, in place of the log's thread. Posts the answers that waited for these records
+/// to the mailboxes of the workers.
 fn make_durable(rig: &Rig, orders: &Receiver<LogOrder>) {
     make_durable_all(rig, orders.try_iter());
 }
@@ -127,8 +128,9 @@ fn a_multi_key_holder_gets_its_grant_before_any_key_ends() {
     assert_eq!(rig.hear(first)[0].0, 2, "the answer comes first");
 }
 
-/// A second request takes over the claim before the claim is durable, so its answer waits for one more record. Until
-/// then no part of the claim begins or ends.
+/// A second request with the same request id moves the claim to another connection before the claim is durable. The
+/// shards record this move, so the answer waits for the records of the move too. Until then, no key of the claim is
+/// held, and no lease of it expires.
 #[test]
 fn a_multi_key_claim_begins_with_the_answer_to_its_repeated_request() {
     let now = Time::from_millis(1_000);
@@ -235,8 +237,10 @@ fn a_multi_key_grant_promises_no_more_than_its_lease() {
     }
 }
 
-/// One of the keys has scope Local from an earlier hold. When a second request takes over the claim, the log gets a
-/// record for this key. It gets none for the other key.
+/// One of the two keys has scope Local from an earlier hold, so the log records its changes. The other key has no
+/// records. When a second client repeats the request id, the claim moves to that client. The log gets a record of this
+/// move for the first key only. Until the record is durable, the second client has no grant. So it must not get events
+/// about the other key before, although changes of that key need no record.
 #[test]
 fn a_multi_key_holder_gets_no_event_before_its_grant_is_durable() {
     let now = Time::from_millis(1_000);

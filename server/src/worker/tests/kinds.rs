@@ -31,12 +31,15 @@ const START: Time = Time::from_millis(1_000);
 const WORKER_COUNT: usize = 2;
 /// Keys, each in a shard of its own.
 const KEYS: [&[u8]; 3] = [b"0", b"1", b"2"];
-/// A session with a lease that is longer than every sequence.
+/// A session with a lease that is longer than the time that passes in any sequence of requests here. So no session
+/// expires.
 const SESSION: SessionRequest = SessionRequest::New { lease_ms: 600_000 };
-/// Number of looks at all workers after which no work may be left.
+/// Maximum number of rounds in which all workers handle their mail and their timers. A test fails if a worker still has
+/// work after that.
 const LOOKS_MAX: u32 = 1_000;
 
-/// Way in which the sequences of a test are served.
+/// Conditions under which a test runs its sequences of requests. They are the kind of the claims, the shard whose turn
+/// another worker has, and whether clients reconnect and repeat their requests.
 #[derive(Clone, Copy, Debug)]
 struct Course {
     kind: Kind,
@@ -74,8 +77,8 @@ struct Crew {
 impl Crew {
     fn new(kind: Kind) -> Self {
         let limits = Limits {
-            // Keep the maximum small: a node allocates memory for so many claims in each shard, and each sequence
-            // begins with a new node.
+            // Keep the maximum number of claims small: each shard of a node allocates memory for so many claims. Each
+            // sequence of requests that a test tries begins with a new node.
             claim_count_max: 1 << 13,
             idle_key_count_max: 1 << 13,
             bucket_count_max: 1,
@@ -121,7 +124,9 @@ impl Crew {
         }
     }
 
-    /// Does one step and all work that follows from it.
+    /// Does one step of a sequence: a client sends a request, or time passes. Lets all workers then handle the mail and
+    /// the timers that result. If `busy` is given, another worker has the turn of the shard of this name during the
+    /// step, and gives it back afterwards.
     fn run(&mut self, line: &Line, busy: Option<&[u8]>) {
         let turn = busy.map(|name| self.rig.hold_turn(name));
         let worker = match line {
@@ -297,8 +302,8 @@ impl Through {
     /// effect may follow.
     fn repeat(&mut self, client: usize) {
         if self.judge.live().0.iter().any(|ticket| ticket.lane == lane_of(client)) {
-            // The client has a waiting acquire, which the loss of the connection would end. So a repetition would
-            // change the course of the sequence.
+            // The client has a waiting acquire, which would end with the connection. So do not reconnect and repeat the
+            // requests of this client: the waiter would be missing in the later steps of the sequence.
             return;
         }
         let asked = self.lines.iter().filter_map(|line| match line {
@@ -581,8 +586,8 @@ fn run_all(course: Course, Menu { few, all }: Menu) {
     }
 }
 
-/// One shard has the whole tree: that of the namespace's name `tree`. In each step another worker has the turn of this
-/// shard.
+/// The hash of the namespace's name, here `tree`, selects the one shard that has all paths of the namespace. In each
+/// step, another worker has the turn of this shard. So the worker that reads a request leaves it for that worker.
 #[test]
 fn every_short_sequence_on_a_small_tree_follows_the_rule_with_workers() {
     run_all(Course { kind: Kind::Tree, busy: Some(b"tree"), repeats: true }, tree_menu());

@@ -105,8 +105,9 @@ fn leftover_work_does_not_delay_reading_sockets_before_expiries() {
         rig.ask(flooder, 2, &Request::AcquireSet(large_set(&paths, &mut Vec::new())));
         rig.now = rig.now.after_ms(100);
         rig.workers[0].tick(rig.now);
-        // A session ends in two steps: first all new connections are accepted, then all sockets are read in a later
-        // millisecond. This tick begins the second step.
+        // Before a session ends, all new connections are accepted, because a client may be resuming the session on one
+        // of them. Then all sockets are read, in a later millisecond. The tick above does the first step, and the tick
+        // below begins the second.
         rig.now = rig.now.after_ms(1);
         rig.workers[0].tick(rig.now);
         assert_eq!(rig.workers[0].next_deadline(), Time::ZERO, "work is left over");
@@ -114,8 +115,9 @@ fn leftover_work_does_not_delay_reading_sockets_before_expiries() {
     }
 }
 
-/// If another worker visits a shard first, the deadline that this worker has armed is outdated. The worker keeps it in
-/// addition to the next deadline.
+/// A worker sets (arms) a timer for the end of the next lease in a shard. If another worker takes the turn of the shard
+/// first and ends that lease, this worker does not learn of it. When this worker then sets a later time, the outdated
+/// earlier time stays set too.
 #[test]
 fn a_worker_armed_twice_reads_its_sockets_for_the_earlier_deadline() {
     let mut rig = Rig::new(1);

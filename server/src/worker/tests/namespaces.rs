@@ -32,7 +32,8 @@ fn pass_idle_time(rig: &mut Rig) {
     }
 }
 
-/// Lets the workers do the rest of their work. Each turn does a part of it.
+/// Lets all workers handle their mail and their timers many times. A check whether a namespace is empty, for example,
+/// takes several turns of each shard.
 fn do_the_work(rig: &mut Rig) {
     for _ in 0..100 {
         for worker in &mut rig.workers {
@@ -62,8 +63,9 @@ fn each_removal_of_a_namespace_is_answered_while_another_is_in_progress() {
     assert_eq!(rig.hear(other), [removed(4)]);
 }
 
-/// A connection opens the namespace before the shards check it, and leaves a hold in a shard that has checked it
-/// already.
+/// A connection opens the namespace while an operator's request to remove it waits for the check of the shards whether
+/// the namespace is empty. Then it acquires a key in a shard that has already found the namespace empty, and is lost.
+/// The removal must be refused because of the hold.
 #[test]
 fn a_namespace_with_a_hold_is_not_removed_even_without_connections() {
     let mut rig = Rig::new(2);
@@ -78,8 +80,9 @@ fn a_namespace_with_a_hold_is_not_removed_even_without_connections() {
     let late = (0..)
         .map(|number| format!("{number}"))
         .find(|name| rig.node.shard_of_key(name.as_bytes()) != rig.node.shard_of_key(b"key"));
-    // After this work, all shards except that of `key` have checked the namespace `other`. Then another worker gets the
-    // turn of the shard of the key `late`, so this shard is the last to check the namespace `a`.
+    // After this call, all shards except that of `key` have checked whether the namespace `other` is empty. Then
+    // another worker gets the turn of the shard of the key `late`. So this shard is the last to check the namespace
+    // `a`, whose check begins after that of `other`.
     do_the_work(&mut rig);
     let turn = rig.hold_turn(late.expect("there are more shards").as_bytes());
     rig.give_back(turn_of_other);

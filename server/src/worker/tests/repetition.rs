@@ -26,8 +26,9 @@ fn a_repeated_acquire_is_a_new_attempt_while_the_first_still_waits() {
     assert!(matches!(heard[..], [(2, Heard::Granted(Granted { fence: 2, waited: true, .. }))]), "{heard:?}");
 }
 
-/// Another worker has the turn. So the shard learns only afterwards, and at once, that the connection was lost, and
-/// that the client repeated the acquire and cancelled it.
+/// Another worker has the turn of the shard while the client loses its connection, reconnects, repeats the acquire and
+/// cancels it. When that worker serves the shard, the shard learns of the lost connection and of the CANCEL, one
+/// directly after the other. The first attempt then ends, and the repeated acquire must not be served in its place.
 #[test]
 fn a_repeated_acquire_that_is_cancelled_stops_waiting() {
     let mut rig = Rig::new(2);

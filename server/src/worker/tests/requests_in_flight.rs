@@ -52,7 +52,8 @@ fn leave_lists(rig: &mut Rig, key: ConnectionKey) -> u32 {
 fn a_connection_may_have_few_long_requests_waiting_for_a_shard() {
     let mut rig = Rig::new(2);
     let (key, _) = rig.connect(SessionRequest::None);
-    // The first page of a list comes from the first shard. So another worker gets the turn of that shard.
+    // The first page of a list comes from the first shard. Let another worker have the turn of that shard, so that the
+    // lists of this connection must wait for it.
     let name = vacancy::names_of_shards(&rig.node).swap_remove(0);
     let turn = rig.hold_turn(&name);
     let list = Request::List(List::default());
@@ -68,7 +69,8 @@ fn a_connection_may_have_few_long_requests_waiting_for_a_shard() {
     assert!(matches!(answers[..], [(_, Heard::Other(_))]), "{answers:?}");
 }
 
-/// The shard searches all sets for a path, and the whole namespace is in one shard.
+/// To inspect a path, the shard searches all sets of paths that overlap it, and one shard has the whole tree. So each
+/// inspection takes long and delays other clients of the shard.
 #[test]
 fn a_connection_may_have_few_path_inspections_waiting_for_a_shard() {
     let mut rig = Rig::new(2);
@@ -85,8 +87,9 @@ fn a_connection_may_have_few_path_inspections_waiting_for_a_shard() {
     assert_eq!(rig.hear(key).len(), refused as usize - 2);
 }
 
-/// An operator ends a claim because too many requests wait for it. The answer contains its path, which may be so long
-/// that the request costs as much as many others.
+/// An operator may have to end a claim because too many requests wait for it. The server counts FORCE_RELEASE as a long
+/// request, because the answer contains the path of the claim, which may be long. Still, the limit on long requests
+/// that wait for a shard must not refuse it.
 #[test]
 fn an_operator_can_end_a_claim_while_long_requests_wait() {
     let mut rig = Rig::new(2);

@@ -15,7 +15,8 @@ use waymaker_protocol::{
 
 const SESSION_COUNT: usize = 3;
 const LEASE_MS: u32 = 10_000;
-/// Time for the steps before the end of a session: all new connections are accepted, and all sockets are read.
+/// Milliseconds that a test allows from the expiry of a session to its end. In this time, all new connections are
+/// accepted and all sockets are read, because a client may be resuming or renewing the session.
 const STEPS_MS: u32 = 20;
 const SESSION: SessionRequest = SessionRequest::New { lease_ms: LEASE_MS };
 
@@ -103,8 +104,8 @@ fn sessions_with_many_connections_end_over_several_turns() {
     assert!(held > 3 * LANE_ENDS_PER_TICK as u32, "{held} holds end in more turns than there are sessions");
     rig.now = rig.now.after_ms(u64::from(LEASE_MS));
     let mut most = 0;
-    // Before a session ends, all new connections are accepted and all sockets are read. The rounds let these steps
-    // happen.
+    // Before a session ends, all new connections are accepted, and then all sockets are read in a later millisecond. In
+    // each round of this loop, a millisecond passes and both workers read their sockets.
     for _ in 0..10 {
         rig.now = rig.now.after_ms(1);
         rig.workers[1].handle_mail(rig.now);
@@ -179,8 +180,8 @@ fn sessions_unknown_to_all_shards_end_over_several_turns() {
     while rig.workers[0].poll_dirty().is_some() {}
     rig.now = rig.now.after_ms(u64::from(LEASE_MS));
     let mut told = Vec::new();
-    // Before a session ends, all new connections are accepted and all sockets are read. The rounds let these steps
-    // happen.
+    // Before a session ends, all new connections are accepted, and then all sockets are read in a later millisecond. In
+    // each round of this loop, a millisecond passes and the worker reads its sockets.
     for _ in 0..10 {
         rig.now = rig.now.after_ms(1);
         rig.workers[0].handle_drained(rig.now, rig.now);

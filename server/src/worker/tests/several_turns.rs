@@ -7,9 +7,10 @@ use waymaker_protocol::AcquireTerms;
 use waymaker_protocol::message::acquire_keys::GRANTED_KEYS;
 use waymaker_protocol::{Inspect, Namespaces, Watch};
 
-/// A worker that finds a turn held knocks: it asks the holder for mail when the turn is free. The mail must not be sent
-/// when the holder serves the knock, because the turn is not free yet, so the worker would knock again. On a node with
-/// many workers, these knocks would keep the turn from being given back.
+/// A worker that needs several turns and finds one held knocks: it asks the holder of the turn for mail when the turn
+/// is free. The holder must send this mail only after it has given the turn back. If the holder sent it when it serves
+/// the knock, the worker would find the turn still held and knock again. On a node with many workers, the holder would
+/// have to serve so many knocks that it could not give the turn back.
 #[test]
 fn a_worker_waiting_for_several_turns_is_notified_when_one_is_free() {
     let mut rig = Rig::new(2);
@@ -156,8 +157,9 @@ fn claims_of_very_many_connections_are_counted_over_turns() {
         let key = rig.open(b"many", NamespaceKind::Flat);
         rig.say(key, &frame(2, &Request::Namespaces(Namespaces::default())));
         let at_once = rig.take_output(key).expect("the connection is open");
-        // One worker has a single shard, which counts only a part of its lanes in one turn. With two workers there are
-        // eight shards, each with so few lanes that it may count all of them in one turn.
+        // To answer the request NAMESPACES, each shard counts the claims of its lanes, a limited number of lanes in one
+        // turn. One worker has a single shard, which needs several turns for all lanes. With two workers there are
+        // eight shards, each with so few lanes that one turn may suffice.
         assert!(worker_count > 1 || listed(&at_once).is_none(), "one turn counts a part of them");
         while rig.workers.iter_mut().any(|worker| worker.handle_mail(rig.now)) {}
         let later = rig.take_output(key).expect("the connection is open");

@@ -73,7 +73,9 @@ fn stalled_connections_are_closed_after_the_times_that_are_set() {
     assert_eq!(writing.take_output(key), None);
 }
 
-/// While the server does not run, the rest of a frame may arrive, and the client may read its answers.
+/// While the server does not run, the rest of a request may arrive in the socket. The client may also become ready to
+/// read answers. So the time of the standstill must not count as time in which the client stalled. The server first
+/// reads and writes.
 #[test]
 fn a_server_that_stalled_serves_a_connection_before_it_drops_it() {
     let mut rig = Rig::new(1);

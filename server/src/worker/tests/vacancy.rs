@@ -1,4 +1,4 @@
-//! Sessions without a connection: the vacant ones end before their lease.
+//! Sessions without a connection. A session that also has no claim in any shard is vacant, and ends before its lease.
 
 use super::*;
 use crate::limits::{

@@ -122,12 +122,14 @@ impl Shard {
         (pool.capacity(), pool.order() == PoolOrder::Timestamp)
     }
 
-    /// Returns the capacity and the order of a pool like [`Self::pool_terms`], or `None` if its capacity was not set.
+    /// Returns the capacity of a pool, and whether the pool serves its waiters in the order of timestamps. Returns
+    /// `None` if the key has no pool, or if no request has set the capacity of the pool explicitly.
     pub(in crate::shard) fn set_pool_terms(&self, entry: KeyIx) -> Option<(u64, bool)> {
         self.pool_at(entry).filter(|pool| pool.is_set()).map(|_| self.pool_terms(entry))
     }
 
-    /// Checks the number of pools, and the number of pools with a set capacity. For tests.
+    /// Checks that each pool in use belongs to a key record, and that `set_pool_count` is the number of pools whose
+    /// capacity a request has set. For tests.
     pub(in crate::shard) fn verify_pool_counts(&self) {
         let listed_count = self.pools.handles().filter(|space| self.pools[*space].entry.is_some()).count();
         assert_eq!(listed_count, self.pools.live_count() as usize, "spaces that have a pool");

@@ -57,7 +57,8 @@ impl Shard {
                 "must be 0: path sets are served in order of arrival",
             ));
         }
-        // `checked_terms` would clamp a lease without an end, so it checks the default lease instead.
+        // `checked_terms` would reduce a lease without an end to the maximum lease, and report that to the client. So
+        // the call passes 0, the default lease, and still checks all other terms.
         let asked_ms = if endless && !terms.session_lease { 0 } else { terms.lease_ms };
         let (lease_ms, clamped) = self.checked_terms(&AcquireTerms { lease_ms: asked_ms, ..*terms })?;
         let entry = self.tree_entry(caller.namespace);
@@ -199,8 +200,8 @@ impl Shard {
         }
     }
 
-    /// Notes a hash of the paths of a set with a request id, so that a repeated request is recognized without a
-    /// comparison of all paths.
+    /// Stores a hash of the paths of a set in the `Detail` (the rare data) of its claim, if the claim has a request id.
+    /// If an acquire with the same request id arrives, `decide_set` compares the hashes instead of all paths.
     fn note_named_paths(&mut self, claim: ClaimIx, items: &[TreeItem<'_>]) {
         if self.detail_mut(claim).request_id.is_some() {
             self.detail_mut(claim).extra = Extra::Paths(fingerprint(&self.hasher, items));

@@ -42,10 +42,12 @@ pub(in crate::shard) struct TreeSpace {
     /// Number of the work item that will continue in a later turn to add large sets to the tree, and to grant sets that
     /// nothing blocks any more; 0 if there is no such item.
     pub(in crate::shard) settling: u64,
-    /// Time at which a hold last ended, until the resulting grants are finished.
+    /// Time at which a hold last ended, while grants that this allows are left; otherwise `FreedAt::NEVER`. Each of
+    /// these grants reports to the metrics how long after this time it came.
     pub(in crate::shard) freed_at: FreedAt,
-    /// Version of the list of frozen prefixes for which a walk over the waiting sets was last requested. The walk
-    /// grants the sets that a thaw allows.
+    /// Version of the list of frozen prefixes for which a walk over the waiting sets was last requested. An operator
+    /// freezes a prefix to stop grants of its paths, and a thaw ends that. After a thaw, the walk grants the waiting
+    /// sets that nothing blocks any more.
     pub(in crate::shard) thawed: u64,
     /// Progress of that walk.
     pub(in crate::shard) thaw: Thaw,
@@ -82,7 +84,7 @@ impl Discipline for Paths {
         let version = shard.freezes.version();
         let space = &mut shard.trees[shard.keys.entries[entry].tree()];
         if std::mem::replace(&mut space.thawed, version) < version && space.thaw.ask() {
-            // The work item grants the waiting sets in a later turn, in order of arrival.
+            // The work item that is queued here lets later turns grant the waiting sets, in order of arrival.
             shard.work.push(Work::ThawSets(entry));
         }
     }
@@ -160,8 +162,9 @@ impl Discipline for Paths {
         let number = shard.keys.entries[entry].tree();
         let space = &shard.trees[number];
         space.tree.verify();
-        // `node_count` still includes the nodes of sets that ended since a set was last added. In a tree without sets,
-        // it does not include the root.
+        // `node_count` is updated when a set is added, but not each time that a set ends. So it may exceed the present
+        // number of nodes, but be lower only by less than `NODE_COUNT_STEP`. Before its first update it is 0, although
+        // the tree has a root.
         assert!(
             space.node_count == 0 || space.tree.node_count_to_come() < space.node_count + NODE_COUNT_STEP,
             "nodes of tree {number}"

@@ -1,4 +1,5 @@
-//! Grants and removals of sets of paths, within the budget of steps.
+//! Grants and removals of sets of paths. Both take steps from the budget that limits the follow-up work of a turn. If
+//! no step is left, a later turn continues.
 
 use crate::claim::Claim;
 use crate::effect::{Answer, Effects};
@@ -128,8 +129,9 @@ impl Shard {
         if self.trees[space].thaw.end() {
             self.work.push(Work::ThawSets(entry));
         }
-        // If a set was refused above, the sets that it blocked may now be granted. If a large set was granted, its tree
-        // may still have to mark some of its paths as held. `settle_tree` continues both.
+        // `grant_set_if_clear` may have removed a set instead, for example because its connection was lost. The sets
+        // that the removed set blocked may now be granted. If a large set was granted, its tree may still have to mark
+        // some of its paths as held. `settle_tree` continues both.
         self.settle_tree(entry, effects);
     }
 }

@@ -20,7 +20,8 @@ impl Shard {
             return effects.answer(caller.ticket, Answer::TreeStatistics(Box::new(statistics)));
         }
         let asked = &mut self.trees[self.keys.entries[entry].tree()].statistics_asked;
-        // Each waiting request counts as a request in flight of its lane, and their limits bound this queue.
+        // Each request in `statistics_asked` counts as a request in flight of its lane. So the limits of the lanes for
+        // requests in flight also bound `statistics_asked`.
         asked.push_back(caller.ticket);
         if asked.len() == 1 {
             self.work.push(Work::TreeStatistics(entry));
