@@ -43,8 +43,8 @@ pub(crate) struct Queue {
     /// none. For this waiter, the shard has not requested a check of its multi-key claim yet. Waiters that the line
     /// keeps in its map, because of their priority, do not count.
     next_unannounced: ClaimIx,
-    /// Whether the first waiter is a writer of a multi-key claim, and the shard has requested the recheck of that
-    /// claim.
+    /// Whether the first waiter is a writer of a multi-key claim that waits only for its other keys. The shard has
+    /// requested a check whether the whole claim can be granted, or its acquire has just made that check.
     front_announced: bool,
     /// Number of the postponed work item of the shard that will continue the grants of this key; 0 if there is none.
     pub(crate) granting: u64,

@@ -24,7 +24,7 @@ pub(crate) enum Reply<T> {
     /// The caller got [`Error::Uncertain`], and may query the outcome later.
     Uncertain {
         resolver: Resolver,
-        /// As in `Caller`.
+        /// Whether an earlier transmission of the request may have been served; see `Awaited::was_sent`.
         was_sent: bool,
     },
 }
@@ -101,7 +101,8 @@ pub(crate) trait Awaited {
     /// example because the server process or the session that got it has ended. The earlier transmission may have been
     /// served, so a later failure may leave the outcome uncertain.
     fn note_sent(&mut self);
-    /// Returns whether a server process or a session that has ended got the request, and may have served it.
+    /// Returns whether the lane sent the request before and sends it again, because its server process or session has
+    /// ended or because its request number is too old. The server may have served the earlier transmission.
     fn was_sent(&self) -> bool;
 }
 

@@ -38,8 +38,10 @@ pub trait Effects {
     fn granted(&mut self, ticket: Ticket, grant: Grant) {
         self.answer(ticket, Answer::Granted(grant));
     }
-    /// Sends the response to the release of a hold. A method of its own because the response is frequent and an
-    /// [`Answer`] is large, as for [`Effects::granted`].
+    /// Sends the response to the release of a hold.
+    ///
+    /// By default the same as [`Effects::answer`]. The response is frequent, and an [`Answer`] is large because of rare
+    /// responses. A receiver that implements this method need not build an [`Answer`].
     #[inline]
     fn released(&mut self, ticket: Ticket) {
         self.answer(ticket, Answer::Released { was_waiting: false });

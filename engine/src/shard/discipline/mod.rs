@@ -49,7 +49,8 @@ trait Discipline {
     /// Returns the number of waiters.
     fn waiter_count(shard: &Shard, entry: KeyIx) -> u32;
 
-    /// Returns the number of waiters before this one, counted up to a limit.
+    /// Returns the number of waiters before this one. Counts up to `POSITION_COUNT_MAX` waiters of a pool, or of a key
+    /// if this waiter is not its last one. For a set of paths, returns the number of all other waiting sets.
     fn position_of(shard: &Shard, claim: ClaimIx) -> usize;
 
     /// Returns the claim that blocks a waiter, or `NONE`.
