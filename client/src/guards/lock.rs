@@ -21,7 +21,7 @@ use crate::request::reply::Reply;
 /// - While [`Lock::is_held`] returns true, the server grants no conflicting claim, except as said under
 ///   [limits](#limits). The local deadline lies before the end of the lease on the server, however slow the network
 ///   was. It uses a clock that keeps running while the machine sleeps.
-/// - The lease is renewed in the background, unless the lock was acquired with
+/// - The lease is renewed in the background, unless the lock has a lease of its own and was acquired with
 ///   [`renew(false)`](crate::AcquireBuilder::renew).
 /// - If the lock is lost, [`Lock::lost`] ends and the callback of [`on_loss`](crate::AcquireBuilder::on_loss) is
 ///   called. Both happen at the local deadline at the latest, without any network. They run in the runtime in which

@@ -484,7 +484,8 @@ pub(super) fn renew_at(deadline: BootTime, report: LeaseReport) -> BootTime {
     BootTime::from_nanos(at / step * step)
 }
 
-/// Returns the delay before the next renewal after the server could not renew.
+/// Returns the delay before the lane repeats a renewal or a status request that the server could not serve, for a hold
+/// with this lease.
 pub(super) fn retry_delay(lease: Duration) -> Duration {
     (lease / 10).clamp(Duration::from_millis(5), Duration::from_secs(1))
 }

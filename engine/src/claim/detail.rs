@@ -43,7 +43,7 @@ pub(crate) enum Extra {
     /// Hash of all keys of the multi-key claim that a restored hold was granted with. The log has this hash, but not
     /// the keys.
     RestoredSibling(u64),
-    /// Hash of the paths of a set that was acquired with a request id.
+    /// Hash of the paths and modes (read or write) of a set that was acquired with a request id.
     Paths(u64),
     /// Type, value and end of a registration.
     Registration(Box<RegisteredAs>),
@@ -123,8 +123,8 @@ pub(crate) struct Detail {
     pub(crate) moved_record: u64,
     /// Time for which a hold had waited before its grant.
     pub(crate) waited_nanos: u64,
-    /// Time at which a hold ended and made room for this claim, whose fence is not durable yet. When the claim is held,
-    /// the time since then is measured for the metrics.
+    /// Time at which the end of a hold made room for this claim, while the fence of this claim is not durable yet; `NEVER`
+    /// if the grant has another cause. When the claim becomes held, the time since then is measured for the metrics.
     pub(crate) freed_at: FreedAt,
     /// Place in the id of a restored hold, which it had in the earlier server process. Clients know the hold by that
     /// id.
@@ -188,7 +188,7 @@ impl Detail {
         if let Extra::MultiKeyClaim(multi_key) = &self.extra { Some(multi_key) } else { None }
     }
 
-    /// Returns the hash of the paths of a set that was acquired with a request id.
+    /// Returns the hash of the paths of a set and their modes (read or write), if the set was acquired with a request id.
     pub(crate) fn fingerprint(&self) -> Option<u64> {
         if let Extra::Paths(fingerprint) = self.extra { Some(fingerprint) } else { None }
     }

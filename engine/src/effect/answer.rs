@@ -131,7 +131,7 @@ pub struct Verified {
     /// Newest fence of the key. For an unknown key, the value at which its counter would start; the first grant would
     /// get a higher fence.
     pub newest_fence: Fence,
-    /// Whether the fence of the request is the newest one. In a tree namespace, a fence also counts as the newest while
+    /// Whether the fence of the request is the newest one; never true for fence 0. In a tree namespace, a fence also counts as the newest while
     /// the set of paths with this fence holds a path that overlaps the requested path.
     pub newest: bool,
     /// Whether the fence of the request is the newest one (`newest` is true) and the hold with this fence still exists.

@@ -276,8 +276,7 @@ impl Shard {
             self.lanes.link(&mut self.claims, &mut self.details, claim);
         }
         if options.request_id.is_some() {
-            // `remember_request_id` computes a hash from the request id and the owner, so the owner must be stored
-            // first.
+            // `remember_request_id` computes a hash from the request id and the owner, so both must be stored before.
             self.remember_request_id(claim);
         }
     }

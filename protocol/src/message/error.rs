@@ -34,7 +34,10 @@ pub enum ErrorDetail<'a> {
         /// - `cancelled`, for an acquire or for a request with the flag `OWN` (act only on a claim of this lane): the
         ///   number of its [`CancelReason`].
         /// - `recovering`: milliseconds until grants resume.
-        /// - All other error codes: the limit that the request violates, such as the maximum length of `field`.
+        /// - `overloaded` with the field `credentials`: milliseconds until the server checks credentials again.
+        /// - `bad_input` with the field `connections`: number of users of the namespace that was to be removed.
+        /// - All other cases: the limit that the request violates, such as the maximum length of `field`; 0 if it
+        ///   violates none.
         value: u64,
         /// Name of the field or the limit; may be empty.
         field: &'a [u8],

@@ -1,5 +1,5 @@
-//! The messages. Each file has a request, its response and their encoding, or several related requests with their
-//! responses.
+//! The messages. Most files have a request, its response and their encoding, or several related requests. `error` and
+//! `event` have messages that only the server sends, and `acquire_terms` has the fields that all acquires share.
 
 pub mod acquire;
 pub mod acquire_keys;

@@ -194,7 +194,8 @@ fn tune(socket: &StdSocket) -> io::Result<()> {
 /// The system has no descriptor or no memory for another connection.
 struct OutOfResources;
 
-/// Accepts connections of one listener and hands each to the worker with the fewest connections.
+/// Accepts connections of one listener and hands each to the worker with the fewest connections, unless a limit forbids
+/// the connection.
 #[derive(Debug)]
 pub struct Acceptor {
     /// Index of this acceptor in its node.

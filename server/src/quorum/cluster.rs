@@ -43,7 +43,7 @@ pub enum ClusterError {
         /// Member and cause.
         reason: String,
     },
-    /// The request was not applied. A retry fails until an operator changes the options or the cluster.
+    /// The request was not applied. The same request fails again until an operator changes the options or the cluster.
     #[error("etcd refused the request: {reason}")]
     Refused {
         /// Member and its message.

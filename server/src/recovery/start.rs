@@ -17,7 +17,8 @@ use waymaker_log::store::writer::LogWriter;
 use waymaker_log::store::{AppendError, Device, Disk, Log, OpenOptions, OpenResult, Storage};
 use waymaker_log::{Image, Losses, Record, Started};
 
-/// Exit code of a server whose disk failed: `EX_TEMPFAIL` of `sysexits.h`, which means that a later try may succeed.
+/// Exit code of a server whose log could not be written, because its disk failed or is full: `EX_TEMPFAIL` of
+/// `sysexits.h`, which means that a later try may succeed.
 const EXIT_DISK_FAILED: i32 = 75;
 
 /// A log that was read, and that no thread writes yet.

@@ -24,8 +24,8 @@ impl Budget for Unlimited {
     }
 }
 
-/// A budget that is already spent. The worker checks a budget only between two batches of requests, so it still serves
-/// one batch.
+/// A budget of a connection that is already spent. The worker checks a budget only between two batches of requests, so
+/// it still serves one batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent;
 

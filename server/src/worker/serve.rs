@@ -57,7 +57,8 @@ impl FrameLocation {
         bytes.get(self.offset as usize..)?.get(..self.len as usize)
     }
 
-    /// Returns the key of an acquire, or the name of a bucket.
+    /// Returns the key or bucket name that decides the shard of this frame; `bytes` has the whole batch. Returns `None`
+    /// if the frame has no such key, or after the prefetch has replaced the key with its hash.
     #[inline]
     fn key<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let Target::Key { start, len } = self.target else { return None };

@@ -12,13 +12,14 @@ pub(crate) trait Question: Send {
     /// Returns whether the request changes something at the server.
     fn is_change(&self) -> bool;
     fn encode(&self, number: u32, out: &mut Vec<u8>);
-    /// Passes the response on to the caller. Returns whether the response fits this request.
+    /// If the response fits this request, converts it, delivers it to the caller, and returns `true`. Otherwise returns
+    /// `false`.
     fn answer(&mut self, response: Response<'_>) -> bool;
     fn reply(&mut self) -> &mut dyn Awaited;
     fn is_awaited(&self) -> bool;
 }
 
-/// A request that consists of two functions: one encodes it, the other converts its response.
+/// A request that is defined by two functions: one encodes it, the other converts its response for the caller.
 pub(crate) struct Ask<E, R, T> {
     pub(crate) need: Option<Need>,
     pub(crate) is_change: bool,

@@ -1,5 +1,6 @@
 //! An inlet: a lane without a socket, through which a front end sends requests to the worker of its thread. This module
-//! keeps the requests, and delivers answers and events to their listeners.
+//! keeps the state of each request until the request is answered and nothing listens for it, and delivers answers and
+//! events to the listeners (the handles that the front end has of its requests).
 
 #[cfg(test)]
 mod interleavings;
