@@ -1,7 +1,8 @@
 //! The blocking client, for programs that have no tokio runtime.
 //!
-//! [`connect`] starts a thread that owns the connections, renews the leases and reports losses. All other calls are
-//! the same as in the asynchronous client. Use [`Block::block`] in place of `.await`:
+//! [`connect`] starts a thread that owns the connections, renews the leases and reports losses. Except
+//! [`Client::with_lock`], all other calls are the same as in the asynchronous client. Use [`Block::block`] in place of
+//! `.await`:
 //!
 //! ```
 //! use std::time::Duration;
@@ -16,7 +17,7 @@
 //! # });
 //! ```
 //!
-//! A blocking call must not be made in an asynchronous task, because it would stop all other tasks of its thread.
+//! A blocking call must not be made in an asynchronous task, because it would block a thread that runs tasks.
 
 use std::ops::Deref;
 use std::thread::JoinHandle;
@@ -86,7 +87,7 @@ impl ClientBuilder {
         let serve = move || {
             runtime.block_on(async {
                 let _ = reply.send(self.connect(&address).await);
-                // Waits until the client is dropped.
+                // Waits until the client is dropped, or until `connect_blocking` has returned an error.
                 let _ = ended.await;
             });
         };

@@ -75,20 +75,22 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the owner that other clients see for locks of this client, at most 256 bytes. Default: empty.
+    /// Sets the owner that other clients see for claims of this client, at most 256 bytes. Default: empty. An acquire
+    /// can set another [owner](crate::AcquireBuilder::owner).
     #[must_use]
     pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Self {
         self.owner = owner.as_ref().to_vec();
         self
     }
 
-    /// Sets the credentials that prove the identity of this client, at most 400 bytes, for example a token. Default:
+    /// Sets the credentials that prove the identity of this client, at most 3,072 bytes, for example a token. Default:
     /// none. An unencrypted connection exposes them to the network.
     ///
     /// If the server refuses the credentials, it would refuse the next attempt too. So
     /// [`connect`](ClientBuilder::connect) returns [`Error::Refused`](crate::Error::Refused) with the code
     /// `unauthorized` as soon as the server refuses. If the refusal follows an outage, each call whose request was not
-    /// sent yet returns this error. All watches end, and each lock is lost at its local deadline.
+    /// sent yet returns this error. All watches end, and each lock is lost at its local deadline, unless an attempt
+    /// succeeds before that.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -104,9 +106,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets for how long the session survives the loss of its connection. Default: the server's, 10 s unless
+    /// Sets for how long the session survives without a frame from this client. Default: the server's, 10 s unless
     /// configured. The session lease limits how long the client can resume a session, and how long locks on the
-    /// session's lease are kept.
+    /// session's lease are kept. A session without a connection and without a claim may end earlier.
     #[must_use]
     pub fn session_lease(mut self, lease: Duration) -> Self {
         self.session_lease = Some(lease);
@@ -166,9 +168,9 @@ impl ClientBuilder {
     /// Must be called in a tokio runtime of either flavour; the connections live in that runtime. I/O must be enabled
     /// in it, and on systems other than Linux also time.
     ///
-    /// `url` may list several addresses, separated by commas: addresses of one server, or of servers of which only
-    /// one runs at a time. The client tries them in turn and begins with the address that worked last. All its
-    /// connections use the same address.
+    /// `url` may list several addresses, separated by commas: addresses of one server, or of servers of which only one
+    /// runs at a time. The client tries them in turn and begins with the address that worked last. All connections of
+    /// one session use the same address.
     ///
     /// Locks do not move between servers. A lock survives its server only if the next server has the same data
     /// directory and the lock's [`FenceScope`](crate::FenceScope) covers the failure.
@@ -176,10 +178,10 @@ impl ClientBuilder {
     /// # Errors
     ///
     /// [`Error::Url`](crate::Error::Url) if the address is malformed, [`Error::Tls`](crate::Error::Tls) if a TLS file
-    /// cannot be used, [`Error::Unavailable`](crate::Error::Unavailable) if no server answers in time or the server
-    /// accepts no clients now, [`Error::Refused`](crate::Error::Refused) if a setting is outside its limits or the
-    /// server rejects this client, [`Error::Protocol`](crate::Error::Protocol) if the server does not speak the
-    /// Waymaker protocol.
+    /// cannot be used, [`Error::Unavailable`](crate::Error::Unavailable) if no server answers in time, the server
+    /// accepts no clients now, or it speaks another known protocol such as HTTP,
+    /// [`Error::Refused`](crate::Error::Refused) if a setting is outside its limits or the server rejects this client,
+    /// [`Error::Protocol`](crate::Error::Protocol) if its response is no valid answer in the Waymaker protocol.
     ///
     /// # Cancel safety
     ///

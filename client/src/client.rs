@@ -28,38 +28,40 @@ use crate::snapshot::{
 use crate::space::Space;
 use crate::watch::Watch;
 
-/// Handle to one server; all clones share one session.
+/// Handle to one server; all clones share its session. With
+/// [`ClientBuilder::connection_per_worker`](crate::ClientBuilder::connection_per_worker), they share one session for
+/// each worker of the server.
 ///
 /// Clones are cheap. Any number of callers may use one client at the same time.
 ///
 /// Keys belong to the namespace that the client was built with. Trees, semaphores, limiters and registries have
 /// namespaces of their own, named after it: `tree/NAME`, `sem/NAME`, `limit/NAME`, `registry/NAME` and `lazy/NAME`.
 /// Each namespace has its own connection. The connection for plain keys opens when the client connects, the others open
-/// at first use. All of them belong to the same session.
+/// at first use. All connections to the same worker belong to the same session.
 ///
-/// For each connection, one task owns the socket. The tasks run in the runtime in which [`Client::connect`] was
-/// called. A task sends all requests that have collected in one write, and responses may arrive in any order.
+/// For each connection, one task owns the socket. The tasks run in the runtime in which [`Client::connect`] was called.
+/// A task usually sends all requests that have collected in one write, and responses may arrive in any order.
 ///
-/// If a connection breaks, its task reconnects, resumes the session and repeats the unanswered requests. Callers notice
-/// only the delay. If the outage lasts longer than
+/// If a connection breaks while it is needed, its task reconnects, resumes the session and repeats the unanswered
+/// requests. Most callers notice only the delay. If the outage lasts longer than
 /// [`ClientBuilder::connect_timeout`](crate::ClientBuilder::connect_timeout), calls return [`Error::Uncertain`], or
 /// [`Error::Unavailable`] if the request was never sent. Guards stay valid until their local deadlines. A waiting
 /// acquire loses its queue position when the connection breaks.
 ///
-/// The session ends and the connections close when the last clone, the last handle made from a clone and the last guard
-/// are dropped. [`Client::close`] ends the session at once and waits for the end; call it before the program exits. A
-/// runtime that shuts down, for example at the end of `main`, still sends the releases of dropped guards. It sends only
-/// as many as the socket accepts at once, and does not wait.
+/// The session ends and the connections close when the last clone, handle made from a clone, guard, watch and pending
+/// acquire are dropped. [`Client::close`] ends the session earlier and waits for the end, for a limited time; call it
+/// before the program exits. A runtime that shuts down while connected, for example at the end of `main`, still sends
+/// the releases of dropped guards. It sends only as many as the socket accepts at once, and does not wait.
 ///
 /// # Errors
 ///
-/// The methods list the errors that are specific to them. Any call may also return [`Error::Refused`] with
-/// `unauthorized`, if the access rules of the server do not allow it, and [`Error::Protocol`], if the response does not
-/// fit the request.
+/// The methods list the errors that are specific to them. Any request to the server may also return [`Error::Refused`]
+/// with `unauthorized`, if the access rules of the server do not allow it, and [`Error::Protocol`], if the response
+/// does not fit the request.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future of an acquire withdraws the acquire. Other calls, such as [`Client::extend`] or
+/// Dropping the future of an acquire or of [`Client::watch`] withdraws it. Other calls, such as [`Client::extend`] or
 /// [`Client::freeze`], are sent when their future is first polled. Dropping the future later does not withdraw them, so
 /// they may still take effect.
 #[derive(Clone)]
@@ -130,13 +132,13 @@ impl Client {
         Tree::new(Arc::clone(self.space()))
     }
 
-    /// Returns the pool with this name, which has `capacity` permits.
+    /// Returns a handle for the pool with this name, which has `capacity` permits if this client creates it.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, capacity: u64) -> Semaphore {
         Semaphore::new(Arc::clone(self.home(name.as_ref())), name.as_ref(), capacity)
     }
 
-    /// Returns the token bucket with this name. It regains `rate` tokens in each period of length `per` and holds at
-    /// most `burst`.
+    /// Returns a handle for the token bucket with this name. It regains `rate` tokens in each period of length `per`
+    /// and holds at most `burst`.
     pub fn limiter(&self, name: impl AsRef<[u8]>, rate: u32, per: Duration, burst: u32) -> Limiter {
         Limiter::new(Arc::clone(self.home(name.as_ref())), name.as_ref(), rate, per, burst)
     }
@@ -200,7 +202,8 @@ impl Client {
         ClientSession::new(Arc::clone(self.space()))
     }
 
-    /// Watches a key: reports its current state, then each change. A key may have several watches.
+    /// Watches a key: reports its current state, then its changes. A slow reader misses states, but never the newest. A
+    /// key may have several watches.
     ///
     /// # Errors
     ///
@@ -214,8 +217,8 @@ impl Client {
         Watch::begin(Arc::clone(&self.home(key.as_ref()).flat), checked_key(key.as_ref())?).await
     }
 
-    /// Verifies that the grant with this fence is still the newest grant of the key. A resource calls this when a
-    /// writer presents its fence.
+    /// Returns whether the grant with this fence is still the newest grant of the key, and whether it is still held. A
+    /// resource calls this when a writer presents its fence.
     ///
     /// # Errors
     ///
@@ -226,7 +229,7 @@ impl Client {
         self.home(key.as_ref()).flat.verify(checked_key(key.as_ref())?, fence).await
     }
 
-    /// Returns the holders of a key and its waiters.
+    /// Returns the holders of a key and its waiters, at most 64 of each.
     ///
     /// # Errors
     ///
@@ -246,9 +249,9 @@ impl Client {
         self.space().flat.status(id).await
     }
 
-    /// Returns all locks held in the namespace whose keys begin with `prefix`, in no particular order. The client reads
-    /// them page by page. A lock that is held while the client reads all pages is listed once. A lock that is granted
-    /// or released while the client reads may be missing.
+    /// Returns all locks held in the namespace whose keys begin with `prefix` and that this client may list, in no
+    /// particular order. The client reads them page by page. A lock that is held while the client reads all pages is
+    /// listed once. A lock that is granted or released while the client reads may be missing.
     ///
     /// # Errors
     ///
@@ -258,9 +261,9 @@ impl Client {
         self.operator(NamespaceKind::Flat).list(prefix).await
     }
 
-    /// Returns all claims of the namespace that wait for keys that begin with `prefix`, in no particular order. The
-    /// client reads them page by page. A claim that waits while the client reads all pages is listed once for each of
-    /// its keys. A claim that begins or stops waiting while the client reads may be missing.
+    /// Returns all claims of the namespace that wait for keys that begin with `prefix` and that this client may list,
+    /// in no particular order. The client reads them page by page. A claim that waits while the client reads all pages
+    /// is listed once for each of its keys. A claim that begins or stops waiting while the client reads may be missing.
     ///
     /// # Errors
     ///
@@ -273,9 +276,10 @@ impl Client {
         self.operator(NamespaceKind::Flat).list_waiting(prefix).await
     }
 
-    /// Returns the pools of the namespace whose names begin with `prefix`, in no particular order: pools in use, and
-    /// pools whose capacity was set. The client reads them page by page. A pool that exists while the client reads all
-    /// pages is listed once. A pool that is created or removed while the client reads may be missing.
+    /// Returns the pools of the namespace whose names begin with `prefix` and that this client may list, in no
+    /// particular order: pools in use, and pools whose capacity was set. The client reads them page by page. A pool
+    /// that exists while the client reads all pages is listed once. A pool that is created or removed while the client
+    /// reads may be missing.
     ///
     /// # Errors
     ///
@@ -287,7 +291,7 @@ impl Client {
     }
 
     /// Ends the claim with this id, held or waiting, regardless of its owner. The key must be a key of the claim. The
-    /// holder's guard is lost with [`LossReason::Revoked`](crate::LossReason::Revoked).
+    /// guard of a connected holder is lost with [`LossReason::Revoked`](crate::LossReason::Revoked).
     ///
     /// Returns `true` if the claim was still waiting. The acquire of a waiting claim then fails with
     /// [`Error::Cancelled`].
@@ -356,9 +360,9 @@ impl Client {
         self.space().flat.namespaces().await
     }
 
-    /// Removes the namespace with this name, which is its name on the wire, such as `sem/jobs`. No connection may use
-    /// the namespace, not even one of this client. It must have no claims, registrations, frozen prefixes, pools with a
-    /// set capacity, or buckets that are not full.
+    /// Removes the namespace with this name, which is its name on the wire, such as `sem/jobs`. No connection, session
+    /// or DynamoDB table may use the namespace, not even a connection of this client. It must have no claims,
+    /// registrations, frozen prefixes, pools with a set capacity, or buckets that are not full.
     ///
     /// # Errors
     ///

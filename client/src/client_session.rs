@@ -12,11 +12,12 @@ use crate::session::SessionState;
 use crate::snapshot::HeldLock;
 use crate::space::Space;
 
-/// Session of a client in its current state, from [`Client::session`](crate::Client::session).
+/// Session of a client, from [`Client::session`](crate::Client::session). Its id, lease, version and capabilities are
+/// those at the time of that call.
 ///
-/// All connections of the client belong to the session, and every frame that the client sends on any of them renews it.
-/// When it ends, all locks on its lease are lost together. The client opens another session by itself as soon as it
-/// needs one.
+/// All connections of the client to one worker of the server belong to one session, and every frame that the client
+/// sends on any of them renews it. When it ends, all locks on its lease are lost together. The client opens another
+/// session by itself as soon as it needs one.
 #[derive(Clone, Debug)]
 pub struct ClientSession {
     space: Arc<Space>,
@@ -35,13 +36,15 @@ impl ClientSession {
         self.state.id
     }
 
-    /// Returns how long the session survives after the last frame of the client.
+    /// Returns how long the session survives after the last frame of the client. Without a connection and without a
+    /// claim, it may end earlier.
     pub fn lease(&self) -> Duration {
         self.state.lease
     }
 
-    /// Returns the time until the session counts as lost if it is not renewed; zero once it is lost. The returned time
-    /// is never longer than the time after which the server would end the session.
+    /// Returns the time until the session counts as lost if it is not renewed; zero once it is lost or replaced by
+    /// another session. As long as the session has a connection or a claim, the returned time is never longer than the
+    /// time after which the server would end it.
     pub fn remaining(&self) -> Duration {
         let now = self.space.session.state();
         match now.loss.reason() {
@@ -50,7 +53,7 @@ impl ClientSession {
         }
     }
 
-    /// Returns the version of the protocol that the server chose for the newest connection of the client.
+    /// Returns the version of the protocol that the server chose for the newest connection of the session.
     pub fn protocol_version(&self) -> u16 {
         self.state.version
     }
@@ -83,8 +86,8 @@ impl ClientSession {
         async move { loss.wait().await }
     }
 
-    /// Returns all holds that the server has for the connections of this session, of every kind, in no particular
-    /// order.
+    /// Returns all holds that the server has for the connections of the client's present session, of every kind, in no
+    /// particular order.
     ///
     /// # Errors
     ///

@@ -8,17 +8,20 @@ use waymaker_protocol as wire;
 /// The claim in front of a claim that was not granted, and the number of waiters, as the refusal reports them.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Contention {
-    /// Whether `owner` holds the key. Otherwise no conflicting claim holds it, and `owner` is the waiter in front.
+    /// Whether the claim in front holds the key. Otherwise it is a waiter, or a granted claim whose fence is not
+    /// durable yet. Also false if no claim is in front.
     pub held: bool,
     /// Whether the claim in front is shared.
     pub shared: bool,
     /// Time for which the claim in front (the conflicting holder, or the waiter in front) has been held, or has waited.
+    /// For a registration, the time since its last renewal.
     pub age: Duration,
     /// Remaining lease or remaining wait of the claim in front. `None` if it has no end.
     pub remaining: Option<Duration>,
-    /// Number of waiters for the key.
+    /// Number of other claims that wait for the key or pool, or in the tree namespace.
     pub waiter_count: u32,
-    /// Owner of the claim in front, as its client named it; may be empty.
+    /// Owner of the claim in front, as its client named it. Empty without a name, or if this client has no right to see
+    /// it.
     pub owner: Vec<u8>,
 }
 

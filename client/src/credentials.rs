@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-/// Maximum length of a token file, in bytes. The limit is above the 400 bytes of the binary protocol, because front
+/// Maximum length of a token file, in bytes. The limit is above the 3,072 bytes of the binary protocol, because front
 /// ends accept longer credentials.
 const FILE_LEN_MAX: usize = 8 << 10;
 
@@ -45,7 +45,7 @@ pub enum CredentialsError {
 }
 
 impl Credentials {
-    /// Copies the credentials. An empty value means no credentials. The binary protocol accepts at most 400 bytes;
+    /// Copies the credentials. An empty value means no credentials. The binary protocol accepts at most 3,072 bytes;
     /// [`ClientBuilder::connect`](crate::ClientBuilder::connect) refuses longer ones.
     pub fn new(credentials: impl AsRef<[u8]>) -> Self {
         Self(Arc::new(Zeroizing::new(credentials.as_ref().to_vec())))

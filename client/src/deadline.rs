@@ -16,8 +16,8 @@
 //! The anchor (a request's send time, with the server's stamp in the response) converts server times to local times. A
 //! grant that waited cannot be the anchor: its request was sent long before the decision, so every deadline would be
 //! too early by the length of the wait. Instead, the client converts the stamp of such a grant with the anchor of
-//! another round trip. The time at which a response arrives does not count. So a response that spent half of the lease
-//! in a socket still yields the same deadline.
+//! another round trip. With valid stamps, the time at which a response arrives does not count. So a response that spent
+//! half of the lease in a socket still yields the same deadline.
 //!
 //! The margin is the time by which the local deadline lies before the end of the lease. It covers the remaining errors:
 //! stamps are whole milliseconds, two clocks drift, and a holder needs a moment to stop its work.

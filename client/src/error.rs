@@ -22,11 +22,11 @@ pub type Result<T> = std::result::Result<T, Error>;
 ///
 /// | Errors | Meaning |
 /// |---|---|
-/// | [`Busy`](Error::Busy), [`Timeout`](Error::Timeout), [`NotOwner`](Error::NotOwner) | another claim is in front; the error names it |
-/// | [`Throttled`](Error::Throttled), [`Frozen`](Error::Frozen), [`Unavailable`](Error::Unavailable) | nothing was done; try again later |
+/// | [`Busy`](Error::Busy), [`Timeout`](Error::Timeout), [`NotOwner`](Error::NotOwner) | another claim is in front; the error describes it |
+/// | [`Throttled`](Error::Throttled), [`Frozen`](Error::Frozen), [`Unavailable`](Error::Unavailable) | nothing was done; a later attempt usually helps |
 /// | [`Cancelled`](Error::Cancelled), [`Lost`](Error::Lost) | the claim or the lock was ended |
-/// | [`Uncertain`](Error::Uncertain) | the request may have taken effect: [`Uncertain::resolve`] finds out |
-/// | [`CapacityMismatch`](Error::CapacityMismatch), [`Refused`](Error::Refused) | another attempt does not help |
+/// | [`Uncertain`](Error::Uncertain) | the request may have taken effect: [`Uncertain::resolve`] tries to find out |
+/// | [`CapacityMismatch`](Error::CapacityMismatch), [`Refused`](Error::Refused) | the same request usually fails again |
 /// | the others | the client, its settings, or the server's protocol is at fault |
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
@@ -92,7 +92,7 @@ pub enum Error {
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     /// No response arrived in time, or the server failed while it served the request. The request may have taken
-    /// effect; [`Uncertain::resolve`] finds out.
+    /// effect; [`Uncertain::resolve`] tries to find out.
     #[error("disconnected: {0}")]
     Uncertain(Uncertain),
     /// The address of the server is malformed.
@@ -139,7 +139,7 @@ pub enum Unavailable {
         field: String,
         /// Message for people; may be empty.
         message: String,
-        /// Limit that is reached, if the code is `overloaded`.
+        /// Limit that is reached, if the code is `overloaded` and the server names a number.
         limit: Option<u64>,
         /// Time until another attempt can succeed, if the server reports it. A server reports it with the code
         /// `recovering`, and if it refuses `credentials` because too many logins from this address failed.
@@ -174,7 +174,8 @@ impl Error {
         }
     }
 
-    /// Returns the claim in front, if it is the reason for the error.
+    /// Returns the claim in front for [`Error::Busy`], [`Error::Timeout`] and [`Error::NotOwner`]; `None` for other
+    /// errors.
     pub fn contention(&self) -> Option<&Contention> {
         match self {
             Self::Busy(contention) | Self::Timeout(contention) | Self::NotOwner(contention) => {
@@ -188,8 +189,8 @@ impl Error {
     pub(crate) fn refused(code: ErrorCode, field: &str, value: u64, message: impl Into<String>) -> Self {
         let (field, message) = (field.to_owned(), message.into());
         match code {
-            // `cancelled` without a field means that a waiting claim ended. With a field, the code concerns a HELLO or
-            // a repeated watch, so it stays an [`Error::Refused`].
+            // `cancelled` without a field means that a waiting claim ended, or that another acquire took up the hold.
+            // With a field, the code concerns a HELLO or a repeated watch, so it stays an [`Error::Refused`].
             ErrorCode::Cancelled if field.is_empty() => {
                 Self::Cancelled { reason: CancelReason::from_number(value), message }
             }

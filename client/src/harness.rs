@@ -184,7 +184,8 @@ impl Harness {
         async move { handle.ok_or(Error::Closed)?.release(id, key).await }
     }
 
-    /// Closes the lane, as `client.close()` does for each connection. The future ends when the lane is closed.
+    /// Closes the lane, as `client.close()` does for each connection. The future ends when the lane is closed or the
+    /// time limit has passed; after `desert`, at once.
     pub fn close(&self) -> impl Future<Output = ()> + use<> {
         let (reply, answer) = Reply::channel();
         // After `desert`, the lane closes by itself.
@@ -247,7 +248,8 @@ impl Harness {
         self.lane.handle_disconnected(Error::disconnected(reason), self.clock.now());
     }
 
-    /// Passes the queued commands of handles and guards to the lane.
+    /// Passes the queued commands of handles and guards to the lane. Closes the lane if all handles and guards were
+    /// dropped.
     pub fn take_commands(&mut self) {
         let now = self.clock.now();
         loop {

@@ -34,8 +34,8 @@ pub(crate) struct Hold {
     /// serves a pending extend at once, and the deadline from before an outage until the server has confirmed the hold.
     /// [`BootTime::NEVER`] if none applies.
     pub(crate) bound: SharedInstant,
-    /// Local deadline of the session, if the hold is on the session's lease. One keep-alive moves it for all holds on
-    /// the session's lease.
+    /// Local deadline of the session, if the hold is on the session's lease. One keep-alive moves it for all holds of
+    /// the connection on the session's lease.
     pub(crate) session: Option<Arc<SharedInstant>>,
     /// Additional deadline of a hold that the server ends some time after the loss of its connection. Present only if
     /// this time is at least one second.
@@ -66,10 +66,11 @@ impl LeaseMs {
 ///
 /// The server may notice the loss of a connection long before the client does, if the client ever does. The client only
 /// knows that the connection was alive when the server decided a response, so at the earliest when the request was
-/// sent. It learns this from responses with the server's stamp, and from the welcome.
+/// sent. It learns this from responses that become the anchor for deadlines, and from the welcome.
 #[derive(Debug)]
 pub(crate) struct ConnectionTie {
-    /// Send time of the newest request of the connection whose response had the server's stamp, or of the HELLO.
+    /// Send time of the newest request of the connection whose response became the anchor for deadlines, or of the
+    /// HELLO.
     pub(crate) alive: Arc<SharedInstant>,
     /// How long the hold survives the loss of the connection, less a margin.
     pub(crate) grace: Duration,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// A key, shared by its users.
+/// Bytes of a key, path key, name, prefix or reason, shared by their users.
 pub(crate) type Key = Arc<[u8]>;
 
 /// The state of a key, as a [`Watch`](crate::Watch) reports it.

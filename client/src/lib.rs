@@ -34,7 +34,7 @@
 //! | [`client.limiter(name, rate, per, burst)`](Client::limiter) | tokens, or the time until they are available |
 //! | [`client.registry()`](Client::registry), [`client.lazy()`](Client::lazy) | registrations that name their owner |
 //! | [`client.watch(key)`](Client::watch), [`client.inspect(key)`](Client::inspect), [`client.verify(key, fence)`](Client::verify) | the state of a key |
-//! | [`client.session()`](Client::session) | the session that all claims depend on |
+//! | [`client.session()`](Client::session) | the session of the client's connections |
 //! | [`client.operator(kind)`](Client::operator) | force-release, freeze, thaw |
 //! | [`blocking::connect(url)`](blocking::connect) | the same calls without a runtime |
 //!
@@ -50,8 +50,8 @@
 //! where it writes, and the resource refuses writers with an older fence.
 //!
 //! The simplest way to stop in time is [`Client::with_lock`], or [`AcquireBuilder::run`] for every other kind of claim.
-//! Both renew the lease while the work runs and release the lock when the work ends. If the lock is lost, they drop the
-//! future of the work at its current await:
+//! By default, both renew the lease while the work runs, and release the lock when the work ends. If the lock is lost,
+//! they drop the future of the work at its current await:
 //!
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -79,7 +79,7 @@
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
 //! let lock = client.write("orders/17").lease(Duration::from_secs(10)).await?;
 //! match client.write("orders/17").try_().await {
-//!     Err(Error::Busy(contention)) => println!("{contention}"), // held by "report-job" for 2.1 s, lease ends in 7.9 s ...
+//!     Err(Error::Busy(contention)) => println!("{contention}"), // held by "report-job" for 2.1 s ...
 //!     other => panic!("{other:?}"),
 //! }
 //! // One message keeps alive any number of locks on the session's lease.
@@ -90,8 +90,8 @@
 //! # });
 //! ```
 //!
-//! [`FenceScope`] selects how durable a fence is: it keeps rising only while the server runs, also after restarts of
-//! the server, or even after the loss of the server's disk.
+//! [`FenceScope`] selects how durable a fence is: it keeps rising until the server crashes (or stops without a data
+//! directory), also after crashes of the server, or even after the loss of the server's disk.
 //!
 //! # Errors
 //!
@@ -118,15 +118,16 @@
 //! ```
 //!
 //! The client repairs a broken connection by itself, with pauses that differ from client to client, and resumes the
-//! session. Guards stay valid. Requests are repeated under their numbers. The server does not serve a repeated request
-//! twice, unless the session ended or the server restarted before the repetition. Callers notice only the delay, until
-//! it exceeds [`ClientBuilder::connect_timeout`]. [`ClientBuilder::connect`] accepts several addresses of a server.
+//! session. Guards stay valid until their local deadlines. Most requests are repeated under their numbers. The server
+//! does not serve a repeated request twice, unless the session ended or the server restarted before the repetition.
+//! Callers notice only the delay, until it exceeds [`ClientBuilder::connect_timeout`]. [`ClientBuilder::connect`]
+//! accepts several addresses of a server.
 //!
 //! # Many requests
 //!
-//! All callers of a client share its connections. Requests that arrive together are sent in one write, and responses
-//! may arrive in any order. So one client per process is enough, cloned as often as needed. A client that keeps a
-//! server with several cores busy may open [a connection to each worker](ClientBuilder::connection_per_worker).
+//! All callers of a client share its connections. Requests that arrive together are usually sent in one write, and
+//! responses may arrive in any order. So one client per process is enough, cloned as often as needed. A client that
+//! keeps a server with several cores busy may open [a connection to each worker](ClientBuilder::connection_per_worker).
 //!
 //! # Servers of other versions
 //!

@@ -35,8 +35,8 @@ use crate::space::Space;
 /// # });
 /// ```
 ///
-/// If a take is repeated because the connection was lost, it counts once while the session lives. If the session is
-/// lost too, it may count twice.
+/// If a take is repeated because the connection was lost, it counts once while the session and the server process live.
+/// If one of them has ended, it may count twice.
 #[derive(Clone, Debug)]
 pub struct Limiter {
     space: Arc<Space>,
@@ -70,10 +70,10 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Error::Throttled`] if there are too few tokens, with the time until the next attempt can succeed.
-    /// [`Error::Refused`] for an invalid name or rule. [`Error::Unavailable`] if the server has not served the request,
-    /// for example because there is no connection. [`Error::Uncertain`] if the request was sent, but its outcome is
-    /// unknown because no response arrived in time. [`Error::Closed`] if the client was closed.
+    /// [`Error::Throttled`] if there are too few tokens, with the time until the next attempt can succeed, if waiting
+    /// helps. [`Error::Refused`] for an invalid name or rule. [`Error::Unavailable`] if the server has not served the
+    /// request, for example because there is no connection. [`Error::Uncertain`] if the request was sent, but its
+    /// outcome is unknown because no response arrived in time. [`Error::Closed`] if the client was closed.
     ///
     /// # Cancel safety
     ///

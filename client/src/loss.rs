@@ -14,7 +14,7 @@ use waymaker_protocol::RevokeReason;
 pub enum LossReason {
     /// The server ended the lease, or does not know the lock any more.
     Expired,
-    /// The server revoked the lock.
+    /// The lock was revoked: another client or an operator released it, or it ended after the loss of its connection.
     Revoked(RevokeReason),
     /// The session ended, and with it the locks on its lease. Locks with a [request
     /// id](crate::AcquireBuilder::request_id) are lost too: another client may have taken them over, and the server
@@ -26,7 +26,7 @@ pub enum LossReason {
     /// The client was closed, or its runtime has shut down, so the lease is no longer renewed.
     ClientClosed,
     /// A newer acquire with the same request id took over the hold, in this client or in another one. The newer guard
-    /// holds the lock; releasing or dropping the older guard changes nothing.
+    /// owns the hold; releasing or dropping the older guard changes nothing.
     Superseded,
     /// The guard released the lock, forgot it, or was dropped. This is no loss:
     /// [`on_loss`](crate::AcquireBuilder::on_loss) is not called.
@@ -54,8 +54,8 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// Callback that runs once when a lock is lost. The task that calls or drops it serves all locks of a connection, so a
-/// panic of the callback must not end that task.
+/// Callback that runs at most once, when a lock is lost. The task that calls or drops it serves all locks of a
+/// connection, so a panic of the callback must not end that task.
 pub(crate) struct LossCallback(Option<Box<dyn FnOnce(LossReason) + Send>>);
 
 impl LossCallback {
@@ -90,7 +90,7 @@ fn contain(run: impl FnOnce()) {
     }
 }
 
-/// Loss of a lock: set once, awaited by any number of tasks.
+/// Loss of a lock or of a session: set once, awaited by any number of tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Loss {
     /// Reason and message of the loss. Boxed, since few locks are lost.
@@ -114,9 +114,9 @@ impl Loss {
         self.told.get().map_or("", |told| &told.1)
     }
 
-    /// Records a loss and returns whether it is the first reason. Only the task that also calls [`Loss::release`] may
-    /// call this. The check for an earlier reason and the record are two steps, so calls on two threads could make a
-    /// lock both released and lost.
+    /// Records a loss and returns whether it is the first reason. Must not run at the same time as [`Loss::release`].
+    /// The check for an earlier reason and the record are two steps, so calls on two threads could make a lock both
+    /// released and lost.
     pub(crate) fn set(&self, reason: LossReason, message: &str) -> bool {
         let first = self.reason().is_none() && self.told.set(Box::new((reason, message.into()))).is_ok();
         self.changed.notify_waiters();

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// At least one item. A single item needs no allocation.
+/// At least one item. `One` needs no allocation.
 #[derive(Clone, Debug)]
 pub enum OneOrMore<T> {
     One(T),

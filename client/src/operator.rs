@@ -13,8 +13,8 @@ use crate::space::Space;
 
 /// An operator's commands for one of a client's namespaces, from [`Client::operator`](crate::Client::operator).
 ///
-/// The form of the keys that the commands take depends on the kind of the namespace: plain keys, names of pools, keys
-/// of registrations, or path keys of a tree.
+/// The form of the keys that the commands take depends on the kind of the namespace: plain keys, names of pools or
+/// buckets, keys of registrations, or path keys of a tree.
 ///
 /// ```
 /// # use waymaker_client::NamespaceKind;
@@ -57,8 +57,8 @@ impl Operator {
         self
     }
 
-    /// Returns all holds whose keys begin with `prefix`, as [`Client::list`] does for plain keys. In a tree, `prefix`
-    /// is a path key, and the result has the holds on paths at or below this path.
+    /// Returns all holds whose keys begin with `prefix` and that this client may list, as [`Client::list`] does for
+    /// plain keys. In a tree, `prefix` is a path key, and the result has the holds on paths at or below this path.
     ///
     /// # Errors
     ///
@@ -83,8 +83,9 @@ impl Operator {
         self.space.handle(self.kind)?.list_waiting(prefix.as_ref().into()).await
     }
 
-    /// Ends the claim with this id, regardless of its owner and its key. The reason has at most 256 bytes. The holder
-    /// gets it as [`Lock::loss_message`](crate::Lock::loss_message), and the server logs it.
+    /// Ends the claim with this id, regardless of its owner and its key. The reason has at most 256 bytes. A holder
+    /// gets it as [`Lock::loss_message`](crate::Lock::loss_message); a waiter gets
+    /// [`Error::Cancelled`](crate::Error::Cancelled) without it. The server writes it to its audit log.
     ///
     /// # Errors
     ///

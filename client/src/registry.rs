@@ -16,9 +16,9 @@ use crate::space::Space;
 /// Registrations that name the owner of a key, from [`Client::registry`](crate::Client::registry) or
 /// [`Client::lazy`](crate::Client::lazy).
 ///
-/// A registration does not depend on a connection: it lasts as long as its lease. Its owner renews it by registering
-/// again or by a heartbeat. The server does not check who claims to be the owner. Callers never wait for a key that has
-/// another owner.
+/// A registration depends on its lease, not on a connection. Its owner renews it by registering again or by a
+/// heartbeat. Any client may use any owner name, but with access rules, another identity needs a right to renew or
+/// remove the registration. Callers never wait for a key that has another owner.
 ///
 /// In a registry, a registration ends when its lease expires. A lazy registration survives its lease: another owner may
 /// take the key five seconds after the lease expired, and the server removes the registration 48 hours after it.
@@ -55,7 +55,7 @@ pub struct Registration {
     type_name: Key,
 }
 
-/// Confirmation that the registration belongs to the caller.
+/// Confirmation that the registration belongs to the owner of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registered {
     /// Id of the registration. Renewals by its owner keep the id; a new registration of the key has another id.
@@ -71,7 +71,8 @@ pub struct Registered {
     pub renewed: bool,
 }
 
-/// State of one registration, at the time of the server's response.
+/// State of one registration, at the time of the server's response. If this client may not inspect the registration,
+/// `id` is zero, and `owner` and `value` are empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistrationStatus {
     /// Id of the registration. Renewals by its owner keep the id; a new registration of the key has another id.
@@ -80,10 +81,11 @@ pub struct RegistrationStatus {
     pub fence: u64,
     /// Time since the last registration or heartbeat.
     pub age: Duration,
-    /// Remaining lease; `None` if a lazy registration has expired and no other owner has taken the key yet.
+    /// Remaining lease; `None` if it has expired: in a lazy registry, or just before the server removes the
+    /// registration.
     pub remaining: Option<Duration>,
-    /// Time since the lease expired; `None` if it has not expired. Other owners may take the key five seconds after the
-    /// lease expired.
+    /// Time since the lease expired; `None` if it has not expired. In a lazy registry, other owners may take the key
+    /// five seconds after the lease expired.
     pub overdue: Option<Duration>,
     /// Registered key.
     pub key: Vec<u8>,
@@ -95,8 +97,8 @@ pub struct RegistrationStatus {
     pub type_name: Vec<u8>,
 }
 
-/// Lease that a request sets for a registration: its length or, if `absolute` is set, its end. The end may be in the
-/// past.
+/// Lease that a request sets for a registration: its length or, if `absolute` is set, its end. The server accepts an
+/// end in the past only in a lazy registry.
 #[derive(Clone, Copy)]
 struct RegistrationLease {
     /// Length in milliseconds, or the end in milliseconds since 1970 if `absolute`.
@@ -141,8 +143,8 @@ impl Registry {
             .await
     }
 
-    /// Returns all registrations, in no particular order. The client reads them page by page, as
-    /// [`Client::list`](crate::Client::list) does.
+    /// Returns all registrations that this client may list, in no particular order. The client reads them page by page,
+    /// as [`Client::list`](crate::Client::list) does.
     ///
     /// # Errors
     ///
@@ -151,7 +153,7 @@ impl Registry {
         self.list_registrations(None).await
     }
 
-    /// Returns all registrations of exactly this type.
+    /// Returns all registrations of exactly this type that this client may list.
     ///
     /// # Errors
     ///
@@ -207,15 +209,17 @@ impl Registration {
         self
     }
 
-    /// Registers this owner for the key, with a lease of this length, unless the key has another owner. If the key
-    /// already has this owner, renews the lease and overwrites the value and the type.
+    /// Registers this owner for the key, unless the key has another owner. The lease has this length, at most ten
+    /// years. If the key already has this owner, renews the lease and overwrites the value and the type. In a lazy
+    /// registry, replaces another owner whose lease expired more than five seconds ago.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`](crate::Error::Busy), which names the owner, if the key has another owner;
-    /// [`Error::Frozen`](crate::Error::Frozen) if an operator froze the key, [`Error::Refused`](crate::Error::Refused)
-    /// for fields beyond their limits, [`Error::Unavailable`](crate::Error::Unavailable),
-    /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
+    /// [`Error::Busy`](crate::Error::Busy) if the key has another owner, which the error names if this client may see
+    /// it; [`Error::Frozen`](crate::Error::Frozen) if an operator froze the key,
+    /// [`Error::Refused`](crate::Error::Refused) for fields beyond their limits,
+    /// [`Error::Unavailable`](crate::Error::Unavailable), [`Error::Uncertain`](crate::Error::Uncertain) and
+    /// [`Error::Closed`](crate::Error::Closed).
     pub async fn register(&self, lease: Duration) -> Result<Registered> {
         self.send(RegistrationLease::lasting(lease)?, false).await
     }
@@ -233,10 +237,10 @@ impl Registration {
     ///
     /// # Errors
     ///
-    /// [`Error::NotOwner`](crate::Error::NotOwner), which names the owner, if the key has another owner;
-    /// [`Error::Refused`](crate::Error::Refused) for fields beyond their limits, and with `not_found` if the key has no
-    /// registration; [`Error::Unavailable`](crate::Error::Unavailable), [`Error::Uncertain`](crate::Error::Uncertain)
-    /// and [`Error::Closed`](crate::Error::Closed).
+    /// [`Error::NotOwner`](crate::Error::NotOwner) if the key has another owner, which the error names if this client
+    /// may see it; [`Error::Refused`](crate::Error::Refused) for fields beyond their limits, and with `not_found` if
+    /// the key has no registration; [`Error::Unavailable`](crate::Error::Unavailable),
+    /// [`Error::Uncertain`](crate::Error::Uncertain) and [`Error::Closed`](crate::Error::Closed).
     pub async fn heartbeat(&self, lease: Duration) -> Result<Registered> {
         self.send(RegistrationLease::lasting(lease)?, true).await
     }
@@ -252,7 +256,7 @@ impl Registration {
     }
 
     /// Removes the registration of this owner. In a lazy registry, also removes a registration of another owner whose
-    /// lease expired more than five seconds ago, and then returns `true`.
+    /// lease expired more than five seconds ago, and only then returns `true`.
     ///
     /// # Errors
     ///

@@ -48,14 +48,14 @@ impl Router {
         Ok(Self { spaces, shard_count: welcome.shard_count.max(1) })
     }
 
-    /// Returns the first space (a session with its connections), for requests that are not about a single key, pool or
-    /// bucket.
+    /// Returns the first space (a session with its connections), for registries and for requests that are not about a
+    /// single key, pool or bucket.
     pub(crate) fn first(&self) -> &Arc<Space> {
         &self.spaces[0]
     }
 
-    /// Returns the space (a session with its connections) on the worker that owns the key, pool or bucket with this
-    /// name. If the client has only one space, returns that space.
+    /// Returns the space (a session with its connections) on the worker that owned the key, pool or bucket with this
+    /// name when the client connected. If the client has only one space, returns that space.
     pub(crate) fn home(&self, name: &[u8]) -> &Arc<Space> {
         match self.spaces.len() {
             1 => self.first(),

@@ -1,9 +1,10 @@
-//! The session that all connections of a client share. This module has the operations of the connections: they open,
-//! join, keep and leave the session. Users of the client see the session as a [`ClientSession`](crate::ClientSession).
+//! The session that the connections of one `Space` share: all connections of a client, unless it was built with
+//! `connection_per_worker`. This module has the operations of the connections: they open, join, keep and leave the
+//! session. Users of the client see the session as a [`ClientSession`](crate::ClientSession).
 //!
 //! The first connection that finds no session opens one; the others join it. A connection that reconnects resumes its
-//! lane of the session. A connection that learns of the session's end informs the others. The last connection to
-//! leave ends the session.
+//! lane of the session. A connection that learns of the session's end informs the others. The last connection to leave
+//! ends the session if it is connected then.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::loss::{Loss, LossReason};
 
-/// The session that all connections of a client share.
+/// The session that the connections of one `Space` share.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     state: Mutex<State>,
@@ -25,8 +26,8 @@ pub(crate) struct Session {
 struct State {
     stage: Stage,
     lease: Duration,
-    /// Latest local deadline that any connection has computed. If no connection renews the session until then, the
-    /// client counts it as lost.
+    /// Latest local deadline that any connection has computed for the present session. If no connection renews the
+    /// session until then, the client counts it as lost.
     deadline: BootTime,
     loss: Arc<Loss>,
     /// Callbacks that inform the connections of the end of the session.
@@ -37,7 +38,7 @@ struct State {
     closed: bool,
     /// Version of the protocol in the newest welcome; 0 before the first.
     version: u16,
-    /// Capabilities in the newest welcome.
+    /// Capabilities in the newest welcome; `None` before the first, and if the server speaks version 1.
     capabilities: Option<Capabilities>,
     /// Number that selects the address of the server for all connections: the index of the address is its remainder by
     /// the number of addresses. It rises by 1 when the client moves to the next address.
@@ -63,11 +64,12 @@ pub(crate) struct SessionState {
     pub(crate) loss: Arc<Loss>,
     /// Version of the protocol in the newest welcome; 0 before the first.
     pub(crate) version: u16,
-    /// Capabilities in the newest welcome.
+    /// Capabilities in the newest welcome; `None` before the first, and if the server speaks version 1.
     pub(crate) capabilities: Option<Capabilities>,
 }
 
-/// Callback that informs a connection of the session's end. It returns false if the connection has ended.
+/// Callback that informs a connection of the session's end. It returns false if the connection has ended, or if all
+/// handles to it were dropped.
 ///
 /// The callback must not keep the connection alive. Otherwise the connection would never notice that the client has
 /// dropped all handles to it.
@@ -97,8 +99,8 @@ impl Session {
         Ok(())
     }
 
-    /// Removes a connection. Returns `true` for the last connection, which should send the goodbye (the request that
-    /// ends the session) if it can.
+    /// Subtracts a connection from the count; its callback stays. Returns `true` for the last connection, which should
+    /// send the goodbye (the request that ends the session) if it can.
     pub(crate) fn leave(&self) -> bool {
         let mut state = self.lock();
         state.member_count -= 1;
@@ -111,7 +113,8 @@ impl Session {
     }
 
     /// Returns what the HELLO of a connection requests: a new session, to join the present session, or to resume `lane`
-    /// if it belongs to the present session. `None` while another connection opens the session.
+    /// if it belongs to the present session. `None` while another connection opens the session. After `New`, the
+    /// session counts as being opened until [`Session::opened`] or [`Session::not_opened`] is called.
     pub(crate) fn request(&self, lane: Option<(SessionId, u16)>, lease_ms: u32) -> Option<SessionRequest> {
         let mut state = self.lock();
         match (state.stage, lane) {
@@ -168,7 +171,8 @@ impl Session {
         }
     }
 
-    /// Notes that the server has ended this session, and informs all connections.
+    /// Notes that the server has ended this session, and informs all connections. Has no effect if it is not the
+    /// present session.
     pub(crate) fn gone(&self, id: SessionId) {
         let mut state = self.lock();
         if state.stage != Stage::Open(id) {
@@ -176,21 +180,23 @@ impl Session {
         }
         state.stage = Stage::None;
         state.loss.set(LossReason::SessionExpired, "");
-        // A callback returns false if its connection has ended; remove it.
+        // A callback returns false if its connection can no longer be informed; remove it.
         state.members.retain(|member| member.0(id));
     }
 
-    /// Notes that a connection has computed `deadline` as the local deadline of this session. An earlier deadline than
-    /// the known one changes nothing.
+    /// Notes that a connection has computed `deadline` as the local deadline of this session. The later of this
+    /// deadline and the known one counts. Clears a loss that [`Session::look`] has declared. Has no effect if it is not
+    /// the present session.
     pub(crate) fn kept(&self, id: SessionId, deadline: BootTime) {
         let mut state = self.lock();
-        if state.stage == Stage::Open(id) {
-            state.deadline = state.deadline.max(deadline);
-            if state.loss.reason().is_some() {
-                // `look` has declared the session lost at its local deadline, but a later response proves that the
-                // session lives. Clear the loss.
-                state.loss = Arc::default();
-            }
+        if state.stage != Stage::Open(id) || deadline <= state.deadline {
+            return;
+        }
+        state.deadline = deadline;
+        if state.loss.reason().is_some() {
+            // `look` has declared the session lost at its local deadline, but a later response proves that the session
+            // lives. Clear the loss.
+            state.loss = Arc::default();
         }
     }
 
@@ -282,6 +288,12 @@ mod tests {
         assert_eq!(session.state().loss.reason(), None);
         assert_eq!(session.look(at(20)), BootTime::NEVER);
         assert_eq!(session.state().loss.reason(), Some(LossReason::LocalDeadline));
+        session.kept(FIRST, at(18));
+        assert_eq!(
+            session.state().loss.reason(),
+            Some(LossReason::LocalDeadline),
+            "an old response proves nothing"
+        );
         session.kept(FIRST, at(30));
         assert_eq!(session.state().loss.reason(), None);
     }

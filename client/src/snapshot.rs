@@ -9,16 +9,18 @@ use crate::contention::finite;
 
 pub use waymaker_protocol::LockState;
 
-/// State of one key, at the time of the server's response. If nobody holds the key or waits for it, only `fence` may be
-/// set.
+/// State of one key, or of the paths of a tree that overlap one path, at the time of the server's response. If nobody
+/// holds the key or waits for it, only `fence` may be set.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct KeyStatus {
     /// Newest fence of the key; the next grant has a larger one. For a key that the server does not remember, this is a
     /// number that no earlier fence of the key exceeds.
     pub fence: u64,
-    /// Number of holders. It is exact even if `holders` is cut short.
+    /// Number of holders. For a key, it is exact even if `holders` is cut short. For a path with very many overlapping
+    /// paths, the number of these paths.
     pub holder_count: u32,
-    /// Number of waiters. It is exact even if `waiters` is cut short.
+    /// Number of waiters. For a key, it is exact even if `waiters` is cut short. For a path with very many overlapping
+    /// paths, the number of these paths.
     pub waiter_count: u32,
     /// First holders, at most 64.
     pub holders: Vec<Holder>,
@@ -51,7 +53,7 @@ pub struct Waiter {
     /// Whether the claim would share the key with other readers.
     pub shared: bool,
     /// Ticket, which rises in the order in which claims began to wait. Of two waiters for this key with equal priority,
-    /// the smaller ticket is served first.
+    /// the one with the smaller ticket is first in the queue.
     pub ticket: u64,
     /// Time for which the claim has waited.
     pub age: Duration,
@@ -109,7 +111,7 @@ pub struct ClaimStatus {
     pub age: Duration,
     /// Priority of the claim.
     pub priority: u32,
-    /// Key of the claim. If the claim is for a set of paths, its first path.
+    /// Key of the claim. Of a waiting claim for several keys, the smallest key; of a set of paths, the first path.
     pub key: Vec<u8>,
 }
 
@@ -143,7 +145,7 @@ pub struct HeldLock {
     pub remaining: Option<Duration>,
     /// Priority of the claim.
     pub priority: u32,
-    /// Key of the lock.
+    /// Key of the lock, name of its pool, or first path of its set.
     pub key: Vec<u8>,
     /// Owner; empty if the client set none, or if this client may not inspect the claim.
     pub owner: Vec<u8>,
@@ -184,7 +186,7 @@ pub struct WaitingClaim {
     pub remaining: Option<Duration>,
     /// Priority of the claim.
     pub priority: u32,
-    /// Key that the claim waits for: a key, the name of a pool, or the path key of a tree.
+    /// Key that the claim waits for: a key, the name of a pool, or the first path of a set.
     pub key: Vec<u8>,
     /// Owner; empty if the client set none, or if this client may not inspect the claim.
     pub owner: Vec<u8>,
@@ -234,7 +236,7 @@ impl From<wire::Verified> for Verification {
 pub struct ReleasedClaim {
     /// Fence of the hold; 0 if the claim was waiting.
     pub fence: u64,
-    /// Key of the claim. If the claim is for a set of paths, its first path.
+    /// Key of the claim. Of a waiting claim for several keys, the smallest key; of a set of paths, the first path.
     pub key: Vec<u8>,
     /// Owner of the claim; may be empty.
     pub owner: Vec<u8>,
@@ -276,9 +278,10 @@ pub struct NamespaceStatus {
     pub name: Vec<u8>,
     /// Kind of the namespace, which determines its rules.
     pub kind: NamespaceKind,
-    /// Number of held claims.
+    /// Number of held claims and registrations. A held claim for several keys counts once for each key.
     pub held: u64,
-    /// Number of waiting claims.
+    /// Number of waiting claims, including grants whose fence is not durable yet. A waiting claim for several keys
+    /// counts once.
     pub waiting: u64,
     /// Number of waits whose time limit expired before the grant.
     pub timeouts: u64,
@@ -345,7 +348,7 @@ impl From<wire::ServerStatusAnswer<'_>> for ServerStatus {
 pub struct PoolStatus {
     /// Number of permits of the pool; 0 if there is no such pool.
     pub capacity: u64,
-    /// Number of held permits. It exceeds the capacity after the capacity was lowered.
+    /// Number of held permits; may exceed the capacity after the capacity was lowered.
     pub held: u64,
     /// Newest fence of the pool; the next grant has a larger one.
     pub fence: u64,
@@ -365,14 +368,14 @@ pub struct PoolStatus {
 }
 
 /// One pool of a list, at the time of the server's response. [`Semaphore::describe`](crate::Semaphore::describe) also
-/// names the holders and waiters.
+/// names the first holders and waiters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSummary {
     /// Name of the pool.
     pub name: Vec<u8>,
     /// Number of permits of the pool.
     pub capacity: u64,
-    /// Number of permits that are held. It is above the capacity after the capacity was lowered.
+    /// Number of permits that are held; may exceed the capacity after the capacity was lowered.
     pub held: u64,
     /// Newest fence of the pool.
     pub fence: u64,

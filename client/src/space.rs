@@ -1,6 +1,6 @@
 //! The connections of a client that share a session.
 //!
-//! A connection serves one namespace, and a namespace has one kind. So the client has one connection for each kind in
+//! A connection serves one namespace, and a namespace has one kind. So a session has one connection for each kind in
 //! use. The first is for plain keys and opens when the client connects. The others open at first use. All of them
 //! belong to one session.
 
@@ -21,8 +21,8 @@ use crate::request::check::check_len;
 use crate::session::Session;
 
 /// Owner of a session's connections. The client shares it with the objects made from it, such as limiters, semaphores
-/// and registries. When the last of them is dropped, the connections end, except those that a guard, a watch or a running
-/// acquire still uses.
+/// and registries. When the last of them is dropped, the connections end, except those that a guard, a watch or a
+/// running acquire still uses.
 pub(crate) struct Space {
     /// Target of the first connection.
     target: Target,
@@ -84,7 +84,7 @@ impl Space {
         Ok(handle)
     }
 
-    /// Returns all connections that were opened so far.
+    /// Returns all connections that exist so far, whether they are open or not.
     pub(crate) fn handles(&self) -> Vec<Arc<Handle>> {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         std::iter::once(&self.flat).chain(others.values()).map(Arc::clone).collect()

@@ -73,13 +73,14 @@ impl Tls {
     }
 
     /// Converts the settings for `rustls`, for programs that speak another protocol to a server on this host. Reads the
-    /// files of the settings.
+    /// files of the settings, or without CA settings the system's CA certificates.
     ///
     /// Returns the configuration, and the name that the server's certificate must contain.
     ///
     /// # Errors
     ///
-    /// `TlsError` if a file cannot be used, or if the host is not a valid name for a certificate.
+    /// `TlsError` if a certificate or key cannot be used, if there is no CA certificate, or if the expected name of the
+    /// server is not a valid name for a certificate.
     pub fn for_rustls(&self, host: &str) -> Result<(ClientConfig, ServerName<'static>), TlsError> {
         let name = self.server_name.as_deref().unwrap_or(host);
         let name =
@@ -149,7 +150,7 @@ impl Tls {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file cannot be read, or a file or text contains no PEM of the expected kind.
+    /// A file cannot be read, or a file or text contains no valid PEM of the expected kind.
     #[error("cannot read the {what} {place}: {problem}")]
     Unreadable {
         /// Expected content, such as `CA`.

@@ -4,8 +4,8 @@ use std::fmt;
 
 use tokio::sync::watch;
 
-/// A request whose outcome is unknown, in [`Error::Uncertain`](crate::Error::Uncertain): it was sent and got no
-/// response in time, or the server failed while it served the request.
+/// A request whose outcome is unknown, in [`Error::Uncertain`](crate::Error::Uncertain): for example, it was sent and
+/// got no response in time, or the server failed while it served the request.
 ///
 /// As long as this value lives and the client is open, the client keeps trying to get the response. When the connection
 /// is restored, the client repeats the request under its number. As long as the session lives, a running server that
@@ -45,7 +45,8 @@ pub enum Outcome {
     Unknown,
 }
 
-/// Sender of the outcome. The lane keeps it with the request and reports the outcome when the response arrives.
+/// Sender of the outcome. The lane keeps it with the request. If the response arrives and shows the outcome, the lane
+/// reports the outcome.
 #[derive(Debug)]
 pub(crate) struct Resolver {
     outcome: watch::Sender<Option<Outcome>>,

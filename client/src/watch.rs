@@ -12,8 +12,8 @@ use crate::key::{Key, KeyState};
 use crate::request::job::{Job, Listener, WatchJob};
 use crate::request::reply::Reply;
 
-/// A watch of a key, from [`Client::watch`](crate::Client::watch). It reports the current state of the key, then each
-/// change.
+/// A watch of a key, from [`Client::watch`](crate::Client::watch). It reports the current state of the key, then newer
+/// states as they arrive.
 ///
 /// The first state is the state at the start of the watch. A slow reader misses states, but never the newest. After a
 /// lost connection, the watch begins again by itself and reports the newest state if it has changed. Dropping this
@@ -44,7 +44,7 @@ impl Watch {
         let (reply, answer) = Reply::channel();
         let token = handle.next_token();
         let job = WatchJob { token, key: key.clone(), listener: Some(Listener::new(sender)), reply };
-        // If the caller drops this future from here on, the drop of `watch` withdraws the request.
+        // If the caller drops this future from here on, the drop of `watch` ends the watch.
         let watch = Self { key, token, states, handle };
         watch.handle.submit(Job::Watch(job))?;
         answer.await.unwrap_or(Err(Error::Closed))?;
@@ -57,7 +57,8 @@ impl Watch {
     }
 
     /// Waits for the newest state that was not returned yet. Returns `None` at the end of the watch: the client was
-    /// closed, its runtime has shut down, or, after an outage, the server refused the credentials or the watch.
+    /// closed, its runtime has shut down, the server refused the credentials after an outage, or it refused to begin
+    /// the watch again.
     ///
     /// # Cancel safety
     ///

@@ -15,12 +15,12 @@ impl Rights {
     pub const ACQUIRE_SHARED: Self = Self(1 << 0);
     /// Right to acquire exclusively, to acquire permits and tokens, and to register. Includes [`Self::ACQUIRE_SHARED`].
     pub const ACQUIRE: Self = Self(1 << 1 | 1 << 0);
-    /// Right to inspect and watch keys, to verify fences, to look up registrations, and to see ids, owners and values
-    /// of claims of other identities.
+    /// Right to inspect and watch keys, to describe pools and trees, to verify fences, to look up registrations, and to
+    /// see ids, owners and values of claims of other identities.
     pub const INSPECT: Self = Self(1 << 2);
     /// Right to list holds, waiters, registrations, pools and namespaces, without ids and owners of other identities.
     pub const LIST: Self = Self(1 << 3);
-    /// Right to release and renew the holds of another identity, by id, request id or owner.
+    /// Right to release, renew and take over the claims of another identity, by id, request id or owner.
     pub const RELEASE_OTHERS: Self = Self(1 << 4);
     /// Right to end claims as an operator.
     pub const FORCE_RELEASE: Self = Self(1 << 5);
@@ -153,7 +153,8 @@ impl Access {
         self.grants.prefixes.0.len()
     }
 
-    /// Whether this access has every right that `other` has.
+    /// Whether this access has every right that `other` has. The identities are not compared. Rights of `other` for
+    /// every key are compared only with `everywhere`, not with the rights by prefix.
     pub fn includes(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.grants, &other.grants)
             || self.everywhere.contains(other.everywhere)

@@ -112,7 +112,7 @@ pub struct Account {
     holder: Holder,
     used: [AtomicU64; RESOURCE_COUNT],
     max: [AtomicU64; RESOURCE_COUNT],
-    /// Second in which the connections counted as [`Resource::NewConnections`] began. In another second, the count
+    /// Second in which the connections counted as [`Resource::NewConnections`] began. In a later second, the count
     /// restarts.
     second: AtomicU64,
 }
@@ -257,7 +257,7 @@ impl Accounts {
     }
 
     /// Counts a connection that begins in the second with this number, until the returned value is dropped. A new
-    /// number restarts the count of new connections.
+    /// number restarts the count of new connections, unless it is one below the last number.
     ///
     /// # Errors
     /// Returns an error if a quota does not have enough room.

@@ -15,7 +15,8 @@ pub(crate) mod flag {
     /// Whether `Entry::head` is a queue, or a tree or pool if `TREE` or `POOL` is set. Without this flag, `Entry::head`
     /// is the only holder, or `FREE`.
     pub(crate) const QUEUED: u8 = 1 << 1;
-    /// Whether the key was used since the clock hand (which evicts idle keys) last passed its record.
+    /// Whether the record was added, or the key became free, since the clock hand (which evicts idle keys) last passed
+    /// the record.
     pub(crate) const USED: u8 = 1 << 2;
     /// Whether `Entry::head` is a tree and the record stands for its namespace. Set together with `QUEUED`.
     pub(crate) const TREE: u8 = 1 << 3;
@@ -24,7 +25,7 @@ pub(crate) mod flag {
     /// Whether the durable log has the counter of the key. If so, the log must also have a record of each further
     /// grant.
     pub(crate) const LOCAL: u8 = 1 << 5;
-    /// Whether a cluster keeps the counter of the key.
+    /// Whether a cluster keeps the counter of the key, or was asked to.
     pub(crate) const QUORUM: u8 = 1 << 6;
 }
 
@@ -44,13 +45,13 @@ pub(crate) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 32, "two keys to a cache line");
 
-/// Value of [`Entry::head`] for a key without holder and waiters.
+/// Value of [`Entry::head`] for a key without a holder, queue, tree or pool.
 const FREE: u32 = u32::MAX;
 
 /// Record that has the claims of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occupancy {
-    /// The key has no holder and no waiter.
+    /// The key has no holder, no waiter and no watch.
     Free,
     /// One claim holds the key, and no claim waits for it.
     Held(ClaimIx),
@@ -79,7 +80,7 @@ impl Entry {
         self.flags & flag != 0
     }
 
-    /// Whether the key has no holder and no waiter, and a grant needs neither log nor cluster.
+    /// Whether the key has no holder, no waiter and no watch, and neither the log nor a cluster has its counter.
     #[inline]
     pub(crate) fn is_free_and_ephemeral(&self) -> bool {
         self.is_free() && !self.has(flag::LOCAL | flag::QUORUM)
@@ -109,7 +110,7 @@ impl Entry {
     }
 
     /// Returns the record that has the claims of the key: its only holder, its queue, its tree or its pool.
-    /// `Occupancy::Free` if the key has no claims.
+    /// `Occupancy::Free` if the key has no such record.
     #[inline]
     pub(crate) fn occupancy(&self) -> Occupancy {
         if !self.has(flag::QUEUED) {
@@ -123,7 +124,7 @@ impl Entry {
         }
     }
 
-    /// Whether the key has no holder and no waiter.
+    /// Whether the key has no holder, no waiter and no watch, and is no tree or pool.
     #[inline]
     pub(crate) fn is_free(&self) -> bool {
         self.head == FREE
@@ -205,12 +206,12 @@ impl Entry {
     }
 }
 
-/// Key records of all keys that are held, waited for, or kept for their counters.
+/// Key records of all keys that are held, waited for, watched, or kept for their counters, of pools and of trees.
 ///
-/// A free key keeps its record, so acquiring the same key again does not change the index. Beyond `idle_count_max` free
-/// keys, a clock hand (second chance) evicts the least used ones. Their counters fold into the **floor**: it is raised
-/// to at least each of them, and the counter of every unknown key starts at it. So a fence may jump up, but never goes
-/// back.
+/// A free key keeps its record, so acquiring the same key again does not change the index. From `idle_count_max` free
+/// keys on, a clock hand (second chance) evicts keys that were not used since it last passed them. Their counters fold
+/// into the **floor**: it is raised to at least each of them, and the counter of every unknown key starts at it. So a
+/// fence may jump up, but never goes back.
 #[derive(Debug)]
 pub(crate) struct KeyTable {
     pub(crate) entries: Slab<KeyIx, Entry>,
@@ -290,7 +291,8 @@ impl KeyTable {
         self.entries.get(index).is_some_and(|entry| entry.is(namespace, key, &self.long_keys))
     }
 
-    /// Adds a record for a key that has none. The key counts as idle until it gets a holder, a waiter, or a watch.
+    /// Adds a record for a key that has none. First evicts some idle keys if there are too many. The new key counts as
+    /// idle until it gets a holder, a waiter or a watch, or becomes a tree or pool.
     #[cold]
     pub(crate) fn insert(&mut self, namespace: u16, key: &[u8], hash_of_key: u64) -> KeyIx {
         self.evict_some();
@@ -321,14 +323,16 @@ impl KeyTable {
         self.entries[index].key.bytes(&self.long_keys)
     }
 
-    /// Subtracts 1 from the number of idle keys, because a key is held, waited for or watched from now on.
+    /// Subtracts 1 from the number of idle keys, because a key is held, waited for or watched from now on, or becomes a
+    /// tree or pool.
     #[inline]
     pub(crate) fn leave_idle(&mut self) {
         self.idle_count -= 1;
     }
 
     /// Marks the record of a key as free and recently used, and counts the key as idle, because its last claim or watch
-    /// ended. The record keeps the fence counter until the clock hand (which removes records of idle keys) evicts it.
+    /// ended, or its pool was removed. The record keeps the fence counter until the clock hand (which removes records
+    /// of idle keys) evicts it.
     #[inline]
     pub(crate) fn become_idle(&mut self, index: KeyIx) {
         let entry = &mut self.entries[index];

@@ -9,7 +9,8 @@ use std::marker::PhantomData;
 const GROUP_LEN: usize = 12;
 /// Average number of entries per group at which the index begins to double.
 const FILL_MAX: usize = 8;
-/// Largest count of displaced entries of a group. A group with this count stops counting, and searches never end at it.
+/// Largest count of displaced entries of a group. A group with this count stops counting, and a search that finds
+/// nothing in it continues behind it.
 const OVERFLOW_MAX: u32 = 255;
 
 /// Group of entries and their tags, in one cache line.
@@ -18,7 +19,8 @@ const OVERFLOW_MAX: u32 = 255;
 struct Group {
     /// Seven hash bits of each entry, below a highest bit that is always set; 0 marks a free place.
     tags: [u8; GROUP_LEN],
-    /// Number of entries behind this group whose home is this group or an earlier one.
+    /// Number of entries that are behind this group because it was full: their home is this group or an earlier one.
+    /// Stays at [`OVERFLOW_MAX`] once it was reached.
     overflow: u32,
     entries: [u32; GROUP_LEN],
 }
@@ -53,14 +55,16 @@ pub(crate) struct HashIndex<Ix> {
     /// Number of entries from which an insertion adds a group. 0 while the index doubles, so that each insertion adds
     /// one.
     grow_at: usize,
-    /// Number of groups that the index needs at most. Once doubling the vector of groups would exceed 256 KiB,
-    /// `make_room` reserves address space for this number of groups. So a large vector is not copied when it grows.
+    /// Number of groups that the index needs at most for the expected number of entries. Once doubling the vector of
+    /// groups would exceed 256 KiB, `make_room` reserves address space for this number of groups. So a large vector is
+    /// not copied when it grows.
     group_count_max: usize,
     handles: PhantomData<Ix>,
 }
 
 impl<Ix: Handle> HashIndex<Ix> {
-    /// Returns an empty index for up to `entry_count_max` entries. Its memory grows with the number of present entries.
+    /// Returns an empty index for about `entry_count_max` entries at most; more entries are possible. Its memory grows
+    /// with the number of entries, and never shrinks.
     pub(crate) fn new(entry_count_max: usize) -> Self {
         // The ratio of groups to entries is highest just after doubling, with `FILL_MAX + 1` entries for two groups.
         let group_count_max = 2 * (entry_count_max / FILL_MAX + 1);
@@ -102,8 +106,8 @@ impl<Ix: Handle> HashIndex<Ix> {
         prefetch(&self.groups[self.home(hash)]);
     }
 
-    /// Returns the entry that most likely has this hash: the first one in the home group with the same tag. Second step
-    /// of a lookup.
+    /// Returns the entry that most likely has this hash: the first one in the home group with the same tag, or `None`.
+    /// Second step of a lookup.
     #[inline]
     pub(crate) fn candidate(&self, hash: u64) -> Option<Ix> {
         self.groups[self.home(hash)].find(tag(hash), |_| true).map(|(_, entry)| Ix::new(entry))
@@ -162,7 +166,8 @@ impl<Ix: Handle> HashIndex<Ix> {
         }
     }
 
-    /// Adds the next group and divides the entries of another group between both.
+    /// Adds the next group and divides the entries of another group between both. Also places other displaced entries
+    /// again, which may now fit into their home group.
     #[cold]
     #[inline(never)]
     fn add_group(&mut self, hash_of: impl Fn(Ix) -> u64) {

@@ -1,4 +1,4 @@
-//! Records of the lanes whose requests a shard has served.
+//! Records of the lanes whose requests a shard has served or whose holds it has restored.
 
 use crate::access::Access;
 use crate::account::{Accounts, Resource};
@@ -48,7 +48,7 @@ pub(crate) struct Lane {
     /// Namespace of all requests of the lane.
     pub(crate) namespace: u16,
     pub(crate) state: LaneState,
-    /// Time at which the connection was last lost.
+    /// Time at which the connection was last lost, or the lane was closed or restored.
     pub(crate) lost_at: Time,
     /// Value of the shard's counter of arrivals when the connection was last lost. A waiter with a smaller
     /// `Detail::asked` belongs to the lost connection: its wait ends, even if another connection has resumed the lane
@@ -63,7 +63,7 @@ pub(crate) struct Lane {
     pub(crate) linked_count: u32,
     /// Number of paths of all sets of the lane, without the first path of each set.
     pub(crate) path_count: u32,
-    /// Number of all claims of the lane.
+    /// Number of all claims of the lane in this shard. 1 more while `Shard::settle_lane` works on the lane.
     pub(crate) claim_count: u32,
     /// Identification of the lane's session and of the lane in it, for the durable log; `None` without a session.
     pub(crate) session: Option<SessionTag>,
@@ -175,7 +175,8 @@ pub(crate) struct LaneTable {
 }
 
 impl LaneTable {
-    /// Returns the memory of the table in bytes, without the owners.
+    /// Returns the memory of the table in bytes, without the data to which the records refer, such as owners and
+    /// watches.
     pub(crate) fn len_bytes(&self) -> usize {
         self.lanes.len_bytes() + self.index.len_bytes()
     }
@@ -227,7 +228,7 @@ impl LaneTable {
         self.lanes.release(index);
     }
 
-    /// Links a claim to its lane. Has no effect if the claim is linked.
+    /// Links a claim to its lane, in the list `unsettled`. Has no effect if the claim is linked.
     pub(crate) fn link(
         &mut self,
         claims: &mut Slab<ClaimIx, Claim>,

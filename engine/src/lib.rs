@@ -5,8 +5,8 @@
 //! random source; the same seed and the same inputs give the same effects.
 //!
 //! A [`TurnCell`] lets any worker run any shard, one worker at a time, and no worker waits for a turn. A [`Mailbox`]
-//! carries the messages between workers. Apart from the atomic counters of an [`Account`], these two are the only data
-//! structures that threads share.
+//! carries the messages between workers. Apart from atomic numbers in an [`Account`] and in a multi-key claim, these
+//! two are the only data structures that several threads change.
 
 mod access;
 mod account;

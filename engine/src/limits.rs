@@ -1,5 +1,5 @@
-//! All limits of the engine. A refusal because of a full table names the limit that was reached. Nothing grows without
-//! bounds.
+//! Limits of the engine; other modules have a few of their own. A refusal because of a full table names the limit that
+//! was reached.
 
 /// Limits of one shard. For claims, idle keys, pools with a set capacity, and buckets, the server divides the limit of
 /// the whole node by the number of shards.
@@ -8,9 +8,9 @@ pub struct Limits {
     /// Maximum number of claims, waiting or held. Bounds memory: 64 bytes for each claim, and more for its optional
     /// parts.
     pub claim_count_max: u32,
-    /// Maximum number of free keys with a fence counter of their own. Beyond it, the shard removes the counters of the
-    /// least used keys. It raises the floor, the fence at which the counter of an unknown key starts, at least to the
-    /// removed counters.
+    /// Maximum number of free keys with a fence counter of their own. From this number on, the shard removes the
+    /// counters of keys that were not used lately. It raises the floor, the fence at which the counter of an unknown
+    /// key starts, at least to the removed counters.
     pub idle_key_count_max: u32,
     /// Maximum number of waiters of one key, one pool, or one tree namespace.
     pub waiter_count_per_key_max: u32,
@@ -38,11 +38,12 @@ pub struct Limits {
     /// Number of buckets from which the shard also removes some full buckets whenever it adds a bucket. Below this
     /// number, it keeps full buckets, because a frequently used bucket is soon needed again.
     pub kept_bucket_count: u32,
-    /// Lease in milliseconds for a request with a lease of 0.
+    /// Lease in milliseconds for a request with a lease of 0, unless the namespace has a default of its own.
     pub lease_default_ms: u32,
-    /// Shortest lease in milliseconds; shorter ones are refused.
+    /// Shortest lease of a hold in milliseconds; shorter ones are refused. Does not apply to registrations.
     pub lease_min_ms: u32,
-    /// Longest lease in milliseconds; longer ones are clamped.
+    /// Longest lease of a hold in milliseconds; longer ones are clamped. Does not apply to registrations, or to sets of
+    /// paths without a lease.
     pub lease_max_ms: u32,
     /// Time in milliseconds by which one step of priority moves a waiter ahead of its arrival.
     pub priority_step_ms: u32,
@@ -127,22 +128,23 @@ pub const LAZY_GRACE_MS: i64 = 5_000;
 pub const LAZY_FORGET_MS: i64 = 48 * 3_600_000;
 /// Longest lease of a registration in milliseconds: ten years. Longer ones are clamped.
 pub const REGISTRY_LEASE_MAX_MS: i64 = 10 * 365 * 86_400_000;
-/// Maximum number of paths of a set for which the shard compares each path with the rights of a client. Only a set that
-/// another identity acquired needs this comparison. To see or release a larger one, the client needs the right for
-/// every key of the namespace.
+/// Maximum number of paths of a set for which the shard compares each path with the rights of a client. To see or
+/// release a larger set of another identity, the client needs the right for every key of the namespace. A forced
+/// release needs the right even for a set of the same identity.
 pub const COMPARED_PATH_COUNT_MAX: usize = 32;
-/// Maximum number of holders, and of waiters, in an inspection.
+/// Maximum number of holders, and of waiters, in the response about a key, a path or a pool.
 pub const INSPECT_HOLDER_COUNT_MAX: usize = 64;
 /// Maximum number of held or awaited paths that a search for sets with overlapping paths visits.
 pub const OVERLAP_SCAN_COUNT_MAX: usize = 1024;
 /// Maximum number of nodes of a tree that a search for held paths overlapping a given path visits. Most paths share
 /// their prefixes with others, so a few times the maximum number of paths suffices.
 pub const OVERLAP_NODE_COUNT_MAX: usize = 4 * OVERLAP_SCAN_COUNT_MAX;
-/// Maximum number of claims or pools that one step of a listing visits, so that no listing holds a shard for long.
+/// Maximum number of claims or pools that one step of a listing, or of the search for the first holders, visits, so
+/// that it does not hold a shard for long.
 pub const LIST_SCAN_COUNT_MAX: u32 = 4096;
 /// Maximum number of lanes that one step of counting the claims of namespaces visits.
 pub const LANE_SCAN_COUNT_MAX: u32 = 1024;
-/// Maximum number of keys for which a shard counts the waits, to find its most contended keys.
+/// Maximum number of keys for which a shard counts the waits in one window of time, to find its most contended keys.
 pub const CONTENDED_KEY_COUNT_MAX: usize = 32;
 /// Length in milliseconds of the windows of time in which a shard counts waits, to find its most contended keys. The
 /// counts of the newest one or two windows are shown.
@@ -152,8 +154,8 @@ pub const COMPARED_WAITER_COUNT_MAX: usize = 16;
 /// Highest number of waiters before a claim that is counted one by one for its queue position. The position of the last
 /// waiter of a key needs no counting, so it may be higher.
 pub const POSITION_COUNT_MAX: usize = 1024;
-/// Number of key records that the clock hand (the search for idle keys to evict) visits for each new key while there
-/// are too many idle keys.
+/// Number of key records that the clock hand (the search for idle keys to evict) visits for each new key, and for each
+/// key of a multi-key acquire, while there are too many idle keys.
 pub const CLOCK_HAND_STEPS: u32 = 32;
 /// Number of bucket records that the clock hand (the search for full buckets to remove) visits for each new bucket
 /// while there are at least `Limits::kept_bucket_count` buckets.

@@ -34,7 +34,8 @@ impl<B> Default for Mailbox<B> {
 }
 
 impl<B> Mailbox<B> {
-    /// Posts a batch. Returns whether the reader sleeps; if so, the caller must wake it.
+    /// Posts a batch. Returns whether the caller must wake the reader: the reader sleeps, and no earlier batch has
+    /// ended its sleep.
     pub fn post(&self, batch: B) -> bool {
         let mut node = Node::new(batch);
         let mut current = self.word.load(Ordering::Relaxed);

@@ -26,7 +26,8 @@ pub enum Measure {
         /// Number of claims that wait for the same key, pool or tree, including this one.
         depth: u32,
     },
-    /// A hold ended without a release by its holder.
+    /// A hold ended without a release by its holder. A release by another lane with the same owner and identity does
+    /// not count.
     Lost(LossReason),
 }
 
@@ -41,7 +42,7 @@ pub enum LossReason {
     SessionEnded,
     /// An operator released the hold.
     Forced,
-    /// Another client that knew the id of the hold released it.
+    /// A lane with another owner or identity, which knew the id of the hold, released it.
     ReleasedElsewhere,
 }
 

@@ -1,4 +1,4 @@
-//! Multi-key claims that wait in the queues of several shards. `shard/multi_key` has the rules.
+//! Multi-key claims that are not answered yet, with keys in one or several shards. `shard/multi_key` has the rules.
 
 use crate::handle::ClaimIx;
 use crate::ids::ClaimId;
@@ -13,7 +13,8 @@ use std::sync::atomic::AtomicUsize;
 ///
 /// A waiting multi-key claim has one *stub* in the queue of each of its keys. One step adds all stubs, while it has the
 /// turns of all shards. So two claims have the same order in all queues that they share, and cannot wait for each other
-/// in a circle. A stub blocks the waiters behind it as any waiter does, and holds nothing.
+/// in a circle. A stub holds nothing, but blocks the waiters behind it as any waiter does. Only readers may pass a stub
+/// that reads and that nothing blocks.
 ///
 /// The stub of the smallest key is the *home*. (A stub is the waiter that stands for the claim at one key.) Only the
 /// home has a timer and is linked to the lane, and the ticket of the acquire finds only the home. So only the shard of
@@ -23,9 +24,10 @@ use std::sync::atomic::AtomicUsize;
 /// A stub (the waiter that stands for the claim at one key) becomes *clear* when a claim for only its key would be
 /// granted. Its shard then calls [`Effects::recheck`](crate::Effects::recheck) once. A worker takes the turns of all
 /// shards of the claim and checks every stub again. If all stubs are clear, each becomes a hold with its own id, lease
-/// and fence. Otherwise nothing happens, and a stub that was not clear causes the next check when it becomes clear. No
-/// worker waits while it has a turn, no key is held while the claim waits for another one, and a failed attempt uses no
-/// fence.
+/// and fence, or is first reserved until its fence is durable. If the log or the cluster accepts no grant, the acquire
+/// is refused. If a stub is not clear, the claim waits on, and a stub that was not clear causes the next check when it
+/// becomes clear. No worker waits while it has a turn, no key is held while the claim waits for another one, and a
+/// recheck that fails uses no fence.
 #[derive(Debug)]
 pub struct MultiKeyClaim {
     /// Stubs (the waiters that stand for the claim, one at each key), in the order of the keys. The first one is the
@@ -33,14 +35,15 @@ pub struct MultiKeyClaim {
     pub(crate) members: Box<[Member]>,
     /// Numbers of the shards of all keys of the claim, each once, in rising order.
     pub(crate) shards: Box<[u16]>,
-    /// Keys of the claim. A repeated acquire with the same request id must be for the same keys.
+    /// Keys of the claim, or only their hash without a request id. A repeated acquire with the same request id must be
+    /// for the same keys.
     pub(crate) keys: Arc<KeySet>,
     /// End of the wait. Only the claim at the first key has a timer for it.
     pub(crate) wait_end: Time,
     /// Index of the member (the waiter at one key) that could not be granted at the last recheck of all keys. The next
     /// recheck begins with this member, because it is probably still blocked, and then no other member needs a check.
     /// Such repetitions are frequent: a holder that releases the keys one by one causes a recheck for each of them.
-    /// Only a worker with the turns of all shards reads and changes the value.
+    /// Only a worker with the turns of all shards of the claim reads and changes the value.
     pub(crate) blocked: AtomicUsize,
 }
 

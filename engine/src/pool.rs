@@ -43,7 +43,7 @@ pub(crate) struct PoolWaiter {
 /// `hold`.
 ///
 /// Held permits exceed the capacity only after the capacity was lowered. The pool then grants nothing until enough
-/// holds have ended.
+/// holds have ended or the capacity is raised.
 #[derive(Debug)]
 pub(crate) struct Pool {
     capacity: u64,
@@ -112,7 +112,7 @@ impl Pool {
         self.held > 0 || !self.waiting.is_empty()
     }
 
-    /// Refuses a number of permits that can never be granted.
+    /// Refuses 0 permits, and more permits than the present capacity.
     pub(crate) fn check(&self, permits: u64) -> Result<(), Refusal> {
         if permits == 0 {
             return Err(Refusal::bad_input("permits", 0, "must be at least 1"));

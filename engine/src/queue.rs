@@ -23,7 +23,8 @@ use crate::slab::Slab;
 /// then, a clear reading stub does not hold the key, so readers behind it may be granted before it. Very many such
 /// stubs may thus be in front. All waiters before `announced_end` are announced reading stubs, and grants continue with
 /// the waiters behind them. A change that makes one of these stubs unclear resets `announced_end`; later grants then
-/// announce all clear stubs again.
+/// announce all clear stubs again. A stub also counts as announced if its acquire has just checked all keys of the
+/// claim.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) holders: ClaimList,
@@ -40,20 +41,21 @@ pub(crate) struct Queue {
     /// of the claim has just made that check.
     announced_end: OrderKey,
     /// First waiter in the list of the line `stubs` at the position `announced_end` or behind it; `NONE` if there is
-    /// none. For this waiter, the shard has not requested a check of its multi-key claim yet. Waiters that the line
-    /// keeps in its map, because of their priority, do not count.
+    /// none. This waiter is not marked as announced: the next grants of the key request a check of its multi-key claim
+    /// if it is clear. Waiters that the line keeps in its map, because of their priority, do not count.
     next_unannounced: ClaimIx,
-    /// Whether the first waiter is a writer of a multi-key claim that waits only for its other keys. The shard has
-    /// requested a check whether the whole claim can be granted, or its acquire has just made that check.
+    /// Whether the first waiter is an announced writer: nothing blocks it at this key, and its multi-key claim waits
+    /// only for other keys. The shard has requested a check of the whole claim, or its acquire has just made that
+    /// check.
     front_announced: bool,
     /// Number of the postponed work item of the shard that will continue the grants of this key; 0 if there is none.
     pub(crate) granting: u64,
     /// Time at which the last holder of the key left, if grants that this allows are left to later turns; otherwise
     /// `NEVER`. Those grants report to the metrics how long after this time they came.
     pub(crate) freed_at: FreedAt,
-    /// Version of the list of frozen prefixes at which the shard last granted waiters of this key after a thaw. An
-    /// operator freezes a prefix to stop grants of its keys, and a thaw ends that. The shard reports a thaw once for
-    /// each waiter; only the first report at a new version has an effect.
+    /// Version of the list of frozen prefixes for which the shard last tried to grant waiters of this key. An operator
+    /// freezes a prefix to stop grants of its keys, and a thaw ends that. After a change of the list, the shard visits
+    /// each waiter; only the first visit at a new version has an effect.
     pub(crate) thawed: u64,
     /// Whether a client watches the holders of the key. If so, the queue stays even without waiters.
     pub(crate) watched: bool,
@@ -151,9 +153,9 @@ impl Queue {
         self.writers.begins_behind(claims, details, order)
     }
 
-    /// Whether all waiters before this position are reading stubs: waiters of multi-key claims that want to read. If
-    /// the holders are readers too, these stubs are clear: nothing blocks them at this key. They hold nothing yet, so
-    /// another reader may pass them.
+    /// Whether all waiters before this position are reading stubs: waiters of multi-key claims that want to read. If no
+    /// writer holds the key, these stubs are clear: nothing blocks them at this key. They hold nothing yet, so another
+    /// reader may pass them.
     pub(crate) fn only_clear_readers_before(
         &self,
         claims: &Slab<ClaimIx, Claim>,
@@ -165,9 +167,9 @@ impl Queue {
     }
 
     /// Returns the waiter with which grants continue: the first one that is not an announced stub. A stub is the waiter
-    /// of a multi-key claim at this key. A stub is announced if the shard has requested a check of all keys of its
-    /// claim, because nothing blocks the stub here. Returns `NONE` if all waiters are announced stubs. Also returns
-    /// `NONE` if the first waiter is an announced writer, because no waiter may pass a writer.
+    /// of a multi-key claim at this key. A stub is announced if nothing blocks it here, and a check of all keys of its
+    /// claim was requested or just made. Returns `NONE` if all waiters are announced stubs, or if there is no waiter.
+    /// Also returns `NONE` if the first waiter is an announced writer, because no waiter may pass a writer.
     #[inline]
     pub(crate) fn next_to_grant(
         &self,
@@ -231,7 +233,7 @@ impl Queue {
     }
 
     /// Removes the marks of all announced stubs. A stub is the waiter of a multi-key claim at this key; its mark says
-    /// that the shard has requested a check of all keys of the claim. The next grants of this key request the checks
+    /// that a check of all keys of the claim was requested or just made. The next grants of this key request the checks
     /// again for the stubs that nothing blocks here.
     pub(crate) fn forget_announced(&mut self) {
         (self.announced_end, self.next_unannounced, self.front_announced) =
@@ -239,7 +241,7 @@ impl Queue {
     }
 
     /// Adapts the marks of stubs after a claim has got the key without having waited. A stub is the waiter of a
-    /// multi-key claim at this key; its mark says that the shard has requested a check of all keys of the claim.
+    /// multi-key claim at this key; its mark says that a check of all keys of the claim was requested or just made.
     /// Removes the marks of the stubs that conflict with the new holder. Once nothing blocks such a stub here again,
     /// the shard requests another check.
     pub(crate) fn note_newcomer_holds(&mut self, shared: bool) {
@@ -279,9 +281,9 @@ impl Queue {
             self.front_announced = false;
         }
         if order < self.announced_end {
-            // Behind the new waiter are stubs (waiters of multi-key claims) that nothing blocked at this key, so the
-            // shard has requested a check of their claims. They stay unblocked only if the new waiter is itself a
-            // reading stub that nothing blocks here, since readers may pass such a stub.
+            // Announced stubs (waiters of multi-key claims that nothing blocked at this key) are behind the new waiter.
+            // They stay unblocked only if the new waiter is itself a reading stub that nothing blocks here, since
+            // readers may pass such a stub.
             if !(is_clear_stub && is_shared) {
                 self.forget_announced();
             }

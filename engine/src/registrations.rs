@@ -1,15 +1,16 @@
-//! Counts of registrations by type.
+//! Counts of registrations by namespace and type.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Counts of registrations by namespace and type. Registrations of one type share its name, so the counts need little
-/// memory.
+/// Counts of registrations by namespace and type. Registrations of one type in one namespace share its name, so the
+/// counts need little memory.
 #[derive(Debug, Default)]
 pub(crate) struct Registrations(BTreeMap<u16, BTreeMap<Arc<[u8]>, u64>>);
 
 impl Registrations {
-    /// Adds a registration that begins to the count of its type. Returns the shared name of the type.
+    /// Adds a registration that begins, or that changes to this type, to the count of the type. Returns the shared name
+    /// of the type.
     pub(crate) fn begin(&mut self, namespace: u16, type_name: &[u8]) -> Arc<[u8]> {
         let types = self.0.entry(namespace).or_default();
         let known = types.get_key_value(type_name).map(|(name, _)| Arc::clone(name));

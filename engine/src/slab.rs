@@ -21,7 +21,7 @@ pub(crate) struct Slab<Ix, T> {
     free: Vec<Ix>,
     /// Number of records for which the slab reserves address space, at once or when it has grown.
     count_max: u32,
-    /// Number of accesses to records, in builds with debug assertions.
+    /// Number of accesses to records plus the number of copied cache lines, in builds with debug assertions.
     #[cfg(debug_assertions)]
     touched: AtomicU64,
 }
@@ -40,8 +40,8 @@ impl<Ix, T> Default for Slab<Ix, T> {
 
 #[cfg(debug_assertions)]
 impl<Ix, T> Slab<Ix, T> {
-    /// Returns the number of accesses to records since the slab was created, plus the number of copied cache lines.
-    /// Tests limit it for requests and turns, so they find every walk over many records.
+    /// Returns the number of accesses to records by handle since the slab was created, plus the number of copied cache
+    /// lines. Tests limit it for requests and turns, to find walks over many records. [`Slab::iter`] does not count.
     pub(crate) fn touched(&self) -> u64 {
         self.touched.load(Ordering::Relaxed)
     }
@@ -90,8 +90,8 @@ impl<Ix: Handle, T> Slab<Ix, T> {
     fn grow(&mut self) {
         #[cfg(debug_assertions)]
         {
-            // Growth copies all records. Tests limit `touched` to find walks over many records, so each copied cache
-            // line counts in it as one access.
+            // Growth usually copies all records. Tests limit `touched` to find walks over many records, so each copied
+            // cache line counts in it as one access.
             *self.touched.get_mut() += (self.records.len() * size_of::<T>() / 64) as u64;
         }
         make_room(&mut self.records, self.count_max as usize);
@@ -106,7 +106,7 @@ impl<Ix: Handle, T> Slab<Ix, T> {
         self.free.push(index);
     }
 
-    /// Prefetches the record that will be allocated after `ahead` others.
+    /// Prefetches the record that will be allocated after `ahead` others, if it was used before.
     #[inline]
     pub(crate) fn prefetch_free(&self, ahead: usize) {
         if let Some(place) = self.free.len().checked_sub(ahead + 1) {

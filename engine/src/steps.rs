@@ -7,9 +7,9 @@ pub(crate) type WorkNumber = u64;
 
 /// Remaining steps of follow-up work in a turn.
 ///
-/// A request is decided in a bounded number of steps, but its consequences may concern any number of claims. Each loop
-/// over claims, waiters or paths takes a step for each of them. If no step is left, the loop leaves the rest to a later
-/// turn.
+/// A request is decided in a bounded number of steps, but its consequences may concern any number of claims. A loop
+/// over such claims, waiters or paths takes a step for each of them, except for a limited number that it processes at
+/// once. If no step is left, the loop leaves the rest to a later turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steps {
     left: u32,
@@ -35,7 +35,7 @@ impl Steps {
         is_left
     }
 
-    /// Takes up to `count` steps for work that was done already.
+    /// Takes `count` steps, or as many as are left, for work that is done in any case.
     #[inline]
     pub(crate) fn charge(&mut self, count: u32) {
         self.left = self.left.saturating_sub(count);

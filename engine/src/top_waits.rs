@@ -109,7 +109,7 @@ impl TopWaits {
         (self.previous, self.previous_ms) = if current_ms < 2 * CONTENTION_WINDOW_MS {
             (current, current_ms)
         } else {
-            // No wait was counted for so long that the current window is too old to be shown.
+            // No wait was counted, and no list requested, for so long that the current window is too old to be shown.
             (TopKeys::default(), CONTENTION_WINDOW_MS)
         };
         self.current_began = now;

@@ -226,8 +226,8 @@ impl<S, B> Deref for Turn<'_, S, B> {
 
     #[inline]
     fn deref(&self) -> &S {
-        // SAFETY: only one turn of the cell exists at a time, because its creation changed the word from FREE to HELD.
-        // The turn is borrowed as long as the reference lives.
+        // SAFETY: only one turn of the cell exists at a time. Its creation changed the word from FREE to HELD, or
+        // consumed the pass of a turn that did. The turn is borrowed as long as the reference lives.
         self.cell.value.with_mut(|value| unsafe { &*value })
     }
 }

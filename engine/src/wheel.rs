@@ -6,8 +6,8 @@ use crate::time::Time;
 const LEVEL_COUNT: usize = 7;
 const SLOT_BITS: u32 = 6;
 const SLOT_COUNT: usize = 1 << SLOT_BITS;
-/// Bit of [`Previous`] that says that the other bits are the number of a slot. Without it, they are the number of a
-/// timer.
+/// Bit of [`Previous`] that says that the other bits are the number of a slot, unless all bits are set (`UNSET`).
+/// Without it, they are the number of a timer.
 const SLOT_MARK: u32 = 1 << 31;
 /// Last instant of the wheel, in milliseconds: 139 years after the start of the clock. Later deadlines are clamped to
 /// it, so the slots of the highest level never have to be used a second time.
@@ -21,6 +21,7 @@ pub struct WheelLinks {
 }
 
 /// Link to the entry before a timer in its list: another timer or, for the first timer, the slot that has the list.
+/// `UNSET` if the timer is not in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Previous(u32);
 
@@ -66,20 +67,21 @@ pub trait Timers {
     /// Returns the links of this timer.
     fn links(&mut self, timer: ClaimIx) -> &mut WheelLinks;
     /// Returns the present deadline of this timer. The deadline of a set timer may be postponed without telling the
-    /// wheel; the wheel uses the new one when it next moves the timer to a lower level. A timer whose deadline is
-    /// brought forward must be cleared and set again.
+    /// wheel. The wheel uses the new one if it moves the timer to another slot later. Otherwise the timer still fires
+    /// at the old deadline. A timer whose deadline is brought forward must be cleared and set again.
     fn deadline(&self, timer: ClaimIx) -> Time;
 }
 
 /// Result of [`Wheel::pop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Popped {
-    /// A timer is due: it was set for the instant `at`. Its deadline may have been postponed since, so the caller must
-    /// check it.
+    /// A timer is due: the wheel last placed it at the instant `at`. Its deadline may have been postponed since, so the
+    /// caller must check it.
     Timer {
         /// Timer, no longer in the wheel.
         timer: ClaimIx,
-        /// Instant for which the timer was set.
+        /// Instant of the timer's slot: its deadline when the wheel last placed it, within the bounds of
+        /// [`Wheel::set`].
         at: Time,
     },
     /// A timer moved to another slot. The step did work, but nothing is due yet.
@@ -93,14 +95,14 @@ pub enum Popped {
 /// Hierarchical timing wheel (Varghese and Lauck, 1987). Setting and clearing a timer are O(1); the links are inside
 /// the records of the timers.
 ///
-/// Level 0 has a slot for each of the next 64 milliseconds, level 1 for each of the next 64 spans of 64 ms, and so on.
-/// So each level stands for a group of six bits of an instant. The level of a timer is the highest group in which its
-/// deadline differs from `elapsed`. When `elapsed` reaches the start of a slot of a higher level, its timers move to
-/// lower levels, one by one. [`Wheel::pop`] does one such step per call, so a million timers in one slot cause no long
-/// pause.
+/// Level 0 has a slot for each millisecond of the current span of 64 ms. Level 1 has a slot for each such span in the
+/// current span of 4,096 ms, and so on. So each level stands for a group of six bits of an instant. A timer is placed
+/// on the level of the highest group in which its deadline differs from `elapsed`. When `elapsed` reaches the start of
+/// a slot of a higher level, its timers move to lower levels, one by one. A postponed timer may move to the same or a
+/// higher level. [`Wheel::pop`] does one such step per call, so a million timers in one slot cause no long pause.
 #[derive(Debug)]
 pub struct Wheel {
-    /// Current instant in milliseconds. All timers before it were popped, and timers at it are being popped.
+    /// Current instant in milliseconds. All timers before it were popped; timers at it may still be in the wheel.
     elapsed: u64,
     /// Bit for each slot that is not empty.
     occupied: [u64; LEVEL_COUNT],
@@ -124,7 +126,8 @@ impl Wheel {
         }
     }
 
-    /// Sets a timer that is not set. A deadline that has passed already counts as the millisecond after `elapsed`.
+    /// Sets a timer that is not set. A deadline at or before `elapsed` counts as the millisecond after `elapsed`, and a
+    /// deadline after the end of the wheel (`HORIZON_MS`) as that end.
     #[inline]
     pub fn set(&mut self, timers: &mut impl Timers, timer: ClaimIx, deadline: Time) {
         let at = deadline.as_millis().clamp(self.elapsed + 1, HORIZON_MS);
@@ -150,8 +153,8 @@ impl Wheel {
     }
 
     /// Clears a timer. Has no effect if it is not set.
-    // This function is always inlined: every release and every grant calls it, and a call would cost more than its
-    // body.
+    // This function is always inlined: each end of a hold and each grant of a waiter calls it, and a call would cost
+    // more than its body.
     #[inline(always)]
     pub fn clear(&mut self, timers: &mut impl Timers, timer: ClaimIx) {
         let links = std::mem::replace(timers.links(timer), WheelLinks::UNSET);
@@ -175,8 +178,9 @@ impl Wheel {
     }
 
     /// Advances the wheel by one step, at most to `until`. A step takes one due timer out of the wheel, moves one timer
-    /// to a lower level, or reports that all timers of an instant were popped. Callers repeat the call until it returns
-    /// `Nothing`, or until the budget of the turn is used up.
+    /// to another slot, or reports that all timers of an instant were popped. If nothing is left up to `until`, the
+    /// wheel advances to `until`. Callers repeat the call until it returns `Nothing`, or until the budget of the turn
+    /// is used up.
     pub fn pop(&mut self, timers: &mut impl Timers, until: Time) -> Popped {
         let next = self.next_slot();
         if self.instant_open && next.is_none_or(|(_, _, at)| at > self.elapsed) {
@@ -204,8 +208,8 @@ impl Wheel {
         self.instant_open
     }
 
-    /// Returns the earliest instant at which [`Wheel::pop`] may find a timer. The first due timer may be later than
-    /// this instant, but never earlier.
+    /// Returns the earliest instant at which [`Wheel::pop`] may have a step to do; `NEVER` for an empty wheel. The
+    /// first due timer may be later than this instant, but never earlier.
     pub fn next_deadline(&self) -> Time {
         if self.instant_open {
             return Time::from_millis(self.elapsed);
@@ -216,11 +220,11 @@ impl Wheel {
         }
     }
 
-    /// Returns the slot that is due first: its level, its number, and the instant at which it begins. If it has begun
-    /// already, the instant is the current one (`elapsed`).
+    /// Returns the slot that is due first: its level, its number, and the instant at which it begins. If a slot of a
+    /// higher level has begun already, the instant is the current one (`elapsed`). `None` if the wheel is empty.
     fn next_slot(&self) -> Option<(usize, usize, u64)> {
         // A slot of a higher level that contains the current instant (`elapsed`) comes first: `pop` is moving its
-        // timers to lower levels, one per call, and some may be due now. `insert` adds no timer to such a slot: it uses
+        // timers to other slots, one per call, and some may be due now. `insert` adds no timer to such a slot: it uses
         // a higher level only if deadline and `elapsed` are in different slots of that level.
         let current = |level: usize| (self.elapsed >> (SLOT_BITS * level as u32)) as usize & (SLOT_COUNT - 1);
         let mut higher = self.levels & !1;

@@ -1,5 +1,5 @@
-//! Block of 4 KiB with one checksum at its end. A copy of the superblock, the head of a log file and the end of a
-//! snapshot are such blocks.
+//! Block of 4 KiB with one checksum at its end. Each copy of the superblock, the head of a segment or snapshot, and the
+//! end of a snapshot are such blocks.
 //!
 //! In every version of the format, the magic is first, the version follows, and the checksum is in the last four bytes.
 //! So a newer version can be distinguished from damage.
@@ -10,8 +10,8 @@ use super::frame::{FORMAT_VERSION, known_versions};
 /// written again.
 pub const BLOCK_LEN: usize = 4096;
 
-/// Limit of all numbers of files, frames and server starts. A block or frame with this number or a higher one is
-/// refused, so adding 1 to a number never overflows.
+/// Limit of all numbers of files, frames and server starts, and of the update number and the fences in a superblock. A
+/// block or frame with this number or a higher one is refused, so adding 1 to a number never overflows.
 pub const NUMBER_LIMIT: u64 = 1 << 62;
 
 const CHECKSUM_AT: usize = BLOCK_LEN - 4;
@@ -25,7 +25,7 @@ pub enum BadBlock {
     /// The checksum does not match the bytes.
     #[error("the checksum of the block does not match")]
     Checksum,
-    /// The checksum matches, but the magic is that of another kind of block.
+    /// The checksum matches, but the magic is not that of the expected kind of block.
     #[error("the block is intact but of another kind")]
     Magic,
     /// The block is intact, but this server does not know its format version.
@@ -116,8 +116,8 @@ pub(super) fn check_numbers<const N: usize>(numbers: [u64; N]) -> Result<(), Bad
     if numbers.iter().all(|number| *number < NUMBER_LIMIT) { Ok(()) } else { Err(BadBlock::Field("number")) }
 }
 
-/// Returns the little-endian integer that begins at this offset. All its bytes must be inside `bytes`: callers pass
-/// constant offsets of the format, after they have checked the length.
+/// Returns the little-endian integer that begins at this offset. All its bytes must be inside `bytes`: callers check
+/// the length before.
 pub(super) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     u16::from_le_bytes([bytes[offset], bytes[offset + 1]])
 }

@@ -11,7 +11,7 @@ use super::hold::{Hold, Item};
 use super::image::Image;
 use crate::ids::ClaimId;
 
-/// Two holds of one key, at least one of them exclusive.
+/// Two holds of one key (or registrations of it), at least one of them exclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contradiction {
     /// Key of both holds.
@@ -32,8 +32,9 @@ impl fmt::Display for Contradiction {
 }
 
 impl Image {
-    /// Returns one contradiction for each hold of a key or registration that conflicts with a newer hold of the same
-    /// key.
+    /// Searches the holds of each key, also as a registration, from the newest to the oldest. Returns a contradiction
+    /// for each hold that conflicts with a newer hold, unless that newer hold was itself found to be in conflict. Holds
+    /// of permits and paths are not searched.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         let mut by_key: BTreeMap<(u16, &[u8]), Vec<Hold<'_>>> = BTreeMap::new();
         for hold in self.holds() {

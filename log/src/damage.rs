@@ -7,7 +7,8 @@ use super::frame::BadFrame;
 /// Damage to the files of a log. Each variant names the damaged file, and the position of the damage if it is known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// A frame was durable, but is not intact now. `evidence` says how it is known that the frame was durable.
+    /// A frame was durable, but is not intact or not valid now. `evidence` says how it is known that the frame was
+    /// durable. After a clean stop, this is also the damage if frames follow the last frame of that stop.
     #[error("{file}, byte {offset}: frame {lsn} was durable, but {reason} ({evidence})")]
     Frame {
         /// Damaged file.
@@ -36,7 +37,7 @@ pub enum Damage {
     Length {
         /// Damaged file.
         file: FileName,
-        /// Length at creation in bytes.
+        /// Length at creation in bytes. The length of one block if the file is too short for its head.
         expected: u64,
         /// Actual length in bytes.
         actual: u64,
@@ -91,19 +92,20 @@ pub enum Damage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Evidence {
     /// The header of a later frame says that the damaged frame was durable when the later frame was built. Two other
-    /// finds count as this proof too, because in these cases nothing shows that the frame was not durable. A later
-    /// frame may name a server start that the superblock does not know. Or the damaged frame itself may have an unknown
-    /// format version.
+    /// finds count as this proof too, because in these cases nothing shows that the frame was not durable. A frame at
+    /// or behind the position of the damaged frame may name a server start that the superblock does not know. Or the
+    /// damaged frame itself may have an unknown format version.
     #[error("frame {lsn} at byte {offset} confirms it")]
     LaterFrame {
-        /// Number of the frame whose header gives the proof, behind the damaged frame in the same file. The number is 0
-        /// if the damaged frame itself has an unknown format version.
+        /// Number of the frame whose header gives the proof, at or behind the position of the damaged frame in the same
+        /// file. The number is 0 if the damaged frame itself has an unknown format version.
         lsn: u64,
-        /// Offset of the later frame in bytes.
+        /// Offset of that frame in bytes.
         offset: u64,
     },
-    /// A frame with an intact header is at a position in the file for which it was not written. A crash may lose or
-    /// tear frames, but it never moves them. So the file was damaged after it was written.
+    /// A frame with an intact header is at a position in the file for which it was not written. Its position, number,
+    /// previous frame or format version does not fit there. A crash may lose or tear frames, but it never moves them.
+    /// So the file was damaged after it was written.
     #[error("the frame at byte {offset} was written for another position")]
     Moved {
         /// Offset of the moved frame in bytes.
@@ -118,7 +120,7 @@ pub enum Evidence {
     #[error("the server started again after frame {0}")]
     LaterStart(u64),
     /// The superblock says that the server stopped cleanly, with this frame as the last one. So all frames up to it
-    /// were durable.
+    /// were durable, and no frame may follow it.
     #[error("the server stopped cleanly after frame {0}")]
     CleanStop(u64),
     /// The damaged file is the snapshot that the superblock names. The server uses a snapshot only after all of it is
@@ -143,7 +145,7 @@ impl Damage {
     }
 
     /// Returns the offset in the damaged file, in bytes, from which on its contents are not trusted. Returns 0 if none
-    /// of its contents are trusted.
+    /// of its contents are trusted, and the actual length of a file with a wrong length.
     pub fn offset(&self) -> u64 {
         match self {
             Self::Frame { offset, .. } | Self::Block { offset, .. } | Self::Record { offset, .. } => *offset,
@@ -152,7 +154,8 @@ impl Damage {
         }
     }
 
-    /// Returns the format version of a block or frame that is intact but of a newer format; `None` for other damage.
+    /// Returns the format version if the damage is a block or frame header that is intact but of a newer format; `None`
+    /// for other damage.
     pub fn newer_version(&self) -> Option<u16> {
         match self {
             Self::Block { reason: BadBlock::NewerVersion(version), .. }

@@ -79,8 +79,8 @@ impl<'a> Take<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads a fence. Rejects values from 2^63 on: no server counts that far. A server that continued above such a
-    /// fence would have too few greater fences left.
+    /// Reads a fence. Rejects values from 2^63 on: no server counts that far. A server that continued above the highest
+    /// fences would soon have no greater fence left.
     pub(super) fn fence(&mut self) -> Result<u64, BadRecord> {
         let fence = self.u64()?;
         if fence < FENCE_LIMIT { Ok(fence) } else { Err(BadRecord("a fence above the maximum")) }

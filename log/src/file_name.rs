@@ -9,20 +9,21 @@ use super::block::NUMBER_LIMIT;
 /// the backup, which continues with higher fences.
 pub const BACKUP_SUPERBLOCK_NAME: &str = "superblock.backup";
 
-/// File that the server keeps in a data directory. A file with any other name does not belong to the server.
+/// File that the server keeps in a data directory. A file with any other name does not belong to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileName {
     /// Lock file of the data directory.
     Lock,
     /// Both copies of the superblock.
     Superblock,
-    /// File of zeros, created before it is needed. It becomes the next segment, so the log can begin a segment even if
-    /// the disk has become full.
+    /// File of zeros, created before it is needed. It becomes the next segment if it has the configured length. So the
+    /// log can begin a segment even if the disk has become full.
     Spare,
-    /// File of zeros, created before it is needed. It becomes the next segment only if the spare file is missing, for
-    /// example because the disk is full.
+    /// File of zeros, created before it is needed. It becomes the next segment only if there is no usable spare file,
+    /// for example because the disk is full.
     Reserve,
-    /// File whose creation was not finished. Readers of the log ignore it, and the next start of the server removes it.
+    /// File whose creation is not finished. Readers of the log ignore it. If a crash leaves it behind, the next start
+    /// of the server removes it.
     Temporary(Temporary),
     /// Segment of the log, with its number.
     Segment(u64),
@@ -31,7 +32,7 @@ pub enum FileName {
     Snapshot(u64),
 }
 
-/// Kind of a file whose creation was not finished.
+/// Kind of a file whose creation is not finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Temporary {
     /// The superblock of a new log.
@@ -40,8 +41,8 @@ pub enum Temporary {
     Spare,
     /// Reserve segment.
     Reserve,
-    /// Next segment of the log, created only when the log needs it. This happens if neither of the two segments that
-    /// are created in advance (spare and reserve) exists.
+    /// Next segment of the log, created only when the log needs it. This happens if neither of the two files that are
+    /// created in advance (spare and reserve) can be used.
     Segment,
     /// A snapshot.
     Snapshot,

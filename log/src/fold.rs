@@ -13,8 +13,8 @@ pub trait Fold: Default {
     /// Error of a record that cannot be applied.
     type Error: Display;
 
-    /// Notes that the reader of the log begins this frame of this file. Until the next call, the other functions are
-    /// called for records of this frame.
+    /// Notes that the reader of the log begins this frame of this file. Until the next call, [`Self::record`] gets the
+    /// records of this frame. The default implementation does nothing.
     fn frame(&mut self, _file: FileName, _frame: &FrameHeader) {}
 
     /// Receives each whole record as soon as its last byte is read from the current frame, for example to print it. The
@@ -30,7 +30,7 @@ pub trait Fold: Default {
     /// Returns an error if the record cannot be applied. No later record may then be applied.
     fn apply(&mut self, lsn: u64, record: &[u8]) -> Result<(), Self::Error>;
 
-    /// Tells this state that all frames up to `durable.lsn` became durable at the instant `durable.at_ms`, on the
+    /// Tells this state that all frames up to `durable.lsn` were durable at the instant `durable.at_ms`, on the
     /// boot-time clock of the server that wrote them. A lease that begins when its record is durable begins at that
     /// instant.
     fn durable(&mut self, durable: Durable);

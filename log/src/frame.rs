@@ -22,7 +22,7 @@ const MAGIC: [u8; 4] = *b"WMfr";
 const GENERATION_AT: usize = 24;
 const HEADER_CHECKSUM_AT: usize = HEADER_LEN - 4;
 
-/// File that a frame was written for.
+/// File that a frame was written for, and a number of a server start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     kind: Kind,
@@ -61,12 +61,12 @@ impl Origin {
     }
 }
 
-/// Last durable frame of the log, and the time at which it became durable. The two values change together, at the end
-/// of a flush.
+/// Last frame of the latest flush of the log, and the time at which that flush ended. The two values change together,
+/// at the end of a flush.
 ///
 /// A flush syncs all frames that were appended since the flush before it. If a segment becomes full in between, it is
-/// synced earlier, and that sync changes neither `lsn` nor `at_ms`. A grant is acknowledged, and its lease begins, when
-/// the flush that contains its frame has ended.
+/// synced earlier, and that sync changes neither `lsn` nor `at_ms`. A durable grant is acknowledged, and its lease
+/// begins, when the flush of its frame has ended. (A grant that an etcd cluster counts also waits for the cluster.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Durable {
     /// Number of the last frame of the latest flush (a sync of all appended frames); 0 before the first flush of a
@@ -82,8 +82,8 @@ pub struct Durable {
 pub struct FrameFields {
     /// Number of the frame, counted over all segments from 1 on.
     pub lsn: u64,
-    /// The last frame that was durable when this frame was built, and when it became durable. Zero before the first
-    /// flush of a server start, and in snapshots.
+    /// The latest flush that had ended when this frame was built: its last frame, and when it ended. Zero before the
+    /// first flush of a server start, and in snapshots.
     pub durable: Durable,
     /// Position of the frame in its file, in blocks.
     pub block: u32,
@@ -99,7 +99,7 @@ pub struct FrameHeader {
     pub version: u16,
     /// Server start that wrote the frame.
     pub generation: u64,
-    /// Number and position of the frame, the last durable frame, and the checksum of the previous frame.
+    /// Number and position of the frame, the latest flush before it, and the checksum of the previous frame.
     pub fields: FrameFields,
     /// Length of the records in bytes, including their length fields.
     pub payload_len: u32,
@@ -207,10 +207,12 @@ pub fn encode(
 }
 
 impl FrameHeader {
-    /// Reads the header of the frame that begins at this block of a file. `file` is the content of the whole file.
+    /// Reads and checks the header of the frame that begins at this block of a file. `file` is the content of the whole
+    /// file.
     ///
     /// # Errors
-    /// Returns an error if the checksum of the header does not match, or a field has an impossible value.
+    /// Returns an error if the header is cut off, its checksum does not match, or a field has an impossible value. Also
+    /// if the header has a newer format version, or was written for another file or block.
     pub fn decode(origin: &Origin, file: &[u8], block: u32) -> Result<Self, BadFrame> {
         Self::decode_at(origin, file.get(block as usize * BLOCK_LEN..).ok_or(BadFrame::Short)?, block)
     }
@@ -266,8 +268,8 @@ impl FrameHeader {
         Ok(this)
     }
 
-    /// Returns the highest frame number in any intact frame header in this file; 0 without any. The frames themselves
-    /// may be damaged.
+    /// Returns the highest frame number in any intact and valid frame header in this file; 0 without any. The rest of
+    /// these frames may be damaged.
     pub fn highest_lsn(origin: &Origin, file: &[u8]) -> u64 {
         let blocks = 0..(file.len() / BLOCK_LEN) as u32;
         let headers = blocks.filter_map(|block| Self::decode(origin, file, block).ok());

@@ -1,8 +1,8 @@
 //! Joins the stored parts of long records, and holds back the records of each group until the group is complete.
 //!
-//! A record that is longer than a frame is stored as several [`Record::Part`]s. Records that are valid only together
-//! follow a group header ([`Record::Group`]). A long record or a group may begin in one frame or segment and end in
-//! another, so recovery reads the whole log through one [`Grouped`]. A snapshot contains the whole state of the
+//! A record that does not fit into one frame is stored as several [`Record::Part`]s. Records that are valid only
+//! together follow a group header ([`Record::Group`]). A long record or a group may begin in one frame or segment and
+//! end in another, so recovery reads the whole log through one [`Grouped`]. A snapshot contains the whole state of the
 //! [`Grouped`]: the folded records, and at the end the incomplete group or record.
 
 use super::fold::Fold;
@@ -40,7 +40,7 @@ impl<F: Fold> Grouped<F> {
         Self { fold, part: None, group: Group::default() }
     }
 
-    /// Returns the fold of all complete groups.
+    /// Returns the state to which all complete records and groups were applied.
     pub fn fold(&mut self) -> &mut F {
         &mut self.fold
     }
@@ -54,7 +54,8 @@ impl<F: Fold> Grouped<F> {
     /// Processes the next stored record of frame `lsn`: a whole record, a part of a long record, or a group header.
     ///
     /// # Errors
-    /// Returns an error if the record is malformed. No later record may then be taken.
+    /// Returns an error if the record is malformed, does not fit the unfinished record or group, or cannot be applied.
+    /// No later record may then be taken.
     pub fn take(&mut self, lsn: u64, stored: &[u8]) -> Result<(), String> {
         match Stored::of(stored).map_err(text)? {
             Stored::Part { left, bytes } => {
@@ -65,9 +66,9 @@ impl<F: Fold> Grouped<F> {
                 }
             }
             Stored::Started => {
-                // A `Started` record is the first record of a server start. So the previous server ended before it had
-                // written the rest of this group or record. No client got a response that depends on it, so the
-                // unfinished group or record is dropped.
+                // A `Started` record is the first record of a server start. So if a group or record is unfinished, the
+                // previous server ended before it had written the rest. No client got a response that depends on it, so
+                // it is dropped.
                 (self.part, self.group) = (None, Group::default());
                 self.take_whole(lsn, stored)
             }

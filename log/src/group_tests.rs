@@ -1,5 +1,5 @@
-//! Tests that reading the log restores every record that writing split into parts or grouped, for all positions of
-//! snapshots and segment ends.
+//! Tests that reading the log restores every record that writing split into parts or grouped. The tests also replace
+//! the frames up to any frame by a snapshot.
 
 use super::frame::Durable;
 use super::split::{Payload, Splitter, split_batch};

@@ -4,8 +4,8 @@ use super::fields::{Put, Take};
 use super::record::BadRecord;
 use crate::ids::{ClaimId, Fence, Scope};
 
-/// Session that a hold belongs to. The log stores it so that a client can resume its session and the hold after a
-/// restart of the server.
+/// Session and lane that a hold belongs to. The log stores them so that a client can resume its session and the hold
+/// after a restart of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SessionTag {
     /// Public part of the session's id.
@@ -74,16 +74,17 @@ pub struct Hold<'a> {
     pub shared: bool,
     /// Whether the hold lasts as long as its session.
     pub session_lease: bool,
-    /// Whether the hold has no lease, so it does not expire: it lasts until it is released.
+    /// Whether the hold has no lease, so it does not expire: it lasts until a client releases it, or the server does so
+    /// after the loss of its connection.
     pub endless: bool,
     /// Whether the requested lease exceeded the maximum and was shortened. The response to the acquire says so, also if
     /// a client repeats the acquire after a restart of the server.
     pub clamped: bool,
-    /// Whether the acquire had to wait. The response to the acquire says so, also if a client repeats the acquire after
-    /// a restart of the server.
+    /// Whether the latest acquire of the claim had to wait, or took the claim over before it was held. The response to
+    /// the acquire says so, also if a client repeats the acquire after a restart of the server.
     pub waited: bool,
-    /// Whether the acquire found the claim of an earlier acquire with the same request id. The response to the acquire
-    /// says so, also if a client repeats the acquire after a restart of the server.
+    /// Whether the latest acquire of the claim found it by its request id when it was already held. The response to the
+    /// acquire says so, also if a client repeats the acquire after a restart of the server.
     pub repeated: bool,
     /// Fence of the hold, from the counter of its key.
     pub fence: Fence,
@@ -95,14 +96,16 @@ pub struct Hold<'a> {
     pub awaits_count: bool,
     /// Time of the grant in milliseconds of boot time.
     pub since_ms: u64,
-    /// End of the lease in milliseconds of boot time. `None` if the hold has no lease of its own. Also `None` if its
-    /// lease has not begun: it begins when this record is durable or, if the hold awaits an etcd cluster, when the
-    /// record of the count is durable.
+    /// End of the lease in milliseconds of boot time. `None` if the hold has no lease of its own, or if its lease began
+    /// with a count (`begins_counted`). Also `None` if the lease has not begun: it begins when this record is durable
+    /// or, if the hold awaits an etcd cluster, when the record of the count is durable.
     pub deadline_ms: Option<u64>,
-    /// Length of the lease in milliseconds, or its remaining time if the server did not know the length. `u32::MAX` for
-    /// a registration whose lease is too long for this field; `end_ms` of [`Item::Registration`] says when it ends.
+    /// Length of the lease in milliseconds, or its remaining time if the server did not know the length. Without
+    /// meaning if the hold has no lease of its own. `u32::MAX` for a registration whose lease is too long for this
+    /// field; `end_ms` of [`Item::Registration`] says when it ends.
     pub lease_ms: u32,
-    /// Time from the loss of the client's connection until the server releases the hold, in milliseconds.
+    /// Time from the loss of the client's connection until the server releases the hold, in milliseconds. `None` if the
+    /// acquire set no such time.
     pub release_after_ms: Option<u32>,
     /// Priority of the acquire.
     pub priority: u32,
@@ -118,7 +121,8 @@ pub struct Hold<'a> {
     pub request_id: Option<&'a [u8]>,
     /// Metadata of the acquire, or value of the registration.
     pub metadata: Option<&'a [u8]>,
-    /// Hash of all keys of the multi-key acquire that this hold belongs to; `None` for other holds.
+    /// Hash of all keys, without their modes, of the multi-key acquire that this hold belongs to; `None` for other
+    /// holds.
     pub set_hash: Option<u64>,
     /// Held object.
     pub item: Item<'a>,

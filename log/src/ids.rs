@@ -1,14 +1,14 @@
 //! Ids of claims in records, fences, and the scope of a fence counter.
 
-/// Id of a claim: its position in a shard (`place`), and 64 secret random bits. A request about the claim must show
-/// these bits.
+/// Id of a claim: its position in a shard (`place`), and 64 secret random bits. A request that names the claim by its
+/// id must show these bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ClaimId {
     /// Position of the claim's record. From the lowest bit up: its slot in the shard (32 bits), the generation of the
     /// slot (16 bits) and the number of the shard (16 bits). The generation distinguishes claims that used the same
     /// slot.
     pub place: u64,
-    /// Random bits, different for each claim.
+    /// Random bits, drawn anew for each claim.
     pub secret: u64,
 }
 
@@ -89,7 +89,8 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Returns whether the counter survives a crash of the server, if the server has a log.
+    /// Whether the counter survives a crash of the server, if the server has a log. A quorum counter survives a crash
+    /// also without a log.
     #[inline]
     pub fn is_durable(self) -> bool {
         self != Self::Ephemeral

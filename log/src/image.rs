@@ -7,8 +7,8 @@ use crate::ids::{ClaimId, Fence, Scope};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Largest accepted change, in milliseconds, of the difference between wall clock and boot time from one server start
-/// to the next without a reboot. After a larger change, a clock was set between the starts, so the recorded instants of
-/// the earlier start are not used.
+/// to the next without a reboot. After a larger change, a clock was set between the starts, so the leases of holds
+/// begin again in full. (A lazy registration keeps its end in wall time.)
 const CLOCK_SKEW_MAX_MS: i64 = 1_000;
 
 /// State that results from records of the log, and with which a new server starts.
@@ -23,8 +23,9 @@ pub struct Image {
     floor: Fence,
     namespaces: BTreeMap<u16, Namespace>,
     holds: BTreeMap<ClaimId, StoredHold>,
-    /// Holds whose lease has not begun, each with the number of a frame: its lease begins when that frame is durable.
-    /// Sorted by the frame number.
+    /// Ids of holds, each with the number of a frame. The lease of the hold begins when that frame is durable, unless
+    /// the hold then has ended or has a deadline. Sorted by the frame number. Holds that wait for the count of an etcd
+    /// cluster are added when the count is read.
     unbegun: VecDeque<(u64, ClaimId)>,
     counter_count: usize,
 }
@@ -44,7 +45,7 @@ struct Counter {
     scope: Scope,
 }
 
-/// Hold: its record as it was read, and the fields that later records changed.
+/// Hold: its record as it was read, and the present values of fields that may differ from the record.
 #[derive(Debug)]
 struct StoredHold {
     record: Box<[u8]>,
@@ -55,10 +56,11 @@ struct StoredHold {
     lease_ms: u32,
     /// End of the lease of a registration, in milliseconds of boot time; `None` for other holds.
     end_ms: Option<i64>,
-    /// Length of the lease of a registration in milliseconds, if it is too long for the record's `lease_ms`; otherwise
-    /// 0.
+    /// Milliseconds from the grant of a registration to the `end_ms` of its record, if the lease is too long for the
+    /// record's `lease_ms`; otherwise 0.
     longer_ms: u64,
-    /// Whether the hold takes effect only after an etcd cluster has counted it.
+    /// Whether the hold takes effect only after an etcd cluster has counted it, or another hold of the same multi-key
+    /// claim.
     awaits_count: bool,
 }
 
@@ -69,7 +71,7 @@ pub struct KeyCounter<'a> {
     pub namespace: u16,
     /// Key of the counter.
     pub key: &'a [u8],
-    /// Fence of the newest grant.
+    /// Value of the counter: the fence of the newest grant, or a higher number.
     pub fence: Fence,
     /// Durability of the counter.
     pub scope: Scope,
@@ -109,8 +111,8 @@ impl Image {
             Record::Counted { id, fence } => self.note_counted(lsn, id, fence),
             Record::Counter { namespace, scope, fence, key } => self.count(namespace, key, fence, scope),
             Record::Folded { namespace, key } => {
-                // This record says that the server dropped the fence counter of a key, and raised the fence floor of
-                // all keys to the value of that counter instead. If the namespace was removed before, its counters were
+                // This record says that the server dropped the fence counter of a key. Instead, the fence floor of all
+                // keys is at least the value of that counter. If the namespace was removed before, its counters were
                 // dropped in the same way, and nothing is left to do.
                 let namespace = self.namespaces.get_mut(&namespace);
                 if let Some(counter) = namespace.and_then(|namespace| namespace.counters.remove(key)) {
@@ -140,8 +142,8 @@ impl Image {
         Ok(())
     }
 
-    /// Begins the leases of holds in frames up to `durable.lsn`, at the instant at which these frames became durable. A
-    /// lease that has begun does not change.
+    /// Begins the leases that wait for frames up to `durable.lsn`, at the instant `durable.at_ms`. A lease that has
+    /// begun does not change.
     pub fn durable(&mut self, durable: Durable) {
         while let Some((_, id)) = self.unbegun.pop_front_if(|(written, _)| *written <= durable.lsn) {
             if let Some(hold) = self.holds.get_mut(&id)
@@ -152,11 +154,12 @@ impl Image {
         }
     }
 
-    /// Converts all leases to the clocks of a server that starts. If the machine was not rebooted, a lease that has
-    /// begun keeps its end. After a reboot or a clock change, or if the beginning of a lease is unknown, the full lease
-    /// begins again: it ends late, never early. The lease of a registration always begins again, but a lazy
-    /// registration keeps the end of its lease in wall time. Also removes the holds that still wait until an etcd
-    /// cluster counts them, or another hold of the same multi-key claim. No client was told of these holds.
+    /// Converts all leases to the clocks of a server that starts. Does nothing if the log has no earlier start. If the
+    /// machine was not rebooted, a lease that has begun keeps its end. After a reboot or a clock change, or if the
+    /// beginning of a lease is unknown, the full lease begins again: it ends late, never early. The lease of a
+    /// registration always begins again, but a lazy registration keeps the end of its lease in wall time. Also removes
+    /// the holds that still wait until an etcd cluster counts them, or another hold of the same multi-key claim. No
+    /// client was told of these holds.
     pub fn rebase(&mut self, started: &Started) {
         let Some(before) = self.started else { return };
         // Damaged or forged records may contain any values, so the arithmetic saturates instead of overflowing.
@@ -194,7 +197,7 @@ impl Image {
         self.counter_count = self.namespaces.values().map(|namespace| namespace.counters.len()).sum();
     }
 
-    /// Raises the fence floor, which all new counters start above, and all existing counters to at least this fence.
+    /// Raises the fence floor, above which new counters start, and all existing counters to at least this fence.
     pub fn begin_above(&mut self, fence: Fence) {
         self.floor = self.floor.max(fence);
         for namespace in self.namespaces.values_mut() {
@@ -260,8 +263,9 @@ impl Image {
         self.holds.insert(hold.id, stored);
     }
 
-    /// Notes that the etcd cluster has counted a hold. The hold takes effect, and its lease begins when the record of
-    /// the count is durable. If the hold has ended, the count is ignored, because the cluster itself keeps the counter.
+    /// Notes that the etcd cluster has counted a hold. If the hold waited for the count, it takes effect, and its lease
+    /// begins when the record of the count is durable. The fence of the hold and the fence counter of its key rise to
+    /// at least `fence`. If the hold has ended, the count is ignored, because the cluster itself keeps the counter.
     fn note_counted(&mut self, lsn: u64, id: ClaimId, fence: Fence) {
         let Some(stored) = self.holds.get_mut(&id) else { return };
         stored.fence = stored.fence.max(fence);
@@ -300,7 +304,8 @@ impl Image {
         self.holds.len()
     }
 
-    /// Returns the number, the kind (as stored) and the name of each namespace.
+    /// Returns the number, the kind (as stored) and the name of each namespace for which there is a record
+    /// [`Record::Namespace`].
     pub fn namespaces(&self) -> impl Iterator<Item = (u16, u8, &[u8])> {
         self.namespaces.iter().filter_map(|(number, namespace)| {
             namespace.named.as_ref().map(|(kind, name)| (*number, *kind, &**name))
@@ -354,8 +359,8 @@ impl Image {
         })
     }
 
-    /// Passes records to `out` that, applied to an empty image, give this image. `out` gets each record without its
-    /// length field.
+    /// Passes records to `out` that, applied to an empty image, give this image. A lease that has not begun then waits
+    /// for the frame with which its record is applied. `out` gets each record without its length field.
     pub fn write(&self, out: &mut dyn FnMut(&[u8])) {
         let mut bytes = Vec::new();
         let mut put = |record: &Record<'_>| {
@@ -388,9 +393,9 @@ impl Image {
     }
 }
 
-/// Returns the length of a registration's lease in milliseconds if it does not fit into the record's `lease_ms`
-/// (`u32`), otherwise 0. In the first case, `lease_ms` is `u32::MAX`, and the length is the time from the grant
-/// (`since_ms`) to `end_ms`.
+/// Returns the milliseconds from the grant of a registration (`since_ms`) to the end of its lease (`end_ms`). Returns 0
+/// unless the record's `lease_ms` is `u32::MAX`, which means that the length did not fit into it. Also returns 0 if the
+/// end is before the boot of the machine.
 fn longer_ms(hold: &Hold<'_>, end_ms: Option<i64>) -> u64 {
     let end_ms = end_ms.filter(|_| hold.lease_ms == u32::MAX).and_then(|end_ms| u64::try_from(end_ms).ok());
     end_ms.map_or(0, |end_ms| end_ms.saturating_sub(hold.since_ms))

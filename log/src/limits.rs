@@ -5,10 +5,11 @@ pub const LOG_BATCH_LEN: usize = 256;
 /// Length of its records, in bytes, from which on a log group is full. All records of a group are written and synced
 /// together; later batches go into the next group.
 pub const LOG_GROUP_LEN_MAX: usize = 256 * 1024;
-/// Time after a flush of records until an idle server appends one frame without records, in milliseconds. That frame
-/// records that the frames before it are durable, and when they became durable.
+/// Time after a flush of records, or after its start, until an idle server appends one frame without records, in
+/// milliseconds. That frame records that the frames before it are durable, and when they became durable.
 pub const LOG_IDLE_MS: u64 = 500;
-/// Minimum number of full log segments for a compaction into a snapshot. While the disk is full, one segment is enough.
+/// Minimum number of full log segments that are not in the snapshot for a compaction. While the disk is full, one
+/// segment is enough.
 pub const LOG_COMPACT_SEGMENT_COUNT: u64 = 2;
 /// Time between a failed compaction and the next try, in milliseconds. The server tries earlier if free space is
 /// reported or another segment becomes full.
@@ -25,8 +26,8 @@ pub const LOG_LOOK_MS: u64 = 1_000;
 /// the server ends with an error and does not write the rest.
 pub const LOG_STOP_GRACE_MS: u64 = 1_000;
 /// Duration of a write to the log from which on the server reports it as slow, in milliseconds. A write appends a group
-/// of records and syncs it.
+/// of records, or a frame without records, and syncs it.
 pub const LOG_SLOW_MS: u64 = 1_000;
-/// Duration of a write to the log, in milliseconds, from which on the server refuses new durable grants. (A durable
-/// grant is reported only after its record is durable.)
+/// Duration of a write to the log, in milliseconds, from which on the server refuses new durable grants until the write
+/// has ended. (A durable grant is reported only after its record is durable.)
 pub const LOG_STALLED_MS: u64 = 10_000;

@@ -45,9 +45,9 @@ pub struct LastSegment {
 pub struct Unread<F> {
     /// Damage that stopped the reading.
     pub damage: Damage,
-    /// State that results from the records before the damage; empty if the snapshot is damaged.
+    /// State that results from the records before the damage; empty if the snapshot cannot be used.
     pub fold: F,
-    /// Last frame before the damage.
+    /// Last frame before the damage; frame 0 if the snapshot cannot be used.
     pub position: Position,
 }
 
@@ -87,7 +87,7 @@ pub fn read_log<F: Fold>(
 /// number is 0, there is no snapshot: reads nothing, and the [`Recovery`] continues with frame 1.
 ///
 /// # Errors
-/// Returns an error if the snapshot is damaged, or its next segment is not `first_segment`.
+/// Returns an error if the snapshot is damaged or cannot be read, or its next segment is not `first_segment`.
 pub fn fold_snapshot<F: Fold>(
     log_id: u64,
     number: u64,
@@ -134,7 +134,8 @@ fn read_segments<F: Fold>(
 /// reading its frames.
 ///
 /// # Errors
-/// Returns an error if a segment is damaged, or does not continue the one before it.
+/// Returns an error if a segment before the last, or the header of the last, is damaged or cannot be read. Also if a
+/// segment does not continue the one before it.
 pub fn read_sealed<F: Fold>(
     numbers: RangeInclusive<u64>,
     recovery: &mut Recovery<F>,

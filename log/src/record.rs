@@ -26,7 +26,8 @@ pub enum Record<'a> {
         /// Former number of the namespace.
         number: u16,
     },
-    /// A claim is held. The record also raises the fence counter of the held object to the fence of the hold.
+    /// A claim is held, or is held once it is counted ([`Hold::awaits_count`]). The record also raises the fence
+    /// counter of the held object to the fence of the hold.
     Held(Hold<'a>),
     /// The lease of a hold has a new end.
     LeaseMoved {
@@ -51,7 +52,7 @@ pub enum Record<'a> {
         /// Fence of the hold.
         fence: Fence,
     },
-    /// The fence counter of a key has at least this value. A clean stop and snapshots write this record. A grant does
+    /// The fence counter of a key has at least this value. Clean stops and snapshots write this record. A grant does
     /// not need it, because its `Held` record has the fence.
     Counter {
         /// Namespace of the key.
@@ -59,7 +60,7 @@ pub enum Record<'a> {
         /// Durability of the counter. An ephemeral counter survives only a clean restart; counters of the other scopes
         /// survive a crash.
         scope: Scope,
-        /// Fence of the newest grant.
+        /// Value of the counter: the fence of the newest grant, or a higher number.
         fence: Fence,
         /// Key of the counter.
         key: &'a [u8],
@@ -77,7 +78,8 @@ pub enum Record<'a> {
         /// New floor.
         fence: Fence,
     },
-    /// Records were lost, so all later fences must be greater than `fence`, whether their key has a counter or not.
+    /// Records may have been lost, so all later fences must be greater than `fence`, whether their key has a counter or
+    /// not.
     BeginAbove {
         /// Lower bound of all fences.
         fence: Fence,
@@ -87,7 +89,7 @@ pub enum Record<'a> {
         /// Number of records; a record that is stored in parts counts once.
         count: u32,
     },
-    /// Part of a record that is longer than a frame. The parts of a record are consecutive records.
+    /// Part of a record that does not fit into one frame. The parts of a record are consecutive records.
     Part {
         /// Number of bytes of the record in later parts; 0 in the last part.
         left: u32,
@@ -164,9 +166,9 @@ mod tag {
 /// (4).
 pub(super) const PART_HEADER_LEN: usize = 5;
 
-/// Form in which a frame stores a record. A record that is longer than a frame is stored in parts. A header precedes
-/// the records of a group, which are valid only together. A reader joins the parts and completes the groups, and for a
-/// `Started` record it drops unfinished ones.
+/// Form in which a frame stores a record. A record that does not fit into one frame is stored in parts. A header
+/// precedes the records of a group, which are valid only together. A reader joins the parts and completes the groups,
+/// and for a `Started` record it drops unfinished ones.
 pub(super) enum Stored<'a> {
     /// The stored bytes are a whole record.
     Whole,

@@ -37,7 +37,7 @@ pub enum Tail {
     /// lose a frame and keep later ones.)
     Clean,
     /// The last intact frame is followed by a frame that was not written completely, or by frames that the last server
-    /// start dropped. No client was told of their records, and they are dropped.
+    /// start dropped. No intact frame of that start follows. No client was told of their records, and they are dropped.
     Torn {
         /// Offset in the file, in bytes, of the first byte behind the last intact frame.
         offset: u64,
@@ -67,9 +67,9 @@ pub struct Recovery<F> {
     grouped: Grouped<F>,
     log_id: u64,
     position: Position,
-    /// Last durable frame and its time, from the newest header among the frames that the server start `generation`
-    /// wrote. `None` before the first frame of that start. `None` also directly after a snapshot, because a snapshot
-    /// does not store it.
+    /// Durable position that `note_durable` took last from a frame header of the server start `generation`. `None`
+    /// before the first frame of that start. `None` also directly after a snapshot, because a snapshot does not store
+    /// it.
     durable: Option<Durable>,
     /// Number of the server start that wrote the last frame, or that began the segment which is read now.
     generation: u64,
@@ -92,16 +92,16 @@ impl<F: Fold> Recovery<F> {
         self.grouped
     }
 
-    /// Returns the fold of all complete groups.
+    /// Returns the state to which all complete records and groups were applied.
     pub fn into_fold(self) -> F {
         self.grouped.into_fold()
     }
 
-    /// Checks that this file is an undamaged segment of this log, with this number, and that it can follow the segments
-    /// read so far. Returns its header.
+    /// Checks the header and the length of this file, but no frames. The file must be the segment of this log with this
+    /// number. The server start that created it must not be older than the start of the last frame. Returns the header.
     ///
     /// # Errors
-    /// Returns an error if the file is damaged, or is another file.
+    /// Returns an error if the header is damaged, the length is wrong, or it is another file.
     pub fn header(&self, number: u64, file: &mut dyn FileReader) -> Result<SegmentHeader, Damage> {
         let name = FileName::Segment(number);
         let actual = file.file_len();
@@ -129,7 +129,8 @@ impl<F: Fold> Recovery<F> {
     /// Reads a segment that has a successor.
     ///
     /// # Errors
-    /// Returns an error if a frame before its end is not intact, or has a malformed record.
+    /// Returns an error if a frame before its end is not intact or has a malformed record. Also if the segment and its
+    /// neighbours do not fit together.
     pub fn sealed(
         &mut self,
         header: &SegmentHeader,
@@ -162,7 +163,8 @@ impl<F: Fold> Recovery<F> {
     /// the log only if the newest server start wrote them. Returns where the frames end, and what follows them.
     ///
     /// # Errors
-    /// Returns an error if a durable frame is not intact, or a frame has a malformed record.
+    /// Returns an error if a durable frame is not intact, or a frame has a malformed record. Also if frames are at
+    /// positions where no crash can leave them.
     pub fn last(
         &mut self,
         header: &SegmentHeader,
@@ -285,7 +287,7 @@ impl<F: Fold> Recovery<F> {
     }
 
     /// Passes the durable position in the header of this frame to `fold`, if it is later than the last one that was
-    /// passed.
+    /// noted.
     ///
     /// The header of a frame has the LSN (number) of the last durable frame, and the instant at which that frame became
     /// durable. In version 1, a segment that became full in the middle of a flush raised only the LSN. The instant
@@ -309,8 +311,9 @@ impl<F: Fold> Recovery<F> {
 
     /// Searches behind the last intact frame for frames of the newest server start. The search also uses a frame with
     /// an intact header but damaged records: its header says up to which frame the log was durable when it was built.
-    /// If the missing frame was durable then, the log is damaged. Otherwise, the intact frames are counted. Frames of
-    /// earlier starts are skipped: the newest start continued the log before them, so they are not part of it any more.
+    /// If the missing frame was durable then, the log is damaged. It is also damaged if a frame does not belong at its
+    /// position, or names a start newer than `newest`. Otherwise, the intact frames are counted. Frames of earlier
+    /// starts are skipped: the newest start continued the log before them, so they are not part of it any more.
     fn behind(
         &self,
         header: &SegmentHeader,
@@ -371,8 +374,8 @@ enum Remainder {
     Frames(u32),
 }
 
-/// Returns whether a block was never written, so that all its bytes are zero. Returns `true` for an empty slice too,
-/// which is read at the end of the file.
+/// Whether all bytes of a block are zero, as in a block that was never written. `true` for an empty slice too, which is
+/// read at the end of the file.
 fn is_blank(block: &[u8]) -> bool {
     block.iter().all(|byte| *byte == 0)
 }

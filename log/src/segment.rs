@@ -51,7 +51,7 @@ impl SegmentHeader {
     /// Reads the header block at the beginning of `bytes`.
     ///
     /// # Errors
-    /// Returns an error if the block is damaged or has an impossible value.
+    /// Returns an error if the block is damaged, has an impossible value, or has a newer format.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadBlock> {
         let mut block = BlockReader::check(bytes, MAGIC)?;
         let (log_id, number, generation, len) = (block.u64(), block.u64(), block.u64(), block.u64());

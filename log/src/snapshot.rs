@@ -1,5 +1,5 @@
-//! Snapshot file: a header block, frames of records, and an end block. The end block has the number of frames, the
-//! number of records, and a checksum over the checksums of all frames.
+//! Snapshot file: a header block, frames of records, and an end block. The end block has the log id, the number of the
+//! snapshot, the counts of frames and records, and a checksum over the checksums of all frames.
 
 use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
 use super::damage::{Damage, Evidence};
@@ -49,7 +49,7 @@ impl SnapshotHeader {
     /// Reads the header block at the beginning of `bytes`.
     ///
     /// # Errors
-    /// Returns an error if the block is damaged.
+    /// Returns an error if the block is damaged, has an impossible value, or has a newer format.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadBlock> {
         let mut block = BlockReader::check(bytes, MAGIC)?;
         let (log_id, number, generation) = (block.u64(), block.u64(), block.u64());

@@ -1,4 +1,5 @@
-//! Layout of records in frames: a record that is longer than a frame is split into parts. `group` joins them again.
+//! Layout of records in frames: a record that does not fit into one frame is split into parts. `group` joins them
+//! again.
 
 use super::record::{PART_HEADER_LEN, Record, each};
 
@@ -15,8 +16,8 @@ pub struct Payload {
 const LENGTH_LEN: usize = 4;
 
 /// Distributes records to frames: it collects them in payloads of a limited length, one for each frame. A record that
-/// does not fit into the current payload begins the next one. A record that is longer than any payload is stored in
-/// parts.
+/// does not fit into the current payload begins the next one. A record that does not fit into any payload is stored in
+/// parts, which begin in the current payload.
 #[derive(Debug)]
 pub struct Splitter {
     limit: usize,
@@ -36,7 +37,8 @@ impl Splitter {
         Self { limit, current: Payload::default() }
     }
 
-    /// Adds a record. If the current payload has no room left, passes it to `out` and begins the next one.
+    /// Adds a record, in parts if it does not fit into any payload. Passes each payload that has no room for the next
+    /// record or part to `out`.
     pub fn push(&mut self, record: &[u8], out: &mut dyn FnMut(Payload)) {
         if LENGTH_LEN + record.len() > self.limit {
             return self.push_parts(record, 0, out);
@@ -49,9 +51,9 @@ impl Splitter {
         self.current.count += 1;
     }
 
-    /// Adds a record in parts, and passes each full payload to `out`, which makes a frame of it. If `left` is not 0,
-    /// `bytes` is only the beginning of the record. This is so at the end of a snapshot: the next segment file has the
-    /// last `left` bytes.
+    /// Adds a record in parts, and passes each full payload but the last to `out`, which makes a frame of it. If `left`
+    /// is not 0, `bytes` is only the beginning of the record. This is so at the end of a snapshot: the next segment
+    /// file has the last `left` bytes.
     pub(super) fn push_parts(&mut self, mut bytes: &[u8], left: u32, out: &mut dyn FnMut(Payload)) {
         while !bytes.is_empty() {
             let mut room = self.limit.saturating_sub(self.current.bytes.len());
@@ -79,8 +81,8 @@ impl Splitter {
 }
 
 /// Distributes a batch to frames. The batch has `count` records, each preceded by its length, that are valid only
-/// together. `out` takes the payloads of the frames, each at most `limit` bytes long. The first payload begins with a
-/// group header.
+/// together. `out` takes the payloads of the frames, each at most `limit` bytes long; `limit` is at least
+/// [`Splitter::LIMIT_MIN`]. The first payload begins with a group header.
 pub fn split_batch(records: &[u8], count: u32, limit: usize, out: &mut dyn FnMut(Payload)) {
     let mut splitter = Splitter::new(limit);
     let mut header = Vec::new();

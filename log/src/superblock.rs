@@ -1,8 +1,8 @@
 //! Superblock: the data of a log that a server must know before it reads any other file.
 //!
 //! The file has two copies of the superblock. An update writes and syncs one copy, and then the other. The server
-//! relies on the update only when both are synced. So each copy alone has all data that the server ever relied on, and
-//! at least one copy is always intact.
+//! relies on the update only when both are synced. So each intact copy alone has all data that the server ever relied
+//! on, and a crash leaves at least one copy intact.
 
 use super::block::{BLOCK_LEN, BadBlock, BlockReader, BlockWriter, check_numbers};
 use super::frame::known_versions;
@@ -79,8 +79,9 @@ pub struct Superblock {
     /// Note that records of this log were lost; `None` if there is none. The superblock keeps the note until a server
     /// process has run for [`Losses::wait_ms`] after its start. Then all lost holds have expired.
     pub losses: Option<Losses>,
-    /// Last frame that the last server start found. This frame and all frames before it are durable. Later frames are
-    /// valid only if that start (`generation`) wrote them.
+    /// Last frame that the last server start found or, if damage was accepted or a backup restored, the frame that the
+    /// snapshot covers. This frame and all frames before it are durable or in the snapshot. Later frames are valid only
+    /// if that start (`generation`) wrote them.
     pub start: Position,
 }
 
@@ -126,7 +127,7 @@ impl Superblock {
     /// Reads the copy of the superblock at the beginning of `bytes`.
     ///
     /// # Errors
-    /// Returns an error if the copy is damaged.
+    /// Returns an error if the copy is damaged, has an impossible value, or has a newer format.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadBlock> {
         let mut block = BlockReader::check(bytes, MAGIC)?;
         let this = Self {

@@ -411,7 +411,7 @@ fn frames_after_the_start_position_count_only_if_that_start_wrote_them() {
     };
     // Generations never decrease from frame to frame.
     assert_eq!(evidence(read_starts(&[1, 2, 1, 4], 4, 3)), (3, Evidence::LaterStart(3)));
-    // The superblock always has the newest start.
+    // A start writes its number to the superblock before it writes its first frame.
     assert!(matches!(evidence(read_starts(&[1, 1, 5], 4, 2)), (3, Evidence::LaterFrame { lsn: 3, .. })));
 }
 

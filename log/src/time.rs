@@ -1,7 +1,7 @@
 //! Instants, in milliseconds.
 
 /// Instant in milliseconds on a monotonic clock. In a server, this is the boot-time clock of the machine; in a test, a
-/// counter. This crate and the engine only compare instants, and never read a clock.
+/// counter. This crate and the engine only calculate with instants that they are given, and never read a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
@@ -23,7 +23,7 @@ impl Time {
         self.0
     }
 
-    /// Returns the instant `millis` milliseconds later; `NEVER` stays the same.
+    /// Returns the instant `millis` milliseconds later, at most `NEVER`. `NEVER` stays the same.
     #[inline]
     #[must_use]
     pub const fn after_ms(self, millis: u64) -> Self {

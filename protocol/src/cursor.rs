@@ -1,4 +1,4 @@
-//! Reading and writing the fields of a frame's body. Every error of a read names the field.
+//! Reading and writing the fields of a frame's body. Every error of reading a field names the field.
 
 use crate::decode_error::DecodeError;
 use crate::frame::Frame;
@@ -39,8 +39,8 @@ impl<'a> Cursor<'a> {
 
     read_integer!(u8: u8, u16: u16, u32: u32, u64: u64, i64: i64);
 
-    /// Returns the number of bytes before the next field. They count from the start of the frame, or from the start of
-    /// the bytes that were given to [`Cursor::over`].
+    /// Returns the offset of the next byte to read. It counts from the start of the frame, or from the start of the
+    /// bytes that were given to [`Cursor::over`].
     #[inline]
     pub fn offset(&self) -> usize {
         self.offset

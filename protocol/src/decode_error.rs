@@ -4,27 +4,27 @@
 /// find the defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The body ends inside a field.
+    /// The body ends inside a field, or before it.
     #[error("{field}: the frame ends at byte {have}, but the field at offset {offset} needs {need} bytes")]
     Truncated {
         /// Name of the truncated field.
         field: &'static str,
-        /// Offset of the field in bytes, counted from the start of the frame.
+        /// Offset of the field in bytes; for a string whose length was read, the offset of its bytes. Counts from the
+        /// start of the frame, or of the bytes that `Cursor::over` got.
         offset: usize,
-        /// Length of the field in bytes.
+        /// Number of bytes that the field needs from that offset on.
         need: usize,
-        /// Length of the frame in bytes.
+        /// Length in bytes of the frame, or of the bytes that `Cursor::over` got.
         have: usize,
     },
-    /// A field, or one segment of a path, is longer than its limit.
+    /// A field, a list of keys, or one segment of a path is longer than its limit.
     #[error("{field}: {actual} bytes; the maximum is {limit}")]
     TooLong {
         /// Name of the field.
         field: &'static str,
-        /// Length of the field or segment in bytes. Measuring may stop above the limit, so the real length may be
-        /// larger.
+        /// Length in bytes. Measuring may stop above the limit, so the real length may be larger.
         actual: usize,
-        /// Maximum length of the field or segment in bytes.
+        /// Maximum length in bytes.
         limit: usize,
     },
     /// A list or a path has more items than its limit.
@@ -46,7 +46,7 @@ pub enum DecodeError {
         /// Offset of the truncated segment in the path key, in bytes.
         offset: usize,
     },
-    /// A field is empty that must not be empty.
+    /// A field or a list is empty that must not be empty.
     #[error("{field}: must not be empty")]
     Empty {
         /// Name of the field.
@@ -57,7 +57,7 @@ pub enum DecodeError {
     BadValue {
         /// Name of the field.
         field: &'static str,
-        /// Value of the field; 0 for a malformed `traceparent`, which is not a number.
+        /// Value of the field; 0 for a malformed `traceparent`, which is not one number.
         value: u64,
     },
     /// The frame has flags that its message does not define.
@@ -84,7 +84,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// Returns the name of the wrong field.
+    /// Returns the name of the wrong field, or of the wrong part of the frame (`flags`, `opcode`, `magic` or `body`).
     pub fn field(&self) -> &'static str {
         match self {
             Self::Truncated { field, .. }

@@ -51,7 +51,8 @@ error_codes! {
     /// `CancelReason` says why. An outdated attempt to resume a lane, and a watch that is repeated after its connection
     /// was lost, also get this code.
     Cancelled = 3, "cancelled";
-    /// The claim, registration or namespace does not exist, or no longer exists.
+    /// The claim, registration or namespace does not exist, or no longer exists, or the client has no right to act on
+    /// the claim.
     NotFound = 4, "not_found";
     /// The registration belongs to another owner, which the response describes.
     NotOwner = 5, "not_owner";

@@ -82,7 +82,7 @@ impl<'a> Frame<'a> {
         self.bytes.len()
     }
 
-    /// Returns the number that connects a response to its request.
+    /// Returns the number in the header. It connects a response to its request.
     #[inline]
     pub fn number(self) -> u32 {
         u32::from_le_bytes([self.bytes[4], self.bytes[5], self.bytes[6], self.bytes[7]])

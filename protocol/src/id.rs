@@ -10,7 +10,7 @@ macro_rules! opaque_id {
         pub struct $name {
             /// Location in the server. Only the server knows its layout.
             pub place: u64,
-            /// Random bits that authorize: any client that knows them may use the id.
+            /// Random bits. The server accepts the id only with them, so they keep other clients from guessing it.
             pub secret: u64,
         }
 
@@ -60,7 +60,8 @@ macro_rules! opaque_id {
 }
 
 opaque_id! {
-    /// Id of a claim: its location in the server and 64 secret random bits. No other claim ever gets the same id.
+    /// Id of a claim: its location in the server and 64 secret random bits. The random bits make a second claim with
+    /// the same id practically impossible.
     LockId
 }
 opaque_id! {

@@ -16,8 +16,8 @@ pub const SEGMENT_LEN_MAX: usize = 1024;
 pub const PATH_KEY_LEN_MAX: usize = u16::MAX as usize;
 /// Maximum number of paths or keys in one acquire.
 pub const ITEM_COUNT_MAX: usize = 1024;
-/// Longest list of keys in `ACQUIRE_KEYS`, in bytes. The server hashes, stores and returns all keys of the list in one
-/// step.
+/// Longest list of keys in `ACQUIRE_KEYS`, in bytes, with their modes and length fields. The server hashes, stores and
+/// returns all keys of the list in one step.
 pub const KEYS_BYTES_MAX: usize = 128 << 10;
 /// Maximum number of buckets in one `THROTTLE_ALL`.
 pub const BUCKET_COUNT_MAX: usize = 64;
@@ -40,7 +40,8 @@ pub const NAMESPACE_LEN_MAX: usize = 256;
 pub const CREDENTIALS_LEN_MAX: usize = 3_072;
 /// Maximum number of locks, registrations, pools or namespaces in one page.
 pub const LIST_PAGE_MAX: u16 = 1024;
-/// Length in bytes after which the server ends a page. One more item of any size still fits the frame.
+/// Length in bytes from which on the server adds no more items to a page. One more item of any size still fits the
+/// frame.
 pub const LIST_PAGE_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of holders, and of waiters, that one `INSPECTED` lists. Its `holder_count` and `waiter_count` are
 /// exact even if the lists are cut.
@@ -48,12 +49,13 @@ pub const INSPECT_HOLDERS_MAX: usize = 64;
 /// Maximum number of holders, and of waiters, that one `POOL_DESCRIBED` lists. Its `holder_count` and `waiter_count`
 /// are exact even if the lists are cut.
 pub const DESCRIBE_LISTED_MAX: usize = 64;
-/// Maximum number of unanswered requests of one connection. Acquires that wait in a queue do not count. It is also the
-/// number of responses that a lane keeps for repeated requests.
+/// Maximum number of unanswered requests of one connection. Acquires that wait in a queue do not count. With a session,
+/// a lane keeps the responses to at most this many of its last requests, for repetitions.
 pub const IN_FLIGHT_MAX: u32 = 1024;
-/// Value of `lease_ms` in an `ACQUIRE_SET` whose hold has no lease.
+/// Value of `lease_ms` in an `ACQUIRE_SET` whose hold has no lease. For other acquires, the server shortens this value
+/// to its maximum.
 pub const LEASE_NONE_MS: u32 = u32::MAX;
-/// Value of `wait_ms` in an acquire that waits until it is cancelled.
+/// Value of `wait_ms` in an acquire that waits without a limit.
 pub const WAIT_FOREVER_MS: u32 = u32::MAX;
 /// Longest version in `SERVER_STATUS_ANSWER`, in bytes.
 pub const SERVER_VERSION_LEN_MAX: usize = 64;

@@ -7,8 +7,8 @@ use crate::limits::{PATH_KEY_LEN_MAX, SEGMENT_COUNT_MAX, SEGMENT_LEN_MAX};
 /// A path in its only encoding: for each segment its length as u16, then its bytes. An empty path key is the path
 /// without segments, which means the whole namespace.
 ///
-/// Equal paths have equal path keys. A path is an ancestor of another path exactly if its path key is a prefix of the
-/// other path key. A path key that is such a prefix always ends at the end of a segment.
+/// Equal paths have equal path keys. A path is an ancestor of another path exactly if its path key is a proper prefix
+/// of the other path key. A path key that is such a prefix always ends at the end of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PathKey<'a> {
     bytes: &'a [u8],

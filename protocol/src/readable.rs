@@ -3,8 +3,8 @@
 use std::fmt::{Display, Formatter, Result, Write};
 
 /// Displays bytes as text for people. Printable UTF-8 stays as it is. Invalid UTF-8, control characters, line and
-/// paragraph separators, and marks that change the direction of writing are escaped. The text therefore cannot move the
-/// cursor of a terminal or reorder the text around it.
+/// paragraph separators, and marks that change the direction of writing are escaped. The text therefore cannot control
+/// a terminal or override the direction of the text around it.
 ///
 /// ```
 /// use waymaker_protocol::Readable;
@@ -58,7 +58,7 @@ fn write_readable(bytes: &[u8], is_escaped: impl Fn(char) -> bool, formatter: &m
     Ok(())
 }
 
-/// Returns whether a terminal would interpret this character instead of showing it.
+/// Returns whether a terminal may interpret this character instead of showing it.
 fn is_hidden(char: char) -> bool {
     // Unicode characters that control the direction of writing: marks, embeddings, overrides and isolates.
     let turns = matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

@@ -11,7 +11,7 @@ const SAMPLED: u8 = 1 << 0;
 /// Length of the text form of version 00 in bytes.
 const TEXT_LEN: usize = 55;
 
-/// The caller's span. The server's spans for a request become its children.
+/// The caller's span. If the server records spans for the request, they become its children.
 ///
 /// The text form is the header `traceparent`: `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`. On the wire it
 /// has [`TraceParent::LEN`] bytes. Neither id is all zeros.

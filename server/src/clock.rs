@@ -4,7 +4,7 @@
 use uuid::Uuid;
 use waymaker_engine::{Nanos, Time};
 
-/// One reading of a clock, rounded up to a whole millisecond in `now` and down in `passed`.
+/// One reading of a clock: rounded up to a whole millisecond in `now`, rounded down in `passed`, and exact in `nanos`.
 ///
 /// The engine counts whole milliseconds. Leases, waits and sessions start at `now`, and their deadlines are compared
 /// with `passed`. If both used the same rounding, a lease could end up to one millisecond early.

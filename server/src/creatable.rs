@@ -1,5 +1,5 @@
-//! Checks whether a file, socket or directory could be created. The checks create nothing, so checking a configuration
-//! leaves no trace.
+//! Checks whether a file or directory could be written or created, and whether a socket could be created. The checks
+//! create nothing, so checking a configuration leaves no trace.
 
 use nix::unistd::{AccessFlags, access};
 use std::fs;

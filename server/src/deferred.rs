@@ -6,7 +6,7 @@ use waymaker_engine::{Time, WhenDurable};
 #[derive(Debug)]
 pub struct DeferredEffect {
     /// Time of the shard turn that produced the effect. It is 0 for a grant that waited for the cluster, because the
-    /// mail about such a grant contains no time.
+    /// mail about such a grant contains no such time.
     pub stamp: Time,
     /// Shard whose turn produced the effect. It is 0 for a grant that waited for the cluster, because the grant itself
     /// names its shard.

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 /// number of counters needs a limit.
 const TYPE_COUNT_MAX: usize = 64;
 
-/// Counters of the registrations that have expired since the start of the server. A mutex suffices: registrations
-/// expire rarely, and counting one takes little time.
+/// Counters of the registrations that have expired since the start of the server, without those of removed namespaces.
+/// A mutex suffices: registrations expire rarely, and counting one takes little time.
 #[derive(Debug, Default)]
 pub struct Expiries(Mutex<BTreeMap<u16, Types>>);
 
@@ -46,7 +46,7 @@ impl Expiries {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&namespace);
     }
 
-    /// Returns all counts, sorted by namespace and type.
+    /// Returns all counts, sorted by namespace number and type.
     pub fn read(&self) -> Vec<ExpiryCount> {
         let namespaces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts = Vec::new();

@@ -1,4 +1,4 @@
-//! Entry points of the fuzz targets in `fuzz/`, for functions on client input that are otherwise private.
+//! Entry points of the fuzz targets in `fuzz/`, for functions on untrusted input that are otherwise private.
 //!
 //! Only the feature `fuzzing` compiles this module. No server binary enables that feature.
 
@@ -14,8 +14,8 @@ use std::sync::{Arc, LazyLock};
 static FRONTS: LazyLock<FrontConfig> =
     LazyLock::new(|| FrontConfig::new(&Options::default().fronts()).expect("the contracts are valid"));
 
-/// Serves one connection of a front end on a new worker, in virtual time and without a network. Sends these pieces in
-/// order, then closes the client's side. Returns the output of the server.
+/// Serves one connection of a front end on a new worker, with timers in virtual time and without a network. Sends these
+/// pieces in order, then closes the client's side. Returns the output of the server.
 ///
 /// # Panics
 /// Panics if the server panics, if the connection does not end, or if a shard violates an invariant.

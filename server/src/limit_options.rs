@@ -1,4 +1,4 @@
-//! The limits that operators may set. Other limits are constants in [`crate::limits`].
+//! The limits that operators may set with options `--limits-*`. Most other limits are constants in [`crate::limits`].
 
 use crate::limits::{
     CONNECTIONS_SET_MAX, FRAME_MS, GRPC_STREAM_COUNT_MAX, HELLO_MS, IDLE_MAX_MS, IDLE_MIN_MS, LISTS_LEN_MAX,
@@ -227,7 +227,7 @@ pub struct DefaultAboveMaximum {
 }
 
 impl LimitOptions {
-    /// Checks that the defaults are at most their maxima.
+    /// Checks that the default leases of claims and sessions are at most their maxima.
     ///
     /// # Errors
     /// Returns an error if a default lease is longer than the longest lease.

@@ -1,22 +1,23 @@
-//! Every limit of the server: bounds for a connection, a session and the whole server.
+//! Limits of the server: bounds for a connection, a session and the whole server. Modules define further limits that
+//! only they use.
 
 use waymaker_engine::limits as engine;
 use waymaker_protocol::limits as wire;
 
-/// Unsent output at which the server stops reading from a connection, in bytes.
+/// Unsent output at which the server stops reading from a connection and drops events of its watches, in bytes.
 pub const OUTPUT_LEN_PAUSE: usize = 256 << 10;
 /// Unsent output at which the server refuses requests with long responses, in bytes. Reading pauses at half of it, so
 /// the further output comes from requests that were read before, such as those that other workers serve, and from
 /// events.
 pub const OUTPUT_LEN_REFUSE: usize = 2 * OUTPUT_LEN_PAUSE;
-/// Unsent output at which the server closes a connection, in bytes. Events continue after requests are refused, even if
-/// the client does not read. The longest response to an accepted request fits below it.
+/// Unsent output above which the server closes a connection, in bytes. Events continue after requests are refused, even
+/// if the client does not read. The longest response to an accepted request fits below it.
 pub const OUTPUT_LEN_MAX: usize = OUTPUT_LEN_REFUSE + wire::FRAME_LEN_MAX;
 /// Maximum of `--limits-connections`. It is just below the default limit of Linux for the file descriptors of one
 /// process, 1,048,576.
 pub const CONNECTIONS_SET_MAX: u32 = 1_000_000;
 /// Minimum of the configured timeouts for a handshake, `HELLO`, a frame and a write, in milliseconds. It equals the
-/// interval at which workers check these timeouts.
+/// interval at which workers check most of these timeouts.
 pub const TIMEOUT_MIN_MS: u64 = HOUSEKEEPING_MS;
 /// Maximum of the configured timeouts for a handshake, `HELLO`, a frame and a write, in milliseconds.
 pub const TIMEOUT_MAX_MS: u64 = 600_000;
@@ -52,10 +53,10 @@ pub const LONG_COST_MIN: usize = BATCH_COST_MAX / 4;
 /// requests before it expires leases, so waiting requests delay the expiry.
 pub const LEFT_COST_MAX: u32 = 8 << 10;
 /// Maximum cost of the other workers' batches that a worker serves in one turn of a shard. After that, it passes the
-/// turn to the next worker. The last batch may exceed the maximum.
+/// turn to the next worker, unless the server is about to end. The last batch may exceed the maximum.
 pub const SERVED_COST_MAX: usize = 2 * BATCH_COST_MAX;
-/// Maximum cost of a batch, the requests that are served together. The unit is an acquire of one key. After each batch
-/// the worker measures the output and checks the connection's time.
+/// Cost at which a batch (requests that are served together) ends. The unit is an acquire of one key. The last request
+/// may exceed the cost. After each batch the worker measures the output and checks the connection's time.
 pub const BATCH_COST_MAX: usize = 256;
 /// Number of events for watchers after which a batch ends; its remaining requests become another batch. A single
 /// request causes at most 1,024 events.
@@ -70,7 +71,7 @@ pub const READ_LEN_MAX: usize = 64 << 10;
 pub const TLS_OVERHEAD_PER_READ: usize = 8 << 10;
 /// Maximum length of the configuration file, in bytes.
 pub const CONFIG_FILE_LEN_MAX: u64 = 1 << 20;
-/// Time that a worker expires leases and does other deferred work before it serves connections, in microseconds. It is
+/// Time after which a worker that expires leases or does other deferred work serves connections, in microseconds. It is
 /// longer than the turn of a connection, so that a client cannot start leases faster than they expire.
 pub const WORK_US: u64 = 500;
 /// Maximum total time of the turns that a worker gives one connection while it reads all sockets before leases expire,
@@ -95,11 +96,11 @@ pub const WRITE_MS: u64 = 10_000;
 pub const PING_MS: u64 = 15_000;
 /// Number of consecutive unanswered `PING`s after which the server closes a connection.
 pub const PINGS_MISSED_MAX: u8 = 3;
-/// Interval at which a worker checks its connections for the timeouts of a handshake, `HELLO`, a frame, a write and
-/// `PING`, in milliseconds. At the same interval it publishes metrics.
+/// Interval at which a worker checks its connections for the timeouts of `HELLO`, a frame, a write and `PING`, in
+/// milliseconds. At the same interval it publishes metrics.
 pub const HOUSEKEEPING_MS: u64 = 500;
-/// Length of the kernel's send buffer of one connection, in bytes. Without this setting the kernel lets the buffer grow
-/// to megabytes if the client never reads.
+/// Length that the server sets for the kernel's send buffer of one TCP connection, in bytes. Linux doubles it. Without
+/// this setting the kernel lets the buffer grow to megabytes if the client never reads.
 pub const SEND_BUFFER_LEN: usize = 256 << 10;
 /// Default of `--limits-session-lease-default`: lease of a session that requests 0, in milliseconds.
 pub const SESSION_LEASE_DEFAULT_MS: u32 = 10_000;
@@ -112,29 +113,30 @@ pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
 /// milliseconds. Without this limit such sessions could use up the maximum number of sessions for the longest lease.
 pub const SESSION_VACANT_MS: u64 = 60_000;
 /// Maximum number of lanes of ended sessions that a worker closes in shards before it does other work. A lane counts
-/// once for each shard in which the worker closes it.
+/// once for each shard in which the worker closes it, and once at its end.
 pub const LANE_ENDS_PER_TICK: usize = 256;
 /// Number of lanes of vacant sessions (sessions without a connection) after which a worker stops asking shards for
 /// their claims and does other work. The lanes of a session count once for each shard that is asked.
 pub const VACANT_LANES_PER_TICK: usize = 256;
-/// Maximum number of namespaces that one gRPC connection uses through `waymaker.v1`. Each takes two lanes.
+/// Maximum number of namespaces that one identity uses through `waymaker.v1` on one gRPC connection. Each takes two
+/// lanes.
 pub const GRPC_NAMESPACES_MAX: usize = 64;
-/// Maximum number of connections whose identity a worker verifies again in one step.
+/// Maximum number of lanes that a worker looks at in one step of verifying identities again.
 pub(crate) const REAUTHORIZED_PER_STEP_MAX: u32 = 32;
 /// Maximum number of rule prefixes and quotas that a worker compares in one step of verifying identities again. The
 /// last connection may exceed it.
 pub(crate) const COMPARED_PER_STEP_MAX: usize = 1024;
 /// Maximum number of identities that make calls on one gRPC connection.
 pub(crate) const GRPC_IDENTITIES_MAX: usize = 64;
-/// Maximum number of streams of one gRPC connection with their own lane: watches, and acquires that end with their
-/// stream.
+/// Maximum number of streams with their own lane that one identity has on one gRPC connection: watches, and acquires
+/// with `release_after_ms`.
 pub const GRPC_OWN_LANES_MAX: usize = 1024;
 /// Number of bytes that a gRPC connection must have sent within the timeout of `HELLO`: the HTTP/2 preface and the head
 /// of its first frame.
 pub const GRPC_GREETING_LEN: usize = 33;
 /// Number of bytes that an HTTP connection must have sent within the timeout of `HELLO`: the shortest request line.
 pub const HTTP_GREETING_LEN: usize = 16;
-/// Maximum number of watch events that a front end buffers for a client that does not read them.
+/// Number of unread replies of one watch at which a front end drops further events. One `OVERRUN` event replaces them.
 pub const FRONT_WATCH_BACKLOG_MAX: usize = 256;
 /// Maximum length of one read from a front-end connection, in bytes. The server checks before each read whether the
 /// time of the connection's turn is used up. One read may have dozens of requests, so with longer reads the turn would
@@ -143,7 +145,8 @@ pub const FRONT_READ_LEN_MAX: usize = 1 << 10;
 /// Length of input from which the requests of a front-end connection are served immediately, in bytes. After shorter
 /// input, other connections read first. Serving the requests of many connections together takes less time.
 pub const FRONT_BATCH_LEN: usize = 512;
-/// Input that a front-end connection reads in one turn, in bytes: some hundred of the smallest frames.
+/// Maximum input that a front-end connection reads in one turn, in bytes: some hundred of the smallest frames. If the
+/// socket is then empty, one more read is allowed.
 pub const FRONT_TURN_LEN: usize = 4 << 10;
 /// Number of consecutive turns in which a gRPC connection may skip reading and writing because its requests take all
 /// the time. The next turn reads and writes first.
@@ -170,20 +173,20 @@ pub const LISTS_LEN_MAX: usize = 2 * LIST_LEN_MAX;
 /// Age from which the server may drop a list without pages (a whole list in one response), in milliseconds. The server
 /// does so only if another list needs the memory, but also while the client still reads the list.
 pub const LIST_KEPT_MS: u64 = 30_000;
-/// Number of locks in one step of building a list without pages. A step is short, so that the connection can also read
-/// in the same turn.
+/// Maximum number of locks or registrations in one step of building a list without pages. A step is short, so that the
+/// connection can also read in the same turn.
 pub const LIST_PAGE_COUNT: u16 = 256;
 /// Maximum number of requests of one gRPC connection whose messages have not arrived completely.
 pub const GRPC_AWAITED_MAX: usize = 1024;
 /// Maximum length of the parts that have arrived of all incomplete requests of one gRPC connection, in bytes.
 pub const GRPC_AWAITED_LEN_MAX: usize = 8 << 20;
-/// Maximum number of list pages of one gRPC connection that its client has not read. Further list calls wait until the
-/// client has read one.
+/// Maximum number of pages and other long responses of one gRPC connection that its client has not read. Further calls
+/// of this kind wait until the client has read one. Whole lists have a limit of one instead.
 pub const GRPC_PAGES_MAX: usize = 16;
 /// Maximum number of list calls of one gRPC connection that wait until the client has read earlier lists or pages. The
 /// server refuses further calls.
 pub const GRPC_LONG_WAITING_MAX: usize = 1024;
-/// Length of unread responses of one gRPC connection from which calls are refused, in bytes.
+/// Length of unread single-message responses of one gRPC connection from which calls are refused, in bytes.
 pub const GRPC_UNTAKEN_LEN_MAX: usize = 8 << 20;
 /// Length of one piece of an unread gRPC response, in bytes. The HTTP/2 library takes a whole piece as soon as the
 /// client reads anything.
@@ -193,8 +196,8 @@ pub const GRPC_PIECE_LEN: usize = 1 << 10;
 pub const GRPC_SHORT_LEN: usize = 256;
 /// Maximum number of open calls of health and reflection on one gRPC connection.
 pub const GRPC_SIDE_CALLS_MAX: usize = 16;
-/// Maximum number of streams of a connection that the client has reset and that the server has not processed yet. At
-/// this number, the HTTP/2 library closes the connection.
+/// Maximum number of streams of a connection that the client has reset and that the server has not processed yet.
+/// Beyond it, the HTTP/2 library closes the connection.
 pub const GRPC_PENDING_RESETS_MAX: usize = 20;
 /// Maximum number of streams of a connection that the server has reset because of errors of the client. Beyond it, the
 /// HTTP/2 library closes the connection.
@@ -224,7 +227,7 @@ pub const WEBSOCKET_OUTPUT_LEN_MAX: usize = 64 << 10;
 pub const WEBSOCKET_PING_MS: u64 = 15_000;
 /// Number of consecutive unanswered pings after which the server closes a WebSocket.
 pub const WEBSOCKET_PINGS_MISSED_MAX: u32 = 2;
-/// Time that a closing WebSocket has to read the close frame, in milliseconds.
+/// Time that the client of a closing WebSocket has to read the close frame and to close its side, in milliseconds.
 pub const WEBSOCKET_LINGER_MS: u64 = 1_000;
 /// Maximum input that the server reads and discards while a WebSocket closes, in bytes. Unread input would reset the
 /// connection, and the client might not get the close frame.
@@ -237,13 +240,13 @@ pub const SESSION_COUNT_MAX: usize = 1 << 17;
 pub const WINDOW_LEN_MAX: usize = 4 << 20;
 /// Maximum length of long responses that all lanes of a session keep, in bytes.
 pub const SESSION_ANSWERS_LEN_MAX: usize = 16 << 20;
-/// Maximum number of connections of one session.
+/// Maximum number of lanes, and so of connections, of one session.
 pub const LANES_PER_SESSION_MAX: usize = 64;
 /// Maximum difference between the server's clock and the timestamp that orders a client's claim, in microseconds. A
 /// timestamp with a larger difference is replaced by the nearest allowed one.
 pub const TIMESTAMP_SKEW_MAX_US: u64 = 3_600_000_000;
 /// Number of rows of acquire counters in one worker at which a new row first drops all rows without a connection. Each
-/// namespace has a row for each front end.
+/// namespace has a row for each front end through which it is used.
 pub(crate) const ACQUIRE_ROW_COUNT_MAX: usize = 2 * NAMESPACE_COUNT_MAX;
 /// Default and upper bound of `--limits-namespaces`: maximum number of namespaces of one server, without the built-in
 /// and the declared ones.
@@ -280,8 +283,8 @@ pub const QUORUM_TRANSACTION_COUNT_MAX: usize = 4;
 /// Maximum number of workers of one server. Their numbers stay below `ANY_WORKER`, the value of `HELLO` for a client
 /// that prefers no worker.
 pub const WORKER_COUNT_MAX: usize = 1024;
-/// Number of file descriptors that the server does not use for ordinary connections. They are kept for logs and for
-/// operators.
+/// Number of file descriptors that the server does not use for ordinary connections, unless the system allows it very
+/// few. They are kept for logs and for operators.
 pub const SPARE_DESCRIPTORS: u64 = 128;
 /// Number of connections that the HTTP port may have beyond the limit of connections, out of [`SPARE_DESCRIPTORS`]. The
 /// Unix socket may have as many more. A full server can therefore still report health and metrics and admit operators.
@@ -301,7 +304,8 @@ pub const TRACKED_ADDRESS_COUNT_MAX: usize = 1 << 16;
 /// Time after a first failed login of a source address in which its further failures count to the same series, in
 /// milliseconds. An address with too many failures in one series is paused.
 pub const LOGIN_SERIES_MS: u64 = 1_000;
-/// First pause of a source address with too many failed logins, in milliseconds. Each further pause is twice as long.
+/// First pause of a source address with too many failed logins, in milliseconds. Each further pause is twice as long,
+/// up to [`LOGIN_PAUSE_MAX_MS`].
 pub const LOGIN_PAUSE_MIN_MS: u64 = 1_000;
 /// Longest pause of a source address with failed logins, in milliseconds.
 pub const LOGIN_PAUSE_MAX_MS: u64 = 60_000;
@@ -344,7 +348,8 @@ pub const SPAN_BATCH_COUNT_MAX: usize = 512;
 pub const SPAN_PAUSE_MS: u64 = 200;
 /// Timeout of a request to the OpenTelemetry collector, in milliseconds.
 pub const SPAN_EXPORT_MS: u64 = 5_000;
-/// Shortest pause between attempts to reach a failing collector, in milliseconds. It doubles with each failure.
+/// Shortest pause between attempts to reach a failing collector, in milliseconds. It doubles with each failure, up to
+/// [`SPAN_RETRY_MAX_MS`].
 pub const SPAN_RETRY_MIN_MS: u64 = 1_000;
 /// Longest pause between attempts to reach a failing collector, in milliseconds.
 pub const SPAN_RETRY_MAX_MS: u64 = 30_000;
@@ -368,6 +373,6 @@ const _: () = {
         wire::INSPECT_HOLDERS_MAX == wire::DESCRIBE_LISTED_MAX,
         "INSPECT and DESCRIBE_POOL list the same number of holders"
     );
-    assert!(LOGIN_QUIET_MS > LOGIN_PAUSE_MAX_MS, "a pause is never forgotten before its end");
+    assert!(LOGIN_QUIET_MS > LOGIN_PAUSE_MAX_MS, "a paused address does not count as quiet");
     assert!(4 * WORKER_COUNT_MAX <= engine::SHARD_COUNT_MAX);
 };

@@ -7,7 +7,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use waymaker_server::options::{Configuration, LogFormat, Options, OptionsError, unknown_variables};
 use waymaker_server::server::{self, AddressUnavailable};
 
-/// Exit code for failures that may disappear without a change of options, from sysexits.
+/// Exit code if an address cannot be used, from sysexits. A later start with the same options may succeed.
 const EXIT_UNAVAILABLE: u8 = 69;
 
 #[global_allocator]
@@ -35,7 +35,8 @@ fn main() -> ExitCode {
     server::run(options).map_or_else(|error| fail(&error), |()| ExitCode::SUCCESS)
 }
 
-/// Prints an error. A configuration file may have several, one per line.
+/// Prints an error and returns the exit code. The error of a configuration file may have several lines, one for each
+/// mistake.
 fn fail(error: &anyhow::Error) -> ExitCode {
     for line in format!("{error:#}").lines() {
         eprintln!("waymaker-server: {line}");
@@ -43,7 +44,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     if error.is::<AddressUnavailable>() { EXIT_UNAVAILABLE.into() } else { ExitCode::FAILURE }
 }
 
-/// Prints every problem that would prevent the start of the server.
+/// Prints all problems of the options and of the files that they name, or that there are none. Returns the exit code.
 fn check(options: &Options) -> ExitCode {
     let errors = server::errors(options);
     if errors.is_empty() {

@@ -1,6 +1,6 @@
 //! Ports and their protocols.
 
-/// Protocol of a connection, given by the port through which it came.
+/// Protocol of a connection, given by the port through which it came. A Unix socket counts as `Binary`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
     /// The binary protocol.

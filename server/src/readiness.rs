@@ -150,7 +150,8 @@ impl Readiness {
         Self { status, reasons }
     }
 
-    /// Returns the time until no reason prevents service, in milliseconds, if the server knows it.
+    /// Returns the time until no reason prevents service, in milliseconds. Returns `None` if no reason does so now, or
+    /// if the server does not know the time.
     pub fn remaining_ms(&self) -> Option<u64> {
         let preventing = self.reasons.iter().filter(|reason| reason.code.prevents_service());
         preventing.map(|reason| reason.remaining_ms).max_by_key(|ms| ms.unwrap_or(u64::MAX)).flatten()

@@ -1,4 +1,5 @@
-//! Files that the server reads again while it runs: all of them on SIGHUP, and each one after a change.
+//! Files that the server reads again while it runs: all of them on SIGHUP, and the files of one object after one of
+//! them has changed.
 //!
 //! A [`Reload`] is an object with files, such as the certificates. A [`Reloader`] has a list of them and checks their
 //! files every [`RELOAD_LOOK_MS`]. It reads changed files once they stay the same between two checks, because operators
@@ -25,7 +26,8 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Returns a reloader without files. It writes changes to `audit` and reports each SIGHUP to `supervisor`.
+    /// Returns a reloader without files. It writes reloads, failed ones too, to `audit`, and reports each SIGHUP to
+    /// `supervisor`.
     pub fn new(audit: Audit, supervisor: Supervisor) -> Self {
         Self { watched: Vec::new(), audit, supervisor }
     }
@@ -88,7 +90,8 @@ impl Reloader {
 #[derive(Debug)]
 struct WatchedObject {
     subject: Box<dyn Reload>,
-    /// State of each file of `subject` at the last check; `None` for a missing file.
+    /// State of each file of `subject` at the last check or SIGHUP; `None` for a file that is missing or has no
+    /// readable metadata.
     stamps: Vec<Option<Stamp>>,
     state: State,
 }
@@ -96,18 +99,18 @@ struct WatchedObject {
 /// The relation between the contents in use and the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// The server has just started. A file may have changed after it was read and before its stamp was taken, so the
-    /// next check reads the files again.
+    /// The object was just added. A file may have changed after it was read and before its stamp was taken. So the next
+    /// check reads the files again, or a later one if it finds a change.
     Unconfirmed,
-    /// The files have changed.
+    /// A file has changed, and the files were not read since.
     Changed,
-    /// The contents in use match the files.
+    /// The contents in use matched the files when they were last read.
     Current,
     /// The files cannot be used, for this reason, which was logged.
     Unusable(String),
 }
 
-/// State of a file from its metadata. It differs after the file was written or replaced.
+/// State of a file from its metadata. Usually differs after the file was written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,

@@ -42,7 +42,7 @@ const DRAIN_LOOK: Duration = Duration::from_millis(20);
 /// Runs a server until a signal stops it.
 ///
 /// # Errors
-/// Returns an error if the server cannot start; the error names the option to change.
+/// Returns an error if the server cannot start, or cannot close its log. An error in an option names the option.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     options.limits.check()?;
     check_declared(options)?;
@@ -56,7 +56,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let quorum = quorum.map(Cluster::new).transpose()?;
     let (audit, _audit_thread) = AuditThread::start(&options.audit)?;
     if options.data_dir.as_ref().is_some_and(|path| !path.exists()) {
-        // Check the addresses first, so that a server that cannot start leaves no new data directory behind.
+        // Check the addresses first, so that a server that cannot listen leaves no new data directory behind.
         check_addresses(options)?;
     }
     let data_dir = options.data_dir.as_deref().map(DataDir::open).transpose()?;
@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The contents of the files that the options name.
+/// Configuration that the server reads from the options, and from the files that they name, before it starts anything.
 struct Read {
     policy: Policy,
     tls: Option<Tls>,
@@ -75,7 +75,8 @@ struct Read {
     collector: Option<Endpoint>,
 }
 
-/// Returns all errors in the options and in the files that they name. Opens no port for clients and writes nothing.
+/// Returns the errors in the options and in the files that they name. Opens no port for clients and writes nothing, so
+/// it does not check the log or whether an address is free.
 pub fn errors(options: &Options) -> Vec<anyhow::Error> {
     let mut errors = Vec::new();
     note(&mut errors, options.limits.check().map_err(anyhow::Error::from));
@@ -108,7 +109,7 @@ pub fn errors(options: &Options) -> Vec<anyhow::Error> {
     errors
 }
 
-/// Checks that the declared namespaces fit the limits.
+/// Checks that no default lease of a declared namespace is above the maximum lease.
 fn check_declared(options: &Options) -> Result<(), LeaseAboveMaximum> {
     options.namespaces.iter().try_for_each(|namespace| namespace.check(options.limits.lease_max))
 }
@@ -215,7 +216,7 @@ async fn serve(
     }
     announce(&addresses);
     supervisor.note_ready(&Readiness::of(&node), &addresses);
-    // Record the start in the audit log only after the line `ready`. That line must be the first on standard output,
+    // Record the start in the audit log only after the line `ready`. That line should be the first on standard output,
     // where the audit log may go too.
     audit.record(&start_event(options, &addresses));
     let watch =
@@ -312,7 +313,7 @@ fn cannot_listen_on(path: &Path) -> String {
     format!("--unix: cannot listen on {}", path.display())
 }
 
-/// Returns the TCP addresses that other machines can reach, each with its option.
+/// Returns the TCP addresses that are not loopback addresses, each with its option. Other machines may reach them.
 fn open_addresses(options: &Options) -> impl Iterator<Item = anyhow::Result<(&'static str, &str, Port)>> {
     tcp_ports(options).filter_map(|(option, address, port)| match is_loopback(option, address) {
         Ok(true) => None,
@@ -321,8 +322,8 @@ fn open_addresses(options: &Options) -> impl Iterator<Item = anyhow::Result<(&'s
     })
 }
 
-/// Refuses addresses that other machines can reach without encryption or without authentication, unless `insecure` is
-/// set.
+/// Refuses addresses that other machines can reach without encryption or without authentication. If `insecure` is set,
+/// warns instead.
 fn refuse_open_addresses(
     open: &[(&str, &str, Port)],
     insecure: bool,
@@ -370,7 +371,7 @@ fn is_loopback(option: &'static str, address: &str) -> anyhow::Result<bool> {
     Ok(addresses?.all(|address| address.ip().is_loopback()))
 }
 
-/// Returns the audit event of a start, with the options that affect access.
+/// Returns the audit event of a start, with the version, the addresses, and most options that affect access.
 fn start_event(options: &Options, addresses: &str) -> AuditEvent {
     let Options { tls, insecure, browsers, .. } = options;
     let file = |path: &Path| path.display().to_string();
@@ -410,8 +411,9 @@ async fn note_recovery(node: Arc<Node>, fronts: Arc<FrontConfig>) {
     }
 }
 
-/// Prints the line `ready`, for which the program that started the server may wait. It is the first line on standard
-/// output, and the only one unless the audit log goes there.
+/// Prints the line `ready`, for which the program that started the server may wait. The line is the only one on
+/// standard output, unless the audit log goes there. Even then it is the first one, unless files are read again during
+/// the start.
 fn announce(addresses: &str) {
     let mut out = std::io::stdout().lock();
     // Ignore errors: the reader may have closed standard output.

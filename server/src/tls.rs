@@ -1,9 +1,9 @@
 //! TLS for listeners: the server's certificate and the verification of clients' certificates.
 //!
-//! A server has one [`Tls`], and each listener has its [`TlsAcceptor`] with its protocols. The files can be read again
-//! ([`crate::reload`]). New connections then use the new contents, and open connections continue. TLS sessions from
-//! before the reload cannot be resumed. So a client whose certificate is now revoked must present it again and is
-//! rejected.
+//! A server with TLS has one [`Tls`], and each TCP listener has its [`TlsAcceptor`] with its protocols. The files can
+//! be read again ([`crate::reload`]). New connections then use the new contents, and open connections continue. TLS
+//! sessions from before the reload cannot be resumed. So a client whose certificate is now revoked must present it
+//! again and is rejected.
 //!
 //! The server accepts no early data: an attacker could record and replay it.
 
@@ -47,7 +47,7 @@ pub struct TlsOptions {
 /// Reasons why the TLS files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read, or is not PEM.
+    /// A file cannot be read or is not PEM, or the file of the key has no private key.
     #[error("{option}: cannot read {path}: {error}")]
     Unreadable {
         /// Name of the option.
@@ -114,7 +114,7 @@ impl TlsError {
     }
 }
 
-/// The certificates of a server as last read.
+/// TLS configuration of a server, from its files as last read successfully.
 #[derive(Clone, Debug)]
 pub struct Tls {
     options: TlsOptions,
@@ -248,7 +248,7 @@ pub(crate) fn certificates(
     Ok(certificates)
 }
 
-/// Returns the private key in a file.
+/// Returns the first private key in a file.
 pub(crate) fn private_key(option: &'static str, path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_file(path).map_err(unreadable(option, path))
 }

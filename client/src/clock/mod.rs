@@ -20,10 +20,10 @@ use linux as system;
 use portable as system;
 
 /// Instant in nanoseconds since the machine booted, including the time during which it was suspended. On systems other
-/// than Linux and macOS, [`BootClock`] counts from its first use in this process instead.
+/// than Linux and Apple's, [`BootClock`] counts from its first use in this process instead.
 ///
-/// `std::time::Instant` stands still while the machine sleeps, but a lease on a server continues to run. So an
-/// `Instant` would show the end of a lease too late.
+/// On most systems, `std::time::Instant` stands still while the machine sleeps, but a lease on a server continues to
+/// run. So an `Instant` would show the end of a lease too late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BootTime(u64);
 
@@ -78,14 +78,14 @@ pub trait Timer: Send {
     /// timer.
     fn arm(&mut self, at: BootTime);
 
-    /// Becomes ready when the instant has come, once for each time that the timer is armed.
+    /// Becomes ready when the instant has come, at most once for each time that the timer is armed.
     fn poll_fired(&mut self, context: &mut Context<'_>) -> Poll<()>;
 }
 
 /// The clock of this machine. It keeps counting while the machine is suspended.
 ///
 /// On Linux this is `CLOCK_BOOTTIME` with timers of the kernel. On other systems a timer may fire up to 100 ms late
-/// after the machine wakes up, and on systems other than Linux and macOS a step of the wall clock to a later time
+/// after the machine wakes up, and on systems other than Linux and Apple's a step of the wall clock to a later time
 /// makes leases end earlier for this client, never later.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;

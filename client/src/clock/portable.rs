@@ -36,8 +36,8 @@ pub(super) fn now() -> BootTime {
     elapsed.advance(start.elapsed(), wall)
 }
 
-/// Minimum difference between the two clocks that counts as a suspension. Smaller differences come from reading the
-/// clocks one after the other, and from corrections of the wall clock.
+/// Minimum difference between the two clocks that counts as a suspension. Smaller differences mostly come from reading
+/// the clocks one after the other, and from corrections of the wall clock.
 #[cfg(any(test, not(target_vendor = "apple")))]
 const SUSPENSION_MIN: Duration = Duration::from_millis(100);
 
@@ -45,8 +45,9 @@ const SUSPENSION_MIN: Duration = Duration::from_millis(100);
 /// clock that counts suspensions and may be set.
 ///
 /// A lock must not count as held after its lease. So the time between two readings is the advance of the wall clock if
-/// it exceeds the monotonic clock's by `SUSPENSION_MIN`. If the wall clock is set forward, `Elapsed` advances with it:
-/// guards then report a loss too early, which is safe. If the wall clock is set back, the monotonic clock counts.
+/// it exceeds the monotonic clock's by at least `SUSPENSION_MIN`. If the wall clock is set forward by that much,
+/// `Elapsed` advances with it: guards then report a loss too early, which is safe. If the wall clock is set back, the
+/// monotonic clock counts.
 #[cfg(any(test, not(target_vendor = "apple")))]
 struct Elapsed {
     nanos: u64,
@@ -75,7 +76,7 @@ impl Elapsed {
 /// A timer made of short sleeps.
 pub(super) struct SystemTimer {
     at: BootTime,
-    /// The current sleep; `None` until the timer is polled.
+    /// The current sleep; `None` while the timer is not sleeping.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 

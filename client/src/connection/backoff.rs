@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::clock::BootTime;
 
-/// Pause after the first failed attempt, before it is shortened at random. Also the pause after a connection that broke
-/// at once, and between two checks whether another connection of the client has opened the session.
+/// First pause of a [`Backoff`], before it is shortened. Also the pause after a connection that broke at once, and
+/// between two checks whether another connection of the client has opened the session.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// Longest pause.
+/// Longest pause of a [`Backoff`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Pauses that double from 20 ms to 1 s. Each is shortened by up to a half, so that clients of one server do not
-/// reconnect at the same times.
+/// Pauses that double, beginning with 20 ms, up to 1 s. Each is shortened by up to a half, so that clients of one
+/// server do not reconnect at the same times.
 #[derive(Debug, Default)]
 pub struct Backoff {
     pauses: u32,

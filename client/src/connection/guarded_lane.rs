@@ -24,8 +24,8 @@ use crate::session::Session;
 /// them.
 pub(crate) struct GuardedLane {
     lane: Lane,
-    /// Handle of the connection. Weak, because only the client, its guards and its futures own it: the connection ends
-    /// when the last of them is dropped.
+    /// Handle of the connection. Weak, because the connection must end when the client and all its guards, watches and
+    /// futures are dropped: these own the handle.
     handle: Weak<Handle>,
     /// State of the guards that count as held, by the number of the guard.
     guards: HashMap<u64, Guarded, BuildHasherDefault<NumberHasher>>,
@@ -100,7 +100,7 @@ impl GuardedLane {
         self.lane.begin_outage(now);
     }
 
-    /// Handles a command from a handle or a guard.
+    /// Handles a command, then the events for guards.
     pub(crate) fn handle_command(&mut self, command: Command, now: BootTime) {
         match command {
             Command::Submit(job) => self.lane.submit(job, now),
@@ -257,7 +257,7 @@ impl GuardedLane {
         hold
     }
 
-    /// Removes the state of a guard that was released, dropped or forgotten.
+    /// Removes the state of a guard that was released, dropped or forgotten, and records this in its hold.
     fn let_go(&mut self, hold: &Hold) {
         self.guards.remove(&hold.guard.number);
         hold.loss.release();
@@ -300,7 +300,7 @@ impl Drop for GuardedLane {
 }
 
 impl Guarded {
-    /// Reports the loss to the guard and calls its callback.
+    /// Reports the loss to the guard. If the guard was neither lost nor released before, also calls its callback.
     fn lose(self, reason: LossReason, message: &str) {
         let first = self.hold.loss.set(reason, message);
         let (key, fence) = (Readable(&self.hold.key), self.hold.fence);

@@ -26,7 +26,7 @@ use crate::lane::Offer;
 use crate::tls::Connector;
 use crate::url::ServerAddress;
 
-/// Free capacity of the buffer before each read, in bytes.
+/// Minimum free capacity of the buffer before each read, in bytes.
 const READ_BUFFER_LEN: usize = 16 << 10;
 
 /// One address at which the server may be reachable.
@@ -40,7 +40,7 @@ pub(crate) struct Endpoint {
 /// Server, namespace and identity for a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// Addresses of the server, at least one.
+    /// Addresses of the server, at least one. Empty only in `harness`, which opens no socket.
     pub(crate) endpoints: Arc<[Endpoint]>,
     /// Number of the worker that should serve a new session, or [`ANY_WORKER`](waymaker_protocol::limits::ANY_WORKER).
     pub(crate) worker: u16,
@@ -83,7 +83,7 @@ impl LinkReader {
         }
     }
 
-    /// Decodes the next frame from the bytes read so far.
+    /// Decodes the next frame from the bytes read so far; `None` if they have no whole frame.
     pub(crate) fn next(&mut self) -> std::result::Result<Option<BytesMut>, CodecError> {
         self.codec.decode(&mut self.buffer)
     }
@@ -172,8 +172,8 @@ pub(crate) async fn open(
     Ok(Greeted { link, welcome, sent })
 }
 
-/// Returns the HELLO of a connection. `attempt` rises with each call for the same lane: the server refuses to resume a
-/// lane with an older attempt than the newest.
+/// Returns the HELLO of a connection. `attempt` rises with each call for the same lane: the server resumes a lane only
+/// with a later attempt than the last one that it accepted.
 pub(crate) fn hello(target: &Target, offer: Offer, session: SessionRequest, attempt: u32) -> Hello<'_> {
     Hello {
         version_min: VERSION_MIN,

@@ -116,8 +116,8 @@ impl Task {
         })
     }
 
-    /// Serves one connection after the other, beginning with `link` if it is already open, until the lane has shut
-    /// down.
+    /// Serves one connection after the other, beginning with `link` if it is already open. Ends when the lane has shut
+    /// down, or when all handles and guards were dropped and no connection is needed.
     async fn run(mut self, mut link: Option<Link>) {
         loop {
             if link.is_some() {
@@ -269,8 +269,8 @@ impl Task {
         self.attempt().await
     }
 
-    /// Makes one attempt at the current endpoint. If no server serves the client at this endpoint, all connections of
-    /// the client move to the next endpoint.
+    /// Makes one attempt at the current endpoint, with up to three HELLOs. If no server serves the client at this
+    /// endpoint, all connections of the session move to the next endpoint.
     async fn attempt(&mut self) -> Result<Link> {
         let endpoint = self.session.endpoint();
         let index = endpoint % self.target.endpoints.len();
@@ -349,7 +349,7 @@ impl Task {
         }
     }
 
-    /// Waits until `at`. Serves callers and timers while it waits.
+    /// Waits until `at`, or until the lane has shut down. Serves callers and timers while it waits.
     async fn wait_until(&mut self, at: BootTime) {
         while self.clock.now() < at && !self.lane.is_finished() {
             let timeout = self.lane.next_timeout().min(at);

@@ -21,7 +21,8 @@ pub(crate) mod sealed {
     use crate::loss::LossReason;
     use crate::one_or_more::OneOrMore;
 
-    /// Common operations of guards. A guard is made of all holds of a grant, and is lost or released as a whole.
+    /// Common operations of guards. A guard is made of all holds of a grant. It counts as lost with the first lost
+    /// hold, and `give_back` releases all holds.
     pub trait Guarding {
         #[doc(hidden)]
         fn from_locks(locks: OneOrMore<Lock>) -> Self;

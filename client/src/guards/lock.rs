@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::Span;
-use waymaker_protocol::{ErrorCode, LockId, Readable};
+use waymaker_protocol::{LockId, Readable};
 
 use crate::error::{Error, Result};
 use crate::handle::{Command, Handle};
 use crate::hold::Hold;
+use crate::lane::lost_by;
 use crate::loss::LossReason;
 use crate::request::check::lease_milliseconds;
 use crate::request::reply::Reply;
@@ -26,15 +27,17 @@ use crate::request::reply::Reply;
 /// - If the lock is lost, [`Lock::lost`] ends and the callback of [`on_loss`](crate::AcquireBuilder::on_loss) is
 ///   called. Both happen at the local deadline at the latest, without any network. They run in the runtime in which
 ///   the client connected, so a busy runtime delays them. `is_held` reads the clock itself and is never late.
-/// - Dropping the guard sends the release, from any thread, with or without a runtime. [`Lock::release`] also waits
-///   for the response.
+/// - Dropping the guard sends the release if the guard still owns the hold, from any thread, with or without a runtime.
+///   [`Lock::release`] also waits for the response.
 ///
 /// # Limits
 ///
 /// Another client or an operator may release the lock or shorten its lease by its id, and an acquire with the same
 /// [request id](crate::AcquireBuilder::request_id) may take it over. The guard then counts as held until the
 /// notification of the server arrives. A crash of the server ends locks of
-/// [`FenceScope::Ephemeral`](crate::FenceScope::Ephemeral) before their leases expire.
+/// [`FenceScope::Ephemeral`](crate::FenceScope::Ephemeral) before their leases expire. The local deadline ignores a
+/// [`release_after`](crate::AcquireBuilder::release_after) below one second, so the guard may count as held after the
+/// server has released it.
 ///
 /// A process that is forked without a new program has copies of the guards and of the client, but no task serves the
 /// copies. The process must connect anew and must not use them.
@@ -67,7 +70,8 @@ impl Lock {
         &self.hold.key
     }
 
-    /// Returns the id of this hold. Any client that knows the id may release or extend the hold.
+    /// Returns the id of this hold. Any client that knows the id may release or extend the hold, unless the access
+    /// rules of the server forbid it.
     pub fn id(&self) -> LockId {
         self.hold.id()
     }
@@ -158,10 +162,12 @@ impl Lock {
     /// # Errors
     ///
     /// [`Error::Lost`] if the lock was lost before: the last work under it was unprotected. [`Error::Uncertain`] if no
-    /// response arrived, or if the connection was lost and the server afterwards knows no such hold: this release or a
-    /// loss has ended it. [`Error::Unavailable`] if there was no connection in time; the client still sends the release
-    /// if it connects again. [`Error::Closed`]. After any error, the client does not renew the hold any more, so the
-    /// hold ends with its lease at the latest, or with the session if it is on the session's lease.
+    /// response arrived, or if the server restarted or the session ended meanwhile and the server then knows no such
+    /// hold: this release or a loss has ended it. [`Error::Unavailable`] if there was no connection in time; the client
+    /// still sends the release if it connects again. [`Error::Refused`] if the server refuses the release, and
+    /// [`Error::Closed`]. After any error, the client does not renew the hold any more. So the hold ends with its lease
+    /// at the latest, with the session if it is on the session's lease, or after the loss of the connection if it has
+    /// no lease.
     ///
     /// # Cancel safety
     ///
@@ -201,13 +207,9 @@ impl Lock {
     }
 }
 
-/// Converts a refusal that means that the hold has ended into the loss of the lock.
+/// Converts a refusal that means that the hold has ended or was taken up into the loss of the lock.
 fn lost_if_gone(error: Error) -> Error {
-    match error.code() {
-        Some(ErrorCode::NotFound | ErrorCode::Expired) => Error::Lost(LossReason::Expired),
-        Some(ErrorCode::Cancelled) => Error::Lost(LossReason::Superseded),
-        _ => error,
-    }
+    error.code().and_then(lost_by).map_or(error, Error::Lost)
 }
 
 impl Drop for Lock {

@@ -152,7 +152,7 @@ impl Guarding for MultiLock {
     }
 }
 
-/// Polls all futures concurrently, so that their requests are sent in one write.
+/// Polls all futures concurrently, so that their requests can be sent in one write.
 async fn together<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut values: Vec<Option<T>> = futures.iter().map(|_| None).collect();

@@ -22,8 +22,9 @@ use crate::space::Space;
 /// A pool of permits, from [`Client::semaphore`](crate::Client::semaphore).
 ///
 /// No grant makes the total of held permits exceed the capacity. The server stores the capacity: the first client sets
-/// it, or [`Semaphore::set_capacity`]. While permits are held or requested, and after `set_capacity`, a client with
-/// another capacity is refused with [`Error::CapacityMismatch`](crate::Error::CapacityMismatch).
+/// it, or [`Semaphore::set_capacity`]. While permits are held or requested, and after `set_capacity`, an acquire with
+/// another capacity is refused with [`Error::CapacityMismatch`](crate::Error::CapacityMismatch), unless it accepts
+/// [any](Semaphore::any_capacity).
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -63,7 +64,8 @@ impl Semaphore {
     }
 
     /// Serves waiters by the timestamps of their requests, instead of in order of arrival. A pool with the other order
-    /// refuses the request with `bad_input` and the field `order`.
+    /// refuses requests with `bad_input` and the field `order`, except acquires that accept [any
+    /// capacity](Semaphore::any_capacity).
     #[must_use]
     pub fn by_timestamp(mut self) -> Self {
         self.order = PoolOrder::Timestamp;
@@ -96,7 +98,7 @@ impl Semaphore {
         AcquireBuilder::new(self.handle(), Wanted::Permits(wanted))
     }
 
-    /// Returns the state of the pool, with its holders and waiters.
+    /// Returns the state of the pool, with its holders and waiters, at most 64 of each.
     ///
     /// # Errors
     ///
@@ -120,14 +122,15 @@ impl Semaphore {
     }
 
     /// Sets the capacity, even while permits are held, and returns the previous capacity; `None` if there was no such
-    /// pool. Held permits stay held, even if they exceed the new capacity.
+    /// pool. Held permits stay held, even if they exceed the new capacity. Waiters that ask for more permits than the
+    /// new capacity are refused.
     ///
     /// # Errors
     ///
     /// The errors of [`Semaphore::describe`]. Also [`Error::Refused`](crate::Error::Refused) with `bad_input` for the
-    /// capacity 0. If this handle has a [reason](Semaphore::reason), but the server is older and lacks
-    /// [`Capabilities::REASON`](crate::Capabilities), the refusal has the field `reason`. A refused call leaves the
-    /// capacity unchanged.
+    /// capacity 0, for a reason that is too long, and if the pool has the other order. If this handle has a
+    /// [reason](Semaphore::reason), but the server is older and lacks [`Capabilities::REASON`](crate::Capabilities),
+    /// the refusal has the field `reason`. A refused call leaves the capacity unchanged.
     pub async fn set_capacity(&self, capacity: u64) -> Result<Option<u64>> {
         check_positive("capacity", capacity)?;
         self.put_capacity(capacity).await

@@ -9,7 +9,7 @@ use crate::hold::Hold;
 use crate::request::job::Job;
 use crate::request::reply::Reply;
 
-/// Commands from handles and guards to the connection task.
+/// Commands to the connection task, from handles, guards, futures, watches and other connections of the client.
 pub(crate) enum Command {
     /// Send this job and answer its caller.
     Submit(Job),
@@ -26,6 +26,6 @@ pub(crate) enum Command {
     Unwatch { token: u64 },
     /// Another connection of the client has learned that this session has ended.
     SessionGone { id: SessionId },
-    /// Release all guarded holds, leave the session, then reply.
+    /// Release all guarded holds, leave the session, then reply. The reply is sent earlier if its time limit passes.
     Close { reply: Reply<()> },
 }

@@ -1,4 +1,4 @@
-//! The handle of a connection. The client, its guards and their futures send commands and requests to the connection
+//! The handle of a connection. The client, its guards, watches and futures send commands and requests to the connection
 //! task through it.
 
 mod command;
@@ -19,7 +19,8 @@ use crate::request::reply::Reply;
 use crate::session::Member;
 pub(crate) use command::Command;
 
-/// Handle of a connection, shared by the client and its guards. The connection ends when the last of them is dropped.
+/// Handle of a connection, shared by the client and its guards, watches and futures. The connection ends when the last
+/// of them is dropped.
 pub(crate) struct Handle {
     commands: mpsc::UnboundedSender<Command>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -51,7 +52,7 @@ impl Handle {
 
     /// Returns the callback through which other connections of the client inform this one that the session has ended.
     pub(crate) fn member(&self) -> Member {
-        // A weak sender, so that the connection ends when its last guard and handle are dropped.
+        // A weak sender, so that the connection ends when its last handle is dropped.
         let commands = self.commands.downgrade();
         Member::new(move |id| {
             commands.upgrade().is_some_and(|commands| commands.send(Command::SessionGone { id }).is_ok())

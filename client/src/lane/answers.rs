@@ -150,7 +150,8 @@ impl Lane {
             (Job::Check { id }, Response::Status(status)) => self.checked(id, by, status, carried, now),
             (Job::Check { id }, Response::Error(error)) => self.not_checked(id, error.code, now),
             (Job::Holds { .. }, Response::Listed(listed)) => self.holds_listed(&listed),
-            // If the server refuses to list the holds, check by its id each hold that the list would have shown.
+            // If the server refuses to list the holds, check by its id each hold that still waits for the list to show
+            // it.
             (Job::Holds { .. }, Response::Error(_)) => self.reconcile(false),
             (Job::Watch(job), Response::Watching(watching)) => {
                 self.watching(job, sequence.number(), watching);
@@ -199,9 +200,10 @@ impl Lane {
         self.holds.lose_with(id, reason, &message, &mut self.timers);
     }
 
-    /// Makes the send time of this request and the server's stamp in its response the new anchor for deadlines. Does
-    /// nothing if the response has no stamp, if it is a grant that waited or found an older claim, or if the request of
-    /// the present anchor was sent later.
+    /// Makes the send time of this request and the server's stamp in its response the new anchor for deadlines. `sent`
+    /// is then also the latest time at which the connection is known to have been alive. Does nothing for a kind of
+    /// response that is not listed here, for a grant that waited or found an older claim, and if the request of the
+    /// present anchor was sent later.
     fn move_anchor(&mut self, sent: BootTime, response: &Response<'_>) {
         let stamp_ms = match response {
             Response::KeptAlive(kept) => kept.stamp_ms,
@@ -242,9 +244,9 @@ fn no_such_answer() -> Error {
     Error::Protocol(DecodeError::BadValue { field: "opcode", value: 0 })
 }
 
-/// Returns whether the server reports a timeout without a claim in front, while the caller still waits. The timeout may
-/// come from a frozen key, because the server reports the freeze only to a try. So the lane sends the acquire again as
-/// a try.
+/// Returns whether the server reports a timeout without a claim in front, while the caller still waits. No claim is in
+/// front if none is held, and no owner and age are given. The timeout may come from a frozen key, because the server
+/// reports the freeze only to a try. So the lane sends the acquire again as a try.
 fn is_wait_for_nobody(job: &AcquireJob, error: &ErrorAnswer<'_>) -> bool {
     let ErrorDetail::Contention(contention) = error.detail else { return false };
     let is_nobody = !contention.held && contention.owner.is_empty() && contention.age_ms == 0;
@@ -262,8 +264,8 @@ fn refused(wait: Wait, error: Error) -> Error {
 }
 
 /// Returns why a hold is lost if the server refuses a request about it with this code. `None` if the refusal does not
-/// mean that the hold has ended.
-pub(super) fn lost_by(code: ErrorCode) -> Option<LossReason> {
+/// mean that the hold has ended or was taken up.
+pub(crate) fn lost_by(code: ErrorCode) -> Option<LossReason> {
     match code {
         ErrorCode::NotFound | ErrorCode::Expired | ErrorCode::NotHeld | ErrorCode::NotOwner => {
             Some(LossReason::Expired)

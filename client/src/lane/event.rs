@@ -38,7 +38,7 @@ pub(crate) struct GuardedHold {
     pub(crate) lease_ms: u32,
     /// First value of [`Hold::bound`](crate::hold::Hold::bound).
     pub(crate) until: BootTime,
-    /// Whether the hold also ends with the lease of the session.
+    /// Whether the hold is on the session's lease, and so ends with it.
     pub(crate) is_on_session: bool,
     /// Time for which the hold counts as held after [`Lane::alive`](super::Lane::alive), the last time at which the
     /// connection is known to have been alive. The server ends such a hold some time (its `release_after`) after the

@@ -37,11 +37,12 @@ struct Place {
 }
 
 impl Lane {
-    /// Decides what to do with a grant. If the lane has already released one of its holds, sends the acquire again.
-    /// Does the same if the acquire has a request id of its caller and was sent on an earlier connection. If a hold may
-    /// have ended since the server granted it, or if a local deadline has passed, first confirms the holds with the
-    /// server. Otherwise, delivers them to the caller. `carried` says that the acquire was sent on an earlier
-    /// connection.
+    /// Decides what to do with a grant. If the lane has already released one of its holds, releases the others and
+    /// sends the acquire again. Also sends it again if the acquire has a request id of its caller and was sent on an
+    /// earlier connection. If a hold may have ended since the server granted it, or if a local deadline has passed,
+    /// first confirms the holds with the server. Otherwise, and for a late grant after `GRANTS_LATE_MAX` of them, calls
+    /// `deliver`. A grant of an existing hold supersedes older guards. `carried` says that the acquire was sent on an
+    /// earlier connection.
     pub(super) fn granted(&mut self, mut job: Box<AcquireJob>, grant: Grant, carried: bool, now: BootTime) {
         if let Some(gone) = grant.holds.iter().map(|hold| hold.id).find(|id| self.was_given_back(*id)) {
             self.release_grant(&grant, Some(gone));
@@ -89,14 +90,14 @@ impl Lane {
         }
     }
 
-    /// Queues the request that confirms a hold of a grant. It goes behind all queued releases. So if an older guard
-    /// releases the same hold, the server refuses the confirmation.
+    /// Queues the request that confirms a hold of a grant. It goes behind all queued releases. So if an older guard has
+    /// released the same hold, the server refuses the confirmation.
     fn confirm(&mut self, job: ConfirmJob) {
         self.window.push(Job::Confirm(Box::new(job)));
     }
 
-    /// Sends an acquire again under a new number, unless its caller has gone. The holds of its earlier grant must
-    /// already be released, or `reconcile` must release them.
+    /// Sends an acquire again under a new number. If its caller has gone, reports instead that the acquire had no
+    /// effect. The holds of its earlier grant must already be released, or `reconcile` must release them.
     pub(super) fn ask_again(&mut self, mut job: Box<AcquireJob>) {
         if job.reply.has_caller() {
             self.window.push(Job::Acquire(job));
@@ -107,7 +108,8 @@ impl Lane {
 
     /// Handles the response that one hold of a grant still exists. Confirms the next hold, or delivers the grant after
     /// the last one. If the server has reported the end of any hold of the grant since its confirmation began, releases
-    /// the other holds and sends the acquire again.
+    /// the other holds and sends the acquire again. Does nothing if the grant was superseded, and confirms the hold
+    /// again if its lease has moved meanwhile.
     pub(super) fn confirmed(&mut self, mut job: ConfirmJob, remaining_ms: u32, stamp_ms: u64, now: BootTime) {
         if job.is_superseded {
             return;
@@ -130,9 +132,9 @@ impl Lane {
         }
     }
 
-    /// Handles the refusal to confirm one hold of a grant. Releases all holds of the grant, except this hold if the
-    /// refusal means that it has ended or was taken up. If it has ended, sends the acquire again; in all other cases,
-    /// fails the acquire.
+    /// Handles the refusal to confirm one hold of a grant; does nothing if the grant was superseded. Releases all holds
+    /// of the grant, except this hold if the refusal means that it has ended or was taken up. If it has ended, sends
+    /// the acquire again; in all other cases, fails the acquire.
     pub(super) fn not_confirmed(&mut self, mut job: ConfirmJob, error: &ErrorAnswer<'_>) {
         if job.is_superseded {
             return;
@@ -168,8 +170,8 @@ impl Lane {
             Lease::Own { ms } => {
                 let asked_ms = if ms == 0 { self.welcome.lease_default_ms } else { ms };
                 let asked = Duration::from_millis(u64::from(asked_ms.min(self.welcome.lease_max_ms)));
-                // For a claim found again by its request id, `remaining` is less than its whole lease. So compute the
-                // margin from the requested lease.
+                // For a claim found again by its request id, `remaining` may be less than its whole lease. So compute
+                // the margin from the requested lease, if that is longer.
                 let report = LeaseReport { stamp_ms: hold.stamp_ms, remaining, lease: asked.max(remaining) };
                 Place { deadline: deadline(self.anchor, report, now), report }
             }

@@ -1,10 +1,10 @@
 //! Choice of the HELLO for each server.
 //!
 //! A server of version 1 refuses a HELLO with capabilities and closes the connection. The client then connects once
-//! more with the HELLO of version 1, which servers of all versions accept. It remembers the address for the rest of
-//! the outage, so each address costs at most one extra connection per outage. The next outage begins with
-//! capabilities again: a restarted server may have been upgraded, and a connection should use every capability of its
-//! server.
+//! more with the HELLO of version 1, which servers of all versions accept. It remembers the address for the rest of the
+//! outage, so each address costs at most one extra connection per outage. A new outage, or a new caller after a long
+//! one, begins with capabilities again: a restarted server may have been upgraded, and a connection should use every
+//! capability of its server.
 
 use std::collections::BTreeSet;
 

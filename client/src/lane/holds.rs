@@ -28,14 +28,14 @@ pub(super) fn patience(lease: Duration) -> Duration {
 /// State of the renewal of a hold, or of the keep-alive of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
-    /// No renewal is due: the caller switched renewal off, the session renews the hold, there is no connection, or a
-    /// status request for this hold was just queued.
+    /// No renewal is due: the caller switched renewal off, the session renews the hold, the hold has no lease, there is
+    /// no connection, or a status request for this hold was queued.
     Off,
     /// At this instant, the lane sends an extend for a hold that renews itself, a status request for any other hold, or
     /// the keep-alive of the session.
     Due(BootTime),
-    /// An extend or a keep-alive was sent and has no response yet. At `doubt` the connection counts as dead if no frame
-    /// has arrived after `since`.
+    /// An extend or a keep-alive was queued and has no response yet. At `doubt` the connection counts as dead if no
+    /// frame has arrived after `since`.
     Sent { since: BootTime, doubt: BootTime },
 }
 
@@ -62,13 +62,13 @@ pub(super) struct Entry {
     /// a `release_after`, or if it is below one second.
     pub(super) grace: Option<Duration>,
     /// Upper bound of the local deadline while it is unknown whether the hold survived an outage: the deadline that the
-    /// hold had when the new connection was welcomed. `NEVER` once the server has confirmed the hold on this
-    /// connection.
+    /// hold had when the new connection was welcomed. `NEVER` before the first outage, and once the server has
+    /// confirmed the hold on this connection.
     cap: BootTime,
     /// Value of [`Entry::bound`] that the lane last reported to the guard: the local deadline by the hold's own lease,
     /// its unanswered extends and its cap.
     told: BootTime,
-    /// Lease to renew with, in milliseconds, if the hold renews itself.
+    /// Lease to renew with, in milliseconds, if the hold renews itself; 0 selects the server's default.
     pub(super) renew_ms: Option<u32>,
     /// Length of the whole lease, as last granted.
     pub(super) lease: Duration,
@@ -79,8 +79,9 @@ pub(super) struct Entry {
     /// Source of the newest report of the remaining lease since the grant: a response or an event of the server. `None`
     /// until there is one.
     reported_by: Option<ReportedBy>,
-    /// Number of unanswered extends of this hold that callers requested. While it is above 0, the lane sends no
-    /// renewals, and `extends_bound` limits the local deadline: the server may already have shortened the lease.
+    /// Number of unanswered extends of this hold that callers requested; not counted for a hold on the session's lease.
+    /// While it is above 0, the lane sends no renewals, and `extends_bound` limits the local deadline: the server may
+    /// already have shortened the lease.
     pub(super) extends_pending: u32,
     /// Earliest of the local deadlines that the pending extends of callers can cause. Each extend causes its earliest
     /// deadline if the server serves it as soon as the caller requests it. `NEVER` as soon as every pending extend has
@@ -140,7 +141,8 @@ impl Entry {
         }
     }
 
-    /// Applies the server's report of the hold's own lease, unless a newer report is known. Returns whether it did.
+    /// Applies the server's report of the hold's own lease, unless a newer report is known, and sets the next renewal.
+    /// Returns whether it did; false for a hold on the session's lease.
     pub(super) fn lease_reported(
         &mut self,
         anchor: Anchor,
@@ -158,9 +160,9 @@ impl Entry {
             (Ordering::Equal, Some(ReportedBy::Answer(newest)), ReportedBy::Answer(answer)) => {
                 newest < answer
             }
-            // A response and an event have the same stamp, in whole milliseconds. It is unknown which of the two
-            // changes the server made last, so the earlier deadline counts. Later responses with this stamp do not
-            // reveal the order, so the earlier deadline counts for them too.
+            // The reports have the same stamp, in whole milliseconds, and one of them is an event. It is unknown which
+            // of the two changes the server made last, so the earlier deadline counts. Later responses with this stamp
+            // do not reveal the order, so the earlier deadline counts for them too.
             (Ordering::Equal, Some(ReportedBy::Event), _) | (Ordering::Equal, _, ReportedBy::Event) => {
                 self.reported_by = Some(ReportedBy::Event);
                 by = ReportedBy::Event;
@@ -229,9 +231,9 @@ pub(super) struct Holds {
     graces: BTreeMap<Duration, usize>,
     /// Local deadline of the session's lease.
     pub(super) session_deadline: BootTime,
-    /// Send time of the newest request of this connection whose response had the server's stamp, or of the HELLO. A
-    /// hold with a `release_after` counts as held until [`Entry::grace`] (its `release_after` less a margin) after this
-    /// time.
+    /// Send time of the newest request of this connection whose response became the anchor for deadlines, or of the
+    /// HELLO. A hold with a `release_after` counts as held until [`Entry::grace`] (its `release_after` less a margin)
+    /// after this time.
     ///
     /// The server may notice the loss of a connection long before the client does, and then begins to count the hold's
     /// `release_after`. At the time `alive`, the server had not noticed a loss yet, because it decided the response on
@@ -428,7 +430,7 @@ impl Holds {
         self.ids_of(|entry| entry.grace.is_some())
     }
 
-    /// Returns the shortest grace of all holds; `None` if no hold depends on the connection.
+    /// Returns the shortest grace of all holds; `None` if no hold has one.
     pub(super) fn grace_min(&self) -> Option<Duration> {
         self.graces.first_key_value().map(|(grace, _)| *grace)
     }
@@ -471,8 +473,8 @@ const RENEWAL_STEPS: u64 = 256;
 /// step is 1/256 of that third (`RENEWAL_STEPS`), counted from zero of the local clock.
 ///
 /// For all remaining leases of one length, the steps are equally long and begin at the same instants of the local
-/// clock. So thousands of renewals become due together, regardless of when the locks were granted. The client sends
-/// them in a few writes and reads the responses in a few reads.
+/// clock. So all renewals within one step become due together, often thousands of them. The client sends them in a few
+/// writes and reads the responses in a few reads.
 pub(super) fn renew_at(deadline: BootTime, report: LeaseReport) -> BootTime {
     // Compute with integer nanoseconds: every grant and every renewal calls this function, and `Duration` divides
     // slowly.

@@ -27,8 +27,8 @@ impl Lane {
         LeaseReport { stamp_ms, remaining: remaining.min(lease), lease }
     }
 
-    /// Moves the local deadline of the session forward, never back. The session's lease is never shortened, so an
-    /// earlier result only comes from a slower round trip.
+    /// Moves the local deadline of the session forward, never back. Also sets its timer and informs the shared session.
+    /// The session's lease is never shortened, so an earlier result only comes from a slower round trip.
     pub(super) fn move_deadline(&mut self, report: LeaseReport, now: BootTime) {
         let deadline = deadline(self.anchor, report, now).max(self.holds.session_deadline);
         self.holds.session_deadline = deadline;
@@ -41,7 +41,8 @@ impl Lane {
         self.deadline_timer = at;
     }
 
-    /// Handles the timer of the session's local deadline: the holds on the session's lease are lost.
+    /// Handles the timer of the session's local deadline: the holds on the session's lease are lost if their deadline
+    /// has passed.
     pub(super) fn session_due(&mut self, now: BootTime) {
         self.deadline_timer = BootTime::NEVER;
         for id in self.holds.ids_on_session() {
@@ -104,8 +105,9 @@ impl Lane {
         }
     }
 
-    /// Ends this session for the lane, because another connection of the client has reported its end. Reports the loss
-    /// to the guards that depend on the session. Marks the connection as dead, so that the driver closes it.
+    /// Ends this session for the lane, because a connection of the client has reported its end. Does nothing if the
+    /// lane has another session or has already ended this one. Reports the loss to the guards that depend on the
+    /// session. Marks the connection as dead, so that the driver closes it.
     pub(crate) fn told_gone(&mut self, id: SessionId) {
         if !self.gone && self.welcome.session_id == id {
             self.session_gone();

@@ -53,8 +53,8 @@ impl Lane {
         }
     }
 
-    /// Notes that a caller's extend was dropped before it was sent. The extend no longer limits the local deadline. If
-    /// a renewal became due while the extend was pending, the lane sends the renewal now.
+    /// Notes that a caller's extend was dropped before it was sent. Once no other extend is pending, extends no longer
+    /// limit the local deadline. If a renewal became due while the extend was pending, the lane sends the renewal now.
     pub(super) fn extend_dropped(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id)
             && entry.renew_ms.is_some()
@@ -101,7 +101,8 @@ impl Lane {
     }
 
     /// Handles the response to the lane's status request for a hold. If another lane has the hold, its guard is
-    /// superseded. Otherwise the reported lease moves the local deadline.
+    /// superseded. Otherwise the reported lease moves the local deadline, and the hold loses its cap unless the list of
+    /// holds must still show it.
     pub(super) fn checked(
         &mut self,
         id: LockId,

@@ -11,35 +11,34 @@
 //!  new connection --Welcome----> handle_welcome --+                    +--> wants_connection, is_finished
 //! ```
 //!
-//! A client has one lane for each of its connections. All lanes of a client share one session, through a
-//! [`Session`].
+//! A client has one lane for each of its connections. All lanes of one session share its state, a [`Session`].
 //!
-//! This file defines the lane and its inputs. The reactions are in `requests`, `answers`, `grants`, `leases`,
-//! `keep_alive`, `greeting`, `outage` and `reconcile`. They build on parts that are independent of each other:
-//! `window` (requests that are sent or queued), `holds`, `watches` and `timers`. `event` defines the events for
-//! guards.
+//! This file defines the lane and its inputs. Most reactions are in `requests`, `answers`, `grants`, `leases`,
+//! `keep_alive`, `greeting`, `outage`, `request_timeout` and `reconcile`. They build on `window` (requests that are
+//! sent or queued), `holds`, `watches` and `timers`. `event` defines the events for guards.
 //!
 //! # Invariants
 //!
 //! 1. **No guard outlives its lease.** The deadline of a lease comes from `deadline.rs` alone. It moves forward only
 //!    with a response or an event about that very hold, or with a response about the session for holds on the session's
-//!    lease. A hold with a `release_after` also has a deadline that each response with a stamp on its connection moves.
+//!    lease. A caller's extend that fails unsent restores the deadline from before it. A hold with a `release_after`
+//!    also has a deadline that each response with a stamp on its connection moves.
 //! 2. **A resumed connection proves nothing about a hold.** During an outage, another client may release a hold, and
-//!    the event that reports the release is lost. So the lane checks every hold after each new `WELCOME`. It checks
-//!    holds on the session's lease together, with a list of the lane's holds. It checks a hold that it renews with an
-//!    extend, and other holds with a status request. Until the response arrives, each hold keeps its deadline from
-//!    before the outage (the cap).
+//!    the event that reports the release is lost. So the lane checks every hold that still counts as held after each
+//!    new `WELCOME`. It checks holds on the session's lease together, with a list of the lane's holds. It checks a hold
+//!    that it renews with an extend, and other holds with a status request. Until the response arrives, each hold keeps
+//!    its deadline from before the outage (the cap).
 //! 3. **A grant that no caller accepts is released.** The lane hands a grant over once. If no guard can be made of it,
 //!    the lane releases it at once. If the caller has dropped its future, the holds are released as by a dropped guard.
 //! 4. **A hold has one owner.** A request id may find a hold that has a guard in this client, or a hold that is about
 //!    to be released. The newest acquire that is granted the hold owns it. Older guards are superseded before the newer
 //!    guard exists. From then on, the lane accepts no request of theirs and drops their unsent releases. The server
 //!    serves releases that were sent earlier before it confirms the grant.
-//! 5. **Requests are repeated under their numbers** while the session lives, so the server can tell a repetition from a
-//!    new request. In a new session, numbers start again, and the lane sends an unanswered acquire as a new one. If the
-//!    old acquire was granted after all, its hold stays until its lease expires. The response to a repeated request may
-//!    be old, so the lane asks the server to confirm a grant that was decided before the connection began. Only then
-//!    does the caller get it.
+//! 5. **Most requests are repeated under their numbers** while the session lives, so the server can tell a repetition
+//!    from a new request. In a new session, numbers start again, and the lane sends an unanswered acquire as a new one.
+//!    If the old acquire was granted after all, its hold may stay until its lease expires. The response to a repeated
+//!    request may be old, so the lane asks the server to confirm a grant that was decided before the connection began.
+//!    Only then does the caller get it.
 //!
 //! # An example of rule 5 and why grants are confirmed
 //!
@@ -76,6 +75,7 @@ use crate::request::claim::Wait;
 use crate::request::job::Job;
 use crate::request::reply::Reply;
 use crate::session::Session;
+pub(crate) use answers::lost_by;
 pub(crate) use event::{Event, GuardedHold};
 pub(crate) use grants::RELEASE_AFTER_BELIEVED_MIN_MS;
 use greeting::Greeting;
@@ -101,13 +101,13 @@ pub(crate) struct SessionOptions {
 /// State of one lane; see the module documentation.
 pub(crate) struct Lane {
     options: SessionOptions,
-    /// State of the session that all connections of the client share.
+    /// State of the session, which all its connections share.
     session: Arc<Session>,
     /// Newest welcome of the server; the default before the first.
     welcome: Welcome,
     /// Whether there is no lane to resume: the session ended on the server, or none was opened yet.
     gone: bool,
-    /// Session request of the current attempt to connect.
+    /// Session request of the current attempt to connect; `None` at other times.
     requested: Option<SessionRequest>,
     greeting: Greeting,
     anchor: Anchor,
@@ -121,7 +121,7 @@ pub(crate) struct Lane {
     keep_alive_timer: BootTime,
     /// Shortest [`holds::Entry::grace`] of all holds when the keep-alive was scheduled; `None` if no hold has one. A
     /// grace is the time for which a hold counts as held after the connection was last known to be alive. So the lane
-    /// sends at least three keep-alives in the shortest grace.
+    /// schedules the next keep-alive after at most a third of the shortest grace.
     keep_alive_grace: Option<Duration>,
     /// Time that the timer of unanswered requests is set to.
     answer_timer: BootTime,
@@ -137,7 +137,8 @@ pub(crate) struct Lane {
     last_received: BootTime,
     /// Why the connection counts as dead; `None` while it is trusted.
     doubt: Option<&'static str>,
-    /// While disconnected: the time at which waiting callers get an error. `None` after that time and while connected.
+    /// While disconnected: the time at which waiting callers get an error. `None` after that time, after a refusal that
+    /// a further attempt would repeat, and while connected.
     outage_end: Option<BootTime>,
     /// Why there is no connection, for the errors of waiting callers.
     outage_cause: Error,
@@ -239,12 +240,13 @@ impl Lane {
 
     /// Returns whether the client should connect.
     ///
-    /// Returns true as long as callers wait for the end of the outage. After that, returns true if a guard still counts
-    /// as held, a key is watched, or a caller waits for a response or may query an outcome. Also returns true if other
-    /// connections keep the session alive and this lane may have left a hold in it.
+    /// Returns true until the time at which waiting callers get an error, even without a caller. After that, returns
+    /// true if a guard still counts as held, a key is watched, or a caller waits for a response or may query an
+    /// outcome. Also returns true if other connections keep the session alive and this lane may have left a hold in it.
     ///
-    /// After the server has refused the credentials, returns true only for waiting callers and for guards that have a
-    /// local deadline. The client then stops connecting as soon as these are gone.
+    /// After the server has refused the credentials, returns true only for guards that have a local deadline, and for
+    /// callers that wait for a response or may query an outcome. The client then stops connecting as soon as these are
+    /// gone.
     pub(crate) fn wants_connection(&self, now: BootTime) -> bool {
         if self.is_unauthorized {
             return self.window.is_awaited() || self.holds.any_expires(now);
@@ -270,7 +272,7 @@ impl Lane {
         self.holds.session_deadline
     }
 
-    /// Returns the send time of the newest request whose response had the server's stamp, or of the HELLO: the
+    /// Returns the send time of the newest request whose response became the anchor for deadlines, or of the HELLO: the
     /// connection was still alive at that time. The driver must publish this time to guards only after it has handled
     /// all events.
     pub(crate) fn alive(&self) -> BootTime {
@@ -282,7 +284,7 @@ impl Lane {
         self.close(Reply::Nobody);
     }
 
-    /// Returns whether [`Lane::transmit`] has anything to do.
+    /// Returns whether [`Lane::transmit`] may have anything to do.
     pub(crate) fn wants_to_transmit(&self) -> bool {
         self.window.has_unsent() || !matches!(self.closing, Closing::Open)
     }
@@ -397,8 +399,8 @@ impl Lane {
         is_older
     }
 
-    /// Starts the time during which callers wait for a connection. Also called when a caller sends a request after that
-    /// time has passed.
+    /// Starts the time during which callers wait for a connection, and forgets earlier refusals of HELLO and
+    /// credentials. Also called when a command arrives while the client no longer tries to connect.
     pub(crate) fn begin_outage(&mut self, now: BootTime) {
         self.greeting.begin_outage();
         self.is_unauthorized = false;

@@ -52,8 +52,9 @@ impl Lane {
     /// Called when a new session has begun: queues the unanswered requests of the old session again. Drops those that
     /// refer to the old session or connection, such as cancellations, renewals and keep-alives.
     pub(super) fn begin_anew(&mut self) {
-        // Drop the releases of holds with a request id. Another client may have taken up the hold by now, and no event
-        // reports this for a lane of the old session. A hold that is not released ends with its lease.
+        // Drop the releases that must only end holds of this lane, such as holds with a request id. Another client may
+        // have taken up the hold by now, and no event reports this for a lane of the old session. A hold that is not
+        // released ends with its lease.
         let is_it = |job: &Job| matches!(job, Job::Release { is_own: true, .. });
         for mut job in self.window.take_prompt(is_it) {
             job.leave_uncertain("the session expired");
@@ -118,8 +119,8 @@ impl Lane {
         }
     }
 
-    /// Fails the unsent requests, other than acquires, for which `is_it` returns true. Releases and confirmations are
-    /// still sent, because other clients may wait for the keys.
+    /// Fails and removes the unsent requests, other than acquires, for which `is_it` returns true. Releases and
+    /// confirmations fail too, but stay and are still sent, because other clients may wait for the keys.
     pub(super) fn fail_unsent(
         &mut self,
         cause: &Error,

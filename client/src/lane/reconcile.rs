@@ -4,11 +4,11 @@
 //! or that another acquire may take up by its request id. If an unlisted hold with a request id still exists, another
 //! lane has it, and its guard is superseded.
 //!
-//! A listed hold without a guard is called a stranger, and the lane releases it (gives it back). Otherwise it would
-//! block other clients as long as the session lives, and also this client's own next acquire. If an acquire is in
-//! flight that may be granted the hold, the lane decides later: when the server has answered that acquire, or has
-//! reported that it waits. If the response to an acquire names a hold that was given back, the lane sends the acquire
-//! again.
+//! A listed hold without a guard is called a stranger, unless its guard was forgotten, and the lane releases it (gives
+//! it back). Otherwise it would block other clients as long as the session lives, and also this client's own next
+//! acquire. If an acquire is in flight that may be granted the hold, the lane decides later: when the server has
+//! answered that acquire, or has reported that it waits. If the response to an acquire names a hold that was given
+//! back, the lane sends the acquire again.
 //!
 //! The response to a repeated acquire may arrive after the list. If the acquire has a request id, another client may
 //! have taken up the granted holds during the outage. Only a new response shows who owns them, so the lane does not
@@ -36,7 +36,7 @@ pub(super) struct Reconciliation {
     missing: BTreeSet<LockId>,
     /// Whether more pages of the list will arrive on this connection.
     is_listing: bool,
-    /// Listed holds without a guard, with their keys.
+    /// Holds without a guard that a page listed or a grant named, with their keys.
     strangers: Vec<(LockId, Vec<u8>)>,
     /// Holds without a guard that the lane has released on this connection.
     given_back: BTreeSet<LockId>,
@@ -84,8 +84,8 @@ impl Lane {
     }
 
     /// Compares one page of the server's list of the lane's holds with the guards. Removes the cap of a listed hold
-    /// with a guard. Collects a listed hold without a guard as a stranger, unless its guard was forgotten. Then
-    /// requests the next page, or calls `reconcile` after the last one.
+    /// that waited for the list (`unlisted`). Collects a listed hold without a guard as a stranger, unless its guard
+    /// was forgotten. Then requests the next page, or calls `reconcile` after the last one.
     pub(super) fn holds_listed(&mut self, listed: &Listed<'_>) {
         for lock in &listed.locks {
             let reconciliation = &mut self.reconciliation;
@@ -177,7 +177,8 @@ impl Lane {
         }
     }
 
-    /// Releases a hold that the server listed for this lane, unless another lane has taken it up since.
+    /// Releases a hold that the server listed for or granted to this lane. A server with the capability `OWN_CLAIM`
+    /// refuses if another lane has taken it up since.
     fn release_stranger(&mut self, id: LockId) {
         let (take_up_number, is_own, reply) = (None, true, Reply::Nobody);
         self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });

@@ -29,7 +29,8 @@ pub(super) fn arm_wait(job: &mut AcquireJob, at: BootTime, timers: &mut Timers) 
 }
 
 impl Lane {
-    /// Queues a request of a caller, and starts its time limit.
+    /// Queues a request of a caller, and starts its time limit. Fails it instead if the lane is closing, or if it is an
+    /// extend below the minimum lease.
     pub(crate) fn submit(&mut self, mut job: Job, now: BootTime) {
         match &mut job {
             Job::Acquire(job) if matches!(self.closing, Closing::Open) => {
@@ -143,7 +144,8 @@ impl Lane {
         }
     }
 
-    /// Begins to close the lane: fails and cancels all acquires, ends the watches, and releases all guarded holds.
+    /// Begins to close the lane: fails all acquires that have no grant yet, cancels the sent ones, ends the watches,
+    /// and releases all guarded and overdue holds.
     pub(crate) fn close(&mut self, mut reply: Reply<()>) {
         match &mut self.closing {
             Closing::Open => {}

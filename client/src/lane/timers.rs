@@ -1,4 +1,5 @@
-//! All deadlines of a lane in one ordered set, so that one timer serves any number of locks.
+//! All deadlines of a lane except the end of an outage, in one ordered set, so that one timer serves any number of
+//! locks.
 
 use std::collections::BTreeSet;
 

@@ -24,7 +24,7 @@ pub(super) struct Watches {
 struct Entry {
     key: Key,
     listener: Listener,
-    /// Request number of the watch; `None` while the server does not watch the key.
+    /// Request number of the watch; `None` until the server has confirmed the newest request to watch the key.
     number: Option<u32>,
 }
 
@@ -113,8 +113,8 @@ impl Lane {
         }
     }
 
-    /// Removes the requests that must not be repeated on a new connection: watches, their ends, and pages of the list
-    /// of holds. Returns the unanswered watches, which must begin under new numbers.
+    /// Removes the unanswered and unsent requests that must not be repeated on a new connection: watches, their ends,
+    /// and pages of the list of holds. Returns the watches among them, which must begin under new numbers.
     pub(super) fn take_unanswered_watches(&mut self) -> Vec<WatchJob> {
         let of_the_connection =
             |job: &Job| matches!(job, Job::Watch(_) | Job::Unwatch { .. } | Job::Holds { .. });

@@ -17,7 +17,8 @@
 //!
 //! The hold of a grant whose response was lost must be released. For this, each acquire that may wait asks for the
 //! event `QUEUED`, which contains the id of its claim. Before the lane repeats the acquire under a new number, it
-//! releases that id. An acquire without an id still counts as in flight, so its number never becomes too old.
+//! releases that id, unless the caller set a request id. An acquire without an id still counts as in flight, so its
+//! number never becomes too old.
 //!
 //! The holds of a multi-key claim have other ids than the claim had while it waited, so the id from `QUEUED` cannot
 //! release them. Instead, a multi-key claim has a request id, by which its repetition finds the holds. If only some of
@@ -46,7 +47,7 @@ pub(super) struct Pending {
     pub(super) sent: BootTime,
     /// Whether the request was already sent on an earlier connection, so its response may be old.
     pub(super) carried: bool,
-    /// Id of the claim, if the server has reported that the acquire waits.
+    /// Id of the claim, if the server has reported on this connection that the acquire waits.
     queued: Option<LockId>,
 }
 
@@ -75,16 +76,17 @@ impl Sequence {
 pub(super) struct Window {
     /// Position of the next request.
     next: Sequence,
-    /// Maximum number of requests in flight, and of responses that the server remembers.
+    /// Maximum number of requests in flight, and of responses that the server remembers. From the welcome that began
+    /// the session, at least 2.
     in_flight_max: u64,
     /// Capabilities of the server of this connection.
     pub(super) offered: Capabilities,
-    /// Sent requests; the server may respond at any time.
+    /// Sent requests that the server has not reported as waiting.
     in_flight: BTreeMap<Sequence, Pending>,
     /// Acquires that the server has reported as waiting.
     waiting: BTreeMap<Sequence, Pending>,
-    /// Unsent requests other than acquires. They are called prompt, because the server answers them at once. They are
-    /// sent before acquires.
+    /// Unsent requests other than acquires. They are called prompt, because they never wait in a queue of the server.
+    /// They are sent before acquires.
     unsent: VecDeque<Job>,
     /// Unsent acquires by token. Tokens rise in the order in which the callers made the acquires.
     unsent_acquires: BTreeMap<u64, Box<AcquireJob>>,
@@ -162,7 +164,8 @@ impl Window {
         Some((sequence, pending))
     }
 
-    /// Puts a request back at its position after [`Window::take`], because its final response is still missing.
+    /// Stores a request that was just sent, or puts it back at its position after [`Window::take`], because its final
+    /// response is still missing.
     pub(super) fn put_back(&mut self, sequence: Sequence, pending: Pending) {
         let map = if pending.queued.is_some() { &mut self.waiting } else { &mut self.in_flight };
         map.insert(sequence, pending);
@@ -206,7 +209,8 @@ impl Window {
     /// Sends every unanswered request again under its number, in the order of the numbers. The server remembers only
     /// its last `in_flight_max` responses. A waiting acquire with an older number is queued again, to be sent under a
     /// new number. The release of its old claim is queued before it, in case the server has granted the claim. If the
-    /// caller set a request id, nothing is released, since the new acquire finds the old claim.
+    /// caller set a request id, nothing is released, since the new acquire finds the old claim. A request that needs a
+    /// capability that this server lacks is not sent, and its caller gets [`Error::Uncertain`].
     pub(super) fn repeat(&mut self, is_other_process: bool, now: BootTime, out: &mut Vec<u8>) {
         let oldest = Sequence(self.next.0.saturating_sub(self.in_flight_max));
         let recent = self.waiting.split_off(&oldest);
@@ -379,14 +383,14 @@ impl Window {
         self.in_flight.is_empty() && self.waiting.is_empty() && !self.has_unsent()
     }
 
-    /// Returns whether the server may keep a hold without a guard if the lane sends nothing more. This is so if an
+    /// Returns whether the server may keep a hold without a guard if the lane sends nothing more. This is so if a sent
     /// acquire, a release or a confirmation of a grant has no response yet.
     pub(super) fn may_leave_hold(&self) -> bool {
         let sent = self.in_flight.values().chain(self.waiting.values()).map(|pending| &pending.job);
         sent.chain(&self.unsent).any(|job| matches!(job, Job::Acquire(_)) || job.matters_unawaited())
     }
 
-    /// Returns whether a caller waits for a response or may query an outcome later.
+    /// Returns whether a caller waits for a response or may query an outcome later. A goodbye counts as well.
     pub(super) fn is_awaited(&self) -> bool {
         let sent = self.in_flight.values().chain(self.waiting.values()).map(|pending| &pending.job);
         !self.unsent_acquires.is_empty() || sent.chain(&self.unsent).any(Job::is_awaited)

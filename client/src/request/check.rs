@@ -15,12 +15,14 @@ pub(crate) fn check_positive(field: &'static str, value: u64) -> Result<(), Erro
     }
 }
 
-/// Converts a duration to whole milliseconds, rounded up so that a positive duration never becomes 0.
+/// Converts a duration to whole milliseconds, rounded up so that a positive duration never becomes 0. The result is at
+/// most `u32::MAX`.
 pub(crate) fn milliseconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
 }
 
-/// Converts a lease to milliseconds, rounded up. Rejects 0, which would silently select the server's default.
+/// Converts a lease to milliseconds as [`milliseconds`] does. Rejects 0, which would silently select the server's
+/// default.
 pub(crate) fn lease_milliseconds(lease: Duration) -> Result<u32, Error> {
     match milliseconds(lease) {
         0 => Err(Error::refused(

@@ -145,7 +145,8 @@ impl Claim {
         Self::new(Wanted::Key { key: Key::from(key), shared })
     }
 
-    /// Rejects empty or too long keys, names and strings, and claims that do not fit into a frame.
+    /// Rejects empty keys, names and request ids, lists without items, fields above their limits, and 0 permits or
+    /// capacity. So a checked claim fits into a frame.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.wanted.check()?;
         if let Some(request_id) = &self.request_id {
@@ -232,7 +233,7 @@ impl Claim {
             Wait::Forever => WAIT_FOREVER_MS,
         };
         // Ask for the event QUEUED, which has the id of the waiting claim. A try does not wait, but with a request id
-        // it may find an older claim that waits.
+        // of its caller it may find an older claim that waits.
         let notify_queued = wait != Wait::Try || self.may_be_taken_up();
         let options = AcquireOptions {
             release_after_ms: self.release_after_ms,

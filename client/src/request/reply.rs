@@ -7,8 +7,8 @@ use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::uncertain::{Outcome, Resolver, Uncertain};
 
-/// Destination of the response to a request: the caller that waits for it, or the resolver, which stores the outcome
-/// for a caller that got [`Error::Uncertain`].
+/// Destination of the response to a request: the caller that waits for it, or the resolver, which reports the outcome
+/// to a caller that got [`Error::Uncertain`].
 pub(crate) enum Reply<T> {
     /// No caller waits for the response, or it was delivered.
     Nobody,
@@ -17,8 +17,8 @@ pub(crate) enum Reply<T> {
         /// Latest instant for the answer; then the caller gets an error. [`BootTime::NEVER`] for an acquire, which has
         /// a timer of its own.
         answer_by: BootTime,
-        /// Whether the request was sent to a server process that has ended, or in a session that has ended. That
-        /// process or session may have served it.
+        /// Whether the request was sent to a server process or in a session that has ended, or under a number that is
+        /// too old by now. This earlier transmission may have been served.
         was_sent: bool,
     },
     /// The caller got [`Error::Uncertain`], and may query the outcome later.
@@ -36,7 +36,8 @@ impl<T> Reply<T> {
         (Self::Caller { sender, answer_by: BootTime::NEVER, was_sent: false }, receiver)
     }
 
-    /// Returns whether a caller still waits for the response. A caller that got [`Error::Uncertain`] does not count.
+    /// Returns whether the response would go to a caller. A caller that got [`Error::Uncertain`] does not count. A
+    /// caller that has dropped its future counts until the lane learns of it.
     pub(crate) fn has_caller(&self) -> bool {
         matches!(self, Self::Caller { .. })
     }
@@ -77,7 +78,7 @@ impl<T> Reply<T> {
         }
     }
 
-    /// Notes that the server granted the acquire and the lane released the holds, because no caller is left. The
+    /// Notes that the server granted the acquire, and that the lane releases the holds because no caller is left. The
     /// outcome of an uncertain acquire is then [`Outcome::NotDone`].
     pub(crate) fn taken_back(&mut self) {
         if let Self::Uncertain { resolver, .. } = std::mem::replace(self, Self::Nobody) {

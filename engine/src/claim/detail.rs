@@ -9,11 +9,12 @@ use std::sync::Arc;
 /// Position of a waiter relative to other waiters: by rank, then by order of arrival in the shard. Fixed at arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct OrderKey {
-    /// In a queue, the time of the arrival less the boost of the priority, in milliseconds; it may be below zero. In a
-    /// pool that is ordered by timestamp, the timestamp in microseconds.
+    /// In a queue, the time of the arrival less the boost of the priority, in milliseconds; it may be below zero. For
+    /// permits, the timestamp of the acquire in microseconds, which only a pool ordered by timestamp uses.
     pub(crate) rank: i64,
     /// Decides between equal ranks: the value of the shard's counter of arrivals when the claim arrived. The counter
-    /// counts each claim with a [`Detail`]. A claim without one does not wait, so it needs no position.
+    /// counts each acquire whose claim has a [`Detail`], and each takeover of a claim that is not held yet. A claim
+    /// without a `Detail` does not wait, so it needs no position.
     pub(crate) arrival: u64,
 }
 
@@ -35,10 +36,10 @@ pub(crate) enum Extra {
     None,
     /// Number of permits that the claim holds or waits for, in its pool.
     Permits(u64),
-    /// Multi-key claim that is not answered yet and has this claim as a member.
+    /// Multi-key claim that is not held yet and has this claim as a member.
     MultiKeyClaim(Arc<MultiKeyClaim>),
-    /// All keys of the multi-key claim that this hold was granted with. A repeated acquire must be for exactly these
-    /// keys.
+    /// All keys of the multi-key claim that this hold was granted with. A repeated acquire with a request id must be
+    /// for exactly these keys.
     Sibling(Arc<KeySet>),
     /// Hash of all keys of the multi-key claim that a restored hold was granted with. The log has this hash, but not
     /// the keys.
@@ -67,7 +68,8 @@ impl RegisteredAs {
     }
 }
 
-/// Data that not every claim has: a claim needs it while its acquire is unanswered, or for rare options.
+/// Data that not every claim has: a claim needs it while its acquire waits, to be in a list of its lane, for permits
+/// and registrations, after a restart, or for rare options.
 #[derive(Debug)]
 pub(crate) struct Detail {
     /// Neighbours in the list of the lane that has the claim: `Lane::unsettled` or `Lane::settled`. These two lists
@@ -77,9 +79,9 @@ pub(crate) struct Detail {
     pub(crate) order: OrderKey,
     /// Request number of the acquire that the answer to this claim goes to, or went to.
     pub(crate) number: u32,
-    /// Value of the shard's counter of arrivals when the latest acquire of the claim arrived; that acquire gets the
-    /// answer. `Lane::lost_arrivals` is the value when the lane last lost its connection. If that value is higher, the
-    /// connection of the acquire was lost.
+    /// For a claim that is not held yet: value of the shard's counter of arrivals when its latest acquire arrived. That
+    /// acquire gets the answer. `Lane::lost_arrivals` is the value when the lane last lost its connection. If that
+    /// value is higher, the connection of the acquire was lost.
     pub(crate) asked: u64,
     /// Length of the lease in milliseconds. A waiting claim gets this lease with its grant.
     pub(crate) lease_ms: u32,
@@ -94,8 +96,8 @@ pub(crate) struct Detail {
     pub(crate) owner: Option<Arc<[u8]>>,
     /// Identity that acquired a restored hold, if known. Other claims have the identity of their lane.
     pub(crate) identity: Option<Arc<str>>,
-    /// Request id. The claims of all keys of a multi-key claim share one copy of the request id, as of the owner and
-    /// the metadata.
+    /// Request id. The claims at the keys of a multi-key claim share copies of the request id, the owner and the
+    /// metadata, unless they were restored.
     pub(crate) request_id: Option<Arc<[u8]>>,
     /// Text for operators.
     pub(crate) metadata: Option<Arc<[u8]>>,
@@ -108,9 +110,9 @@ pub(crate) struct Detail {
     /// claim of the key got a fence, the scope is lowered again.
     pub(crate) raises_scope: bool,
     /// Whether the acquire that gets the answer was reported with `Effects::waits`, so that its answer must go through
-    /// `Effects::answer_waiter`. Set when a waiting claim becomes the next holder but its fence is not durable yet, and
-    /// when a later acquire takes over a claim that is not held yet. Not read while a claim is in a queue, because its
-    /// acquire is known to wait.
+    /// `Effects::answer_waiter`. Set when a waiting claim is reserved (its fence is not durable yet), when a waiting
+    /// multi-key claim is granted, and when a later acquire takes over a claim that is not held yet. Has no effect
+    /// while a claim is in a queue, because its acquire is known to wait.
     pub(crate) waited: bool,
     /// Whether the latest acquire of the claim found it by its request id when it was already held.
     pub(crate) repeated: bool,
@@ -123,8 +125,9 @@ pub(crate) struct Detail {
     pub(crate) moved_record: u64,
     /// Time for which a hold had waited before its grant.
     pub(crate) waited_nanos: u64,
-    /// Time at which the end of a hold made room for this claim, while the fence of this claim is not durable yet; `NEVER`
-    /// if the grant has another cause. When the claim becomes held, the time since then is measured for the metrics.
+    /// Time at which the end of a hold made room for this claim, while the fence of this claim is not durable yet;
+    /// `NEVER` if the grant has another cause. When the claim becomes held, the time since then is measured for the
+    /// metrics.
     pub(crate) freed_at: FreedAt,
     /// Place in the id of a restored hold, which it had in the earlier server process. Clients know the hold by that
     /// id.
@@ -183,12 +186,13 @@ impl Detail {
         if let Extra::Permits(permits) = self.extra { Some(permits) } else { None }
     }
 
-    /// Returns the multi-key claim that has this claim as a member, until its acquire is answered.
+    /// Returns the multi-key claim that has this claim as a member, until the claim is held.
     pub(crate) fn multi_key(&self) -> Option<&Arc<MultiKeyClaim>> {
         if let Extra::MultiKeyClaim(multi_key) = &self.extra { Some(multi_key) } else { None }
     }
 
-    /// Returns the hash of the paths of a set and their modes (read or write), if the set was acquired with a request id.
+    /// Returns the hash of the paths of a set and their modes (read or write), if the set was acquired with a request
+    /// id.
     pub(crate) fn fingerprint(&self) -> Option<u64> {
         if let Extra::Paths(fingerprint) = self.extra { Some(fingerprint) } else { None }
     }
@@ -207,8 +211,8 @@ impl Detail {
         }
     }
 
-    /// Returns the keys of the multi-key claim to which the claim belongs; `None` for a restored hold, whose other keys
-    /// are unknown.
+    /// Returns the keys of the multi-key claim to which the claim belongs; `None` for any other claim, and for a
+    /// restored hold, whose other keys are unknown.
     pub(crate) fn key_set(&self) -> Option<&Arc<KeySet>> {
         match &self.extra {
             Extra::MultiKeyClaim(multi_key) => Some(&multi_key.keys),

@@ -91,20 +91,22 @@ impl Properties {
 /// Request for a key, and after its grant, a hold.
 ///
 /// A claim stays in the same record until it ends. The id that the client gets contains the shard, the number of the
-/// record, `generation` and `secret`.
+/// record, `generation` and `secret`. A restored hold keeps its earlier id instead.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Claim {
     pub(crate) secret: u64,
     /// Fence of a claim that is held or reserved; 0 before.
     pub(crate) fence: Fence,
-    /// Instant at which the wait or the hold ends unless a request ends it before; [`Time::NEVER`] without a limit.
+    /// Instant at which the wait or the hold ends unless a request ends it before; [`Time::NEVER`] without a limit of
+    /// its own. For a lazy registration, the end of the grace period, and after that the time of its removal.
     pub(crate) deadline: Time,
-    /// Time of the arrival of a claim that is not held, or of the grant of a hold.
+    /// Time of the arrival of a claim that is not held, or of the grant of a hold. A renewal of a registration counts
+    /// as a grant.
     since: Nanos,
     /// Key of the claim.
     pub(crate) entry: KeyIx,
-    /// Lane to which the claim belongs: the lane of its latest acquire or registration.
+    /// Lane to which the claim belongs: the lane of its latest acquire, registration or heartbeat.
     pub(crate) lane: LaneIx,
     /// Position among the claims of the key, or in its tree.
     pub(crate) position: Position,

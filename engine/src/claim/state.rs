@@ -18,11 +18,12 @@ pub(crate) enum State {
     /// begun, its acquire is not answered, and its client can still give it up.
     Reserved,
     /// The log failed while the claim was reserved, so its acquire was refused with an unknown outcome. The claim
-    /// blocks other claims until a client gives it up, or until the process ends.
+    /// blocks other claims until its wait ends, its connection is lost, a client gives it up, or the process ends.
     Unknown,
     /// The claim holds its key, and its client knows this or is about to learn it.
     Held,
-    /// The hold lost its connection, and ends at its deadline unless the connection is resumed before.
+    /// The hold lost its connection, and ends at its deadline unless its lane is resumed or another acquire takes it
+    /// over before.
     Releasing,
     /// The hold is a lazy registration that has been expired for longer than the grace period, so other owners may take
     /// the key.
@@ -82,8 +83,8 @@ impl State {
             Self::Reserved => matches!(next, Self::Free | Self::Unknown | Self::Held),
             Self::Unknown => next == Self::Free,
             Self::Held => matches!(next, Self::Free | Self::Releasing | Self::Overdue),
-            // `Releasing` becomes `Held` if the connection is resumed, and `Overdue` if the owner renews its
-            // registration.
+            // `Releasing` becomes `Held` if the lane is resumed or another acquire takes over the hold, and `Overdue`
+            // if the owner renews its registration.
             Self::Releasing | Self::Overdue => matches!(next, Self::Free | Self::Held),
         }
     }

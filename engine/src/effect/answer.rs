@@ -68,7 +68,7 @@ pub enum Answer {
     NamespaceRemoved,
     /// State of a pool.
     PoolDescribed(Box<PoolStatus>),
-    /// The pool has the requested capacity, or was removed because the request set capacity 0.
+    /// The pool has the requested capacity, or does not exist because the request set capacity 0.
     CapacitySet {
         /// Capacity before; 0 for a pool that did not exist.
         previous: u64,
@@ -105,7 +105,7 @@ pub struct Grant {
     pub remaining_ms: u32,
     /// Whether the requested lease was longer than the maximum.
     pub clamped: bool,
-    /// Whether the claim waited.
+    /// Whether this acquire waited; false for a repeated grant.
     pub waited: bool,
     /// Whether the acquire repeated the request id of a claim that was already held, and thus got that hold instead of
     /// a new one.
@@ -131,8 +131,8 @@ pub struct Verified {
     /// Newest fence of the key. For an unknown key, the value at which its counter would start; the first grant would
     /// get a higher fence.
     pub newest_fence: Fence,
-    /// Whether the fence of the request is the newest one; never true for fence 0. In a tree namespace, a fence also counts as the newest while
-    /// the set of paths with this fence holds a path that overlaps the requested path.
+    /// Whether the fence of the request is the newest one; never true for fence 0. In a tree namespace, a fence also
+    /// counts as the newest while the set of paths with this fence holds a path that overlaps the requested path.
     pub newest: bool,
     /// Whether the fence of the request is the newest one (`newest` is true) and the hold with this fence still exists.
     /// In a tree namespace, the hold must also contain a path that overlaps the requested path.
@@ -142,7 +142,8 @@ pub struct Verified {
 /// Answer of the rate limiter to a [`Throttle`](crate::Throttle).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
-    /// Whether the tokens were taken, or returned by a refund. If not, nothing changed.
+    /// Whether the tokens were taken, or returned by a refund. Also true for a cost of 0, which only reads the state.
+    /// If false, nothing changed.
     pub allowed: bool,
     /// Number of whole tokens left.
     pub remaining: u64,

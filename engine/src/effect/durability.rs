@@ -53,7 +53,7 @@ pub struct QuorumMember {
     /// The grant, with the lowest fence that it can get. If the cluster's counter is already higher, the grant gets a
     /// higher fence.
     pub reserved: Reserved,
-    /// Id of the claim, under which it is in the log.
+    /// Id of the claim, under which it is in the log if the server has one.
     pub id: ClaimId,
     /// Counter that the cluster must raise for the grant. `None` for a key of a multi-key claim that has a lower scope:
     /// the cluster raises no counter for it, but its hold begins together with the others.
@@ -71,13 +71,14 @@ pub enum ReservedEnd {
     NotCounted,
 }
 
-/// A claim that blocks other claims already, and is held once the log, or the cluster of its counter, confirms its
-/// fence.
+/// A claim that blocks other claims already, and is held once the log, the cluster of its counter, or both have
+/// confirmed its fence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved {
     /// Shard of the claim.
     pub shard: u16,
-    /// Lane that gets the response.
+    /// Lane of the claim when it was reserved. A later acquire may have moved the claim to another lane, which then
+    /// gets the response.
     pub lane: LaneAddress,
     /// Handle of the claim in the shard.
     pub slot: ClaimIx,

@@ -1,9 +1,9 @@
-//! Events: messages to a lane that no request of the lane asked for.
+//! Events: messages to a lane beside the responses to its requests.
 
 use crate::ids::{ClaimId, Fence};
 use std::sync::Arc;
 
-/// A message to a lane that is no response.
+/// A message to a lane that is not the response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The claim of an acquire waits. Sent only if the acquire asked for this event.
@@ -31,7 +31,7 @@ pub enum Event {
         /// Remaining lease from now on.
         remaining_ms: u32,
     },
-    /// A hold ended without a request of its lane.
+    /// A hold ended before its lease expired, and without a request of its lane.
     Revoked {
         /// The hold.
         id: ClaimId,

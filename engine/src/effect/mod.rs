@@ -1,5 +1,5 @@
 //! Effects: the output of a turn. One request may cause responses to earlier requests of other lanes, whose connections
-//! belong to other workers. So responses are effects, not return values.
+//! may belong to other workers. So responses are effects, not return values.
 
 mod answer;
 mod durability;
@@ -30,15 +30,16 @@ use waymaker_log::Record;
 pub trait Effects {
     /// Sends the only response to a request.
     fn answer(&mut self, ticket: Ticket, answer: Answer);
-    /// Sends the response to an acquire that was granted at once.
+    /// Sends the response to an acquire of one key, pool or set of paths whose hold began at once.
     ///
-    /// By default the same as [`Effects::answer`]. Half of all responses are of this kind, and an [`Answer`] is large
-    /// because of rare responses. A receiver that implements this method need not build an [`Answer`].
+    /// By default the same as [`Effects::answer`]. In a typical load, up to half of all responses are of this kind, and
+    /// an [`Answer`] is large because of rare responses. A receiver that implements this method need not build an
+    /// [`Answer`].
     #[inline]
     fn granted(&mut self, ticket: Ticket, grant: Grant) {
         self.answer(ticket, Answer::Granted(grant));
     }
-    /// Sends the response to the release of a hold.
+    /// Sends the response to the release of a hold, unless the response must wait for the log.
     ///
     /// By default the same as [`Effects::answer`]. The response is frequent, and an [`Answer`] is large because of rare
     /// responses. A receiver that implements this method need not build an [`Answer`].
@@ -46,14 +47,15 @@ pub trait Effects {
     fn released(&mut self, ticket: Ticket) {
         self.answer(ticket, Answer::Released { was_waiting: false });
     }
-    /// Sends the response of the rate limiter. By default the same as [`Effects::answer`]. This response is frequent,
-    /// and an [`Answer`] takes much memory because of rare responses. A receiver that implements this method need not
-    /// build an [`Answer`].
+    /// Sends the response of the rate limiter, unless it refuses the request as invalid or for lack of room. By default
+    /// the same as [`Effects::answer`]. This response is frequent, and an [`Answer`] takes much memory because of rare
+    /// responses. A receiver that implements this method need not build an [`Answer`].
     #[inline]
     fn throttled(&mut self, ticket: Ticket, allowance: Allowance) {
         self.answer(ticket, Answer::Throttled(allowance));
     }
-    /// Sends the only response to an acquire that did not wait, except a grant, which [`Effects::granted`] sends.
+    /// Sends the only response to an acquire that did not wait, unless [`Effects::granted`] sends it. This is a
+    /// refusal, a repeated grant, the grant of a multi-key claim, or a grant that was first reserved.
     fn answer_acquire(&mut self, ticket: Ticket, answer: Answer) {
         self.answer(ticket, answer);
     }

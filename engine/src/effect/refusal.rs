@@ -7,11 +7,13 @@ use std::borrow::Cow;
 /// Reason for a refusal. The server sends it as an error code of the protocol, with details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The acquire may not wait, and another claim is in its way.
+    /// Another claim blocks the request, which may not wait: an acquire, the registration of a key, or the removal of a
+    /// pool.
     Busy(Box<Contention>),
     /// The wait ended before the claim was granted.
     Timeout(Box<Contention>),
-    /// The claim was given up while it waited.
+    /// The claim was given up while it waited. Or the request was limited to a claim of the caller's lane, and another
+    /// lane has the claim.
     Cancelled(CancelReason),
     /// There is no such claim or registration, or the client may not act on it.
     NotFound,
@@ -52,7 +54,7 @@ pub enum Refusal {
     NoSpace,
     /// The log failed. The outcome of the request is unknown until the server restarts.
     Unknown,
-    /// The cluster that keeps the fence counters of quorum scope does not respond.
+    /// The cluster that keeps the fence counters of quorum scope does not respond, or did not count the grant.
     QuorumUnavailable,
     /// Holds may have been lost from the log. Grants resume when the longest possible lease has expired.
     Recovering {

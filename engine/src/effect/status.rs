@@ -3,12 +3,11 @@
 use crate::ids::{ClaimId, Fence};
 use std::sync::Arc;
 
-/// The claim that blocks a request, and the number of waiters. All fields but `waiter_count` are zero, false or empty
-/// if there is no such claim any more.
+/// The claim that blocks a request, and the number of waiters. If no claim blocks the request any more, all fields but
+/// `waiter_count` are zero, false or empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contention {
-    /// Whether the claim that blocks the request is held. If not, it is the first waiter, or its fence is not durable
-    /// yet.
+    /// Whether the claim that blocks the request is held. If not, it is a waiter, or its fence is not durable yet.
     pub held: bool,
     /// Whether the claim that blocks the request is shared, so that other readers may hold the key together with it. If
     /// not, the claim is exclusive.
@@ -17,7 +16,7 @@ pub struct Contention {
     pub age_ms: u64,
     /// Remaining lease or wait.
     pub remaining_ms: u32,
-    /// Number of claims that wait for the key.
+    /// Number of claims that wait for the key, pool or tree, without the refused claim.
     pub waiter_count: u32,
     /// Owner of the claim that blocks the request; empty if the client may not see it.
     pub owner: Arc<[u8]>,
@@ -46,7 +45,7 @@ pub struct ClaimStatus {
     pub key: Vec<u8>,
 }
 
-/// State of one key, or of the paths that overlap one path.
+/// State of one key, or of the paths that overlap one path. Of a pool, only the fence is set.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct KeyStatus {
     /// Newest fence. For an unknown key, the value at which its counter would start; the first grant would get a higher
@@ -157,7 +156,7 @@ pub struct Registration {
     pub fence: Fence,
     /// Time since the key was registered or renewed.
     pub age_ms: u64,
-    /// Remaining lease. Negative in a lazy namespace if the lease has expired.
+    /// Remaining lease. Negative if the lease has expired: in a lazy namespace, or just before the registration ends.
     pub remaining_ms: i64,
     /// The key.
     pub key: Vec<u8>,
@@ -190,7 +189,7 @@ pub struct PoolStatus {
     pub fence: Fence,
     /// Whether waiters are served in the order of their timestamps instead of their arrival.
     pub by_timestamp: bool,
-    /// Whether an operator set the capacity. Such a pool stays without any claim.
+    /// Whether a request set the capacity, instead of the first claim. Such a pool stays without any claim.
     pub is_set: bool,
     /// Number of claims that hold permits.
     pub holder_count: u32,
@@ -247,15 +246,17 @@ pub struct TreeStatistics {
     pub set_count: u64,
     /// Number of waiting sets.
     pub waiting_set_count: u64,
-    /// Number of held sets.
+    /// Number of held sets, including sets whose fence is not durable yet.
     pub held_set_count: u64,
     /// Number of paths of waiting sets. A path that another path of the same set covers does not count.
     pub waiting_path_count: u64,
-    /// Number of paths of held sets. A path that another path of the same set covers does not count.
+    /// Number of paths of held sets, including sets whose fence is not durable yet. A path that another path of the
+    /// same set covers does not count.
     pub held_path_count: u64,
     /// Number of distinct paths of all sets.
     pub distinct_path_count: u64,
-    /// Number of segments of all paths, and one for the namespace itself.
+    /// Sum of the numbers of segments of all paths, and one for the namespace itself. A segment that several paths
+    /// share counts for each of them.
     pub segment_count: u64,
     /// Number of distinct segments, and one for the namespace itself.
     pub distinct_segment_count: u64,

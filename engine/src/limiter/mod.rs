@@ -46,10 +46,10 @@ const _: () = assert!(size_of::<Bucket>() == 32, "two buckets to a cache line");
 /// request with another rate or burst than the previous request counts the missing time in tokens of its own size.
 ///
 /// A bucket is full once the instant at which it fills has passed, and a full bucket behaves like a new one. So
-/// removing a full bucket changes no answer. Memory is bounded by the number of buckets that are not full, or by
-/// `kept_bucket_count` if that is larger. While the table has at least `kept_bucket_count` buckets, each new bucket
-/// makes a clock hand check a few old ones. With fewer buckets, none is removed: a removed bucket that is soon used
-/// again would cost more than a kept one.
+/// removing a full bucket changes no answer. Memory is roughly bounded by the largest number of buckets that were not
+/// full at one time, or by `kept_bucket_count` if that is larger. While the table has at least `kept_bucket_count`
+/// buckets, each new bucket makes a clock hand check a few old ones. With fewer buckets, the hand removes none: a
+/// removed bucket that is soon used again would cost more than a kept one.
 #[derive(Debug)]
 pub(crate) struct BucketTable {
     buckets: Slab<BucketIx, Bucket>,
@@ -60,7 +60,7 @@ pub(crate) struct BucketTable {
     kept_bucket_count: u32,
     /// Memory limit of the process in bytes, while the limit is reached. No bucket is added during that time.
     full_memory: Option<u64>,
-    /// Latest instant of any request.
+    /// Latest instant of any call of [`BucketTable::take`].
     now_ns: u64,
     hand: BucketIx,
 }
@@ -122,7 +122,7 @@ impl BucketTable {
         self.full_memory = limit;
     }
 
-    /// Takes or returns tokens. Nothing changes unless the answer allows the request.
+    /// Takes or returns tokens. The number of tokens changes only if the answer allows the request.
     ///
     /// # Errors
     /// Returns a refusal only if the bucket needs a record, and the table or the memory of the process is full.
@@ -228,7 +228,7 @@ impl BucketTable {
         Ok(())
     }
 
-    /// Checks the `steps` records behind the record `self.hand`, in a circle over all records, and removes the full
+    /// Checks up to `steps` records behind the record `self.hand`, in a circle over all records, and removes the full
     /// buckets among them. Moves `self.hand` to the last checked record.
     fn sweep(&mut self, steps: u32) {
         for _ in 0..steps.min(self.buckets.end()) {

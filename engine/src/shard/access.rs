@@ -26,15 +26,16 @@ impl Shard {
         }
     }
 
-    /// Returns the identity that acquired a claim, if known.
+    /// Returns the identity that acquired a claim, if known. For a restored hold that no lane has taken over since, the
+    /// log names it. For any other claim, it is the present identity of its lane.
     pub(super) fn identity_of(&self, claim: ClaimIx) -> Option<&Arc<str>> {
         let Claim { lane, detail, .. } = self.claims[claim];
         let kept = self.details.get(detail).and_then(|detail| detail.identity.as_ref());
         kept.or_else(|| Some(self.lanes.lanes[lane].access.as_ref()?.identity()))
     }
 
-    /// Whether a lane may act on a claim: its own identity acquired the claim, or it has this right for all keys of the
-    /// claim.
+    /// Whether a lane may act on a claim: its own identity acquired the claim, or [`Shard::has_right`] says that it has
+    /// this right for the claim.
     pub(super) fn may(&self, lane: LaneIx, claim: ClaimIx, right: Rights) -> bool {
         let Some(access) = self.access_of(lane) else { return true };
         access.everywhere().contains(right)
@@ -42,7 +43,8 @@ impl Shard {
             || self.has_right(lane, claim, right)
     }
 
-    /// Whether a lane has this right for all keys of a claim, regardless of the identity that acquired it.
+    /// Whether a lane has this right for the key or for all paths of a claim, regardless of the identity that acquired
+    /// it. For a waiting or reserved multi-key claim, only a right for the whole namespace counts.
     pub(super) fn has_right(&self, lane: LaneIx, claim: ClaimIx, right: Rights) -> bool {
         self.access_of(lane).is_none_or(|access| {
             access.everywhere().contains(right)
@@ -85,7 +87,7 @@ impl Shard {
     }
 
     /// Checks that a lane may release the claim of another lane. Reports the release to the audit log if another
-    /// identity acquired the claim.
+    /// identity acquired the claim. Of a waiting or reserved multi-key claim, only the first key can be released.
     #[cold]
     pub(super) fn check_release(
         &self,
@@ -102,7 +104,8 @@ impl Shard {
     }
 
     /// Reports an act of a lane on the claim of another lane to the audit log, if another identity acquired the claim.
-    /// The claim must still belong to the other lane, and the act must be certain to happen.
+    /// The acts of a lane without an identity are not reported. The claim must still belong to the other lane, and the
+    /// act must be certain to happen.
     #[cold]
     pub(super) fn report_act(&self, lane: LaneIx, claim: ClaimIx, act: ClaimAct, effects: &mut impl Effects) {
         let Some(access) = self.access_of(lane) else { return };

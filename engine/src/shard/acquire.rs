@@ -89,7 +89,8 @@ impl Admission for Acquire<'_> {
 }
 
 impl Shard {
-    /// Serves an acquire. The claim is granted, refused, or waits and gets its answer later.
+    /// Serves an acquire. The claim is granted or refused, or the answer comes later: the claim waits, or its fence is
+    /// not durable yet.
     #[inline]
     pub fn acquire(&mut self, caller: &Caller, acquire: &Acquire<'_>, effects: &mut impl Effects) {
         let (lease_ms, clamped) = match self.checked_lease(acquire.terms.lease_ms) {
@@ -113,7 +114,7 @@ impl Shard {
     }
 
     /// Returns the lease for a requested lease, both in milliseconds, and whether it was clamped to the maximum. A
-    /// requested lease of 0 is the default lease.
+    /// requested lease of 0 is the default lease. Refuses any other lease below the minimum.
     #[inline]
     pub(super) fn checked_lease(&self, lease_ms: u32) -> Result<(u32, bool), Refusal> {
         let Self { limits, .. } = self;
@@ -127,7 +128,8 @@ impl Shard {
         }
     }
 
-    /// Checks the terms of any kind of acquire. Returns the lease in milliseconds, and whether it was clamped.
+    /// Checks the terms of any kind of acquire, and that the shard is not stopping. Returns the lease in milliseconds,
+    /// and whether it was clamped.
     pub(super) fn checked_terms(&self, terms: &AcquireTerms<'_>) -> Result<(u32, bool), Refusal> {
         let scope = terms.scope();
         let lease = self.checked_lease(terms.lease_ms)?;
@@ -177,7 +179,8 @@ impl Shard {
         self.has_room_and_quota(lane, count, counted())
     }
 
-    /// Serves every acquire except a plain acquire of a known free key.
+    /// Serves every acquire except a plain acquire of a known free key. While the shard must check each grant
+    /// (`careful`), also serves those.
     #[inline(never)]
     fn acquire_with_care(
         &mut self,
@@ -211,7 +214,7 @@ impl Shard {
     }
 
     /// Sets the deadline of a claim that is about to be reserved: if its fence is not durable within `wait_ms`, the
-    /// acquire is refused. 0 sets no deadline.
+    /// acquire is refused. 0 and `u32::MAX` set no deadline.
     pub(super) fn reserve_newcomer(&mut self, claim: ClaimIx, wait_ms: u32) {
         if wait_ms > 0 {
             self.claims[claim].deadline = self.wait_end(wait_ms);
@@ -229,7 +232,8 @@ impl Shard {
         Err(Refusal::Overloaded { limit: "claims per connection", value: u64::from(limit) })
     }
 
-    /// Returns a new claim that is in no queue and no list of holders.
+    /// Returns a new claim that is in no queue and no list of holders, and counts it for its lane and the quota
+    /// accounts of the lane.
     #[inline(always)]
     pub(super) fn new_claim(
         &mut self,

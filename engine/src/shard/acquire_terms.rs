@@ -38,13 +38,13 @@ pub struct AcquireOptions<'a> {
     /// Time from the loss of the connection to the end of the hold, in milliseconds. `None`: the loss does not end the
     /// hold.
     pub release_after_ms: Option<u32>,
-    /// Priority of a waiter; waiters with larger values are served earlier.
+    /// Priority of a waiter. Larger values move it ahead in the queue, by a limited time.
     pub priority: u32,
     /// Required durability of the fence counter.
     pub scope: Scope,
     /// Request id, which identifies one logical acquire.
     pub request_id: Option<&'a [u8]>,
-    /// Owner of the claim, if it is not the owner of the lane.
+    /// Owner of the claim; `None` for the owner of its lane.
     pub owner: Option<&'a [u8]>,
     /// Text for operators.
     pub metadata: Option<&'a [u8]>,

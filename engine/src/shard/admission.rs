@@ -29,13 +29,14 @@ pub(super) trait Admission {
     /// Refuses a request that can never be granted.
     fn check(&self, shard: &Shard, known: KeyIx) -> Result<(), Refusal>;
 
-    /// Refuses a repeated request that differs from the request of its claim.
+    /// Refuses a repeated request that differs from its claim in the data that only this kind of request has.
     fn check_repeated(&self, shard: &Shard, claim: ClaimIx) -> Result<(), Refusal>;
 
     /// Returns the queue position of the new claim.
     fn order(&self, shard: &Shard) -> OrderKey;
 
-    /// Whether the new claim conflicts with no holder, and with no waiter before it. `known` is the record of the key.
+    /// Whether the new claim conflicts with no holder, and no waiter blocks it. A claim that may not wait has no queue
+    /// position, so waiters behind `order` may block it too. `known` is the record of the key.
     fn is_clear(&self, shard: &Shard, known: KeyIx, order: OrderKey) -> bool;
 
     /// Returns the data about the claim that blocks the new one.

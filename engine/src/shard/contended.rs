@@ -5,7 +5,7 @@ use crate::entry::Occupancy;
 use crate::handle::ClaimIx;
 use crate::limits::COMPARED_WAITER_COUNT_MAX;
 
-/// Keys of a shard for which most claims began to wait in the last one or two minutes.
+/// Keys of a shard for which, by an estimate, most claims began to wait in the last minutes (at most three).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContendedKeys {
     /// Length in milliseconds of the time in which waits were counted.
@@ -23,7 +23,7 @@ pub struct ContendedKey {
     pub key: Vec<u8>,
     /// Estimated number of claims that began to wait for the key within `window_ms`.
     pub waits: u64,
-    /// Number of claims that wait for the key now; `None` for a path.
+    /// Number of claims that wait for the key now, including waiters of multi-key claims; `None` for a path.
     pub waiter_count: Option<u32>,
     /// Longest time for which one of the first waiters of the key has waited so far, in milliseconds; `None` for a
     /// path, or if nobody waits.

@@ -10,11 +10,12 @@ use crate::limits::LANE_SCAN_COUNT_MAX;
 pub struct NamespaceCounters {
     /// Number of held claims.
     pub held: u64,
-    /// Number of waiting claims, including grants that are not durable yet.
+    /// Number of waiting claims, including grants that are not durable yet. A multi-key claim counts once.
     pub waiting: u64,
     /// Number of waits that ended because their time expired.
     pub timeouts: u64,
-    /// Number of holds that ended because their lease expired.
+    /// Number of holds that ended because their lease expired. Without holds that were about to end because their
+    /// connection was lost, and without lazy registrations.
     pub expired: u64,
     /// Number of holds that an operator ended.
     pub revoked: u64,
@@ -25,7 +26,7 @@ pub struct NamespaceCounters {
 }
 
 impl NamespaceCounters {
-    /// Adds the counters of another shard.
+    /// Adds the public counters of another shard.
     pub fn add(&mut self, other: &Self) {
         self.held += other.held;
         self.waiting += other.waiting;

@@ -15,7 +15,8 @@ impl Shard {
         effects.event(lane, Event::Queued { number, id: self.id(claim), position, ticket });
     }
 
-    /// Notifies the lane of a hold that the hold ends, and why, although this lane does not release it.
+    /// Notifies the lane of a hold, if the lane is open, that the hold ends, and why, although this lane does not
+    /// release it.
     pub(super) fn revoke_event(&self, claim: ClaimIx, reason: RevokeReason, effects: &mut impl Effects) {
         self.tell_holder(claim, Event::Revoked { id: self.id(claim), reason }, effects);
     }

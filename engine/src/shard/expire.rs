@@ -1,7 +1,7 @@
 //! Expiry of leases and waits.
 //!
-//! At each instant, leases expire first, then the waiters behind them are granted, and then waits end. So a waiter
-//! whose wait ends in the millisecond in which its key becomes free gets the key.
+//! At each instant, leases expire first, then the waiters behind them are granted, and then waits end. So the next
+//! waiter of a key still gets the key if its wait ends in the millisecond in which the lease before it expires.
 
 use super::Shard;
 use crate::claim::{Claim, State, flag};
@@ -56,7 +56,9 @@ impl Shard {
         }
     }
 
-    /// Ends the wait or the hold of a claim whose deadline has come.
+    /// Handles the deadline of a claim. A hold ends, but a lazy registration first becomes overdue, and a hold that
+    /// lost its connection may get a later deadline. A waiting or reserved claim is added to `waits_over`. Its wait
+    /// ends after all other timers of this instant.
     fn end_of_state(&mut self, claim: ClaimIx, at: Time, effects: &mut impl Effects) {
         match self.claims[claim].state() {
             State::Free => return debug_assert!(false, "a free record has a timer"),

@@ -31,8 +31,8 @@ impl Shard {
     /// which unknown keys start, rises to the counters of the removed keys. So if a namespace of the same name is
     /// created again, its fences may jump up, but never go back.
     ///
-    /// Only one such removal may be in progress at a time: a new call replaces the unfinished removal of an earlier
-    /// call, whose report then never comes.
+    /// Only one such removal may be in progress at a time, so the caller must wait for the report before it calls
+    /// again. Otherwise the report of the earlier call never comes, and the new removal may skip keys.
     pub fn forget_namespaces(&mut self, number: u64, namespaces: Arc<[u16]>) {
         self.forgetting = Some(Forgetting { number, namespaces, in_use: BTreeSet::new() });
         self.work.push(Work::Forget(0));

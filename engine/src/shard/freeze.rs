@@ -86,16 +86,17 @@ impl FreezeList {
     }
 }
 
-/// Progress of the walk that grants waiters after a thaw: over all waiters of a shard, or over the sets that wait in
-/// one tree. Only one work item for the walk is queued at a time.
+/// Progress of the walk that grants waiters after a change of the frozen prefixes: over all waiters of a shard, or over
+/// the sets that wait in one tree. Only one work item for the walk is queued at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Thaw {
     /// Whether a work item (work for a later turn) is queued that will begin or continue the walk over the waiters. The
     /// walk grants the waiters of thawed keys, which an operator allowed to be granted again.
     is_queued: bool,
-    /// Whether another walk over the waiters must follow, because of a thaw after the present walk began.
+    /// Whether another walk over the waiters must follow, because the frozen prefixes changed after the present walk
+    /// began.
     is_asked_again: bool,
-    /// Position at which the walk continues.
+    /// Position at which the walk continues: the slot of a claim, or the arrival number of a set in a tree.
     pub(super) next: u64,
 }
 
@@ -107,9 +108,8 @@ impl Thaw {
         !std::mem::replace(&mut self.is_queued, true)
     }
 
-    /// Ends the walk over the waiters, which has granted the waiters of thawed keys. If another thaw was requested
-    /// after the walk began, another walk must follow. Returns whether this is so, and the caller must queue a work
-    /// item for it.
+    /// Ends the walk over the waiters, which has granted the waiters of thawed keys. If another walk was requested
+    /// after this one began, it must follow. Returns whether this is so, and the caller must queue a work item for it.
     pub(super) fn end(&mut self) -> bool {
         *self = Self { is_queued: self.is_asked_again, ..Self::default() };
         self.is_queued
@@ -117,8 +117,8 @@ impl Thaw {
 }
 
 impl Shard {
-    /// Sets the frozen prefixes, unless the shard has a newer list. Keys that begin with one of them are no longer
-    /// granted. Waiters of thawed keys are granted in later turns.
+    /// Sets the frozen prefixes, unless the shard has a list of the same or a newer version. Keys that begin with one
+    /// of them are no longer granted. Waiters of thawed keys are granted in later turns.
     pub fn set_freezes(&mut self, freezes: &FreezeList) {
         if freezes.version <= self.freezes.version {
             return;

@@ -72,7 +72,7 @@ impl Shard {
     #[cold]
     fn answer_instead(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if !self.is_asker_there(claim) {
-            // The client is disconnected: a hold that no client knows must not begin.
+            // The connection of the acquire was lost: a hold that no client knows must not begin.
             return self.answer_lost(claim, effects);
         }
         let refusal = if self.is_wait_over(claim) {
@@ -100,7 +100,8 @@ impl Shard {
         self.tell_held(claim, effects);
     }
 
-    /// Reports to the metrics how long a claim waited that is granted now, and the time since its key became free.
+    /// Reports to the metrics how long a claim waited that is granted now. If the end of a hold made room for it, also
+    /// reports the time since then.
     #[inline]
     pub(super) fn measure_grant(&self, claim: ClaimIx, freed_at: FreedAt, effects: &mut impl Effects) {
         effects.measure(Measure::Waited { nanos: self.nanos.since(self.claims[claim].arrived()) });
@@ -143,9 +144,9 @@ impl Shard {
     }
 
     /// Drops the data that a claim needs only until its acquire is answered: its link to its lane, and its `Detail`
-    /// (record of rare data). The link stays if the hold ends with its session or its connection. Through the links,
-    /// the shard finds these holds when a lane changes its state. The `Detail` stays with the link, or if other data in
-    /// it is still needed.
+    /// (record of rare data). If the hold ends with its session or its connection, it is linked instead, or stays so.
+    /// Through the links, the shard finds these holds when a lane changes its state. The `Detail` stays with the link,
+    /// or if other data in it is still needed.
     #[inline]
     pub(super) fn forget_wait(&mut self, claim: ClaimIx) {
         let detail = &self.details[self.claims[claim].detail];
@@ -171,7 +172,7 @@ impl Shard {
         self.uncount_waiter(claim, is_far);
     }
 
-    /// Removes a holder from its key, and grants the next waiters.
+    /// Removes a holder from its key, and grants the next waiters. If the log has the hold, records its end before.
     #[inline]
     pub(super) fn end_hold(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].is_recorded() {
@@ -231,8 +232,8 @@ impl Shard {
         }
     }
 
-    /// Returns the remaining time of a lease or a wait in milliseconds, for display. For the lease of a session, this
-    /// is a lower bound.
+    /// Returns the remaining time of a lease or a wait in milliseconds, for display; `u32::MAX` without an end. For the
+    /// lease of a session, this is a lower bound.
     pub(super) fn shown_remaining_ms(&self, index: ClaimIx) -> u32 {
         let claim = &self.claims[index];
         if self.is_lazy(index) {

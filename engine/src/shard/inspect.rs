@@ -15,7 +15,7 @@ use crate::limits::{INSPECT_HOLDER_COUNT_MAX, LIST_SCAN_COUNT_MAX};
 pub struct PageBounds {
     /// Maximum number of items.
     pub count_max: usize,
-    /// Number of bytes of keys and strings at which the page ends.
+    /// Number of bytes at which the page ends. Each item counts 64 bytes, and its key and strings.
     pub bytes_max: usize,
 }
 
@@ -104,8 +104,8 @@ impl Shard {
         self.tree_of_namespace(namespace).unwrap_or_else(find)
     }
 
-    /// Returns a hold as a lane may see it: without its id and the strings of its holder, unless the lane may know
-    /// them.
+    /// Returns a hold or a waiting claim as a lane may see it: without its id and the strings of its owner, unless the
+    /// lane may know them.
     pub(super) fn held_lock(&self, lane: LaneIx, index: ClaimIx) -> HeldLock {
         let claim = &self.claims[index];
         let is_known = self.may(lane, index, Rights::INSPECT);
@@ -209,7 +209,7 @@ impl Shard {
         (slot < self.claims.end()).then_some(slot)
     }
 
-    /// Answers whether a fence is still the newest of its key.
+    /// Answers whether a fence is still the newest of its key, and whether it is still held.
     pub fn verify_fence(&self, caller: &Caller, key: &[u8], fence: Fence, effects: &mut impl Effects) {
         let answer = match self.verified(caller, key, fence) {
             Ok(verified) => Answer::Verified(verified),

@@ -40,7 +40,7 @@ impl Shard {
     }
 
     /// Notes that the connection of this lane was lost; a client may resume its session. The watches and waiters of the
-    /// lane end, and so do holds with `release_after_ms`, that long after now unless the lane is resumed before.
+    /// lane end, and so do holds with `release_after_ms`, that long after the loss unless the lane is resumed before.
     pub fn detach_lane(&mut self, address: LaneAddress, effects: &mut impl Effects) {
         self.change_lane(address, LaneState::Detached, effects);
     }

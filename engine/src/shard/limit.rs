@@ -54,9 +54,9 @@ pub struct RequestedThrottle<'a> {
     pub throttle: Throttle<'a>,
 }
 
-/// Takes tokens from all of several buckets, or from none. Answers with the state of the bucket with the longest wait
-/// or, among equals, the fewest tokens left. `participants` are the shards of all buckets in rising order, each with
-/// its turn held.
+/// Takes tokens from (or returns them to) all of several buckets, or none. Answers with the state of the bucket with
+/// the longest wait or, among equals, the fewest tokens left. `participants` are the shards of all buckets in rising
+/// order, each with its turn held.
 ///
 /// # Panics
 /// Panics if the shard of a bucket is not among `participants`.

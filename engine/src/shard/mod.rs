@@ -133,11 +133,12 @@ pub struct Shard {
     now: Time,
     /// Latest reading of the clock, for measurements.
     nanos: Nanos,
-    /// Time of the event that is being served: the reading of the request, or the end of the lease or wait. The time
-    /// from the end of a hold to the next grant is measured from it.
+    /// Time of the event that is being served: the reading of the request or of the turn, or the end of the lease or
+    /// wait. The time from the end of a hold to the next grant is measured from it.
     cause: Nanos,
-    /// Number of arrivals so far: claims with a `Detail` (every waiter has one), and acquires that took over a waiter.
-    /// The next waiter gets this number as its order of arrival, and as the ticket in its event `Queued`.
+    /// Number of arrivals so far: acquired claims with options in a `Detail` (among them all that waited or were
+    /// reserved), and takeovers of claims that were not held yet. The next waiter gets this number as its order of
+    /// arrival, and as the ticket in its event `Queued`.
     arrivals: u64,
     keys: KeyTable,
     claims: Slab<ClaimIx, Claim>,
@@ -194,7 +195,7 @@ pub struct Shard {
     grants_from: Time,
     freezes: FreezeList,
     thaw: freeze::Thaw,
-    /// Whether every grant must be checked, because the shard is stopping, freezing or recovering.
+    /// Whether every grant must be checked, because the shard is stopping, has frozen prefixes or is recovering.
     careful: bool,
     watchers: BTreeMap<KeyIx, Vec<Watcher>>,
     /// Number of events sent to watchers so far. It wraps around.
@@ -208,8 +209,8 @@ pub struct Shard {
     recorded: u64,
     /// Number of the last log record of this shard that is known to be durable.
     durable: u64,
-    /// Number of the newest log record that makes a lease longer. An answer that shows a recorded lease waits until
-    /// this record is durable.
+    /// Number of the newest log record of a renewal whose answer waits for the log. The answer to [`Shard::status`] for
+    /// a recorded hold waits until this record is durable.
     lengthened: u64,
     registrations: Registrations,
     /// Claims that an earlier server process granted, by their ids from that process.
@@ -313,7 +314,8 @@ impl Shard {
         if self.is_work_left() { Time::ZERO } else { self.wheel.next_deadline() }
     }
 
-    /// Returns a time before which no lease or wait ends, regardless of leftover work; `NEVER` if no timer is set.
+    /// Returns a time before which no further lease or wait expires, regardless of leftover work; `NEVER` if no timer
+    /// is set. Leftover work may still end waits that have expired.
     #[inline]
     pub fn next_end(&self) -> Time {
         self.wheel.next_deadline()
@@ -342,7 +344,8 @@ impl Shard {
         self.claims.live_count()
     }
 
-    /// Returns the number of claims whose acquire is not answered.
+    /// Returns the number of claims whose acquire is not answered yet: they wait, or their fence is not durable. A
+    /// multi-key claim counts once.
     pub fn waiting_count(&self) -> u32 {
         self.waiting.len() as u32
     }

@@ -98,7 +98,8 @@ impl Shard {
         self.has_quota(lane, counted)
     }
 
-    /// Checks that the quota accounts of a lane allow these claims.
+    /// Checks that the quota accounts of a lane allow these claims. If so, stores the bytes besides their keys for the
+    /// next new claim.
     pub(super) fn has_quota(&mut self, lane: LaneIx, counted: NewClaims) -> Result<(), Refusal> {
         let accounts = &self.lanes.lanes[lane].accounts;
         accounts.have_room(Resource::Claims, counted.count as u64)?;
@@ -194,8 +195,8 @@ impl Shard {
         lane.add(Resource::Bytes, u64::from(len));
     }
 
-    /// Adds a claim that begins to wait to the waiters of its lane, for its quota. Of a multi-key claim, only the claim
-    /// at the first key counts.
+    /// Adds a claim that begins to wait or is reserved to the waiters of its lane, for its quota. Of a multi-key claim,
+    /// only the claim at the first key counts.
     #[inline]
     pub(super) fn count_waiter(&mut self, claim: ClaimIx) {
         if self.has_accounts && !self.is_far(claim) {
@@ -203,8 +204,8 @@ impl Shard {
         }
     }
 
-    /// Subtracts a claim that no longer waits from the waiters of its lane. If `is_far`, it belongs to a multi-key
-    /// claim and is not at its first key, so it was not counted.
+    /// Subtracts a claim that no longer waits or is reserved from the waiters of its lane. If `is_far`, it belongs to a
+    /// multi-key claim and is not at its first key, so it was not counted.
     #[inline]
     pub(super) fn uncount_waiter(&mut self, claim: ClaimIx, is_far: bool) {
         if self.has_accounts && !is_far {

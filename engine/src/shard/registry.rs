@@ -239,7 +239,8 @@ impl Shard {
     }
 
     /// Refuses a renewal with more bytes than the quota accounts of its lane allow. A renewal without additional bytes
-    /// is not refused, because a registration may be older than its quota.
+    /// is not refused, because a registration may be older than its quota. But if the renewal moves the registration to
+    /// other accounts, these must have room for all of it.
     #[inline]
     fn may_grow(&self, claim: ClaimIx, lane: LaneIx, register: &Register<'_>) -> Result<(), Refusal> {
         if self.has_accounts { self.has_quota_to_grow(claim, lane, register) } else { Ok(()) }
@@ -266,7 +267,7 @@ impl Shard {
     }
 
     /// Whether a registration of a key must be durable: the request or the namespace asks for it, or the counter of the
-    /// key is durable already. `entry` is the record of the key, or `NONE`.
+    /// key is durable already. Returns false if the server has no log. `entry` is the record of the key, or `NONE`.
     ///
     /// # Errors
     /// Returns an error if the lowest scope of the namespace needs a log, and there is none.

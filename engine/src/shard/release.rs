@@ -65,7 +65,7 @@ impl Shard {
         Err(Refusal::Cancelled(CancelReason::Superseded))
     }
 
-    /// Releases a claim that waits, is in the durable log, or is a registration.
+    /// Releases a claim that waits, is reserved or overdue, is in the durable log, or is a registration.
     #[inline(never)]
     fn release_with_care(&mut self, caller: &Caller, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].is_held() {
@@ -120,7 +120,8 @@ impl Shard {
     }
 
     /// Sets the end of a lease to `lease_ms` milliseconds from now (0 for the default), later or earlier than before.
-    /// For a claim that waits for permits and is not reserved yet, sets the length of its future lease.
+    /// For a claim that waits for permits and is not reserved yet, sets the length of its future lease. Refuses any
+    /// other claim that is not held, and a hold without a lease of its own.
     pub fn extend(
         &mut self,
         caller: &Caller,
@@ -288,7 +289,7 @@ impl Shard {
         }
     }
 
-    /// Cancels the acquire with this number of the caller's lane, if it still waits.
+    /// Cancels the acquire with this number of the caller's lane, if it still waits or its fence is not durable yet.
     pub fn cancel(&mut self, caller: &Caller, acquire_number: u32, effects: &mut impl Effects) {
         let mut acquire = caller.ticket;
         acquire.number = acquire_number;
@@ -299,7 +300,7 @@ impl Shard {
         }
     }
 
-    /// Ends a waiting claim and answers its acquire.
+    /// Ends a waiting or reserved claim and answers its acquire.
     fn give_up(&mut self, claim: ClaimIx, reason: CancelReason, effects: &mut impl Effects) {
         self.answer_reserved(claim, Answer::Refused(Refusal::Cancelled(reason)), effects);
         self.end_wait(claim, effects);

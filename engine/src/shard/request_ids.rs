@@ -15,15 +15,16 @@ impl Shard {
     fn request_id_hash(hasher: &RandomState, entry: KeyIx, owner: &[u8], request_id: &[u8]) -> u64 {
         let mut state = hasher.build_hasher();
         state.write_u32(entry.number());
-        // The length marks the end of the owner. Without it, different pairs of owner and request id would collide.
+        // The length marks the end of the owner. Without it, different pairs of owner and request id could collide
+        // easily.
         state.write_usize(owner.len());
         state.write(owner);
         state.write(request_id);
         state.finish()
     }
 
-    /// Returns the claim that a request id of this lane names. If `keys` is `None`, the request was for this key alone;
-    /// otherwise it was for these keys, including this one.
+    /// Returns the claim at this key with this owner and request id, if the lane may take it over. If `keys` is `None`,
+    /// the claim is for this key alone; otherwise it is for these keys, including this one.
     pub(super) fn find_request_id(
         &self,
         lane: LaneIx,

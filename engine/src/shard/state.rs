@@ -5,9 +5,9 @@ use super::Shard;
 /// Numbers of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardState {
-    /// Number of held claims.
+    /// Number of held claims, including those whose outcome is unknown because the log failed.
     pub held: u64,
-    /// Number of waiting acquires.
+    /// Number of acquires that wait, or whose fence is not durable yet.
     pub waiting: u64,
     /// Memory of the tables.
     pub memory: TableMemory,

@@ -8,8 +8,8 @@ use crate::effect::{Answer, CancelReason, ClaimAct, Effects, Event, Grant, Refus
 use crate::handle::{ClaimIx, LaneIx};
 
 impl Shard {
-    /// Serves a repeated request id. If its claim is held, the grant is the answer; if the claim waits, the new request
-    /// takes it over.
+    /// Serves a repeated request id: the new request takes the claim over. If the claim is held, the grant is the
+    /// answer. If it waits or is reserved, its answer goes to the new request later.
     pub(super) fn acquire_again(
         &mut self,
         caller: &Caller,
@@ -161,9 +161,9 @@ impl Shard {
         }
     }
 
-    /// Moves a hold to the lane that requested it again under this number, and notifies the former lane. Returns
-    /// whether the move was recorded. If so, the answer must wait until the record is durable, because the log has the
-    /// session and the request number of a hold.
+    /// Moves a hold to the lane that requested it again under this number, and notifies the former lane. Does nothing
+    /// if the same lane repeats the same number. Returns whether the move was recorded. If so, the answer must wait
+    /// until the record is durable, because the log has the session and the request number of a hold.
     pub(super) fn move_hold(
         &mut self,
         claim: ClaimIx,

@@ -11,7 +11,7 @@ use crate::lane::{Counts, LaneState};
 use std::sync::Arc;
 
 impl Shard {
-    /// Checks every invariant.
+    /// Checks the invariants of the shard.
     ///
     /// # Panics
     /// Panics if an invariant does not hold; the message names it and the record.
@@ -67,7 +67,7 @@ impl Shard {
         ));
     }
 
-    /// Checks the invariants of every waiter, in any kind of queue.
+    /// Checks the invariants of a waiter that hold in any kind of queue.
     pub(super) fn verify_waiter(&self, claim: ClaimIx) {
         let record = &self.claims[claim];
         if self.is_far(claim) {
@@ -199,7 +199,7 @@ impl Shard {
             claim.fence > Fence::NONE && claim.fence <= self.keys.entries[entry].fence,
             "fence of holder {index}"
         );
-        // The timer of a reserved claim may have fired although the claim has not ended yet. The reason is that the
+        // The timer of a reserved claim may have fired although the claim has not ended yet, for example because the
         // turn had no steps of follow-up work left. Then `WAIT_OVER` is set and counts like a timer here.
         let timed = claim.wheel.is_set() || claim.is_reserved() && claim.has(flag::WAIT_OVER);
         assert_eq!(timed, claim.deadline != crate::time::Time::NEVER, "timer of holder {index}");

@@ -28,9 +28,9 @@ impl Shard {
         OrderKey { rank: arrival_ms - i64::from(boost_ms), arrival: self.arrivals }
     }
 
-    /// Counts an arrival and returns its number. Claims with a `Detail` (every waiter has one) and acquires that take
-    /// over a waiter count as arrivals. A lane notes the count when its connection is lost. So the waiters of the lost
-    /// connection can be told from those of the next one.
+    /// Counts an arrival and returns its number. Two events count: an acquired claim gets options in its `Detail` (each
+    /// claim that waits or is reserved does), and an acquire takes over a claim that is not held yet. A lane notes the
+    /// count when its connection is lost. So the waiters of the lost connection can be told from those of the next one.
     pub(super) fn next_arrival(&mut self) -> u64 {
         self.arrivals += 1;
         self.arrivals - 1
@@ -51,7 +51,7 @@ impl Shard {
         }
     }
 
-    /// Returns the end of a wait that begins now.
+    /// Returns the end of a wait that begins now; `NEVER` if `wait_ms` is `u32::MAX`.
     pub(super) fn wait_end(&self, wait_ms: u32) -> Time {
         if wait_ms == u32::MAX { Time::NEVER } else { self.now.after_ms(u64::from(wait_ms)) }
     }
@@ -66,7 +66,7 @@ impl Shard {
         self.hasher.hash_one(ticket)
     }
 
-    /// Returns the waiting claim of this request, if it still waits.
+    /// Returns the claim of this request, if it still waits or its fence is not durable yet.
     pub(super) fn find_waiting(&self, ticket: Ticket) -> Option<ClaimIx> {
         self.waiting.find(self.ticket_hash(ticket), |claim| self.ticket(claim) == ticket)
     }

@@ -15,9 +15,10 @@ pub(super) struct Watcher {
 }
 
 impl Shard {
-    /// Sends the caller an event each time this key gets a new holder or loses its last one, until the caller calls
-    /// `unwatch` or its connection is lost. A watched key keeps its queue even without contention. So grants and
-    /// releases of keys without a queue need not look for watchers.
+    /// Begins to send the caller an event each time this key gets a new holder, or is left without a holder. The watch
+    /// lasts until the caller calls `unwatch` or its connection is lost. If the last hold ends and a waiter gets the
+    /// key at once, only the new holder causes an event. A watched key keeps its queue even without contention. So
+    /// grants and releases of keys without a queue need not look for watchers.
     pub fn watch(&mut self, caller: &Caller, key: &[u8], effects: &mut impl Effects) {
         let answer = match self.begin_watch(caller, key) {
             Ok(answer) => answer,

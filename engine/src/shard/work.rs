@@ -23,8 +23,8 @@ pub(crate) enum Work {
     Lane(LaneIx, WorkNumber),
     /// Refuse the waiters among the claims from this slot on, because the server is stopping.
     RefuseWaiters(ClaimIx),
-    /// Visit all waiters of the shard and grant those that may be granted now, because an operator thawed a prefix.
-    /// Keys that begin with a frozen prefix are not granted until then.
+    /// Visit all waiters of the shard and grant those that may be granted now, because the list of frozen prefixes has
+    /// changed. Keys that begin with a frozen prefix are not granted until an operator thaws it.
     Thaw,
     /// Check the sets that wait in this tree again, because the tree was thawed.
     ThawSets(KeyIx),
@@ -42,7 +42,7 @@ enum Kind {
     Others,
 }
 
-/// Leftover items of work, in the order in which turns continue with them.
+/// Leftover items of work: one list for each kind, in the order in which turns continue with its items.
 #[derive(Debug, Default)]
 pub(super) struct WorkList {
     grants: Fifo<Work>,
@@ -113,7 +113,7 @@ impl WorkList {
         self.last_number
     }
 
-    /// Returns the number of the newest item of work that was left over.
+    /// Returns the number of the newest numbered item of work that was left over; 0 if there was none yet.
     pub(super) fn last_number(&self) -> WorkNumber {
         self.last_number
     }
@@ -145,8 +145,8 @@ impl Shard {
         self.run_work(Kind::Others, effects);
     }
 
-    /// Continues with the work items of this kind that earlier turns left over. Unfinished items go to the end of the
-    /// queue.
+    /// Continues with the present work items of this kind, which earlier turns or this one left over. Unfinished items
+    /// go to the end of the queue.
     fn run_work(&mut self, kind: Kind, effects: &mut impl Effects) {
         for _ in 0..self.work.of(kind).len() {
             let left = self.steps.left();

@@ -17,27 +17,28 @@ pub(crate) enum Verdict {
     /// caller leaves the claim waiting.
     Clear(ClaimIx),
     /// The claim must wait but may not, so the caller removes it. The second claim blocks it. The second is `None` if
-    /// the blocking claim has ended. The second is also `None` if only a freeze of the namespace by an operator makes
-    /// the claim wait ([`Enters::AndWaits`]).
+    /// the blocking claim has ended. The second is also `None` if an operator has frozen the namespace
+    /// ([`Enters::AndWaits`]), whether or not another claim blocks this one.
     Refused(ClaimIx, Option<ClaimIx>),
 }
 
 /// Treatment of the entering sets by [`Tree::next_verdict`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Enters {
-    /// Sets stay outside until a later call.
+    /// No path of an entering set is added; a later call continues.
     Later,
     /// The paths of large sets are added to the tree. If no other claim blocks a set, its paths are marked as held when
     /// they are added.
     AndHolds,
     /// The tree adds the paths of large sets, a few in each turn. The paths are marked as waiting even if no other
-    /// claim blocks them. The reason is that an operator has frozen the namespace: nothing new is granted in it.
+    /// claim blocks them. The reason is that an operator has frozen the namespace: nothing new is granted in it. A set
+    /// that may not wait is refused.
     AndWaits,
 }
 
 /// Result of [`Tree::go_on_entering`].
 pub(super) enum Progress {
-    /// All sets have entered.
+    /// All sets have entered; from [`Tree::go_on_with`], its set has.
     Done,
     /// No steps are left.
     Paused,
@@ -49,8 +50,8 @@ enum Phase {
     /// No path of the set is in the tree yet. The paths are compared with the tree one after the other, until one is
     /// blocked.
     Checking,
-    /// No other claim blocks any path of the set. Each path is marked as held when it is added to the tree, and the
-    /// claim is granted with the last one.
+    /// No other claim blocks any path of the set. Each path is marked as held when it is added to the tree. After the
+    /// last one, the caller may grant the claim, unless the namespace was frozen meanwhile.
     Holding,
     /// Each path is marked as waiting when it is added to the tree. Either another claim blocks at least one path, or
     /// the namespace is frozen ([`Enters::AndWaits`]), so that no set may be granted. If the freeze came after the
@@ -58,7 +59,7 @@ enum Phase {
     Waiting,
 }
 
-/// Large set of paths, not all of which are in the tree yet.
+/// Set of paths, not all of which are in the tree yet: a large set, or one that arrived while another set entered.
 #[derive(Debug)]
 struct EnteringSet {
     claim: ClaimIx,
@@ -108,9 +109,9 @@ impl Paths {
     }
 }
 
-/// Large sets whose paths are being added to the tree, in order of arrival. Only the first one can have paths in the
-/// tree. While there are any, each new set queues behind them. Otherwise it could overtake a set whose paths are not in
-/// the tree, so that it cannot see the conflict.
+/// Sets whose paths are being added to the tree, in order of arrival. Only the first one can have paths in the tree.
+/// While there are any, each new set, large or not, queues behind them. Otherwise it could overtake a set whose paths
+/// are not in the tree, so that it cannot see the conflict.
 #[derive(Debug, Default)]
 pub(super) struct Entering {
     sets: BTreeMap<u64, EnteringSet>,

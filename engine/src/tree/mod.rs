@@ -330,7 +330,8 @@ impl Tree {
         self.held_count -= 1;
     }
 
-    /// Returns the number of nodes: one for each path of an item, and for each prefix of such a path.
+    /// Returns the number of nodes: one for each path of an item, and for each prefix of such a path. Nodes with a
+    /// pending recheck count too, even without items.
     pub(crate) fn node_count(&self) -> u32 {
         self.trie.nodes.live_count()
     }
@@ -391,7 +392,7 @@ pub(crate) fn fingerprint(hasher: &RandomState, items: &[TreeItem]) -> u64 {
 }
 
 /// Returns the indices in `items` of the items that no other item of the request covers. A write covers all items at
-/// its path and below it. A read covers only reads at its path and below it.
+/// its path and below it. A read covers only reads at its path and below it. Of equal items, the first one is needed.
 fn needed(items: &[TreeItem]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..items.len()).collect();
     // An item is needed unless another item of the request covers it. Each segment begins with its length. So a path is

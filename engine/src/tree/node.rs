@@ -129,8 +129,8 @@ pub(super) struct Place {
     pub(super) exact: bool,
 }
 
-/// Node that has items whose paths overlap a searched path. The items at the node always overlap it; items below the
-/// node do so only if `with_below`.
+/// Node whose items, if it has any, overlap a searched path. The items at the node always overlap it; of the items
+/// below the node, all do so if `with_below`. Otherwise they are not considered at this node.
 #[derive(Clone, Copy)]
 pub(super) struct Overlapping<'a> {
     pub(super) node: &'a Node,
@@ -152,16 +152,16 @@ impl<'a> Overlapping<'a> {
     }
 }
 
-/// Number of nodes for which the hash index of a trie reserves address space once it is large, so that its growth copies
-/// nothing. An index that grows beyond this number is copied.
+/// Number of nodes for which the hash index of a trie reserves address space once it is large. Its growth then copies
+/// nothing, up to this number.
 const NODE_COUNT_MAX: usize = 1 << 24;
 
 /// Number of nodes for each step when the segments of all nodes are counted for statistics. The steps limit the
 /// follow-up work of a turn.
 const NODES_COUNTED_PER_STEP: u32 = if cfg!(test) { 1 } else { 4 };
 
-/// Nodes of the paths, found by parent and segment. A node is removed at once if it has no items, no children and no
-/// recheck region. A recheck region is a pending check of the waiting items that overlap the node.
+/// Nodes of the paths, found by parent and segment. A node other than the root is removed at once if it has no items,
+/// no children and no recheck region. A recheck region is a pending check of the waiting items that overlap the node.
 #[derive(Debug)]
 pub(super) struct Trie {
     pub(super) nodes: Slab<NodeIx, Node>,

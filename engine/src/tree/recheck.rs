@@ -32,15 +32,17 @@ struct Region {
 /// it. A waiting item of an earlier claim also justifies it, if it overlaps it and either conflicts with it or is
 /// marked as blocked. The invariant: each item that is marked as blocked is justified, is in `offered`, or a region has
 /// yet to reach it. Three events remove a justification: a held item is removed, a waiting item is removed, or a
-/// blocked read becomes clear. Each event adds a region at the node of the item. The cursor of the region begins at the
-/// queue position of a waiting item, or at the front of the queue for a held item. (The grant of an item that is marked
-/// as clear removes no justification, because the held item blocks the same items as the waiting one did.) So no item
-/// is missed, and once no region is left, all marks are correct.
+/// blocked read becomes clear. Each event adds a region at the node of the item, unless another region covers it or no
+/// item there may have become clear. The cursor of the region begins at the first such item from the queue position of
+/// a waiting item on, or from the front of the queue for a held item. (The grant of an item that is marked as clear
+/// removes no justification, because the held item blocks the same items as the waiting one did.) So no item is missed,
+/// and once no region is left, all marks are correct.
 ///
-/// A region (a pending check of the waiting items that overlap a node, in queue order) ends early in one case. An item
-/// that is held or waits at its node, or above it, blocks all items of the region that come later in the queue. For
-/// example, the next writer of a path is granted after the holder has released it. That writer blocks all waiters
-/// behind it, so few items are checked, regardless of the number of waiters.
+/// A region (a pending check of the waiting items that overlap a node, in queue order) ends early in two cases. The
+/// region of a node above covers the rest. Or an item that is held or waits at its node, or above it, blocks all items
+/// of the region that come later in the queue. For example, the next writer of a path is granted after the holder has
+/// released it. That writer blocks all waiters behind it, so few items are checked, regardless of the number of
+/// waiters.
 #[derive(Debug, Default)]
 pub(super) struct Recheck {
     regions: Slab<RegionIx, Region>,
@@ -139,7 +141,7 @@ impl Tree {
         }
     }
 
-    /// Marks a waiting item as clear.
+    /// Marks a waiting item as clear, and schedules a check of the items behind it if it is a read.
     fn turn_clear(&mut self, number: ItemIx) {
         self.leave_waiting(number);
         self.enter_waiting(number, true);
@@ -178,7 +180,8 @@ impl Tree {
 
     /// Schedules a check whether items that wait and are marked as blocked are still blocked. The check covers all
     /// items that overlap this node and whose queue position is `from` or a later one. [`Tree::next_verdict`] makes the
-    /// check, and marks the items that no other claim blocks as clear.
+    /// check, and marks the items that no other claim blocks as clear. Does nothing if a pending check covers these
+    /// items, or if none of them may have become clear.
     pub(super) fn recheck_from(&mut self, node: NodeIx, from: Order) {
         if self.is_covered(node, from) || self.region_cursor(node).is_some_and(|cursor| cursor <= from) {
             return;

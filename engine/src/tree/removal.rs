@@ -11,8 +11,8 @@ use crate::steps::Steps;
 /// or creates.
 pub(super) const NODES_PER_STEP: u32 = 8;
 
-/// Number of items of an ended claim that are removed within the request that ends it, even if no steps are left. So a
-/// set of at most this size has left the tree when its release is answered.
+/// Number of items of an ended claim that are removed at once when it ends, even if no steps are left. So a set of at
+/// most this size has left the tree at the end of the turn that released it.
 const REMOVED_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
 
 /// First items of the ended claims that still have items in the tree. Each item of these claims blocks other claims
@@ -29,9 +29,9 @@ impl Removal {
 }
 
 impl Tree {
-    /// Removes a held or waiting claim. If it has many items (paths), only the first ones are removed at once. Each
-    /// later call of [`Tree::next_verdict`] removes some of the others. Those calls also find the waiting claims that
-    /// no other claim blocks any more.
+    /// Removes a held or waiting claim. If it has many items (paths), only `REMOVED_AT_ONCE` of them are removed at
+    /// once. Later calls of [`Tree::next_verdict`] remove the others. Those calls also find the waiting claims that no
+    /// other claim blocks any more.
     #[inline]
     pub(crate) fn remove(&mut self, first_item: ItemIx, steps: &mut Steps) {
         if self.items[first_item].next.is_none() {

@@ -6,7 +6,7 @@ use super::{NO_ARRIVAL, State, Tree, TreeCounters};
 use crate::handle::ItemIx;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Expected counts of a node, derived from the items.
+/// Expected counts, holders and queues of a node, derived from the items.
 #[derive(Default)]
 struct Expected {
     item_count: u32,
@@ -22,7 +22,7 @@ impl Tree {
         self.trie.verify_index();
     }
 
-    /// Checks every invariant.
+    /// Checks the invariants of the tree.
     ///
     /// # Panics
     /// Panics if an invariant does not hold; the message names it and the record.

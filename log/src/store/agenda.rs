@@ -14,9 +14,9 @@ pub(super) enum Next {
     Wait(Time),
     /// Convert batches to frames, append them and flush them.
     Commit,
-    /// Append the frames for which the disk had no room again, and flush them.
+    /// Try again to append the frames for which the disk had no room, and flush them.
     Retry,
-    /// Append a frame without records. It says that the last frame is durable, and when it became durable.
+    /// Append and flush a frame without records. It says that the last flush was durable, and when it ended.
     Confirm,
     /// Fold old segments into a snapshot, after an earlier try has failed. Does nothing if too few segments are left.
     Compact,
@@ -35,7 +35,7 @@ pub(super) enum Next {
 /// Work of the log thread that is due now or later, each with its time.
 #[derive(Clone, Debug)]
 pub(super) struct Agenda {
-    /// Whether there are batches that were not converted to frames yet.
+    /// Whether there are batches that were not taken into a group yet.
     has_batches: bool,
     /// Time to retry the frames for which the disk had no room; `None` if there are none.
     retry_at: Option<Time>,
@@ -45,7 +45,7 @@ pub(super) struct Agenda {
     /// segments that are left, so the log waits until more batches can share a group.
     pace_until: Time,
     space: Space,
-    /// Time to retry a failed compaction; `None` if none failed.
+    /// Time to retry a failed compaction; `None` if no retry is planned.
     compact_at: Option<Time>,
     /// Time to check whether a full disk has room again; `None` while it has room or while a check is running.
     look_at: Option<Time>,
@@ -119,15 +119,15 @@ impl Agenda {
         self.has_batches = true;
     }
 
-    /// Notes that batches were converted to frames. If `has_more`, other batches are left, and [`Agenda::next`] returns
-    /// [`Next::Commit`] again for them.
+    /// Notes that batches were taken into a group, to be converted to frames. If `has_more`, other batches are left,
+    /// and [`Agenda::next`] returns [`Next::Commit`] again for them.
     pub(super) fn note_taken(&mut self, has_more: bool) {
         self.has_batches = has_more;
     }
 
-    /// Notes that all frames are durable, so that no retry is due. Unless `is_confirmed`, also plans a frame without
-    /// records, whose header confirms that they are durable. (Frames without records need no confirmation.) While the
-    /// disk is full, delays the next batches.
+    /// Notes that all appended frames are durable, and that none is left, so that no retry is due. Unless
+    /// `is_confirmed`, also plans a frame without records, whose header confirms that they are durable. (Frames without
+    /// records need no confirmation.) While the disk is full, delays the next batches.
     pub(super) fn note_flushed(&mut self, now: Time, is_confirmed: bool) {
         self.retry_at = None;
         self.confirm_at = (!is_confirmed).then(|| now.after_ms(LOG_IDLE_MS));
@@ -136,15 +136,16 @@ impl Agenda {
         }
     }
 
-    /// Notes that the disk had no room for frames, and plans a retry. Returns `true` if these frames fail for the first
-    /// time. The caller must then tell the keeper thread (which works on files beside the log thread) to create
-    /// segments. Later, [`Next::Look`] tells the caller to do so.
+    /// Notes that the disk had no room for frames, and plans a retry. Returns `true` if no retry was planned before:
+    /// these frames fail for the first time. The caller must then tell the keeper thread (which works on files beside
+    /// the log thread) to create segments. Later, [`Next::Look`] tells the caller to do so.
     pub(super) fn note_no_room(&mut self, now: Time) -> bool {
         self.space = Space::Low;
         self.retry_at.replace(now.after_ms(LOG_NO_ROOM_RETRY_MS)).is_none()
     }
 
-    /// Notes whether the disk has room for the next segments. Returns whether this differs from the last report.
+    /// Notes whether the disk has room for the next segments. If it has, planned retries are due at once; if not, plans
+    /// the next check. Returns whether the room differs from the noted one.
     pub(super) fn note_space(&mut self, now: Time, space: Space) -> bool {
         self.look_at = (space == Space::Low).then(|| now.after_ms(LOG_LOOK_MS));
         if space == Space::Ample {
@@ -161,7 +162,7 @@ impl Agenda {
         self.look_at = None;
     }
 
-    /// Notes that the superblock has no losses any more.
+    /// Notes that the log thread is about to remove the note of lost records from the superblock.
     pub(super) fn note_losses_ended(&mut self) {
         self.losses_end_at = None;
     }
@@ -178,16 +179,17 @@ impl Agenda {
         self.compact_at = None;
     }
 
-    /// Begins the stop of the log, and cancels the planned retry of a compaction. [`Agenda::next`] now returns the
-    /// remaining writes and then [`Next::Close`]. If the disk still has no room for the last frames after a grace
-    /// period, `next` returns [`Next::GiveUp`]. No batch arrives after this call.
+    /// Begins the stop of the log, cancels the planned retry of a compaction, and makes a planned retry of frames due
+    /// at once. [`Agenda::next`] now returns the remaining writes and then [`Next::Close`]. If the disk still has no
+    /// room for the last frames after a grace period, `next` returns [`Next::GiveUp`]. No batch arrives after this
+    /// call.
     pub(super) fn note_stop(&mut self, now: Time) {
         self.compact_at = None;
         self.give_up_at = Some(now.after_ms(LOG_STOP_GRACE_MS));
         self.retry_at = self.retry_at.map(|_| now);
     }
 
-    /// Returns the room on the disk, as last reported.
+    /// Returns the room on the disk, as last noted.
     pub(super) fn space(&self) -> Space {
         self.space
     }

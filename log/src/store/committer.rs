@@ -1,5 +1,5 @@
-//! Makes all decisions of the log thread. It reads no clock and uses no disk. The log thread, or a simulator, carries
-//! out one step after the other and reports the result.
+//! Makes all decisions of the log thread. It has no clock and no disk of its own: the caller passes the time and the
+//! [`LogWriter`]. The log thread, or a simulator, carries out one step after the other and reports the result.
 
 use super::agenda::{Agenda, Next};
 use super::errand::{Errand, Report};
@@ -45,7 +45,8 @@ pub enum Outcome {
 pub enum DiskStep {
     /// Convert the batches of the next group to frames. The batches of a group are written and synced together.
     Take,
-    /// Add a frame without records. It says that the last frame is durable, and when it became durable.
+    /// Add a frame without records, unless the last flush needs none. It says that the last flush was durable, and when
+    /// it ended.
     Confirm,
     /// Append all frames that were not appended yet.
     Append,
@@ -83,8 +84,8 @@ pub struct CommitterConfig {
 }
 
 impl CommitterConfig {
-    /// Returns the configuration of a committer that controls this writer. The writer must have tried to append the
-    /// first records of this server start, because `waits_for_room` says whether they are still to be appended.
+    /// Returns the configuration of a committer that controls this writer. The writer must have tried before to append
+    /// the first records of this server start. `waits_for_room` says whether they are still to be appended.
     pub fn new(writer: &LogWriter, status: Arc<LogStatus>, losses_ms: Option<u64>) -> Self {
         Self {
             status,
@@ -119,8 +120,8 @@ pub struct Committer<W> {
     inbox: VecDeque<LogBatch<W>>,
     /// Batches of the group that is being written and is not durable yet.
     taken: Vec<LogBatch<W>>,
-    /// Numbers of the records whose waiting effects the last step delivered to the workers. The next call of `next`
-    /// tells the shards that these records are durable, with [`LogStatus::set_durable`].
+    /// Numbers of the durable records whose waiting effects the last step delivered to the workers. The next call of
+    /// `next` tells the shards that these records are durable, with [`LogStatus::set_durable`].
     delivered: Vec<Run>,
     /// Time at which the current write began; `NEVER` between two writes.
     write_began: Time,
@@ -133,8 +134,8 @@ pub struct Committer<W> {
 }
 
 impl<W> Committer<W> {
-    /// Returns the committer of a log thread that starts at `now`, after the server tried to append the first records of
-    /// its start.
+    /// Returns the committer of a log thread that starts at `now`, after the server has tried to append the first
+    /// records of its start.
     pub fn new(config: CommitterConfig, now: Time) -> Self {
         let CommitterConfig { status, waits_for_room, foldable, losses_ms, group_len_max } = config;
         let mut this = Self {
@@ -276,7 +277,8 @@ impl<W> Committer<W> {
         }
     }
 
-    /// Begins a write of the log. The write ends when its frames are synced, or when the disk has no room for them.
+    /// Begins a write of the log. The write ends when its frames are synced, or when the disk has no room for them. A
+    /// failure of the disk ends the log.
     fn write(&mut self, now: Time, first: Option<DiskStep>) {
         self.write_began = now;
         self.status.set_busy_since(now);
@@ -377,8 +379,8 @@ impl<W> Committer<W> {
         }
     }
 
-    /// Makes the log end the server with this error. Batches that are already durable are still delivered to the
-    /// workers.
+    /// Makes the log end the server with this error, or with an earlier one. Drops all planned steps except the
+    /// delivery of batches that are already durable.
     fn fail(&mut self, error: AppendError) {
         self.steps.retain(|step| matches!(step, Step::Deliver(..)));
         self.failure.get_or_insert(error);

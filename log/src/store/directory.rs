@@ -1,4 +1,4 @@
-//! Contents of a data directory: the files of the log, and the names of all other entries.
+//! Contents of a data directory: the files of the log, and the names of other entries.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ use super::storage::Storage;
 pub struct Directory {
     /// Lengths of the files in bytes.
     files: BTreeMap<FileName, u64>,
-    /// Names of other entries, in order.
+    /// Names of other entries (without `lost+found` on a real disk), in order.
     foreign: Vec<String>,
     /// First entry that has the name of a log file but is, for example, a directory.
     not_a_file: Option<FileName>,
@@ -42,7 +42,7 @@ impl Directory {
         &self.foreign
     }
 
-    /// Returns an entry that has the name of a log file but is, for example, a directory.
+    /// Returns the first entry that has the name of a log file but is, for example, a directory; `None` without any.
     pub fn not_a_file(&self) -> Option<FileName> {
         self.not_a_file
     }

@@ -23,14 +23,15 @@ use super::window::Window;
 /// Way in which frames are written to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// By stores into a memory map of the file.
+    /// By stores into a memory map of the file. Files with holes, and files for which the kernel uses large pages, are
+    /// written by write calls instead.
     Map,
     /// By write calls.
     Write,
 }
 
-/// Number of bytes of a new segment that are zeroed before each pause of the thread. During the pause, the disk can
-/// serve other work.
+/// Number of bytes of a new segment that are zeroed and synced before each pause of the thread. During the pause, the
+/// disk can serve other work.
 const PACE_LEN: u64 = 1 << 20;
 const PACE: Duration = Duration::from_millis(1);
 const NFS_MAGIC: FsType = FsType(0x6969);

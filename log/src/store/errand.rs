@@ -9,8 +9,8 @@ use std::io;
 /// One errand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Errand {
-    /// Create the spare and the reserve segment, if they are missing. The log begins its next segment in the spare or,
-    /// if that is missing, in the reserve, even if the disk has become full.
+    /// Create the spare and the reserve segment, if they are missing or have another length. The log begins its next
+    /// segment in the spare or, if that is missing, in the reserve, even if the disk has become full.
     Prepare,
     /// Fold old segments into a snapshot.
     Compact(CompactionPlan),

@@ -14,10 +14,10 @@ use super::storage::{SegmentFile, Storage, is_no_space};
 /// Whether the disk has room for the segments that the log needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
-    /// There are a spare and a reserve segment.
+    /// There are a spare and a reserve segment, or the lack of room is not known yet.
     Ample,
-    /// The disk is full: the spare or the reserve segment could not be created. The log should append only records that
-    /// end or renew holds.
+    /// The disk is full: the spare or the reserve segment could not be created, or frames found no room. The log should
+    /// append only records that end or renew holds.
     Low,
 }
 
@@ -34,15 +34,15 @@ pub enum CompactError {
 }
 
 impl CompactError {
-    /// Returns true if the disk is full.
+    /// Whether the disk is full, or another limit on the length of files is reached ([`is_no_space`]).
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Io(error) if is_no_space(error))
     }
 }
 
-/// Creates the spare and the reserve segment if they are missing. The log begins its next segment in the spare or, if
-/// that is missing, in the reserve, even if the disk has become full. Must be called at the start, after each new
-/// segment, and from time to time while space is low.
+/// Creates the spare and the reserve segment if they are missing or have another length. The log begins its next
+/// segment in the spare or, if that is missing, in the reserve, even if the disk has become full. Must be called at the
+/// start, after each new segment, and from time to time while space is low.
 ///
 /// # Errors
 /// If the disk fails. A full disk is not an error.
@@ -65,7 +65,7 @@ pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
 
 /// Folds the segments of this plan, together with the previous snapshot, into a new snapshot. When the new snapshot is
 /// durable, [`Log::compacted`](super::Log::compacted) names it in the superblock. After that, [`remove`] removes the
-/// files that it replaces.
+/// files that are no longer needed.
 ///
 /// # Errors
 /// If something is damaged, or the disk is full or fails. The log is unchanged then.

@@ -39,7 +39,7 @@ impl KeeperThread {
         let _ = self.errands.send(errand);
     }
 
-    /// Waits until all errands are done.
+    /// Waits until all errands are done, and ends the thread.
     pub(super) fn stop(self) {
         drop(self.errands);
         // The result is ignored: the server aborts on a panic, so the thread has not panicked.

@@ -24,12 +24,13 @@ pub enum AppendError {
     /// records. Nothing was written.
     #[error("log: the records do not fit in one frame")]
     NoFrame,
-    /// The disk has no room for the next segment or snapshot. No record was written. The caller may repeat the call of
-    /// [`Log::append`].
+    /// The disk has no room for the next segment or snapshot. The frame that needed the room was not written. The
+    /// caller may repeat the call of [`Log::append`].
     #[error("log: no space for another segment")]
     NoSpace,
-    /// The disk failed, in this call or an earlier one. Frames that were not durable before the failure may be lost.
-    /// The log refuses all further writes.
+    /// The disk failed, in this call or an earlier one, or the files are not those of this log any more. Frames that
+    /// were not durable before the failure may be lost. After a failure of the disk, the log refuses all further
+    /// writes.
     #[error("log: {0}")]
     Failed(#[from] io::Error),
 }
@@ -120,9 +121,9 @@ impl Log {
         }
     }
 
-    /// Appends one frame of records, each preceded by its length (`u32`, little endian). The frame is durable only when
-    /// [`flush`](Self::flush) has returned. A frame without records is allowed. Its header tells recovery that the
-    /// frames before it were durable, and when they became durable.
+    /// Appends one frame of records, each preceded by its length (`u32`, little endian). The frame counts as durable
+    /// only when [`flush`](Self::flush) has returned. A frame without records is allowed. Its header tells recovery the
+    /// last frame of the latest flush, and when that flush ended.
     ///
     /// # Errors
     /// If the records form no valid frame, there is no room for another segment, or the disk failed.
@@ -153,7 +154,8 @@ impl Log {
     }
 
     /// Makes every appended frame durable. `now_ms` reads the boot-time clock after the sync. Returns the last durable
-    /// frame and that time; the header of the next frame contains both.
+    /// frame and that time; the header of the next frame contains both. If no frame was appended since the last flush,
+    /// returns the result of that flush.
     ///
     /// # Errors
     /// If the disk failed, now or before. The process must then end: no record that was not durable may be
@@ -220,7 +222,7 @@ impl Log {
     }
 
     /// Writes to the superblock that holds may have been lost. Until [`end_losses`](Self::end_losses) is called, each
-    /// server start raises all fences. It also refuses grants for as long as the longest lease lasts.
+    /// server start raises all fences. It also refuses grants for as long as the longest noted lease lasts.
     ///
     /// # Errors
     /// If the disk failed, now or before.
@@ -267,13 +269,13 @@ impl Log {
         Ok(ObsoleteFiles::behind(self.superblock()))
     }
 
-    /// Makes all frames durable, appends a last frame without records, and writes the number of that frame to the
-    /// superblock. If the log of the next start ends with this frame, no record is missing. Returns the log, which is
-    /// ended.
+    /// Makes all frames durable, and appends a last frame without records, unless this start appended no frame. Writes
+    /// the number of the last frame to the superblock. If the log of the next start ends with this frame, no record is
+    /// missing. Returns the log, which is ended.
     ///
     /// # Errors
-    /// If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame found no room. Frames
-    /// that were durable stay so.
+    /// If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame found no room. Frames that were
+    /// durable stay so.
     pub fn close_clean(mut self, now_ms: impl FnOnce() -> u64) -> Result<Self, AppendError> {
         self.flush(now_ms)?;
         // If this start wrote no frame, no last frame is appended: the superblock already says that the frame which the
@@ -288,8 +290,9 @@ impl Log {
         Ok(self)
     }
 
-    /// Replaces all files of an ended log by a snapshot, so that damage to these files no longer matters. `contents`
-    /// provides records that give the same state as the log, each without its length field. Returns the log.
+    /// Replaces the contents of an ended log by a snapshot and a new segment, so that damage to these files no longer
+    /// matters. `contents` provides records that give the same state as the log, each without its length field. Returns
+    /// the log. The next start removes the old files.
     ///
     /// # Errors
     /// If the disk failed, now or before; [`AppendError::NoSpace`] if the snapshot or the segment after it

@@ -25,8 +25,8 @@ static MAP_LEN: AtomicUsize = AtomicUsize::new(0);
 
 /// A file that is changed by stores into a memory map of it.
 pub(super) struct MappedFile {
-    /// The mapped file, open for syncs. It was opened before the first store: a sync reports only the failed writes
-    /// that happened while the file was open.
+    /// The mapped file, open for syncs, and for write calls if `map` is `None`. It was opened before the first store: a
+    /// sync reports only the failed writes that happened while the file was open.
     file: File,
     map: Option<MmapMut>,
     dirtied: DirtyRange,
@@ -107,7 +107,7 @@ impl DirtyRange {
 }
 
 /// Returns the number of bytes of file pages that this thread has changed in memory, and that the kernel must write to
-/// the disk. Returns `None` if the kernel does not count them.
+/// the disk. Returns `None` if the kernel does not count them or the count cannot be read.
 pub(super) fn dirtied_len() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()

@@ -1,5 +1,5 @@
-//! Opening a log. All files are read and checked. After that, the superblock is updated with the number of the new
-//! server start.
+//! Opening a log. The superblock, the current snapshot and its segments are read and checked. After that, the
+//! superblock is updated with the number of the new server start.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct OpenOptions {
     /// Random number that identifies the log, used only if the directory has no log yet and one is created.
     pub log_id: u64,
     /// Whether to start from a damaged log. Such a start keeps the records before the damage and deletes all later
-    /// ones.
+    /// ones. If the current snapshot is damaged, only the records of the previous one are kept.
     pub accept_damage: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct OpenResult {
     pub was_superblock_mended: bool,
     /// The loss, if this start accepted damage.
     pub lost: Option<AcceptedLoss>,
-    /// Names of files in the directory that do not belong to the log.
+    /// Names of entries in the directory that do not belong to the log.
     pub foreign: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ pub enum OpenError {
     /// A directory entry has the name of a log file, but is something else, for example a directory.
     #[error("log: {0} is not a file; move it out of the data directory, because the server needs this name")]
     NotAFile(FileName),
-    /// A newer server wrote this file.
+    /// A newer server wrote this file, or a part of it.
     #[error("log: {file} has format version {version}, but this server reads only {known}; use the newer server", known = known_versions())]
     NewerVersion {
         /// File that the newer server wrote.
@@ -78,7 +78,7 @@ pub enum OpenError {
         /// Format version of the file.
         version: u16,
     },
-    /// Durable data is damaged or missing.
+    /// Durable data is damaged or missing, or cannot be read.
     #[error("log: {0}")]
     Damage(Damage),
     /// The disk has no room for the segment that this start must create.
@@ -86,7 +86,7 @@ pub enum OpenError {
         "log: no space for another segment: the disk is full, or a quota or the file size limit is reached"
     )]
     NoSpace,
-    /// The disk failed.
+    /// An operation on the data directory failed.
     #[error("log: cannot {doing}: {error}")]
     Io {
         /// The action that failed.
@@ -111,13 +111,13 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError {
 }
 
 impl Log {
-    /// Opens the log in this directory, to append after its last frame. No other process may use the directory. In an
-    /// empty directory, creates an empty log. Before any file is read, all bytes that an earlier process wrote are made
-    /// durable.
+    /// Opens the log in this directory, to append after its last frame. No other process may use the directory. If the
+    /// directory has no log, creates an empty one. Before any file is read, all bytes that an earlier process wrote are
+    /// made durable.
     ///
     /// # Errors
-    /// If the state of the files cannot result from a crash; the error names the file and the byte. Or if
-    /// the disk fails.
+    /// If the state of the files cannot result from a crash; the error usually names the file and the byte. If an
+    /// option is invalid, a newer server wrote the log, or the disk is full or fails.
     pub fn open<F: Fold>(
         storage: Arc<dyn Storage>,
         options: &OpenOptions,

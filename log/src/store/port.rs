@@ -11,8 +11,8 @@ use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Records of one or more shard turns, and the effects (such as responses) that wait until the records are durable. A
-/// batch becomes durable as a whole, or not at all.
+/// Records of one or more shard turns, or of the server itself, and the effects (such as responses) that wait until the
+/// records are durable. A batch becomes durable as a whole, or not at all.
 #[derive(Debug)]
 pub struct LogBatch<W> {
     /// Encoded records, each after its length.
@@ -105,7 +105,7 @@ pub enum LogOrder<W> {
     Stop,
 }
 
-/// Port to which workers post their records. A post never blocks.
+/// Port to which workers post their records, and the keeper thread its reports. A post never blocks.
 #[derive(Debug)]
 pub struct LogPort<W> {
     sender: Sender<LogOrder<W>>,
@@ -118,12 +118,13 @@ pub struct LogStatus {
     has_no_space: AtomicBool,
     /// Number of compactions that failed.
     compaction_failures: AtomicU64,
-    /// Reason for which old segments cannot be removed; `None` if the last compaction succeeded, or if it failed
-    /// because the disk is full.
+    /// Reason for which the last compaction failed, so that old segments cannot be removed. `None` if it succeeded or
+    /// failed because the disk is full, and before the first compaction has ended.
     compaction_failure: Mutex<Option<String>>,
     /// Time at which the current write began, in milliseconds; `NEVER` between two writes.
     busy_since: AtomicU64,
-    /// For each shard, the number of the last record up to which all its records are durable.
+    /// For each shard, the number of the last record up to which all its records are durable and their waiting effects
+    /// delivered; 0 before the first.
     durable: Box<[CachePadded<AtomicU64>]>,
 }
 
@@ -170,8 +171,8 @@ impl<W> Clone for LogPort<W> {
 }
 
 impl LogStatus {
-    /// Returns which records the log accepts at `now`. Never returns `LogState::Absent`, because a `LogStatus` exists
-    /// only with a log.
+    /// Returns the state of the log at `now`, which says whether it accepts new durable grants. Never returns
+    /// `LogState::Absent`, because a `LogStatus` exists only with a log.
     #[inline]
     pub fn state(&self, now: Time) -> LogState {
         let busy_since = Time::from_millis(self.busy_since.load(Ordering::Relaxed));
@@ -201,8 +202,8 @@ impl LogStatus {
     }
 
     /// Returns the reason for which the last compaction failed. Until a compaction succeeds, the log grows. Returns
-    /// `None` if the last compaction succeeded. Also returns `None` if it failed because the disk is full, because
-    /// [`has_no_space`](Self::has_no_space) tells that.
+    /// `None` if the last compaction succeeded, or none has ended yet. Also returns `None` if it failed because the
+    /// disk is full, because [`has_no_space`](Self::has_no_space) tells that.
     pub fn compaction_failure(&self) -> Option<String> {
         self.compaction_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -221,7 +222,8 @@ impl LogStatus {
         self.busy_since.store(since.as_millis(), Ordering::Relaxed);
     }
 
-    /// Returns the number of the last record up to which all records of a shard are durable.
+    /// Returns the number of the last record up to which all records of a shard are published as durable; 0 before the
+    /// first.
     #[inline]
     pub fn durable(&self, shard: u16) -> u64 {
         self.durable[usize::from(shard)].load(Ordering::Acquire)

@@ -17,7 +17,8 @@ use super::storage::Storage;
 pub struct AcceptedLoss {
     /// First damage that was found.
     pub damage: Damage,
-    /// Last frame whose records were kept, like those of all frames before it; 0 if no frame was kept.
+    /// Last frame before the damage, whose records were kept like those of all frames before it; 0 if no frame was
+    /// kept. A group of records that ended behind this frame was dropped.
     pub last_good_lsn: u64,
 }
 
@@ -41,8 +42,8 @@ pub(super) fn read_all<F: Fold>(
 }
 
 /// Writes a snapshot of the records before the damage. The log continues after the snapshot, in a new segment. The next
-/// frame, segment, snapshot and start get higher numbers than any in the old files. So old files and frames cannot be
-/// mistaken for new ones.
+/// frame, segment, snapshot and start get higher numbers than any that can be read in the old files. So old files and
+/// frames cannot be mistaken for new ones.
 pub(super) fn give_up_behind<F: Fold>(
     storage: &dyn Storage,
     directory: &Directory,

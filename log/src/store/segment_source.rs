@@ -10,7 +10,7 @@ use super::storage::{SegmentFile, Storage, is_no_space};
 /// Reason for which a segment cannot be begun.
 #[derive(Debug)]
 pub(super) enum BeginError {
-    /// The disk has no room for the segment. No existing file was changed.
+    /// The disk has no room for the segment. No file of the log was changed.
     NoSpace,
     /// The disk failed.
     Failed(io::Error),
@@ -22,9 +22,9 @@ impl From<io::Error> for BeginError {
     }
 }
 
-/// Begins the segment with this header. Uses the spare or the reserve file if it exists, otherwise creates a file. When
-/// this function returns, the header and the name of the segment are durable. All frames up to `header.after` must be
-/// durable before the call.
+/// Begins the segment with this header. Uses the spare or else the reserve file if it has the right length, otherwise
+/// creates a file. When this function returns, the header and the name of the segment are durable. All frames up to
+/// `header.after` must be durable before the call.
 pub(super) fn begin_segment(
     storage: &dyn Storage,
     header: &SegmentHeader,

@@ -14,13 +14,15 @@ pub trait Storage: std::fmt::Debug + Send + Sync {
     /// If the directory cannot be read.
     fn list(&self) -> io::Result<Vec<(String, Option<u64>)>>;
 
-    /// Returns all bytes of a file. They are read from the disk instead of the cache of the operating system.
+    /// Returns all bytes of a file. As far as the file system allows, they are read from the disk instead of the cache
+    /// of the operating system.
     ///
     /// # Errors
     /// If any byte cannot be read.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
 
-    /// Returns a reader that reads a file from the disk, piece by piece.
+    /// Returns a reader that reads a file from the disk, piece by piece. The default implementation reads the whole
+    /// file at once.
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -28,9 +30,9 @@ pub trait Storage: std::fmt::Debug + Send + Sync {
         Ok(Box::new(self.read(name)?))
     }
 
-    /// Creates a file of `len` zeros, for which the disk reserves room. The contents are durable when the function
-    /// returns, but the name is not: that needs [`sync_directory`](Self::sync_directory). If the call fails, an
-    /// incomplete file may exist.
+    /// Creates a file of `len` zeros, for which the disk reserves room if the file system can do so. The contents are
+    /// durable when the function returns, but the name is not: that needs [`sync_directory`](Self::sync_directory). If
+    /// the call fails, an incomplete file may exist.
     ///
     /// # Errors
     /// If the file cannot be created; [`is_no_space`] recognizes a full disk.
@@ -48,7 +50,7 @@ pub trait Storage: std::fmt::Debug + Send + Sync {
     /// If the file does not exist or cannot be written.
     fn open(&self, name: &str) -> io::Result<Box<dyn SegmentFile>>;
 
-    /// Opens a segment that [`make_zeroed`](Self::make_zeroed) created, to append frames.
+    /// Opens a segment that [`make_zeroed`](Self::make_zeroed) created, or a copy of one, to append frames.
     ///
     /// # Errors
     /// If the file does not exist or cannot be written.
@@ -90,8 +92,8 @@ pub trait SegmentFile: Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// Returns whether this error means that the disk had no room: the disk or a quota is full, or the file would exceed
-/// the length limit of the process.
+/// Whether this error means that the disk had no room: the disk or a quota is full, or the file would exceed a limit on
+/// its length.
 pub fn is_no_space(error: &io::Error) -> bool {
     matches!(
         error.kind(),

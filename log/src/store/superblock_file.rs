@@ -39,7 +39,7 @@ impl SuperblockFile {
     }
 
     /// Changes the superblock in both copies, one after the other. When this function returns without an error, the
-    /// change is durable. After an error, the file contains the old or the new superblock.
+    /// change is durable. After an error, at least one copy in the file is intact: the old or the new superblock.
     pub(super) fn update(&mut self, change: impl FnOnce(&mut Superblock)) -> io::Result<()> {
         let mut next = self.current;
         change(&mut next);

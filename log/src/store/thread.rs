@@ -60,8 +60,8 @@ pub struct LogThread<W> {
 }
 
 impl<W: Send + 'static> LogThread<W> {
-    /// Starts the log thread and its keeper thread. If the log fails, `fail` is called once, after all waiting effects
-    /// were delivered.
+    /// Starts the log thread and its keeper thread. If the log fails, `fail` is called once, after the effects of all
+    /// batches that the thread had received were delivered.
     ///
     /// # Errors
     /// If a thread cannot be created.
@@ -81,7 +81,8 @@ impl<W: Send + 'static> LogThread<W> {
         Ok(Self { thread, port })
     }
 
-    /// Makes all posted batches durable, and ends the log with a clean stop. No batch may be posted after this call.
+    /// Makes all posted batches durable, ends the log with a clean stop, and waits for the thread to end. No batch may
+    /// be posted after this call.
     ///
     /// # Errors
     /// If the disk failed.
@@ -102,7 +103,7 @@ struct Run<H: LogHost> {
 }
 
 impl<H: LogHost> Run<H> {
-    /// Runs until the server stops or the disk fails.
+    /// Runs until the server stops or the log fails.
     fn run(mut self) -> Result<(), AppendError> {
         loop {
             while let Ok(order) = self.orders.try_recv() {

@@ -16,7 +16,8 @@ use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 const WINDOW_LEN: usize = 4 * FRAME_LIMIT;
 
 /// File that is read past the cache of the operating system (O_DIRECT). Such reads need aligned memory and offsets. If
-/// the file system does not support them, the pages of the file are dropped from the cache before they are read.
+/// the file system does not support them, the pages of the file are dropped from the cache once, before the first such
+/// read.
 pub(super) struct Window {
     path: PathBuf,
     file: File,

@@ -19,29 +19,29 @@ const FLOOR_STEP: u64 = 1 << 20;
 ///
 /// Batches that arrive while a group is synced form the next group. If a claim's lease begins with its record, the
 /// lease begins when the sync of the record's group has ended. The next frame contains this instant, so a restarted
-/// server knows it.
+/// server knows it, unless a crash comes first.
 #[derive(Debug)]
 pub struct LogWriter {
     log: Log,
     /// Clocks of this start.
     started: Started,
-    /// Frames that are still to be appended.
+    /// Frames that are still to be appended, oldest first.
     frames: VecDeque<Payload>,
     /// Maximum number of bytes of records in a frame that a test has set. It matters only if it is lower than the limit
     /// of the log.
     records_max: usize,
-    /// Whether records were appended since the last sync.
+    /// Whether records were appended since the last call of [`LogWriter::sync`].
     has_unsynced_records: bool,
-    /// Whether the last flush had records, and no later frame says yet that it was durable.
+    /// Whether the last flush had records, and no later flushed frame says that it was durable.
     is_unconfirmed: bool,
     /// Number of the last record of each shard; a shard without records is absent.
     numbers: BTreeMap<u16, u64>,
 }
 
 impl LogWriter {
-    /// Starts the writer of a log that was just opened. The writer first appends a `Started` record and then `records`.
-    /// If the disk has no room, it keeps their frames in memory, and [`append`](Self::append) appends them before any
-    /// batch. `now` reads the clock.
+    /// Starts the writer of a log that was just opened. The writer first appends and syncs a `Started` record and then
+    /// `records`. If the disk has no room, it keeps their frames in memory, and [`append`](Self::append) appends them
+    /// before any batch. `now` reads the clock.
     ///
     /// # Errors
     /// If the disk failed.
@@ -92,13 +92,14 @@ impl LogWriter {
         self.started
     }
 
-    /// Returns whether frames are not appended yet, because the disk had no room for them. [`Self::take`] made these
-    /// frames from the batches of workers.
+    /// Whether frames are not appended yet: [`Self::take`] or [`Self::add_confirmation`] made them after the last
+    /// append, or the disk had no room for them.
     pub fn waits_for_room(&self) -> bool {
         !self.frames.is_empty()
     }
 
-    /// Converts some batches to frames, for [`LogWriter::append`].
+    /// Converts some batches to frames, for [`LogWriter::append`]. If a batch exceeds the bounds of fences and leases
+    /// in the superblock, raises them there first.
     ///
     /// # Errors
     /// If the disk failed.
@@ -126,8 +127,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Appends all frames that `take` made. Returns whether this call began a segment. If an earlier call began a
-    /// segment and failed afterwards, the result does not say so.
+    /// Appends all frames that `take` and `add_confirmation` made. Returns whether this call began a segment. If an
+    /// earlier call began a segment and failed afterwards, the result does not say so.
     ///
     /// # Errors
     /// [`AppendError::NoSpace`]: all frames are kept, and the call can be repeated. Otherwise the disk
@@ -143,7 +144,7 @@ impl LogWriter {
     }
 
     /// Makes all appended frames durable. `now` reads the clock. Returns the instant at which the frames became
-    /// durable.
+    /// durable. If no frame was appended since the last sync, that is the instant of that sync.
     ///
     /// # Errors
     /// If the disk failed.
@@ -158,8 +159,9 @@ impl LogWriter {
         Ok(Time::from_millis(durable.at_ms))
     }
 
-    /// Adds a frame without records, if the last flush had records and no later frame says yet that it was durable.
-    /// With this frame, recovery can distinguish damage to the flushed frames from a write that a crash interrupted.
+    /// Adds a frame without records, if the last flush had records and no later flushed or waiting frame says that it
+    /// was durable. With this frame, recovery can distinguish damage to the flushed frames from a write that a crash
+    /// interrupted.
     pub fn add_confirmation(&mut self) {
         // No frame is added if frames without room still wait to be appended, because their headers will confirm the
         // last flush as well.
@@ -168,8 +170,8 @@ impl LogWriter {
         }
     }
 
-    /// Returns whether no later frame must confirm that the last flush was durable: it had no records, or a later frame
-    /// has confirmed it.
+    /// Whether no later frame must confirm that the last flush was durable: it had no records. A flushed frame without
+    /// records is such a flush, and confirms the flush before it.
     pub fn is_confirmed(&self) -> bool {
         !self.is_unconfirmed
     }
@@ -179,7 +181,8 @@ impl LogWriter {
     /// log. `now` reads the clock.
     ///
     /// # Errors
-    /// If the disk failed or is full. If the directory contains another log now; then no file is replaced.
+    /// If the disk failed or is full, or the new snapshot is damaged too. If the directory does not contain this log
+    /// any more; then no file is replaced.
     pub fn close(
         self,
         now: impl Fn() -> Time,
@@ -241,8 +244,8 @@ impl LogWriter {
     }
 
     /// Raises the fence floor and the longest lease in the superblock, if the batch exceeds them, before its records
-    /// can be acknowledged. So no acknowledged fence is above the floor, and no acknowledged lease is longer than the
-    /// noted maximum.
+    /// can be acknowledged. So no acknowledged fence in the log is above the floor, and no acknowledged lease is longer
+    /// than the noted maximum, apart from leases of registrations.
     fn raise_bounds<W>(&mut self, batch: &LogBatch<W>) -> io::Result<()> {
         let bounds = self.log.superblock();
         let (fence_floor, longest_lease_ms) = (bounds.fence_floor, bounds.longest_lease_ms);

@@ -82,13 +82,15 @@ impl<'a> Acquire<'a> {
 /// Grant of one hold: the response to `ACQUIRE`, `ACQUIRE_SET` and `ACQUIRE_PERMITS`, immediately or after a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Granted {
-    /// Id of the hold, needed to release and renew it. Any client that knows it may release the hold.
+    /// Id of the hold, needed to release and renew it. Any client that knows it, and that the access rules permit, may
+    /// release the hold.
     pub id: LockId,
     /// Fencing token, higher than those of all earlier grants of the key, pool or tree namespace. The scope decides
     /// which failures of the server the fence counter survives. The holder sends the token to each other system that it
     /// writes to. That system must refuse lower tokens.
     pub fence: u64,
-    /// Remaining lease at `stamp_ms`, in milliseconds.
+    /// Remaining lease at `stamp_ms`, in milliseconds; with `session_lease`, that of the session. `u32::MAX` without an
+    /// end.
     pub remaining_ms: u32,
     /// Time when the server determined the content of this message, in milliseconds of its boot-time clock.
     pub stamp_ms: u64,

@@ -10,7 +10,7 @@ use crate::message::acquire::granted_flag;
 use crate::message::acquire_terms::{AcquireOptions, AcquireTerms, flag, with_terms};
 use crate::message::opcode;
 
-/// The flags of `ACQUIRE` that `ACQUIRE_KEYS` accepts. Instead of `SHARED`, each key has its own mode.
+/// The flags of `ACQUIRE_KEYS`: those of `ACQUIRE` without `SHARED`. Instead of `SHARED`, each key has its own mode.
 pub const FLAGS: u16 = flag::ALL & !flag::SHARED;
 /// Opcode of the response to `ACQUIRE_KEYS`.
 pub const GRANTED_KEYS: u8 = opcode::ACQUIRE_KEYS | opcode::ANSWER;
@@ -111,7 +111,7 @@ pub struct GrantedKey<'a> {
     pub id: LockId,
     /// Fencing token, higher than those of all earlier grants of the key.
     pub fence: u64,
-    /// Remaining lease at `stamp_ms`, in milliseconds.
+    /// Remaining lease at `stamp_ms`, in milliseconds; if the hold lasts as long as the session, that of the session.
     pub remaining_ms: u32,
     /// Whether the lock is shared with other readers.
     pub shared: bool,

@@ -12,7 +12,7 @@ pub mod flag {
     pub const SHARED: u16 = 1 << 0;
     /// The hold lasts as long as the session; `lease_ms` must be 0.
     pub const SESSION_LEASE: u16 = 1 << 1;
-    /// Send `QUEUED` if the claim has to wait.
+    /// The server sends `QUEUED` if the claim has to wait.
     pub const NOTIFY_QUEUED: u16 = 1 << 2;
     /// Adds `release_after_ms`.
     pub const RELEASE_AFTER: u16 = 1 << 3;
@@ -37,12 +37,11 @@ pub mod flag {
 /// Terms of an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquireTerms<'a> {
-    /// Length of the lease, in milliseconds; 0 is the server's default. The server shortens a lease above its maximum
-    /// and reports this in the grant. For a set of paths, `LEASE_NONE_MS` means no lease and requires
-    /// `release_after_ms`.
+    /// Length of the lease, in milliseconds; 0 is the default of the namespace or server, and required with
+    /// `session_lease`. The server refuses a lease below its minimum. It shortens a lease above its maximum and reports
+    /// this in the grant. For a set of paths, `LEASE_NONE_MS` means no lease and requires `release_after_ms`.
     pub lease_ms: u32,
-    /// Longest wait for the grant, in milliseconds. 0 does not wait; `WAIT_FOREVER_MS` waits until the claim is
-    /// cancelled.
+    /// Longest wait for the grant, in milliseconds. 0 does not wait; `WAIT_FOREVER_MS` waits without a limit.
     pub wait_ms: u32,
     /// Whether the hold lasts as long as the session. If so, `lease_ms` must be 0.
     pub session_lease: bool,
@@ -53,7 +52,7 @@ pub struct AcquireTerms<'a> {
     pub options: AcquireOptions<'a>,
 }
 
-/// The optional fields of an acquire. An absent field takes no bytes on the wire.
+/// The optional fields of an acquire. An absent field (`None`) takes no bytes on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquireOptions<'a> {
     /// Delay between the loss of the connection and the release of the hold, in milliseconds. If the client resumes the
@@ -63,12 +62,12 @@ pub struct AcquireOptions<'a> {
     /// Priority in the queue; absent means 0. The claim queues as if it had arrived 10 s earlier for each unit of
     /// priority, but at most 60 s earlier in total.
     pub priority: Option<u32>,
-    /// Durability of the fence counter: 0 and 1 ephemeral, 2 local, 3 quorum.
+    /// Least durability of the fence counter: 0 and 1 ephemeral, 2 local, 3 quorum. Absent means ephemeral.
     pub scope: Option<u8>,
-    /// Id of the logical acquire. A repeated acquire with the same id, owner and key finds the claim of the first one
-    /// instead of making another.
+    /// Id of the logical acquire. While the claim of the first acquire exists, a repeated acquire with the same id,
+    /// owner and key finds this claim instead of making another.
     pub request_id: Option<&'a [u8]>,
-    /// Owner of the claim, if it is not the owner of the connection.
+    /// Owner of the claim. If the field is absent, the claim has the owner of the connection.
     pub owner: Option<&'a [u8]>,
     /// Data that the server shows to clients in lists of claims.
     pub metadata: Option<&'a [u8]>,

@@ -13,8 +13,8 @@ pub const WAS_WAITING: u16 = 1 << 0;
 /// Offset of `key_length` in the frame, in bytes. The key follows it.
 pub const KEY_OFFSET: usize = HEADER_LEN + 4;
 
-/// Cancels a waiting acquire of the same connection. It has no effect if the acquire already has its response. The
-/// grant may cross the cancellation on the wire; the client must then still release the hold.
+/// Cancels a waiting acquire of the same connection. Nothing is cancelled if the acquire does not wait. The grant may
+/// cross the cancellation on the wire; the client must then still release the hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Cancel<'a> {
     /// Number of the acquire.

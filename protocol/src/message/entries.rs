@@ -28,8 +28,8 @@ pub struct Entry<'a> {
     pub fence: u64,
     /// Time since the last `REGISTER` or `HEARTBEAT` of the owner, in milliseconds.
     pub age_ms: u64,
-    /// Remaining lease, in milliseconds. It is negative if the lease has expired and no other owner has taken the key
-    /// yet.
+    /// Remaining lease, in milliseconds. It is negative if the lease has expired but the server has not yet removed the
+    /// registration.
     pub remaining_ms: i64,
     /// Key of the registration.
     pub key: &'a [u8],
@@ -126,7 +126,7 @@ impl<'a> LookedUp<'a> {
     }
 }
 
-/// Requests one page of the registrations of the namespace.
+/// Requests one page of the registrations of the namespace that the client may list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ListEntries<'a> {
     /// Position of the page: 0 for the first page, then `next` of the previous page.

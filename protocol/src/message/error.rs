@@ -35,6 +35,7 @@ pub enum ErrorDetail<'a> {
         ///   number of its [`CancelReason`].
         /// - `recovering`: milliseconds until grants resume.
         /// - `overloaded` with the field `credentials`: milliseconds until the server checks credentials again.
+        /// - `cancelled` with the field `attempt`, for a `HELLO`: the latest attempt that the server has accepted.
         /// - `bad_input` with the field `connections`: number of users of the namespace that was to be removed.
         /// - All other cases: the limit that the request violates, such as the maximum length of `field`; 0 if it
         ///   violates none.
@@ -49,7 +50,7 @@ pub enum ErrorDetail<'a> {
 /// Reason for which the response to an acquire is `cancelled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelReason {
-    /// A client cancelled or released the claim.
+    /// A client cancelled or released the claim, or a front end no longer waited for it.
     Asked,
     /// A newer acquire with the same request id took over the claim.
     Superseded,
@@ -85,20 +86,21 @@ impl CancelReason {
     }
 }
 
-/// The claim that blocks the request: a conflicting holder, or a waiter ahead in the queue. If no claim blocks it any
-/// more, all fields except `waiter_count` are zero or empty.
+/// The claim that blocks the request: a conflicting holder, or a waiter ahead in the queue. If no claim blocks it, all
+/// fields except `waiter_count` are zero or empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Contention<'a> {
-    /// Whether the blocking claim is a hold. If not, no holder conflicts with the request, and the blocking claim is a
-    /// waiter ahead in the queue.
+    /// Whether the blocking claim is a hold. If not, it is a waiter ahead in the queue, or a granted claim whose fence
+    /// is not durable yet.
     pub held: bool,
     /// Whether the blocking claim is shared.
     pub shared: bool,
-    /// Time since the blocking claim was granted or began to wait, in milliseconds.
+    /// Time since the blocking claim was granted or began to wait, in milliseconds; for a registration, since its last
+    /// renewal.
     pub age_ms: u64,
     /// Remaining lease or wait of the blocking claim, in milliseconds; `u32::MAX` if it has no end.
     pub remaining_ms: u32,
-    /// Number of claims that wait for the key.
+    /// Number of other claims that wait for the key or pool, or in the tree namespace.
     pub waiter_count: u32,
     /// Owner of the blocking claim; empty if its client gave no owner, or if the client of the request has no right to
     /// see it.

@@ -14,8 +14,8 @@ pub enum Event<'a> {
     Queued {
         /// Id of the claim. The hold keeps it, except that the holds of an `ACQUIRE_KEYS` get ids of their own.
         id: LockId,
-        /// Number of waiters in front of the claim when it began to wait. In a queue with priorities at most 1024 are
-        /// counted.
+        /// Number of waiters in front of the claim when the server decided this event. For a set of paths, all other
+        /// waiting sets count. The server may stop counting at 1024.
         position: u32,
         /// Position in the order of arrival in the shard. Waiters of one key with equal priority are served in this
         /// order.
@@ -32,11 +32,11 @@ pub enum Event<'a> {
         id: LockId,
         /// Reason of the revocation.
         reason: RevokeReason,
-        /// Message from the operator; empty if no operator revoked the hold.
+        /// Message from the operator. It is empty if the operator gave none, or if no operator revoked the hold.
         message: &'a [u8],
     },
     /// The session ended, with all its waiters and all holds on its lease. Its other holds last until their leases
-    /// expire.
+    /// expire, or for the `release_after_ms` of their acquires if that is shorter.
     SessionExpired,
     /// Another connection that knew the id of a hold changed the end of its lease. The new end may be earlier.
     LeaseMoved {

@@ -13,8 +13,8 @@ pub const EXTENDED: u8 = opcode::EXTEND | opcode::ANSWER;
 pub const CLAMPED: u16 = 1 << 0;
 
 /// Sets the end of the lease of a hold to the current time plus `lease_ms`. The new end may be earlier than the old
-/// one. If the claim waits for permits of a pool, sets the length of the lease that begins with the grant. If another
-/// claim waits, the server responds with the error `not_held`.
+/// one. If the claim waits for permits of a pool, sets the length of its future lease, unless the log already has that
+/// lease. If another claim waits, the server responds with the error `not_held`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Extend<'a> {
     /// Id from the grant.
@@ -24,7 +24,7 @@ pub struct Extend<'a> {
     /// Key that the claim must belong to. `None` skips this check.
     pub key: Option<&'a [u8]>,
     /// Whether the claim must belong to the lane of this connection. If it belongs to another lane, the server refuses
-    /// the request with `cancelled`.
+    /// the request with `cancelled`, or with `not_found` if the client has no right to it.
     pub own: bool,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Extend<'a> {
 /// Response to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Extended {
-    /// Remaining lease at `stamp_ms`, in milliseconds.
+    /// Remaining lease at `stamp_ms`, in milliseconds. For a waiting claim, length of its future lease.
     pub remaining_ms: u32,
     /// Time when the server determined the content of this message, in milliseconds of its boot-time clock.
     pub stamp_ms: u64,

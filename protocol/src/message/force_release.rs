@@ -12,8 +12,8 @@ pub const FORCE_RELEASED: u8 = opcode::FORCE_RELEASE | opcode::ANSWER;
 /// Flag of `FORCE_RELEASED`: the claim was still waiting.
 pub const WAS_WAITING: u16 = 1 << 0;
 
-/// Ends the claim with this id. A holder is sent the reason; the acquire of a waiting claim is answered with
-/// `cancelled`.
+/// Ends the claim with this id. A holder that is connected is sent the reason. The acquire of a waiting claim is
+/// answered with `cancelled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ForceRelease<'a> {
     /// Id of the claim, from a list, an inspection or a grant.

@@ -9,11 +9,11 @@ use crate::message::opcode;
 pub const FAREWELL: u8 = opcode::GOODBYE | opcode::ANSWER;
 
 /// Ends the session immediately: its waiters are cancelled, and holds with the session's lease are released. Without a
-/// session it only closes the connection.
+/// session it counts as the loss of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Goodbye;
 
-/// Response to a goodbye: the session has ended. The server closes the connection after this frame.
+/// Response to a goodbye: the session, if any, has ended. The server closes the connection after this frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Farewell;
 

@@ -23,8 +23,8 @@ pub const RESUMED: u16 = 1 << 0;
 /// Flag of `WELCOME`: the frame has the field `capabilities`. The server sends the field only if `HELLO` had it.
 pub const WELCOME_CAPABILITIES: u16 = 1 << 1;
 
-/// Kind of a namespace: what it contains, and which requests it serves. The first `HELLO` that names a namespace fixes
-/// its kind.
+/// Kind of a namespace: what it contains, and which requests it serves. The first accepted `HELLO` that names a
+/// namespace fixes its kind until the namespace is removed. The names of front ends have fixed kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[expect(missing_docs, reason = "described in docs/reference/wire.md")]
 pub enum NamespaceKind {
@@ -71,7 +71,7 @@ pub enum SessionRequest {
     },
     /// Takes over the lane of a lost connection of a session. The server closes the old connection if it is still open,
     /// and discards its unread input. If a request has a number that was already answered on this lane, the server
-    /// sends the first response again.
+    /// sends the first response again, if it still has that response.
     Resume {
         /// Session id from the welcome.
         id: SessionId,
@@ -100,7 +100,7 @@ pub struct Hello<'a> {
     pub worker: u16,
     /// Name of the namespace, 1 to 256 bytes long.
     pub namespace: &'a [u8],
-    /// Owner of the connection's claims, which `busy` responses show to other clients; may be empty.
+    /// Default owner of the connection's claims, which lists and `busy` responses show to other clients; may be empty.
     pub owner: &'a [u8],
     /// Credentials for authentication; may be empty.
     pub credentials: &'a [u8],
@@ -120,7 +120,7 @@ impl<'a> Hello<'a> {
     ///
     /// # Errors
     /// Returns [`DecodeError::BadMagic`] if the opcode or the magic is wrong, and another [`DecodeError`] if the body
-    /// is malformed.
+    /// is malformed or a flag is unknown.
     pub fn decode(frame: Frame<'a>) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(frame);
         if frame.opcode() != opcode::HELLO
@@ -227,7 +227,7 @@ pub struct Welcome {
     pub server_id: u64,
     /// Lease granted for a `lease_ms` of 0, in milliseconds.
     pub lease_default_ms: u32,
-    /// Shortest lease, in milliseconds.
+    /// Shortest lease, in milliseconds. The server refuses shorter requests.
     pub lease_min_ms: u32,
     /// Longest lease, in milliseconds. The server shortens longer requests.
     pub lease_max_ms: u32,

@@ -47,20 +47,22 @@ pub struct Holder<'a> {
     pub shared: bool,
     /// Fence of the grant.
     pub fence: u64,
-    /// Time since the grant, in milliseconds.
+    /// Time since the grant, or since the last renewal of a registration, in milliseconds.
     pub held_ms: u64,
-    /// Remaining lease, in milliseconds.
+    /// Remaining lease, in milliseconds; `u32::MAX` if it has no end.
     pub remaining_ms: u32,
     /// Owner of the claim.
     pub owner: &'a [u8],
 }
 
-/// State of one key, or of all sets of paths that overlap one path. For a key that the server does not know, `fence`
-/// and `stamp_ms` are still set. All other fields are then zero or empty.
+/// State of one key, or of all sets of paths that overlap one path. If very many paths overlap it, only the sets found
+/// first are listed, and a set may count several times. For a key that the server does not know, `fence` and `stamp_ms`
+/// are still set. All other fields are then zero or empty.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Inspected<'a> {
-    /// Newest fence of the key; every later grant has a higher one. The server does not keep a counter for every unused
-    /// key. For a key without a counter, this is the floor of its shard: the next fence of the key will be above it.
+    /// Newest fence of the key, or of the tree namespace; every later grant has a higher one. The server does not keep
+    /// a counter for every unused key. For a key without a counter, this is the floor of its shard: the next fence of
+    /// the key will be above it.
     pub fence: u64,
     /// Server's boot-time clock when this state was read, in milliseconds.
     pub stamp_ms: u64,

@@ -13,7 +13,7 @@ pub const LISTED: u8 = opcode::LIST | opcode::ANSWER;
 /// Flag of `LIST`: list waiting claims instead of held locks.
 pub const WAITING: u16 = 1 << 0;
 
-/// Requests one page of the namespace's held locks or waiting claims.
+/// Requests one page of the namespace's held locks or waiting claims, as far as the client may list them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct List<'a> {
     /// Position of the page: 0 for the first page, then `next` of the previous page.
@@ -66,7 +66,8 @@ pub struct ListedLock<'a> {
     pub shared: bool,
     /// Fence of the grant; 0 for a waiting claim.
     pub fence: u64,
-    /// Time since the grant, or since the claim began to wait, in milliseconds.
+    /// Time since the grant, since the last renewal of a registration, or since the claim began to wait, in
+    /// milliseconds.
     pub held_ms: u64,
     /// Remaining lease, or remaining wait, in milliseconds; `u32::MAX` if it has no end.
     pub remaining_ms: u32,
@@ -78,7 +79,7 @@ pub struct ListedLock<'a> {
     pub owner: &'a [u8],
     /// Request id of the acquire; may be empty.
     pub request_id: &'a [u8],
-    /// Metadata from the acquire.
+    /// Metadata from the acquire, or value of a registration.
     pub metadata: &'a [u8],
 }
 
@@ -88,7 +89,7 @@ pub struct ListedLock<'a> {
 pub struct Listed<'a> {
     /// Cursor of the next page; 0 after the last page.
     pub next: u64,
-    /// The locks of this page.
+    /// The locks or waiting claims of this page.
     pub locks: Vec<ListedLock<'a>>,
 }
 

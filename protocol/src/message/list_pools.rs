@@ -10,7 +10,7 @@ use crate::message::pool::PoolOrder;
 /// Opcode of the response to `LIST_POOLS`.
 pub const POOLS_LISTED: u8 = opcode::LIST_POOLS | opcode::ANSWER;
 
-/// Requests one page of the pools of the namespace.
+/// Requests one page of the pools of the namespace that the client may list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ListPools<'a> {
     /// Position of the page: 0 for the first page, then `next` of the previous page.

@@ -76,7 +76,7 @@ pub mod opcode {
     pub const LOOK_UP: u8 = 0x53;
     pub const LIST_ENTRIES: u8 = 0x54;
 
-    /// Bit that is set in the opcode of a response.
+    /// Bit that is set in the opcode of a response, and in the opcode of every other message from the server.
     pub const ANSWER: u8 = 0x80;
 
     pub const QUEUED: u8 = 0xe0;
@@ -235,7 +235,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A message from the server: a response with the number of its request, or an event.
+/// A message from the server: a response or an error with the number of its request, an event, or an error about the
+/// connection with the number 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant is its message")]
 pub enum Response<'a> {
@@ -372,20 +373,21 @@ impl<'a> Response<'a> {
 /// Part of the server that must serve a request, found without decoding the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route<'a> {
-    /// The shard of this key, or of this name of a pool or bucket.
+    /// The shard of this key, or of this name of a pool or bucket. In a tree namespace, the one shard of the namespace.
     Key(&'a [u8]),
     /// The shard of the claim with this id. `place` in the id names the shard, unless an earlier process of the server
     /// issued the id.
     Claim(LockId),
     /// The shard that has the page of a list with this cursor.
     Cursor(u64),
-    /// The shard of the whole namespace, which must be a tree namespace.
+    /// The shard of the whole namespace. The server refuses the request if it is not a tree namespace.
     Namespace,
     /// The shards of the several keys or buckets in the request.
     MultiKey,
     /// All shards: the server responds after each shard has served the request.
     Broadcast,
-    /// No shard: the worker of the connection serves the request alone.
+    /// No shard: the worker of the connection serves the request. It closes the lanes of a session in all shards after
+    /// a `GOODBYE`.
     Connection,
     /// No part of the server: the frame is too short or its opcode is unknown. Decoding the frame returns the error.
     Malformed,
@@ -403,8 +405,8 @@ pub fn route(frame: Frame<'_>) -> Route<'_> {
     route.unwrap_or(Route::Malformed)
 }
 
-/// Returns the route of a less frequent request, or `None` if the frame is malformed. A separate function keeps the
-/// code of `route` small.
+/// Returns the route of a less frequent request, or `None` if the frame is too short or its opcode is unknown. A
+/// separate function keeps the code of `route` small.
 fn route_rare(frame: Frame<'_>) -> Option<Route<'_>> {
     match frame.opcode() {
         opcode::STATUS | opcode::FORCE_RELEASE => id_at(frame, crate::frame::HEADER_LEN).map(Route::Claim),

@@ -50,7 +50,7 @@ pub struct ListedNamespace<'a> {
     pub kind: NamespaceKind,
     /// Number of claims that are held.
     pub held: u64,
-    /// Number of claims that are waiting.
+    /// Number of claims that are waiting, including grants that are not durable yet.
     pub waiting: u64,
     /// Number of waits that reached the limit of their acquire before the grant.
     pub timeouts: u64,

@@ -235,13 +235,14 @@ impl<'a> PermitWaiter<'a> {
     }
 }
 
-/// Sets the capacity of a pool and the order of its waiters, or removes an unused pool. Current holders keep their
-/// permits.
+/// Sets the capacity of a pool, or removes an unused pool. Holders keep their permits. Waiters that request more
+/// permits than the new capacity are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SetCapacity<'a> {
     /// New capacity. 0 removes the pool, which must have no holders and no waiters.
     pub capacity: u64,
-    /// Order in which the waiters are served; no effect if the capacity is 0.
+    /// Order in which the waiters are served; no effect if the capacity is 0. An existing pool must have this order
+    /// already.
     pub order: PoolOrder,
     /// Name of the pool, 1 to 1024 bytes long.
     pub name: &'a [u8],
@@ -281,7 +282,7 @@ impl<'a> SetCapacity<'a> {
     }
 }
 
-/// Response to `SET_CAPACITY`: the pool has the requested capacity, or was removed.
+/// Response to `SET_CAPACITY`: the pool has the requested capacity, or does not exist if the requested capacity is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct CapacitySet {
     /// Previous capacity; 0 if the pool did not exist.

@@ -28,8 +28,8 @@ pub const KEY_OFFSET: usize = HEADER_LEN + 8;
 /// Offset of the length of the key in `UNREGISTER`, in bytes. The key follows it.
 pub const UNREGISTER_KEY_OFFSET: usize = HEADER_LEN;
 
-/// Registers a key for `owner`, unless it has another owner. If `owner` already has the registration, renews its lease
-/// and replaces value and type.
+/// Registers a key for `owner`. If `owner` already has the registration, renews its lease and replaces value and type.
+/// Another owner keeps its registration, except in a lazy namespace after the lease and the grace period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Register<'a> {
     /// Lease in milliseconds: its length from now, or its end since 1970 if `absolute` is set.
@@ -121,7 +121,7 @@ impl<'a> Heartbeat<'a> {
     }
 }
 
-/// Response to a registration or heartbeat: the caller owns the registration.
+/// Response to a registration or heartbeat: the owner in the request has the registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Registered {
     /// Id of the registration. It stays the same while the owner renews the registration.
@@ -168,7 +168,8 @@ impl Registered {
     }
 }
 
-/// Removes the registration of a key.
+/// Removes the registration of `owner` for a key. In a lazy namespace, also removes that of another owner after its
+/// lease and grace period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Unregister<'a> {
     /// Key, at most 1024 bytes long.

@@ -24,7 +24,8 @@ pub struct Release<'a> {
     /// Key that the claim must belong to. `None` skips this check.
     pub key: Option<&'a [u8]>,
     /// Whether the claim must belong to the lane of this connection. If it belongs to another lane, the server refuses
-    /// the release with `cancelled`. Only servers with the capability `OWN_CLAIM` accept this flag.
+    /// the release with `cancelled`, or with `not_found` if the client has no right to it. Only servers with the
+    /// capability `OWN_CLAIM` accept this flag.
     pub own: bool,
 }
 
@@ -75,7 +76,7 @@ pub(crate) fn put_optional_key(out: &mut Vec<u8>, key: Option<&[u8]>) {
     }
 }
 
-/// Response to a release: the claim has ended.
+/// Response to a release: the claim with the id of the request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Released {
     /// Whether the claim was still waiting. Its acquire is then answered with `cancelled`.

@@ -9,8 +9,8 @@ use crate::message::opcode;
 /// Opcode of the response to `REMOVE_NAMESPACE`.
 pub const NAMESPACE_REMOVED: u8 = opcode::REMOVE_NAMESPACE | opcode::ANSWER;
 
-/// Removes a namespace. It must be empty, no connection or session may use it, and it must not be the namespace of a
-/// front end.
+/// Removes a namespace. It must be empty, and no connection, session or DynamoDB table may use it. It must be neither
+/// the namespace of a front end nor declared in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RemoveNamespace<'a> {
     /// Name of the namespace, 1 to 256 bytes long.

@@ -20,10 +20,10 @@ pub struct ServerStatus;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Readiness {
-    /// The server serves all requests.
+    /// No reason keeps the server from granting new claims.
     #[default]
     Ready = 0,
-    /// The server refuses some new claims.
+    /// The server may refuse some new claims.
     Degraded = 1,
     /// The server refuses all new claims.
     NotReady = 2,

@@ -73,14 +73,15 @@ pub struct StatusAnswer<'a> {
     /// Remaining lease of a hold, or remaining wait of a waiter, at `stamp_ms` in milliseconds. `u32::MAX` means
     /// without end.
     pub remaining_ms: u32,
-    /// Time since the claim was granted or began to wait, in milliseconds.
+    /// Time since the claim was granted or began to wait, in milliseconds. For a registration, time since its last
+    /// renewal.
     pub age_ms: u64,
     /// Time when the server determined the content of this message, in milliseconds of its boot-time clock.
     pub stamp_ms: u64,
     /// Priority that the acquire requested.
     pub priority: u32,
-    /// Time from the acquire to the grant, in milliseconds. 0 while the claim waits, and if the server was restarted
-    /// after the grant.
+    /// Time from the acquire to the grant, in milliseconds. 0 if the claim waits or did not have to wait, and if the
+    /// server was restarted after the grant.
     pub waited_ms: u64,
     /// Key of the claim, name of its pool, or first path of its set.
     pub key: &'a [u8],

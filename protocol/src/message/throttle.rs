@@ -55,7 +55,7 @@ pub struct ThrottleAll<'a> {
 }
 
 /// The state of the bucket after the request. For several buckets it is the state of the tightest: the one with the
-/// longest `retry_after_ns`, then with the fewest `remaining`.
+/// longest `retry_after_ns`, then the fewest `remaining`, then the longest `reset_after_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Throttled {
     /// Whether the tokens were taken. Always true for a cost of 0 and for a refund.

@@ -60,8 +60,9 @@ pub struct Verified {
     pub newest: bool,
     /// Whether the grant is the newest and is still held.
     pub held: bool,
-    /// Newest fence of the key; every later grant has a higher one. The server does not keep a counter for every unused
-    /// key. For a key without a counter, this is the floor of its shard: the next fence of the key will be above it.
+    /// Newest fence of the key, or of the tree namespace; every later grant has a higher one. The server does not keep
+    /// a counter for every unused key. For a key without a counter, this is the floor of its shard: the next fence of
+    /// the key will be above it.
     pub newest_fence: u64,
     /// Server's boot-time clock when this state was read, in milliseconds.
     pub stamp_ms: u64,

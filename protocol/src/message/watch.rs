@@ -17,8 +17,9 @@ pub const KEY_OFFSET: usize = HEADER_LEN;
 /// Offset of the length of the key in `UNWATCH`, in bytes. The key follows it.
 pub const UNWATCH_KEY_OFFSET: usize = HEADER_LEN + 4;
 
-/// Requests an event whenever the key is granted or becomes free, until `UNWATCH` or the end of the connection. The
-/// events carry the number of this request. Pools and tree namespaces have no watches.
+/// Requests an event whenever the key is granted or becomes free, until `UNWATCH` or the end of the connection. If the
+/// client reads too slowly, events may be dropped. The events carry the number of this request. Pools and tree
+/// namespaces have no watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Watch<'a> {
     /// Key to watch, in a flat namespace or of a registration.
@@ -44,7 +45,8 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// Response to `WATCH`: the state of the key when the watch began. Events report later changes.
+/// Response to `WATCH`: the state of the key when the watch began. Events report later grants, and when the key becomes
+/// free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Watching {
     /// Newest fence of the key.

@@ -10,9 +10,9 @@ use waymaker_engine::{Account, Accounts, Holder};
 
 /// All accounts of the server that are in use.
 ///
-/// An account exists while it counts a connection, a session, a namespace or a claim. The clients of one identity share
-/// an account, even if they use different credentials. Clients whose tokens name other groups have another account,
-/// because other quotas may apply to them.
+/// An account exists as long as something owns it, such as an open connection, or a session, namespace or claim that it
+/// counts. The clients of one identity share an account, even if they use different credentials. Clients whose tokens
+/// name other groups have another account, because other quotas may apply to them.
 #[derive(Debug, Default)]
 pub(super) struct AccountBook(Mutex<Book>);
 
@@ -27,7 +27,8 @@ type Key = (Arc<str>, Vec<Arc<str>>, Option<Network>);
 
 impl AccountBook {
     /// Returns the account of an identity for the whole server, and its account for one source address. Either account
-    /// is `None` if no quota applies to it. Sets the limits of both to the quotas of the current policy.
+    /// is `None` if no quota applies to it, the second also if the client has no address. Sets the limits of both to
+    /// the quotas of the current policy.
     pub(super) fn of(
         &self,
         policy: impl FnOnce() -> Arc<Policy>,

@@ -1,4 +1,5 @@
-//! Pauses of source addresses with too many failed logins. A login is an attempt to identify with credentials.
+//! Pauses of source addresses with too many failed logins. A login is an attempt to identify with credentials. An IPv6
+//! address counts as its network.
 //!
 //! [`BackOff`] decides without I/O and without a clock. If too many logins of an address fail within a second, the
 //! address is paused: the server refuses its logins without a check of the credentials. Each pause is twice as long as
@@ -9,8 +10,8 @@
 //! guesses. A login that is refused during a pause is not a failure, so a client that retries too early does not extend
 //! the pause.
 //!
-//! Memory is bounded: at most [`FAILING_ADDRESS_COUNT_MAX`] addresses are tracked. A new address replaces the one that
-//! has been quiet for the longest time.
+//! Memory is bounded: at most [`FAILING_ADDRESS_COUNT_MAX`] addresses are tracked. If the table is full, a new address
+//! replaces the one that has been quiet for the longest time, and ends its pause.
 
 use crate::limits::{
     FAILING_ADDRESS_COUNT_MAX, LOGIN_PAUSE_MAX_MS, LOGIN_PAUSE_MIN_MS, LOGIN_QUIET_MS, LOGIN_SERIES_MS,
@@ -108,8 +109,9 @@ impl AddressFailures {
         now.ms_since(self.failed_at) >= LOGIN_QUIET_MS
     }
 
-    /// Counts a failed login of this address. Too many of them start a pause, in which the server refuses all logins of
-    /// the address. Returns the length of the pause in milliseconds; `None` if this failure starts none.
+    /// Counts a failed login of this address, unless the address is paused. Too many of them start a pause, in which
+    /// the server refuses all logins of the address. Returns the length of the pause in milliseconds; `None` if this
+    /// failure starts none.
     fn note_failure(&mut self, failure_count_max: u32, now: Time) -> Option<u64> {
         // Workers read the clock before they lock the table. So `now` may be earlier than a failure that another worker
         // has counted already. Keep the later of both times.

@@ -4,7 +4,8 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Returns the names in a certificate: its DNS names, URIs and e-mail addresses in their order, then its common names.
-/// TLS has already verified the certificate. A certificate that cannot be parsed has no names.
+/// TLS has already verified the certificate. Returns no names if the certificate cannot be parsed. Other kinds of names
+/// are left out.
 pub(crate) fn names_of(der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Vec::new() };
     let mut names = Vec::new();

@@ -57,7 +57,7 @@ pub struct AccessOptions {
 /// Reasons why the files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessOptionsError {
-    /// A file or directory cannot be read.
+    /// A file or directory cannot be read, or a file is not UTF-8.
     #[error("{option}: cannot read {path}: {error}")]
     Unreadable {
         /// Name of the option.

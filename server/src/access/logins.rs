@@ -66,8 +66,8 @@ pub(super) struct Logins {
     include_loopback: bool,
     /// Pauses of addresses; `None` without a limit.
     back_off: Option<Mutex<BackOff>>,
-    /// Time at which the latest pause of any address ends, in milliseconds; 0 before the first pause. Since no address
-    /// is paused after that time, the server then admits a login without locking the failed logins.
+    /// Time at which the latest pause of any address ends, in milliseconds; 0 before the first pause. At and after that
+    /// time no address is paused, so the server then admits a login without locking the failed logins.
     pauses_end_ms: AtomicU64,
     failed_count: AtomicU64,
     refused_count: AtomicU64,
@@ -84,7 +84,7 @@ impl Logins {
         }
     }
 
-    /// Admits a login, unless the address of the client is paused.
+    /// Admits a login, unless the address of the client is paused. Counts a refused login.
     ///
     /// # Errors
     /// Returns the remaining pause of the address, in milliseconds.
@@ -102,8 +102,8 @@ impl Logins {
         }
     }
 
-    /// Counts a failed login of the client's source address. If the address had too many failures, starts a pause, in
-    /// which the server refuses its logins, and returns the pause.
+    /// Counts a failed login. If the client's source address had too many failures, starts a pause, in which the server
+    /// refuses its logins, and returns the pause. Addresses without a limit are never paused.
     pub(super) fn note_failure(&self, evidence: &Evidence, now: Time) -> Option<Pause> {
         self.failed_count.fetch_add(1, Ordering::Relaxed);
         let (mut back_off, network) = self.of(evidence)?;
@@ -112,7 +112,7 @@ impl Logins {
         Some(Pause { network, len_ms })
     }
 
-    /// Returns the number of failed logins.
+    /// Returns the number of failed logins, without those that were refused during a pause.
     pub(super) fn failed_count(&self) -> u64 {
         self.failed_count.load(Ordering::Relaxed)
     }

@@ -1,8 +1,9 @@
 //! Access control of the server.
 //!
-//! A client is identified once per connection, or once per request of some front ends, from its credentials and the
-//! [`Evidence`] of its connection. From the identity the worker then computes the rights of the client in its
-//! namespace. [`Policy`] makes both decisions. `files` makes a new policy after a file has changed, and on SIGHUP.
+//! A client is identified from its credentials and the [`Evidence`] of its connection. This happens once per
+//! connection, or once per request of some front ends, and is checked again later. From the identity the worker then
+//! computes the rights of the client in its namespace. [`Policy`] makes both decisions. `files` makes a new policy
+//! after a file has changed, and on SIGHUP.
 
 mod accounts;
 mod back_off;
@@ -73,12 +74,12 @@ pub(crate) enum NotSigned {
     /// The signature is missing or not valid.
     Refused {
         refusal: SignatureRefusal,
-        /// Pause of the client's address, if this wrong signature starts one.
+        /// Pause of the client's address, if this wrong signature or unknown key starts one.
         pause: Option<Pause>,
     },
-    /// The request was not refused because of its signature. Either the server has no access keys, so it checked no
-    /// signature, and nothing else identifies the client, such as a certificate. Or the server refuses logins from the
-    /// client's address for a while, after too many of them failed.
+    /// The refusal says nothing about the signature. Either the server has no access keys, and nothing else identifies
+    /// the client, such as a certificate. Or the signature is wrong, and the server refuses logins from the client's
+    /// address for a while, after too many of them failed.
     NotIdentified(NotIdentified),
 }
 
@@ -165,7 +166,7 @@ impl AccessControl {
         Ok(self.logins.note_failure(evidence, now))
     }
 
-    /// Returns the number of failed logins.
+    /// Returns the number of failed logins, without those that were refused during a pause.
     pub(crate) fn failed_login_count(&self) -> u64 {
         self.logins.failed_count()
     }

@@ -19,8 +19,8 @@ pub enum LoginRefusal {
     /// The access file maps no name of the certificate to an identity.
     #[error("the client certificate belongs to no identity of the access file")]
     UnknownCertificate,
-    /// The credentials are not a token, or the token is unknown, or its secret is wrong. The client cannot distinguish
-    /// these.
+    /// The credentials are not a token, the token is unknown, or its secret is wrong. Or a JSON web token has any
+    /// defect except that it expired. The client cannot distinguish these.
     #[error("the token is not valid")]
     Invalid,
     /// The token has expired.
@@ -52,7 +52,7 @@ impl Policy {
 
     /// Returns whether there are no rules, no tokens, no key set for JSON web tokens, and no identity for clients
     /// without credentials. Clients of the Unix socket then have no identity either, and may do everything. Otherwise
-    /// their user id gives them an identity.
+    /// their user id gives them an identity, unless they send credentials.
     fn is_open(&self) -> bool {
         self.rules.is_empty() && !self.has_credentials() && self.rules.anonymous().is_none()
     }
@@ -60,7 +60,8 @@ impl Policy {
     /// Identifies a client. `None` means that the client has no identity and may do everything.
     ///
     /// # Errors
-    /// Returns an error if the client needs an identity and has no credentials, or if its credentials are not valid.
+    /// Returns an error if the client needs an identity and has no credentials, or if its token or certificate is not
+    /// accepted. Credentials are ignored if the server has neither tokens nor a key set.
     pub(super) fn identify(
         &self,
         evidence: &Evidence,
@@ -128,7 +129,8 @@ impl Policy {
         self.rules.jwt().map(|jwt| &*jwt.jwks)
     }
 
-    /// Returns whether an identity that was verified earlier is still valid.
+    /// Returns whether an identity that was verified earlier is still valid. An identity from a certificate or a user
+    /// id always is; [`Policy::still_knows`] checks those.
     pub fn is_current(&self, identity: &Identity, now_unix_s: u64) -> bool {
         match &identity.proof {
             Proof::Token(id) => {

@@ -1,4 +1,4 @@
-//! Computed rights, which all connections of one identity to one namespace share.
+//! Computed rights, which connections of one identity (with the same groups) to one namespace share.
 
 use super::shared_values::SharedValues;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -5,12 +5,12 @@ use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 use waymaker_protocol::{Hex, LockId, Quoted};
 
-/// Kind of an event.
+/// Kind of an act or event. The outcome of an event says whether the act was performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Act {
-    /// A client released the hold of another identity.
+    /// A client released the hold, the waiting claim or the registration of another identity.
     ReleaseOther,
-    /// A client set another lease for the hold of another identity.
+    /// A client set another lease for the hold, or for the waiting claim, of another identity.
     ExtendOther,
     /// A client renewed or changed a registration of another identity. The registration now belongs to the client.
     RegisterOther,
@@ -28,7 +28,7 @@ pub enum Act {
     CreateTable,
     /// A client of DynamoDB deleted a table, with its locks.
     DeleteTable,
-    /// A client set the capacity of a pool.
+    /// A client set the capacity of a pool, or removed the pool.
     SetCapacity,
     /// A client showed credentials that the server does not accept.
     Authenticate,
@@ -42,7 +42,7 @@ pub enum Act {
     Reload,
     /// The server stopped.
     Stop,
-    /// Lines of the audit log were dropped.
+    /// Lines of the audit log were dropped or could not be written.
     Dropped,
 }
 
@@ -115,7 +115,7 @@ pub struct Caller {
     pub owner: Option<Arc<[u8]>>,
 }
 
-/// The value of a member that only some acts add to the JSON object of their audit line.
+/// The value of a member that only some acts add to their audit line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// A number.
@@ -147,7 +147,7 @@ pub struct AuditEvent {
     pub id: Option<LockId>,
     /// Reason that the client gave.
     pub reason: Option<Box<[u8]>>,
-    /// Members of the JSON object that only this kind of act has, in the order in which they are written.
+    /// Members of the line that only some kinds of acts have, in the order in which they are written.
     pub details: Vec<(&'static str, Detail)>,
 }
 

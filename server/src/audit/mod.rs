@@ -1,9 +1,9 @@
-//! The audit log: one line for each act of an operator or on the claim of another identity, each refused credential or
-//! right, and each change of the configuration. [`Act`] lists all kinds of lines.
+//! The audit log: lines about acts of operators, acts on claims of other identities, refused credentials and rights,
+//! and changes of the configuration. [`Act`] lists all kinds of lines.
 //!
-//! A worker describes an act as an [`AuditEvent`] and passes it to [`Audit`], which never blocks. The `queue` holds a
-//! bounded number of encoded lines for one thread, and counts the lines that do not fit. The thread writes the lines to
-//! the [`AuditTarget`]. Neither a slow disk nor a flood of refusals therefore delays a request.
+//! A worker describes an act as an [`AuditEvent`] and passes it to [`Audit`], which never waits for the output. The
+//! `queue` holds a bounded number of encoded lines for one thread, and counts the lines that do not fit. The thread
+//! writes the lines to the [`AuditTarget`]. Neither a slow disk nor a flood of refusals therefore delays a request.
 //!
 //! ```text
 //! worker -> AuditEvent -> Audit -> queue -> thread -> log | stdout | stderr | file
@@ -83,7 +83,7 @@ impl Audit {
     }
 
     /// Makes the thread reopen the file of the audit log before the next line, even if the path still names the same
-    /// file.
+    /// file. No effect on other targets.
     pub fn reopen(&self) {
         if let Some(shared) = &self.0 {
             shared.queue().wants_reopen = true;

@@ -34,7 +34,8 @@ struct Allowance {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct QueuedWork {
     pub(super) lines: Vec<String>,
-    /// Number of dropped lines that the thread must report now; 0 if there are none or the next report is not due.
+    /// Number of dropped and unwritten lines that the thread must report now; 0 if there are none or the next report is
+    /// not due.
     pub(super) dropped_count: u64,
     pub(super) wants_reopen: bool,
     pub(super) is_stopping: bool,
@@ -78,8 +79,8 @@ impl Queue {
         self.unreported_count += 1;
     }
 
-    /// Counts lines that could not be written. One of the lost lines reported `reported_count` dropped lines, which
-    /// must be reported again.
+    /// Counts lines that could not be written. If a further lost line reported dropped lines, `reported_count` is their
+    /// number, and they must be reported again. Otherwise it is 0.
     pub(super) fn note_lost(&mut self, line_count: u64, reported_count: u64) {
         self.dropped_count += line_count;
         self.unreported_count += line_count + reported_count;

@@ -1,8 +1,8 @@
-//! The outputs of the audit thread: a stream, or a file that another program may rotate.
+//! Two outputs of the audit thread: a stream, and a file that another program may rotate.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Permissions of a new file: only the server's user may read it.
@@ -13,21 +13,23 @@ const FILE_MODE: u32 = 0o600;
 pub(super) struct AuditFile {
     path: PathBuf,
     file: File,
-    /// Whether the last write failed, so that the file may end in the middle of a line.
+    /// Whether the open file ends, or may end, in the middle of a line.
     is_torn: bool,
 }
 
 impl AuditFile {
     /// Opens the file, or creates it.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), file: open(path)?, is_torn: false })
+        let file = open(path)?;
+        let is_torn = is_torn(&file, path);
+        Ok(Self { path: path.to_owned(), file, is_torn })
     }
 
     /// Writes whole lines. First reopens the file if its path no longer names it, or if `wants_reopen` is set.
     pub(super) fn write(&mut self, lines: &str, wants_reopen: bool) -> io::Result<()> {
         if wants_reopen || self.was_moved()? {
             self.file = open(&self.path)?;
-            self.is_torn = false;
+            self.is_torn = is_torn(&self.file, &self.path);
         }
         if self.is_torn {
             self.file.write_all(b"\n")?;
@@ -51,6 +53,17 @@ impl AuditFile {
 
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(path)
+}
+
+/// Returns whether a file ends in the middle of a line. A crash or a failed write may have left it so.
+fn is_torn(file: &File, path: &Path) -> bool {
+    // A pipe or a device has no end to read.
+    let len = file.metadata().ok().filter(Metadata::is_file).map_or(0, |metadata| metadata.len());
+    let mut last = [b'\n'];
+    // `file` is open for writing only. If the path cannot be read, the next line may join a torn one, but is not lost.
+    len > 0
+        && File::open(path).is_ok_and(|file| file.read_exact_at(&mut last, len - 1).is_ok())
+        && last != [b'\n']
 }
 
 /// Writes lines to a stream of the process.
@@ -93,12 +106,23 @@ mod tests {
 
     #[test]
     fn a_line_after_a_failed_write_begins_on_a_line_of_its_own() {
+        for wants_reopen in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("audit");
+            let mut file = AuditFile::open(&path).unwrap();
+            file.write("half", false).unwrap();
+            file.is_torn = true;
+            file.write("whole\n", wants_reopen).unwrap();
+            assert_eq!(read_to_string(&path).unwrap(), "half\nwhole\n");
+        }
+    }
+
+    #[test]
+    fn a_line_after_a_crash_begins_on_a_line_of_its_own() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");
-        let mut file = AuditFile::open(&path).unwrap();
-        file.write("half", false).unwrap();
-        file.is_torn = true;
-        file.write("whole\n", false).unwrap();
-        assert_eq!(read_to_string(&path).unwrap(), "half\nwhole\n");
+        std::fs::write(&path, "a\nhalf").unwrap();
+        AuditFile::open(&path).unwrap().write("whole\n", false).unwrap();
+        assert_eq!(read_to_string(&path).unwrap(), "a\nhalf\nwhole\n");
     }
 }

@@ -13,7 +13,8 @@ use waymaker_engine::{Answer, Refusal, Reserved, ReservedEnd, WhenDurable};
 use waymaker_log::store::committer::Outcome;
 
 /// Converts the outcome of a log write into the end of the reservation of claims that were granted on condition of this
-/// write. Either their holds begin, or it is unknown whether the log stored their records.
+/// write. Either their holds begin, with leases from the time in the outcome, or it is unknown whether the log stored
+/// their records.
 pub fn end_of(outcome: Outcome) -> ReservedEnd {
     match outcome {
         Outcome::Durable(since) => ReservedEnd::Begins(since),
@@ -21,11 +22,11 @@ pub fn end_of(outcome: Outcome) -> ReservedEnd {
     }
 }
 
-/// Returns the mail that delivers deferred effects to their workers, in the order of the effects. These are responses,
-/// events and grants that waited until the log synced a record or the cluster counted a fence. `end` is the outcome of
-/// this wait. A grant is mailed together with `end`, which tells whether its hold begins. If `end` is not
-/// [`ReservedEnd::Begins`], each response becomes an error that says that the outcome is unknown, and events are
-/// dropped.
+/// Returns the mail that delivers deferred effects to their workers. The order of the effects is kept, except that a
+/// grant may join an earlier mail with grants of the same worker and shard. These are responses, events and grants that
+/// waited until the log synced a record or the cluster counted a fence. `end` is the outcome of this wait. A grant is
+/// mailed together with `end`, which tells whether its hold begins. If `end` is not [`ReservedEnd::Begins`], each
+/// response becomes an error that says that the outcome is unknown, and events are dropped.
 pub fn mails(deferred: impl Iterator<Item = DeferredEffect>, end: ReservedEnd) -> Vec<(u16, Mail)> {
     let is_durable = matches!(end, ReservedEnd::Begins(_));
     let mut mails: Vec<(u16, Mail)> = Vec::new();

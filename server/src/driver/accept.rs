@@ -17,6 +17,7 @@ use crate::tls::TlsAcceptor;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::PoisonError;
@@ -25,9 +26,11 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, UnixListener};
 
-/// Pause of an acceptor after the system had no descriptor or no memory for another connection.
+/// Pause of an acceptor after a failed accept, unless the client had aborted the connection, or after it could not
+/// begin to encrypt.
 const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
-/// Minimum time between two log lines of an acceptor about failed accepts and refused connections.
+/// Minimum time between two log lines of an acceptor about connections that it could not accept or encrypt, or that it
+/// refused.
 const EXHAUSTED_LOG_EVERY: Duration = Duration::from_secs(60);
 const BACKLOG: i32 = 4096;
 
@@ -40,13 +43,47 @@ pub enum Listener {
     Unix(UnixListener, SocketFile),
 }
 
-/// File of a Unix socket; removed when its listener is dropped.
+/// File of a Unix socket. Removed when its listener is dropped, unless the path names another file by then.
 #[derive(Debug)]
-pub struct SocketFile(PathBuf);
+pub struct SocketFile {
+    path: PathBuf,
+    identity: FileIdentity,
+}
+
+/// Device and inode of a file.
+type FileIdentity = (u64, u64);
+
+fn identity_of(path: &Path) -> io::Result<FileIdentity> {
+    std::fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+impl SocketFile {
+    /// Returns the file at `path`, to which a socket has just been bound.
+    fn bound(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), identity: identity_of(path)? })
+    }
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        if identity_of(&self.path).is_ok_and(|identity| identity == self.identity) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Returns whether a server listens on the Unix socket at a path.
+fn is_served(path: &Path) -> io::Result<bool> {
+    let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+    // A blocking connect would wait while the accept queue of the other server is full.
+    socket.set_nonblocking(true)?;
+    match socket.connect(&socket2::SockAddr::unix(path)?) {
+        Ok(()) => Ok(true),
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock => Ok(true),
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Ok(false),
+            _ => Err(error),
+        },
     }
 }
 
@@ -78,7 +115,7 @@ impl Listener {
     /// connections must be encrypted.
     ///
     /// # Errors
-    /// Fails if the address does not resolve, is in use, or does not belong to this machine.
+    /// Fails for example if the address does not resolve, is in use, or does not belong to this machine.
     pub fn tcp(address: &str, port: Port, tls: Option<TlsAcceptor>) -> io::Result<Self> {
         let socket = bound(address)?;
         socket.listen(BACKLOG)?;
@@ -88,7 +125,7 @@ impl Listener {
     /// Checks that a server could listen on a TCP address, without listening.
     ///
     /// # Errors
-    /// Fails in the same cases as [`Listener::tcp`].
+    /// Fails in the cases in which [`Listener::tcp`] cannot bind the address.
     pub fn check_tcp(address: &str) -> io::Result<()> {
         bound(address).map(drop)
     }
@@ -98,17 +135,17 @@ impl Listener {
     /// # Errors
     /// Fails if the path cannot be used or another server listens there.
     pub fn unix(path: &Path) -> io::Result<Self> {
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        if is_served(path)? {
             let message = format!("another server listens on {}", path.display());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
         }
-        let is_socket = std::fs::symlink_metadata(path)
-            .is_ok_and(|metadata| std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()));
+        let is_socket =
+            std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
         if is_socket {
             std::fs::remove_file(path)?;
         }
         let listener = UnixListener::bind(path)?;
-        Ok(Self::Unix(listener, SocketFile(path.to_owned())))
+        Ok(Self::Unix(listener, SocketFile::bound(path)?))
     }
 
     /// Returns the name of the protocol and the actual address, as the server prints them in its line `ready`, such as
@@ -119,7 +156,7 @@ impl Listener {
     pub fn address(&self) -> io::Result<String> {
         Ok(match self {
             Self::Tcp(listener, port, _) => format!("{}={}", port.name(), listener.local_addr()?),
-            Self::Unix(_, file) => format!("unix={}", file.0.display()),
+            Self::Unix(_, file) => format!("unix={}", file.path.display()),
         })
     }
 
@@ -170,8 +207,8 @@ impl Listener {
     }
 }
 
-/// Sets socket options: small responses leave at once, dead peers are detected, and a peer that does not read uses
-/// little kernel memory.
+/// Sets options of a TCP socket: small responses leave at once, dead peers are detected, and a peer that does not read
+/// uses little kernel memory. Unix sockets keep their defaults.
 fn tune(socket: &StdSocket) -> io::Result<()> {
     let stream = match socket {
         StdSocket::Tcp(stream) | StdSocket::Tls(stream, _) => stream,
@@ -191,7 +228,7 @@ fn tune(socket: &StdSocket) -> io::Result<()> {
     socket.set_send_buffer_size(SEND_BUFFER_LEN)
 }
 
-/// The system has no descriptor or no memory for another connection.
+/// The system apparently has no descriptor or no memory for another connection.
 struct OutOfResources;
 
 /// Accepts connections of one listener and hands each to the worker with the fewest connections, unless a limit forbids
@@ -212,7 +249,7 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// Creates the acceptor with this index. Its maximum of connections leaves `SPARE_DESCRIPTORS` file descriptors of
-    /// the process free.
+    /// the process free, unless the process may open very few.
     pub fn new(index: usize, listener: Listener, needs_identity: bool, limits: &LimitOptions) -> Self {
         Self {
             index,
@@ -245,8 +282,9 @@ impl Acceptor {
         }
     }
 
-    /// Accepts all connections that are waiting now. Then sends [`Mail::Drained`] to each worker that asked for this
-    /// before it expires sessions. Stops accepting early if the system has no resources for another connection.
+    /// Accepts the connections that are waiting now, at most `BACKLOG`. Stops early if the system has no resources for
+    /// another connection. Then publishes the time of the call as the time up to which it has accepted. Sends
+    /// [`Mail::Drained`] to each worker that asked for this before it expires sessions.
     async fn catch_up(&mut self, node: &Node, workers: &Workers) {
         let askers = workers.acceptors[self.index].take_askers();
         let at = BootClock.moment().passed;
@@ -277,8 +315,8 @@ impl Acceptor {
         .await
     }
 
-    /// Refuses an accepted connection because of a limit, or hands it to the worker with the fewest connections. Fails
-    /// if the system has no resources for it.
+    /// Refuses an accepted connection because of a limit, or hands it to the worker with the fewest connections. Drops
+    /// it if its socket options cannot be set. Fails if the system has no resources for it.
     fn hand_over(
         &mut self,
         accepted: io::Result<AcceptedConnection>,
@@ -342,7 +380,8 @@ impl Acceptor {
             }
             Err(error) => {
                 self.log(|| tracing::warn!(%error, "could not accept a connection"));
-                // A connection that was aborted affects only itself; other errors mean an exhausted system.
+                // A connection that was aborted affects only itself. Treat all other errors as those of an exhausted
+                // system.
                 if error.kind() == io::ErrorKind::ConnectionAborted { Ok(()) } else { Err(OutOfResources) }
             }
         }
@@ -358,7 +397,8 @@ impl Acceptor {
         addresses.admit(address, self.listener.is_encrypted(), BootClock.moment().passed)
     }
 
-    /// Counts and logs a refusal, and reports it to the client if the client can read it.
+    /// Counts a refusal, and logs it unless the last log line is recent. Tells the client only on an unencrypted
+    /// connection of the binary protocol.
     fn refuse(&mut self, socket: &StdSocket, peer: &str, refusal: Refusal, node: &Node) {
         node.metrics.note_refused(refusal.label_index());
         self.log(|| {
@@ -386,4 +426,53 @@ fn connection_count_max(set: Option<u32>) -> usize {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return set.min(1024) };
     let limit = if setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };
     usize::try_from(limit.saturating_sub(SPARE_DESCRIPTORS).max(8)).unwrap_or(usize::MAX).min(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_file_of_a_server_that_no_longer_runs_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let listener = Listener::unix(&path).unwrap();
+        assert_eq!(Listener::unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_server_whose_accept_queue_is_full_keeps_its_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let address = socket2::SockAddr::unix(&path).unwrap();
+        let socket = || {
+            let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket
+        };
+        let listening = socket();
+        listening.bind(&address).unwrap();
+        listening.listen(0).unwrap();
+        let mut queued = Vec::new();
+        for client in std::iter::repeat_with(socket) {
+            let Ok(()) = client.connect(&address) else { break };
+            queued.push(client);
+        }
+        assert_eq!(Listener::unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert!(path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_listener_does_not_remove_the_socket_of_its_successor() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let first = Listener::unix(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let _second = Listener::unix(&path).unwrap();
+        drop(first);
+        assert!(path.exists());
+    }
 }

@@ -3,8 +3,8 @@
 //! [`Addresses`] decides without I/O and without a clock. An [`Admission`] counts one connection for its address. It
 //! moves with the connection between workers, and the address no longer counts the connection when it is dropped.
 //!
-//! Memory is bounded: at most [`TRACKED_ADDRESS_COUNT_MAX`] addresses are tracked. An address is forgotten once it has
-//! no connection and the token bucket of its new connections is full. While the table is full, other addresses are
+//! Memory is bounded: at most [`TRACKED_ADDRESS_COUNT_MAX`] addresses are tracked. An address may be forgotten once it
+//! has no connection and the token bucket of its new connections is full. While the table is full, other addresses are
 //! admitted without limits of their own. A client that can fill the table can evade any limit per address, so refusing
 //! other addresses would only lock out other clients.
 
@@ -99,8 +99,8 @@ struct Counts {
     handshakes: AtomicU32,
 }
 
-/// Counts one connection for its address and in the metrics, until this value is dropped. It counts nothing for the
-/// address if the address has no limits or is not tracked.
+/// Counts one connection for its address and, after [`Admission::count`], in the metrics, until this value is dropped.
+/// It counts nothing for the address if the address has no limits or is not tracked.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
     /// Counts the connection in the metrics.
@@ -130,6 +130,7 @@ impl Addresses {
 
     /// Admits a connection from this address, or returns the limit that it exceeds. Each admitted connection takes a
     /// token from the address's bucket, which limits new connections per second. A refused connection takes none.
+    /// Addresses without limits, and new ones while the table is full, are admitted without a bucket.
     pub(super) fn admit(
         &mut self,
         address: IpAddr,

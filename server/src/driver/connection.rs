@@ -19,7 +19,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-/// Time that the client has to read the last response after the server has shut down its side of the connection.
+/// Maximum time for the end of a connection: the server shuts down its side and then waits for the client to read the
+/// last response.
 const LINGER: Duration = Duration::from_secs(1);
 /// Maximum number of bytes that the server reads and discards while it closes a connection. Closing with unread bytes
 /// would reset the connection, and the client might lose the last response.
@@ -35,7 +36,7 @@ struct Connection {
     /// Place among the few connections that the Unix socket accepts although the server is full. `None` if the server
     /// was not full. Held until the connection ends.
     reserved: Option<Reserved>,
-    /// Counts the connection for its source address until the connection ends.
+    /// Counts the connection for its source address and in the metrics until the connection ends.
     admission: Admission,
 }
 
@@ -89,7 +90,7 @@ impl ConnectionIo for Io<'_, '_> {
     }
 }
 
-/// Serves a connection until it ends.
+/// Serves a connection until it ends or moves to another worker.
 pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
     let Intake { socket, peer, mut evidence, moved, port: _, reserved, mut admission } = intake;
     let mut socket = match Socket::from_std(socket) {
@@ -172,8 +173,8 @@ impl Connection {
         self.inner.run(worker, turn, &mut Io { local, socket, scratch, context })
     }
 
-    /// Ends a turn. If the time of the turn was used up before the connection had read and served everything, queues
-    /// the connection for its next turn.
+    /// Ends a turn. If the turn ended before the connection had read and served everything, queues the connection for
+    /// its next turn.
     fn end_turn(
         &mut self,
         local: &Local,

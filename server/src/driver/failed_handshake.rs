@@ -7,7 +7,7 @@ use crate::port::Port;
 use std::io;
 
 /// Logs a failed handshake. If the server rejected the certificate of the client, the handshake counts as a failed
-/// login.
+/// login, unless the address is paused.
 pub(crate) fn note(node: &Node, error: &io::Error, evidence: &Evidence, peer: &str, port: Port) {
     tracing::debug!(%error, peer, "a TLS handshake failed");
     let Some(refused) = refused_certificate(error) else { return };

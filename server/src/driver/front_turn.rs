@@ -121,7 +121,7 @@ mod tests {
             Self { local, turns, wakes: Arc::default() }
         }
 
-        /// Returns how often the connection has woken itself.
+        /// Returns how often the task of the connection was woken.
         fn wake_count(&self) -> u32 {
             self.wakes.count()
         }

@@ -1,5 +1,5 @@
 //! Queue of the connections that gave way: their turn ended before they had read and served everything. A task wakes
-//! one after the other for its next turn.
+//! them one after the other for their next turns.
 
 use crate::edge::late::LateQueue;
 use std::cell::{Cell, RefCell};

@@ -39,8 +39,8 @@ pub(crate) struct Local {
     connections: RefCell<Vec<Option<Registered>>>,
     /// Buffer for encoding requests on their way from an inlet to the worker.
     frame: RefCell<Vec<u8>>,
-    /// Number of front-end connections. They are counted here because they have no lane until their first worker
-    /// request.
+    /// Number of front-end connections. They are counted here because they may have no lane, at least until their first
+    /// worker request.
     front_count: Cell<usize>,
     /// Whether front ends must end their connections, because the server stops.
     finishing: watch::Sender<bool>,
@@ -61,14 +61,15 @@ pub(crate) struct Local {
     /// Wakes the sweeper, the task that expires leases.
     pub(super) sweeper: Notify,
     pub(super) sweeper_sleeps_until: Cell<Time>,
-    /// Number of reads so far. The spinner, the task of `--busy-poll`, lets the thread sleep once this number stays the
-    /// same.
+    /// Number of reads so far. The spinner, the task of `--busy-poll`, lets the thread sleep once this number has
+    /// stayed the same for that time.
     pub(super) activity: Cell<u64>,
     pub(super) spinner: Notify,
     pub(super) spinner_sleeps: Cell<bool>,
     /// Whether the worker has sent mail to itself: long work that it continues after connections had their turns.
     pub(super) has_own_mail: Cell<bool>,
-    /// Notified when a connection ends. A stopping worker waits for the end of its last connection.
+    /// Notified when a connection ends or moves to another worker, or an inlet is closed. A stopping worker waits for
+    /// the end of its last connection, but only for a limited time.
     pub(super) connection_ended: Notify,
 }
 
@@ -142,13 +143,14 @@ impl Local {
         self.clock.moment()
     }
 
-    /// Returns the time of the last input that the worker got: bytes, or a tick of its timer. Directly after a request,
-    /// this is the time at which the request was served.
+    /// Returns the time of the last input that the worker got, such as bytes or a tick of its timer. Directly after a
+    /// request, this is the time at which the request was served.
     pub(crate) fn worker_now(&self) -> Time {
         self.worker.borrow().moment().now
     }
 
-    /// Returns the number of connections, including those without a worker request so far.
+    /// Returns the number of lanes plus the number of front-end connections. Several inlets of one front-end connection
+    /// count as well.
     pub(super) fn connection_count(&self) -> usize {
         self.worker.borrow().connection_count() + self.front_count.get()
     }

@@ -56,8 +56,8 @@ pub struct Intake {
     pub port: Port,
     /// The socket.
     pub socket: socket::StdSocket,
-    /// Name of the client: its address, or the user and process at a Unix socket. It is the owner of the client's holds
-    /// until the client names another owner.
+    /// Name of the client: its address, or the user and process at a Unix socket. In the binary protocol it is the
+    /// owner of the client's holds until the client names another owner.
     pub peer: String,
     /// Facts that identify the client. They are empty for a moved connection, because its identity is in `moved`.
     pub evidence: Evidence,
@@ -67,7 +67,7 @@ pub struct Intake {
     /// Place among the few connections that some listeners accept although the server is full. `None` if the server was
     /// not full. The place is free again when this value is dropped.
     pub(crate) reserved: Option<Reserved>,
-    /// Counts the connection for its source address.
+    /// Counts the connection for its source address and in the metrics.
     pub(crate) admission: Admission,
 }
 
@@ -125,8 +125,8 @@ pub type AcceptorHandles = Arc<[AcceptorHandle]>;
 /// Configuration of the workers' threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DriverConfig {
-    /// Whether to pin worker n to the n-th core that this process may use. Further workers begin with the first core
-    /// again.
+    /// Whether to pin worker n to the n-th core that this process may use, if the system tells the cores. Further
+    /// workers begin with the first core again.
     pub pin: bool,
     /// Time for which a worker without work polls for more work before it sleeps. 0 disables this polling.
     pub busy_poll: Duration,
@@ -141,7 +141,7 @@ pub struct Workers {
     pub handles: WorkerHandles,
     /// Handles of the acceptors.
     pub acceptors: AcceptorHandles,
-    /// Numbers of connections that the Unix socket and the HTTP port have accepted although the server was full.
+    /// Numbers of open connections that the Unix socket and the HTTP port have accepted although the server was full.
     reserves: Reserves,
     /// Numbers of connections of each source address, with their limits.
     addresses: Mutex<Addresses>,

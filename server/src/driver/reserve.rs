@@ -1,11 +1,11 @@
-//! Places for connections that a listener accepts although the server has reached its connection limit. They serve
-//! health checks, metrics and operators.
+//! Places for connections that a listener accepts although the server is full: it has reached its connection limit or
+//! far exceeds its memory limit. They serve health checks, metrics and operators.
 
 use crate::limits::RESERVED_CONNECTION_COUNT_MAX;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts the open connections that one listener accepted although the server was full.
+/// Counts the open connections that the Unix socket, or the HTTP port, accepted although the server was full.
 #[derive(Debug, Default)]
 pub(super) struct Reserve(Arc<AtomicUsize>);
 
@@ -19,8 +19,8 @@ impl Reserve {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Takes one of the places that this listener has for connections beyond the server's connection limit. The
-    /// acceptor calls this for a new connection if the server is full. Returns `None` if all places are occupied.
+    /// Takes one of the places that this listener has for connections of a full server. The acceptor calls this for a
+    /// new connection if the server is full. Returns `None` if all places are occupied.
     pub(super) fn take(&self) -> Option<Reserved> {
         let take = |count| (count < RESERVED_CONNECTION_COUNT_MAX).then_some(count + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
@@ -28,8 +28,8 @@ impl Reserve {
     }
 }
 
-/// Places for connections beyond the server's connection limit: some for the HTTP port, and some for the Unix socket.
-/// Each listener has its own places, so a flood of connections on one takes no place from the other.
+/// Places for connections of a full server: some for the HTTP port, and some for the Unix socket. Each has its own
+/// places, so a flood of connections on one takes no place from the other.
 #[derive(Debug, Default)]
 pub(super) struct Reserves {
     /// Reserve of the HTTP port, which serves health checks and metrics. They matter most when the server is full.

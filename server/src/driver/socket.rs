@@ -22,8 +22,8 @@ impl StdSocket {
     /// Writes as much as the socket accepts now. It never waits, because accepted sockets are non-blocking.
     ///
     /// # Errors
-    /// Returns `WouldBlock` if the socket accepts nothing, or if it has TLS. Returns other errors if the connection has
-    /// ended.
+    /// Returns `WouldBlock` if the socket accepts nothing, or if it has TLS. Returns other errors, for example if the
+    /// connection has ended.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(socket) => (&*socket).write(bytes),
@@ -68,8 +68,8 @@ impl Socket {
         }
     }
 
-    /// Returns the names in the certificate of the client, which are known after the handshake. Empty without TLS or
-    /// without a certificate.
+    /// Returns the names in the certificate of the client, which are known after the handshake. Empty without TLS,
+    /// without a certificate, or if the certificate has no names.
     pub(crate) fn certificate_names(&self) -> Vec<String> {
         match self {
             Self::Tcp(_) | Self::Unix(_) => Vec::new(),

@@ -41,8 +41,8 @@ pub(super) async fn run(local: Rc<Local>, handler: Arc<impl ConnectionHandler>, 
         }
     });
     take_mail(&local).await;
-    // Stop taking new connections first. Otherwise the number of connections might never reach 0, for which this
-    // function waits.
+    // Stop the task that takes new connections first. Otherwise the number of connections, for which this function
+    // waits, might never reach 0.
     accepting.abort();
     local.finish();
     let ended = async {
@@ -53,7 +53,7 @@ pub(super) async fn run(local: Rc<Local>, handler: Arc<impl ConnectionHandler>, 
     let _ = tokio::time::timeout(Duration::from_millis(FINISH_MS), ended).await;
 }
 
-/// Serves a connection in a new task.
+/// Serves a connection in a new task. Notes it in the read barrier, because its socket is not registered yet.
 fn begin(local: &Rc<Local>, handler: &Arc<impl ConnectionHandler>, intake: Intake) {
     local.barrier().note_newcomer();
     match intake.port {
@@ -64,8 +64,8 @@ fn begin(local: &Rc<Local>, handler: &Arc<impl ConnectionHandler>, intake: Intak
     };
 }
 
-/// Handles the mail of the worker each time a thread signals that mail has arrived. Returns when the worker has got
-/// `Mail::Finish`.
+/// Handles the mail of the worker each time a thread signals that mail has arrived. Several signals may cause one call.
+/// Returns once the worker has got `Mail::Finish`.
 async fn take_mail(local: &Local) {
     loop {
         local.handles[usize::from(local.index)].mail.notified().await;
@@ -112,8 +112,8 @@ fn has_work(local: &Local) -> bool {
     local.worker.borrow().next_deadline() <= local.now().passed
 }
 
-/// Expires leases and waits that are due, and continues work that the worker has put off. Stops after [`WORK_US`] plus
-/// one timer tick at the latest.
+/// Expires leases and waits that are due, and continues work that the worker has put off. Begins no further
+/// `Worker::tick` once [`WORK_US`] have passed.
 fn work(local: &Local) {
     let mut worker = local.worker.borrow_mut();
     let since = Instant::now();
@@ -138,11 +138,13 @@ async fn sleep_until(local: &Local, until: Time) {
 }
 
 /// Reads all sockets of the worker, including those of connections that another thread handed over and that are not
-/// served yet. Returns an instant: all bytes that had arrived by then were served, except those of connections that
-/// used up their time ([`crate::limits::SWEEP_TURNS_US`]).
+/// served yet. Returns an instant: all bytes that had arrived by then were served, with two exceptions. A connection
+/// may have used up its time ([`crate::limits::SWEEP_TURNS_US`] or [`crate::limits::FRONT_SWEEP_TURNS_US`]), or its
+/// client does not read its answers.
 ///
-/// Each `yield_now` lets the runtime poll the operating system once and run every connection that became readable,
-/// before this function continues. The read barrier (`edge::read_barrier`) decides how many such yields are needed.
+/// Each `yield_now` lets the runtime poll the operating system once and run the connections that this poll reports as
+/// readable, before this function continues. The read barrier (`edge::read_barrier`) decides how many such yields are
+/// needed.
 async fn read_all(local: &Rc<Local>, handler: &Arc<impl ConnectionHandler>) -> Time {
     let at = local.now().passed;
     take_intake(local, handler);
@@ -153,7 +155,8 @@ async fn read_all(local: &Rc<Local>, handler: &Arc<impl ConnectionHandler>) -> T
             SweepNext::Complete(at) => return at,
             SweepNext::Round => yield_now().await,
         }
-        // Between the steps of this sweep, expire leases for which an earlier read of all sockets suffices.
+        // Between the steps of this sweep, expire leases for which an earlier read of all sockets suffices, and do
+        // other work that is due.
         if has_work(local) {
             work(local);
         }
@@ -187,9 +190,9 @@ async fn housekeep(local: Rc<Local>) {
     }
 }
 
-/// Keeps the thread of the worker busy until no connection has read anything for `busy_poll`. Then lets the thread
-/// sleep until the next read. Never returns. A sleeping thread would delay the next request by tens of microseconds,
-/// the time to wake it.
+/// Keeps the thread of the worker busy until no connection has read anything for `busy_poll`, and handles mail
+/// meanwhile. Then lets the thread sleep until the next read. Never returns. A sleeping thread would delay the next
+/// request by tens of microseconds, the time to wake it.
 async fn spin(local: Rc<Local>, busy_poll: Duration) {
     let mut seen = local.activity.get();
     let mut quiet_since = Instant::now();

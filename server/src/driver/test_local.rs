@@ -1,4 +1,5 @@
-//! State of a worker's thread for tests. The tasks of the worker do not run, so each test does their work itself.
+//! State of a worker's thread for tests. The tasks of the worker do not run, so a test does the part of their work that
+//! it needs.
 
 use super::front_turn::in_turns;
 use super::{AcceptorHandles, ConnectionHandler, Intake, Local, WorkerHandle, WorkerHandles};
@@ -59,7 +60,7 @@ impl Wake for Wakes {
     }
 }
 
-/// Creates a worker with two connections, and makes it the worker of this thread.
+/// Creates a worker that counts two connections (it has none), and makes it the worker of this thread.
 pub(crate) fn enter_crowded() -> Rc<Local> {
     let local = test_local();
     Local::enter(&local);

@@ -4,8 +4,8 @@
 //! connection moves to another worker.
 //!
 //! The driver relies on two properties. A read returns pending only after the socket was read empty. A read that
-//! succeeds has filled the buffer, emptied the socket, or received [`READ_LEN_MAX`] bytes or [`TLS_OVERHEAD_PER_READ`]
-//! bytes of TLS overhead.
+//! succeeds has filled the buffer, emptied the socket, or met the end of the stream. Otherwise it has received
+//! [`READ_LEN_MAX`] bytes or [`TLS_OVERHEAD_PER_READ`] bytes of TLS overhead.
 
 use super::partial_record::PartialRecord;
 use crate::limits::{READ_LEN_MAX, TLS_OVERHEAD_PER_READ};
@@ -39,8 +39,8 @@ pub struct TlsStream {
     state: Box<TlsState>,
     /// Number of decrypted bytes that were not read.
     decrypted_len: usize,
-    /// Waker of the task that reads the socket. A write wakes this task if the socket is full, and the next read then
-    /// sends the remaining data.
+    /// Waker of the task that reads the socket. [`TlsStream::try_write`] wakes this task if the socket is full, and the
+    /// next read then sends the remaining data.
     reader: Option<Waker>,
 }
 
@@ -88,7 +88,9 @@ impl TlsStream {
         }
     }
 
-    /// Encrypts as many bytes as TLS accepts now, and sends as much of the result as the socket accepts.
+    /// Sends the data that was encrypted earlier. Then encrypts as many bytes as TLS accepts now, and sends as much of
+    /// the result as the socket accepts. Returns the number of encrypted bytes. Returns `WouldBlock` and encrypts
+    /// nothing if the socket does not accept all earlier data.
     pub(super) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.send()?;
         let len = self.state.connection.writer().write(bytes)?;
@@ -125,7 +127,8 @@ impl TlsStream {
         }
     }
 
-    /// Reads once from the socket and decrypts complete records. Returns the number of received bytes.
+    /// Reads once from the socket and decrypts complete records. Returns the number of received bytes; 0 at the end of
+    /// the stream. If the client broke the TLS protocol, tries to send it an alert.
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let TlsState { connection, partial } = &mut *self.state;
         match connection.read_tls(&mut ReadSide { socket: &mut self.socket, partial, context }) {
@@ -216,7 +219,7 @@ impl AsyncWrite for TlsStream {
     }
 }
 
-/// The socket as the TLS library reads it: without waiting, and with a record of the bytes of incomplete TLS records.
+/// The socket as the TLS library reads it: without waiting, and with a count of the bytes of incomplete TLS records.
 struct ReadSide<'a, 'b> {
     socket: &'a mut TcpStream,
     partial: &'a mut PartialRecord,
@@ -241,7 +244,7 @@ impl Read for ReadSide<'_, '_> {
     }
 }
 
-/// The socket as the TLS library writes to it: one system call sends several TLS records.
+/// The socket as the TLS library writes to it: one system call can send several TLS records.
 struct WriteSide<'a>(&'a TcpStream);
 
 impl Write for WriteSide<'_> {

@@ -49,15 +49,16 @@ pub enum Write {
 /// A connection of one worker.
 ///
 /// In its turns, the connection reads bytes and hands them to the worker. A flusher writes the answers after the turns
-/// of all connections. The connection itself writes only in three cases: answers that the flusher could not write,
-/// answers so long that the worker accepts no more requests, and the last answers to a client that stopped sending. It
-/// does not read while too many bytes of answers are unwritten.
+/// of all connections. The connection itself writes only in three cases. A turn begins by writing the output that
+/// waits, usually answers that the flusher could not write. It writes if unwritten answers are so long that the worker
+/// accepts no more requests. And it writes the last answers to a client that stopped sending. It does not read while
+/// too many bytes of answers are unwritten.
 #[derive(Debug)]
 pub struct Connection {
     key: ConnectionKey,
     /// Place in the read barrier, because of which the worker's reads of all sockets wait for this connection. `Some`
-    /// while the connection may have unread bytes: its last turn ended early, or it came from another worker and has
-    /// not yet read all bytes.
+    /// if the time or the reads of its last turn were used up, or if it came from another worker. `None` once a turn
+    /// has read all bytes or cannot continue until the client reads its answers.
     place: Option<Place>,
 }
 
@@ -66,7 +67,8 @@ pub struct Connection {
 pub enum End {
     /// The client left, or the connection failed.
     Lost,
-    /// The server closes the connection: it has written the last answer, or the client left too many answers unread.
+    /// The server closes the connection: it has written the last answer, or the client left too many answers unread. Or
+    /// the worker has given the lane to another connection.
     Close,
     /// The connection continues at the worker with this number.
     Move(u16),
@@ -75,7 +77,7 @@ pub enum End {
 /// End of a turn of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEnd {
-    /// All bytes that arrived are served, or the client does not read its answers.
+    /// All bytes that arrived are served, or the connection cannot continue before more answers are written.
     CaughtUp,
     /// The time or the number of reads of the turn is used up, and the connection may have more requests.
     GaveWay,
@@ -145,15 +147,16 @@ impl Connection {
         barrier.begin_reading(self.place.as_ref(), unread_len);
     }
 
-    /// Whether the connection has a place (an entry) in the read barrier, because it may have unread bytes. Leases
-    /// expire only after it has served them. So the caller must report the end of each turn with
-    /// [`Connection::end_turn`], which frees the place once the connection has served everything.
+    /// Whether the connection has a place (an entry) in the read barrier, because it may have unread bytes. A sweep
+    /// (the read of all sockets before leases expire) waits until it has served them, within a time limit. So the
+    /// caller must report the end of each turn with [`Connection::end_turn`], which frees the place once the connection
+    /// has caught up.
     #[inline]
     pub fn has_place(&self) -> bool {
         self.place.is_some()
     }
 
-    /// Serves requests that were read, and reads more, for one turn.
+    /// Writes the output that waits, serves requests that were read, and reads more, for one turn.
     pub fn run<W: Stopwatch>(
         &mut self,
         worker: &mut Worker,
@@ -165,8 +168,9 @@ impl Connection {
         }
         loop {
             if !worker.wants_read(self.key) {
-                // The worker accepts no more requests, because too many bytes of answers are unwritten. So write them
-                // now, without waiting for the flusher, which runs after the turns of all connections.
+                // The worker accepts no more requests, because too many bytes of answers are unwritten or the
+                // connection is about to close. So write them now, without waiting for the flusher, which runs after
+                // the turns of all connections.
                 if let Some(end) = self.write_on(worker, io) {
                     return TurnEnd::Over(end);
                 }
@@ -245,7 +249,8 @@ impl Connection {
         }
     }
 
-    /// Ends the connection at this worker. If the connection moves, returns its state for the other worker.
+    /// Ends the connection at this worker, and frees its place in the read barrier. If the connection moves, returns
+    /// its state for the other worker; otherwise `None`.
     pub fn finish(
         mut self,
         worker: &mut Worker,
@@ -281,8 +286,9 @@ pub fn flush(worker: &mut Worker, key: ConnectionKey, mut write: impl FnMut(&[u8
     is_paused || worker.output(key).is_none()
 }
 
-/// Handles the connections that came from other workers and have now served all bytes that were unread on arrival.
-/// Tells the former worker of each such connection, because the next sweep of that worker waits for these bytes.
+/// Handles the connections that came from other workers and for whose earlier bytes no sweep waits any more. They have
+/// served the bytes that were unread on arrival, have ended, or have used up their time. Tells the former worker of
+/// each such connection, because it publishes the end of a sweep only then.
 pub fn settle(worker: &mut Worker, barrier: &mut ReadBarrier) {
     while let Some(ticket) = barrier.poll_settled() {
         worker.handle_settled(ticket);

@@ -42,14 +42,15 @@ pub struct FrontTurn<W = MachineStopwatch> {
 pub struct Others {
     /// Whether the worker has other connections.
     pub are_there: bool,
-    /// Whether any other connection ended its turn before it had served all its requests, and waits for its next turn.
+    /// Whether any other connection ended its turn before it had read and served everything, and waits for its next
+    /// turn.
     pub have_given_way: bool,
 }
 
 /// End of a turn of a connection of a front end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrontTurnEnd {
-    /// All bytes that arrived are served.
+    /// All bytes that were read are served, and no read was refused.
     CaughtUp,
     /// The connection has another turn as soon as the runtime has polled the other tasks that are ready.
     NextRound,
@@ -81,7 +82,8 @@ impl<W: Stopwatch> FrontTurn<W> {
     }
 
     /// Returns the maximum number of bytes that the connection may read now. The result is 0 if this turn may read no
-    /// more although the socket has bytes. `unread_len` returns the number of unread bytes in the socket.
+    /// more although the socket has bytes; the next turn must then read. `unread_len` returns the number of unread
+    /// bytes in the socket.
     pub fn may_read(&mut self, barrier: &mut ReadBarrier, unread_len: impl Fn() -> u64) -> usize {
         if self.read_len == 0 {
             barrier.begin_reading(self.place.as_ref(), &unread_len);
@@ -137,7 +139,7 @@ impl<W: Stopwatch> FrontTurn<W> {
     }
 
     /// Returns the class of requests that this turn leaves served: all that were read, only those of earlier turns, or
-    /// not even all of these. The report to the read barrier contains it.
+    /// perhaps not even all of these. The report to the read barrier contains it.
     pub(crate) fn served(&self) -> Served {
         match (self.serves_later, self.lets_others_read) {
             (true, _) => Served::Part,
@@ -161,7 +163,7 @@ impl<W: Stopwatch> FrontTurn<W> {
     }
 
     /// Frees the connection's place in the read barrier, so that no sweep (read of all sockets of the worker) waits for
-    /// it. The connection has ended, or has served all its bytes.
+    /// it. The connection has ended, or has served all bytes that it read.
     pub fn leave(&mut self, barrier: &mut ReadBarrier) {
         barrier.catch_up(&mut self.place);
     }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 /// Queue of connections that gave way: their turn is over, and they have more to do. In each round (one poll of every
-/// ready task), one of them continues. So all of them together delay the other connections by at most one turn in each
-/// round.
+/// ready task), at most one of them continues. So all of them together delay the other connections by at most one turn
+/// in each round.
 #[derive(Debug)]
 pub struct LateQueue<T>(VecDeque<T>);
 
@@ -20,8 +20,9 @@ impl<T> LateQueue<T> {
         self.0.push_back(connection);
     }
 
-    /// Returns the connection that continues in this round of tasks. Returns `None` while leases are due: otherwise
-    /// clients could acquire new leases faster than the worker expires old ones.
+    /// Takes the connection that continues in this round of tasks. Returns `None` if the queue is empty, and while
+    /// leases or other work of the worker are due. Otherwise clients could acquire new leases faster than the worker
+    /// expires old ones.
     pub fn continue_one(&mut self, are_leases_due: bool) -> Option<T> {
         if are_leases_due { None } else { self.0.pop_front() }
     }

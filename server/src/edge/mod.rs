@@ -1,7 +1,7 @@
 //! Decisions between sockets and a worker, without any I/O.
 //!
 //! The driver feeds the modules of `edge` from tokio, and the simulator feeds them from a simulated network. These
-//! modules make all decisions:
+//! modules decide:
 //!
 //! - when a connection reads, gives way and ends (`connection`, `turn`, `front_turn`, `streams`, `late`);
 //! - when leases may expire, because all bytes that had arrived were read and served (`read_barrier`);

@@ -1,15 +1,17 @@
 //! Decides when all bytes that had arrived before some instant were served, so that leases may end.
 //!
-//! A renewal that reached this machine before the end of a lease counts, however late a worker reads it. So before
-//! leases end, a worker *sweeps*: every connection reads its socket until it is empty. A connection whose turn ends
-//! before its socket is empty *gives way*. It has a [`Place`] in the barrier until it has caught up. A connection
-//! without a place has read all its bytes, or cannot continue because its client does not read its answers.
+//! A renewal that reached this machine before the end of a lease usually counts, however late a worker reads it. So
+//! before leases end, a worker *sweeps*: every connection reads its socket until it is empty. A connection whose turn
+//! ends before its socket is empty *gives way*. It has a [`Place`] in the barrier until it has caught up. A connection
+//! without a place read all its bytes in its last turn, or has not had a turn yet. Or it cannot continue because its
+//! client does not read its answers.
 //!
-//! A sweep first asks the operating system which sockets have bytes, and each of these connections has one turn. Then
-//! each connection with a place gets a debt: the bytes that are unread when it next reads. The sweep waits until the
-//! connection has read and served these bytes, but not for later bytes. It also stops waiting for a connection whose
-//! turns took more than [`TurnReport::spent_max`] (a few milliseconds) in all. Renewals behind expensive requests then
-//! come too late. They belong to the client that sent those requests, while all other clients wait for the sweep.
+//! A sweep first lets new connections register their sockets, if there are any. Then it asks the operating system which
+//! sockets have bytes, and each of these connections has one turn. Then each connection with a place gets a debt: the
+//! bytes that are unread when it next reads. The sweep waits until the connection has read and served these bytes, but
+//! not for later bytes. It also stops waiting for a connection whose turns took [`TurnReport::spent_max`] (a few
+//! milliseconds) or more in all. Renewals behind expensive requests may then come too late. They belong to the client
+//! that sent those requests, while all other clients wait for the sweep.
 //!
 //! A connection of a front end also gives way between reading its requests and serving them, so that other connections
 //! read in between.
@@ -20,7 +22,8 @@
 //!
 //! A connection that came from another worker also has a debt: the bytes that are unread at its first turn on this
 //! worker. The worker that it left also sweeps: it reads all its sockets before leases expire. It publishes the end of
-//! its sweep only after these bytes are served. This worker tells it when they are: see [`MoveTicket`].
+//! its sweep only after these bytes are served, or after this worker stops waiting for them. This worker tells it when:
+//! see [`MoveTicket`].
 
 use crate::worker::MoveTicket;
 use std::time::Duration;
@@ -41,8 +44,9 @@ pub struct ReadBarrier {
     has_newcomers: bool,
     /// Maximum number of sockets in one answer of the operating system.
     events_per_poll: usize,
-    /// Moves to this worker whose connections have served the bytes that were unread when they arrived. The workers
-    /// that sent them do not know it yet.
+    /// Moves to this worker whose connections no longer owe the bytes that were unread when they arrived: these are
+    /// served, or the connection has ended or used up its time. The workers that sent the connections do not know it
+    /// yet.
     settled: Vec<MoveTicket>,
 }
 
@@ -59,9 +63,9 @@ pub struct Place(u32);
 #[derive(Clone, Copy, Debug, Default)]
 struct Debt {
     owed: Option<Owed>,
-    /// Move that brought the connection to this worker. `None` once the connection has served the bytes that were
-    /// unread when it arrived. Until then, the worker that it left does not publish that it has read all its sockets,
-    /// so no lease expires.
+    /// Move that brought the connection to this worker. `None` once the connection no longer owes the bytes that were
+    /// unread when it arrived. Until then, the worker that it left does not publish its next read of all sockets, so
+    /// leases wait.
     moved: Option<MoveTicket>,
 }
 
@@ -94,18 +98,19 @@ enum SweepStep {
     /// Ask the operating system this many times more: its first answer may not contain all sockets that have bytes.
     AskOn(usize),
     /// The worker waits for the connections with a place (an entry, because they may have unread bytes). The step ends
-    /// when each of them has served the bytes that were unread at its first read in this step.
+    /// when none of them owes the bytes that were unread at its first read in this step. They are served, or the
+    /// connection has ended or used up its time.
     Pay,
 }
 
 /// Next step of the driver in a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepNext {
-    /// The driver asks the operating system once which sockets have bytes, and runs every connection that is ready.
+    /// The driver asks the operating system once which sockets have bytes, and runs the connections that are ready.
     /// Afterwards it calls [`ReadBarrier::poll_sweep`] again.
     Round,
-    /// The sweep is complete: all bytes that arrived before this instant were served, except those of connections that
-    /// took too much time.
+    /// The sweep is complete: all bytes that arrived before this instant were served. Exceptions are connections that
+    /// took too much time, and those whose clients do not read their answers.
     Complete(Time),
 }
 
@@ -131,7 +136,7 @@ pub enum Served {
     All,
     /// All requests that earlier turns read. Requests that this turn read are left.
     Earlier,
-    /// Not all requests that earlier turns read.
+    /// Perhaps not even all requests that earlier turns read.
     Part,
 }
 
@@ -196,8 +201,8 @@ impl ReadBarrier {
         self.free.push(place);
     }
 
-    /// Returns a move to this worker whose connection has served the bytes that were unread when it arrived. Returns
-    /// each move once. The caller must inform the worker that sent the connection.
+    /// Returns a move to this worker whose connection no longer owes the bytes that were unread when it arrived.
+    /// Returns each move once. The caller must inform the worker that sent the connection.
     #[inline]
     pub fn poll_settled(&mut self) -> Option<MoveTicket> {
         self.settled.pop()
@@ -258,7 +263,7 @@ impl ReadBarrier {
     }
 
     /// Gives each connection with a place (an entry in the barrier) a debt: the bytes that are unread when it next
-    /// reads. A sweep (the read of all sockets before leases expire) ends only after the connection has served them.
+    /// reads. A sweep (the read of all sockets before leases expire) waits for them, within a time limit.
     pub(crate) fn begin_debts(&mut self) {
         self.places.iter_mut().for_each(|debt| debt.owed = Some(Owed::default()));
         for free in &self.free {
@@ -382,8 +387,8 @@ mod tests {
     }
 
     /// A sweep (the read of all sockets before leases expire) waits for the unread bytes of each connection, which
-    /// `begin_reading` measures. A connection that serves requests from an earlier read does not call `begin_reading`,
-    /// so their number is unknown. The time of its turns counts nevertheless, and ends the wait.
+    /// `begin_reading` measures. A front-end connection that only serves requests from an earlier read does not call
+    /// `begin_reading`, so their number is unknown. The time of its turns counts nevertheless, and ends the wait.
     #[test]
     fn a_sweep_does_not_wait_for_a_slow_connection_without_reads() {
         let (mut barrier, mut place) = (ReadBarrier::new(1), None);

@@ -36,20 +36,21 @@ pub enum RunResult {
 /// Decides whether the requests or the HTTP/2 library run in the turns of one connection.
 #[derive(Debug, Default)]
 pub struct StreamTurns {
-    /// Number of consecutive turns that ended before all requests of the connection had run.
+    /// Number of consecutive turns that ended before all requests of the connection had run. Reset when the library
+    /// runs first.
     part_count: u32,
 }
 
 impl StreamTurns {
-    /// Runs the requests of a connection and its HTTP/2 library alternately, until neither has work or the turn is
-    /// over. Ready when the connection has ended.
+    /// Runs the requests of a connection and its HTTP/2 library alternately, until one of them has no work or the turn
+    /// is over. Ready when the connection has ended.
     ///
     /// The HTTP/2 library runs only if it was woken: by the socket, a timer, or a request that has bytes to send. It
     /// runs only after all requests that were begun or woken. So it reads no further requests while earlier ones have
     /// not run. It also writes the responses of requests that were woken together only after all of these responses are
     /// made. After the library has begun requests, the turn may end so that other connections read first. There is one
     /// exception: after [`GRPC_TURNS_UNREAD_MAX`] consecutive turns that were too short for all requests, the library
-    /// runs first.
+    /// runs first, woken or not.
     pub fn poll<W: FrontWork>(&mut self, work: &mut W) -> Poll<W::End> {
         if self.part_count == GRPC_TURNS_UNREAD_MAX {
             self.part_count = 0;

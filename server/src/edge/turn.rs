@@ -45,8 +45,8 @@ impl Stopwatch for MachineStopwatch {
     }
 }
 
-/// Time and bytes that a connection has used in its turn. The clock is read only if the connection needs a second read
-/// or a second batch of frames.
+/// Time and bytes that a connection has used in its turn. The clock is read only if a batch of frames is full, or if
+/// the connection may need a second read or batch.
 #[derive(Debug, Default)]
 pub struct Turn<W = MachineStopwatch> {
     stopwatch: W,
@@ -66,8 +66,9 @@ impl<W: Stopwatch> Turn<W> {
     pub(super) fn note_read(&mut self, len: usize) -> bool {
         self.read_len += len as u64;
         self.read_count += 1;
-        // A read that leaves room in the buffer has usually emptied the socket. But an encrypted connection returns one
-        // record at a time. So after the second read of a turn, assume that the socket may have more bytes.
+        // A read that leaves room in the buffer has usually emptied the socket. But a read of an encrypted connection
+        // also ends after much TLS overhead. So after the second read of a turn, assume that the socket may have more
+        // bytes.
         len == READ_LEN_MAX || self.read_count > 1
     }
 

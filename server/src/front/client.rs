@@ -36,7 +36,8 @@ impl FrontClient {
         &self.peer
     }
 
-    /// Identifies the caller of a request by these credentials.
+    /// Identifies the caller of a request by these credentials. Records a refusal in the audit log, unless a pause is
+    /// its reason.
     ///
     /// # Errors
     /// Fails if the credentials are not valid, if they are missing and the server needs them, or if the address is
@@ -54,7 +55,8 @@ impl FrontClient {
         self.port
     }
 
-    /// Identifies the caller of a request by its signature.
+    /// Identifies the caller of a request by its signature. Records a refusal in the audit log, unless a pause is its
+    /// reason.
     ///
     /// # Errors
     /// Fails if the request must be signed and has no valid signature, if it needs an identity and has none, or if the
@@ -98,13 +100,14 @@ impl FrontClient {
 /// Caller of front-end requests. The lanes of its inlets act on behalf of this caller.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FrontCaller {
-    /// Identity of the caller. `None` if the server requires none; the caller then has all rights.
+    /// Identity of the caller. `None` if the server requires none, and for the server itself; the caller then has all
+    /// rights.
     pub(crate) identity: Option<Arc<Identity>>,
     /// Facts about the client; `None` for the server itself.
     pub(crate) evidence: Option<Arc<Evidence>>,
     /// Address of the client, for people; `None` for the server itself.
     pub(crate) address: Option<Arc<str>>,
-    /// Name of the front end.
+    /// Name of the front end; `None` for the server itself.
     pub(crate) front_end: Option<&'static str>,
 }
 
@@ -115,7 +118,8 @@ impl FrontCaller {
         policy.access(self.identity.as_ref(), namespace, kind)
     }
 
-    /// Checks that the caller has this right for at least one key of a namespace. The namespace need not exist.
+    /// Checks that the caller has this right for at least one key of a namespace. The namespace need not exist. Records
+    /// a refusal in the audit log.
     ///
     /// # Errors
     /// Returns the message of the refusal.
@@ -123,7 +127,8 @@ impl FrontCaller {
         self.check(namespace, right, Access::somewhere)
     }
 
-    /// Checks that the caller has this right for every key of a namespace. The namespace need not exist.
+    /// Checks that the caller has this right for every key of a namespace. The namespace need not exist. Records a
+    /// refusal in the audit log.
     ///
     /// # Errors
     /// Returns the message of the refusal.
@@ -144,7 +149,7 @@ impl FrontCaller {
         }
     }
 
-    /// Checks that the caller may read the metrics.
+    /// Checks that the caller may read the metrics. Records a refusal in the audit log.
     ///
     /// # Errors
     /// Returns the message of the refusal.
@@ -176,7 +181,8 @@ impl FrontCaller {
         Local::with(|local| local.node.audit.record(&AuditEvent { namespace, ..event }));
     }
 
-    /// Counts the connection against the quota of the caller's identity until the returned value is dropped.
+    /// Counts the connection against the quota of the caller's identity until the returned value is dropped. Counts
+    /// nothing and returns `None` without an identity.
     ///
     /// # Errors
     /// Fails if a quota has no room left.

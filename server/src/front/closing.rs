@@ -1,5 +1,5 @@
 //! Graceful shutdown of gRPC connections. Each client gets a GOAWAY before the worker closes the lanes. So the calls in
-//! progress are answered, and clients make later calls on another connection.
+//! progress are answered if they end in time, and clients make later calls on another connection.
 
 use super::trailers::trailers;
 use super::unread_responses::Answer;

@@ -23,8 +23,8 @@ use waymaker_proto::waymaker::waymaker_service_server::WaymakerServiceServer;
 #[derive(Debug)]
 pub(super) struct Contracts {
     identity: Option<Arc<Identity>>,
-    /// Counts the connection against the quota of the identity. All credentials of one identity share this value, so
-    /// the connection counts once.
+    /// Counts the connection against the quota of the identity. All credentials of identities with the same name share
+    /// this value, so the connection counts once. `None` without an identity.
     counted: Option<Arc<Counted>>,
     pub(super) waymaker: WaymakerServiceServer<Waymaker>,
     pub(super) locket: LocketServer<Locket>,
@@ -59,12 +59,14 @@ pub(super) struct Callers {
 
 #[derive(Default)]
 struct KnownCallers {
-    /// Credentials of the latest call. While `version` is still the version of the policy, a call with the same
-    /// credentials uses the services in `newest` without another identification.
+    /// Credentials of the latest call that was identified. While `version` is still the version of the policy, a call
+    /// with the same credentials uses the services in `newest` without another identification. Their identity must
+    /// still be valid.
     credentials: Box<[u8]>,
     version: u64,
     newest: Option<Arc<Contracts>>,
-    /// Services of all identities that have called on this connection, since calls of several identities may alternate.
+    /// Services of the identities that have called on this connection, since calls of several identities may alternate.
+    /// A new identity removes those that are no longer valid.
     all: Vec<Arc<Contracts>>,
 }
 

@@ -81,8 +81,8 @@ const STREAMS: [&str; 10] = [
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
-/// Returns a router for the health and reflection services, which are called rarely. [`Services`] calls all other
-/// services directly, without a router.
+/// Returns a router for the health and reflection services, which are called rarely. [`Services`] calls the other
+/// services of this server directly, without a router.
 pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -231,9 +231,9 @@ impl hyper::service::Service<http::Request<Incoming>> for Services {
     }
 }
 
-/// Returns whether the content type is that of gRPC. A browser page of another origin may send this type only after an
-/// OPTIONS response that allows it, and no response does. If `text/plain` were accepted, any web page could make calls
-/// to a server with TLS. Without TLS, browsers do not use HTTP/2.
+/// Returns whether the content type begins like that of gRPC. A browser page of another origin may send this type only
+/// after an OPTIONS response that allows it, and no response does. If `text/plain` were accepted, any web page could
+/// make calls to a server with TLS. Without TLS, browsers do not use HTTP/2.
 fn is_grpc(headers: &HeaderMap) -> bool {
     // Compare the name of each header with the wanted name: a call has few headers, and a hash lookup takes longer.
     let mut types = headers.iter().filter(|(name, _)| *name == CONTENT_TYPE);

@@ -1,4 +1,5 @@
-//! `grpc.health.v1.Health`: reports whether the services of this server accept new claims. It agrees with `/readyz`.
+//! `grpc.health.v1.Health`: reports whether the services of this server accept new claims. It agrees with `/readyz`,
+//! except for short times after a change.
 
 use futures_core::Stream;
 use std::collections::BTreeSet;
@@ -85,8 +86,9 @@ impl Contract for Health {
     }
 }
 
-/// Status stream of one service: the current status, then every change. For an unknown service, the stream reports that
-/// status once and stays open, as the health protocol requires.
+/// Status stream of one service: the current status, then later changes. Changes that follow each other quickly may be
+/// left out. For an unknown service, the stream reports that status once and stays open, as the health protocol
+/// requires.
 pub(super) struct Statuses {
     /// Status to report next.
     next: Option<ServingStatus>,

@@ -6,8 +6,8 @@
 //! method sorts the items of each page, and the list stores each page as one sorted run. The runs are merged while the
 //! client takes the list. So a list is never sorted at once and exists in memory only once.
 //!
-//! All lists of a server share one limit. A client that does not read its list cannot block other clients: after
-//! [`LIST_KEPT_MS`] its list is dropped if another list needs the room.
+//! All lists of a server share one limit. A client that does not read its list cannot block other clients:
+//! [`LIST_KEPT_MS`] after its beginning, a list may be dropped if another list needs the room.
 
 use super::rejection::reject;
 use super::trailers::trailers;
@@ -45,7 +45,7 @@ pub(super) struct Lists {
 /// Lists that are not sent completely.
 #[derive(Debug, Default)]
 struct UnsentLists {
-    /// Lists by number, which is the order in which they began.
+    /// Lists with the time at which each began, by number, which is the order in which they began.
     lists: BTreeMap<u64, (Instant, Weak<List>)>,
     next_number: u64,
 }
@@ -83,7 +83,7 @@ impl Run {
         &self.bytes[self.place..]
     }
 
-    /// Returns the sort key of the next item: its first two fields, such as key and id.
+    /// Returns the sort key of the next item: its fields 1 and 2, such as key and id.
     fn order(&self) -> [&[u8]; 2] {
         let (_, mut item) = field(self.rest()).unwrap_or_default();
         let mut next = |number| match field(item) {
@@ -194,10 +194,11 @@ impl Lists {
 }
 
 impl List {
-    /// Adds a page of encoded, sorted items.
+    /// Adds a page of encoded, sorted items. An empty page has no effect.
     ///
     /// # Errors
-    /// Fails if the list or all lists together would be too long, or if the server's memory limit is reached.
+    /// Fails if the list or all lists together would be too long, or if the list was dropped to make room for others.
+    /// Also fails if the server's memory limit is reached, unless the page is the first.
     pub(super) fn push(&self, page: Vec<u8>) -> Result<(), Status> {
         self.push_at(page, Local::with(|local| local.node.memory.full()), Instant::now())
     }

@@ -19,7 +19,7 @@ use tonic::codegen::BoxFuture;
 /// Calls that return whole lists, because their contracts have no pages. The message of such a response is empty; its
 /// [`List`] is attached as an extension.
 const LISTS: [&str; 2] = ["/waymaker.WaymakerService/ListAcquiredLocks", "/models.Locket/FetchAll"];
-/// Calls that return pages, whose responses are long compared to their requests.
+/// Other calls whose responses are long compared to their requests, such as pages of a list.
 const PAGES: [&str; 7] = [
     "/waymaker.v1.OperatorService/List",
     "/waymaker.v1.OperatorService/Inspect",
@@ -81,8 +81,9 @@ impl LongAnswers {
     }
 }
 
-/// Body that is sent in pieces of one frame. The HTTP/2 library takes a whole piece as soon as the client has room for
-/// any of it, so a piece must be short. Each piece is a copy, because a slice would keep the whole body in memory.
+/// Body that is sent in pieces of at most one frame. The HTTP/2 library takes a whole piece as soon as the client has
+/// room for any of it, so a piece must be short. If bytes are split, each piece is a copy, because a slice would keep
+/// all of them in memory.
 #[derive(Debug)]
 pub(super) struct Pieces {
     body: Body,

@@ -91,7 +91,7 @@ impl Metrics {
     }
 }
 
-/// Returns the number of acquires of a node by result.
+/// Returns the number of answered acquires of a node by result.
 pub(super) fn count_acquires(node: &Node, labels: &Mutex<NamespaceLabels>) -> ResultCounts {
     let labels = note_acquires(node, labels);
     let labelled = labels.labelled().map(|(_, counts)| counts);
@@ -100,7 +100,7 @@ pub(super) fn count_acquires(node: &Node, labels: &Mutex<NamespaceLabels>) -> Re
     sum
 }
 
-/// Collects the latest counts of all workers.
+/// Adds the latest counts of all workers to `labels`, and returns these.
 fn note_acquires<'a>(node: &Node, labels: &'a Mutex<NamespaceLabels>) -> MutexGuard<'a, NamespaceLabels> {
     let mut new = NewAcquires::default();
     node.metrics.workers.iter().for_each(|worker| worker.acquires.take(&mut new));
@@ -406,7 +406,7 @@ impl Page<'_> {
     }
 }
 
-/// Escapes a label value. The library writes label values unescaped.
+/// Escapes a label value, because the library writes label values unescaped.
 fn escaped(value: &str) -> String {
     value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }

@@ -1,8 +1,8 @@
 //! Front ends: gRPC, HTTP and WebSocket protocols, each translated into the binary protocol.
 //!
 //! A front-end connection lives on a worker thread, like every other connection. A library reads and writes its socket,
-//! the submodules of `front` interpret its requests, and an `Inlet` passes them to the worker. So no front end refers
-//! to a shard, and the worker never refers to a front end.
+//! the submodules of `front` interpret its requests, and an `Inlet` passes them to the worker. So no front end calls a
+//! shard, and the worker calls no front end.
 
 mod browser;
 mod client;
@@ -106,7 +106,8 @@ pub struct FrontConfig {
     side_services: Routes,
     /// Routes of the HTTP port.
     http: Router,
-    /// Routes for connections that the HTTP port accepts beyond the connection limit: health checks and metrics.
+    /// Routes for connections that the HTTP port accepts although the server has reached its connection or memory
+    /// limit: health checks and metrics.
     reserved: Router,
     /// Routes of the port that serves Locktopus only.
     locktopus: Router,
@@ -165,7 +166,7 @@ impl FrontConfig {
     }
 
     /// Closes the gRPC connections gracefully, so that clients make their next calls on another server. Call this
-    /// before the workers finish, so that every call in progress is answered.
+    /// before the workers finish, so that calls in progress are answered if they end in time.
     pub async fn close(&self) {
         self.closing.close().await;
     }
@@ -186,8 +187,8 @@ async fn serve(fronts: Arc<FrontConfig>, local: Rc<Local>, intake: Intake) {
     let Intake { port, socket, peer, mut evidence, reserved, mut admission, .. } = intake;
     local.note_front();
     if let Some(reserved) = reserved {
-        // A reserved connection is one that the HTTP port accepts beyond the connection limit. Box its future, so that
-        // the futures of other connections do not contain memory for it.
+        // A reserved connection is one that the HTTP port accepts although the server has reached its connection or
+        // memory limit. Box its future, so that the futures of other connections do not contain memory for it.
         Box::pin(serve_reserved(&fronts, &local, socket, peer, evidence, admission)).await;
         local.note_front_ended();
         return drop(reserved);
@@ -229,7 +230,8 @@ async fn serve(fronts: Arc<FrontConfig>, local: Rc<Local>, intake: Intake) {
     }
 }
 
-/// Serves a connection of the HTTP port beyond the connection limit, for at most [`RESERVED_CONNECTION_MS`].
+/// Serves a connection of the HTTP port that was accepted although the server had reached its connection or memory
+/// limit, for at most [`RESERVED_CONNECTION_MS`].
 async fn serve_reserved(
     fronts: &FrontConfig,
     local: &Local,

@@ -17,7 +17,7 @@ pub(super) async fn healthz(uri: Uri, headers: HeaderMap) -> Response {
     "ok".into_response()
 }
 
-/// Reports whether new claims are accepted, and every reason if not.
+/// Reports whether new claims are accepted, and every reason why the server is not ready or degraded.
 pub(super) async fn readyz(uri: Uri, headers: HeaderMap) -> Response {
     let readiness = Local::with(|local| Readiness::of(&local.node));
     response(&readiness, wants_json(&uri, &headers))

@@ -3,7 +3,7 @@
 
 use http::{HeaderMap, HeaderName};
 
-/// Sets the message length limit of a service.
+/// Sets the maximum length of the request messages of a service.
 macro_rules! with_length_limit {
     ($server:expr) => {
         $server.max_decoding_message_size($crate::limits::GRPC_MESSAGE_LEN_MAX)

@@ -10,7 +10,8 @@ use tokio::task::unconstrained;
 use tokio::time::{Sleep, sleep};
 
 /// Socket that a protocol library reads and writes. It reads no more than the turn of its connection allows. It fails
-/// if the client does not send the first bytes of its protocol in time, or takes no bytes of a response for too long.
+/// if the client does not send the first bytes of its protocol in time. It also fails if the client takes no bytes of a
+/// response for too long.
 #[derive(Debug)]
 pub(crate) struct FrontSocket {
     socket: Socket,
@@ -28,7 +29,7 @@ impl FrontSocket {
     /// then has the HELLO timeout to send its first `greeting_len` bytes.
     ///
     /// # Errors
-    /// Fails if the registration or the handshake fails.
+    /// Fails if the registration or the handshake fails, or if the handshake takes too long.
     pub(crate) async fn begin(socket: StdSocket, greeting_len: usize) -> io::Result<Self> {
         let mut socket = Socket::from_std(socket)?;
         let limits = || Local::with(|local| local.node.set);
@@ -37,7 +38,7 @@ impl FrontSocket {
         Ok(Self { socket, greeted_len: 0, greeting, greeting_len, stall: None })
     }
 
-    /// Returns the names in the certificate of the client.
+    /// Returns the names in the certificate of the client; none without a certificate.
     pub(crate) fn certificate_names(&self) -> Vec<String> {
         self.socket.certificate_names()
     }

@@ -12,17 +12,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Requests that a connection has begun. All of them share the turns of their connection, so a client gets no more time
-/// of the worker by more simultaneous requests.
+/// Requests that a connection has begun. All of them share the turns of the connection, so more simultaneous requests
+/// give a connection no more time of the worker.
 #[derive(Clone, Default)]
 pub(super) struct Streams(Rc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    /// Requests that have not run yet, in order of arrival.
+    /// Requests that have not run yet, in order of arrival. While `poll_drop` drops the remaining requests, it keeps
+    /// all of them here.
     begun: RefCell<VecDeque<Request>>,
     running: RefCell<FuturesUnordered<Request>>,
-    /// Incremented with each poll of a request.
+    /// Incremented each time that a request runs. A poll after the end of the turn does not run the request.
     poll_count: Rc<Cell<u64>>,
     turns: Cell<StreamTurns>,
     library: Library,
@@ -80,7 +81,7 @@ where
 
 impl Streams {
     /// Runs the requests of the connection and the HTTP/2 library that reads and writes for them. [`StreamTurns`]
-    /// decides which of them runs next, and when the turn ends. Ends when the library ends.
+    /// decides which of them runs next. Ready when the library has ended.
     pub(super) fn poll_beside<T>(
         &self,
         context: &mut Context<'_>,
@@ -186,7 +187,8 @@ fn serve_later() {
     Local::with(|local| local.front_turn.borrow_mut().serve_later());
 }
 
-/// Returns whether a request may continue in this turn. If not, the request runs again in the next turn.
+/// Returns whether a request may continue in this turn. If not, wakes the request, so that it continues in a later
+/// turn.
 pub(super) fn may_run(context: &Context<'_>) -> bool {
     if is_spent() {
         serve_later();

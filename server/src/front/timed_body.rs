@@ -20,14 +20,15 @@ const PREFIX_LEN: usize = 5;
 
 /// Body of a request with one message. The body passes the message on only when it is complete, because the decoding
 /// library allocates the claimed length of the message in advance. The body fails if it is too long or does not arrive
-/// in time. It also fails if its connection has too many incomplete bodies or too many unread response bytes. Most
-/// bodies are complete at the first poll and cost nothing.
+/// in time. It also fails if the incomplete bodies of its connection are too many or too long together, or if too many
+/// response bytes are unread. Most bodies are complete at the first poll and need no buffer.
 #[derive(Debug)]
 pub(super) struct TimedBody {
     body: Incoming,
     bodies: OpenBodies,
     unread: Arc<UnreadResponses>,
-    /// Bytes of the message that have arrived; set if the message was incomplete at the first poll of the body.
+    /// Bytes of the message that have arrived. `None` if a single data frame contains the whole message, and before the
+    /// message is found incomplete.
     part: Option<Box<Part>>,
 }
 
@@ -105,8 +106,8 @@ impl TimedBody {
         self.body
     }
 
-    /// Returns the bytes of the message that have arrived, with their deadline. Creates them when the message is first
-    /// found incomplete.
+    /// Returns the stored bytes of the message, with the deadline for the rest. The first call starts the deadline. It
+    /// fails if the connection has too many incomplete requests.
     fn part(&mut self) -> Result<&mut Part, Status> {
         if self.part.is_none() {
             self.part = Some(Box::new(self.bodies.begin()?));
@@ -114,7 +115,7 @@ impl TimedBody {
         Ok(self.part.as_mut().expect("it was set above"))
     }
 
-    /// Passes on a complete message.
+    /// Returns a complete message as a frame, or an error if the client has left too many response bytes unread.
     fn whole(&self, message: Bytes) -> Result<Frame<Bytes>, BodyError> {
         // Check the unread responses only after the whole request has arrived. The HTTP/2 library would reset a call
         // that is rejected earlier, and it closes connections with many resets.
@@ -128,7 +129,7 @@ impl TimedBody {
     }
 
     fn poll_whole(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        // `first` holds the data of the first frame. The first frame usually contains the whole message; the end of the
+        // `first` holds the data of the first data frame. This frame usually contains the whole message; the end of the
         // body may follow as a separate frame.
         let mut first = Bytes::new();
         loop {
@@ -178,7 +179,7 @@ impl TimedBody {
     }
 }
 
-/// Returns the time within which a whole gRPC request must arrive (`--limits-frame`).
+/// Returns the time within which the rest of an incomplete gRPC request must arrive (`--limits-frame`).
 fn frame_limit() -> Milliseconds {
     Local::with(|local| local.node.set.frame)
 }

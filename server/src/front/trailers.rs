@@ -5,8 +5,8 @@ use hyper::HeaderMap;
 use hyper::body::Bytes;
 use tonic::Status;
 
-/// Returns the trailers of a response with this status: its code and its message. Callers pass only statuses without
-/// details.
+/// Returns the trailers of a response with this status: its code, and its message if it has one. Callers pass only
+/// statuses without details.
 pub(super) fn trailers(status: &Status) -> Frame<Bytes> {
     let mut headers = HeaderMap::new();
     // `add_header` cannot fail here: tonic encodes the message so that it is a valid header value.

@@ -1,8 +1,8 @@
 //! Responses that a client has not taken yet.
 //!
-//! A call produces its response even if its client does not read. Each connection therefore counts the bytes of the
-//! responses that its client has not taken, and rejects calls above a limit. This bounds the memory that such a client
-//! can occupy.
+//! A call produces its response even if its client does not read. Each connection therefore counts the bytes of
+//! single-message responses that its client has not taken, and rejects calls above a limit. This bounds the memory that
+//! such a client can occupy.
 
 use super::rejection::reject;
 use crate::limits::{GRPC_PIECE_LEN, GRPC_SHORT_LEN, GRPC_UNTAKEN_LEN_MAX};
@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use tonic::Status;
 use tonic::body::Body;
 
-/// Number of response bytes that the client of one connection has not taken.
+/// Length of the single-message responses that the client of one connection has not taken completely.
 #[derive(Debug, Default)]
 pub(super) struct UnreadResponses(AtomicUsize);
 
@@ -58,14 +58,15 @@ impl Drop for Counted {
     }
 }
 
-/// Body of a gRPC response. If the response is a single message, its bytes count as unread until the client takes them.
+/// Body of a gRPC response. If the response is a single message, all its bytes count as unread until the client takes
+/// the last of them or the body is dropped.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// Bytes of the message that the client has not taken yet, if the message was encoded in advance.
     message: Bytes,
     /// Counts the whole `message` as unread until its last piece is taken.
     counted: Option<Counted>,
-    /// Frame that follows `message`, if it was already taken from `body`.
+    /// Frame or error that follows `message`, if it was already taken from `body`.
     end: Option<Box<Result<Frame<Bytes>, Status>>>,
     /// Source of the remaining frames.
     body: Body,
@@ -73,8 +74,8 @@ pub(super) struct Answer {
 
 impl Answer {
     /// Creates the body of a single-message response and encodes the message now. If the message is longer than
-    /// [`GRPC_SHORT_LEN`], its encoder (`body`) is dropped, because the encoder may keep far more memory than the
-    /// message has bytes.
+    /// [`GRPC_SHORT_LEN`] and the only one, its encoder (`body`) is dropped. The encoder may keep far more memory than
+    /// the message has bytes.
     pub(super) fn whole(body: Body, unread: Arc<UnreadResponses>, context: &mut Context<'_>) -> Self {
         let mut answer = Self::stream(body);
         while let Poll::Ready(frame) = Pin::new(&mut answer.body).poll_frame(context) {

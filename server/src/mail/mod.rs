@@ -79,10 +79,11 @@ pub enum Mail {
     /// Count the claims whose end the draining server awaits. Each worker counts in its part of the shards.
     Count,
     /// No shard has a claim of this session. The session belongs to the receiver and had no connection when the
-    /// receiver asked the shards. The receiver now ends the session before its lease expires, unless a client has
+    /// receiver asked the shards. The receiver now makes the lease of the session expire early, unless a client has
     /// resumed it.
     Vacant(Arc<Vacancy>),
-    /// Every shard has closed the lane of this connection.
+    /// Every shard that knew the lane of this connection has closed it. The receiver sends `FAREWELL` or
+    /// `SESSION_EXPIRED` to the connection.
     Closed(ConnectionKey),
     /// Outcome of claims in a shard that were granted on condition that the log stores their records or the cluster
     /// counts their fences. The receiver passes it to the shard as [`Batch::Reserved`].
@@ -130,8 +131,8 @@ pub enum Content {
 }
 
 /// Work that a worker queues at a shard for the worker that has the shard's turn. The latter may have read its clock
-/// long before it serves the work. Requests and changes of lanes therefore carry the time at which their input was
-/// read. The time of the shard advances to that time before they are served.
+/// long before it serves the work. Requests, changes of lanes and withdrawals therefore carry the time at which their
+/// input was read. The time of the shard advances to that time before they are served.
 #[derive(Debug)]
 pub enum Batch {
     /// Requests of one lane for this shard.
@@ -159,11 +160,12 @@ pub enum Batch {
     /// Send [`Mail::Knocked`] to this worker when the turn is free. The worker needs the turns of several shards at
     /// once.
     Knock(u16),
-    /// Report whether the shard has a claim of this session.
+    /// Check whether the shard has a claim of this session. If not, decrement `Vacancy::left`.
     Vacancy(Arc<Vacancy>),
     /// Check whether these namespaces are empty, and forget their idle keys.
     Forget(EmptinessCheck),
-    /// A request to every shard, the time at which it was read, and what this shard has counted for it so far.
+    /// A request to every shard, and what this shard has counted for it so far. The second value is the time at which
+    /// the request was read or this shard last worked on it.
     Broadcast(Arc<Broadcast>, Reading, CountedClaims),
 }
 
@@ -177,8 +179,8 @@ pub struct LeftCost {
 
 impl LeftCost {
     /// Adds this cost to `of_lane`, the total cost of a lane's requests that wait for turns of shards. Dropping the
-    /// returned value subtracts the cost. While the total is at its limit, the server refuses long requests of the
-    /// lane.
+    /// returned value subtracts the cost. While the total is at its limit, the server refuses further long requests of
+    /// the lane, except those that end or extend one claim.
     #[must_use]
     pub fn new(of_lane: &Arc<AtomicU32>, cost: usize) -> Self {
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
@@ -212,10 +214,10 @@ pub struct RequestBatch {
     pub session_end: Time,
     /// Time at which the frames were read.
     pub at: Reading,
-    /// Cost of serving the frames, in the unit of `BATCH_COST_MAX`.
+    /// Estimated cost of serving the frames, in the unit of `BATCH_COST_MAX`.
     pub cost: usize,
     /// Guard that adds `cost` to the total cost of the lane's requests that wait for turns of shards. The guard is
-    /// dropped, and the cost subtracted, when the frames are served.
+    /// dropped, and the cost subtracted, when all the frames are served.
     pub counted: LeftCost,
     /// The frames, one after the other.
     pub frames: Vec<u8>,
@@ -234,7 +236,7 @@ pub enum LaneChange {
     Closed {
         /// Whether the session has ended too.
         session_ended: bool,
-        /// Connection that waits until every shard has closed the lane.
+        /// Closing of the lane that waits for this shard; `None` if no connection waits for the end.
         closing: Option<Arc<LaneClosing>>,
     },
 }

@@ -1,9 +1,9 @@
 //! The memory limit of the server.
 //!
 //! Every buffer of a connection has its own bound. But there may be many connections, sessions and claims, so the
-//! server also limits its total memory. At the limit it refuses requests that need more: new claims, registrations,
-//! watches and sessions. At 105 % of the limit it also refuses new connections. Open connections can always renew,
-//! release and read.
+//! server also limits its total memory. At the limit it refuses requests that need more, such as new claims,
+//! registrations, watches and sessions. At 105 % of the limit it also refuses new connections. Open connections can
+//! always renew, release and read.
 
 mod allocator;
 
@@ -159,7 +159,7 @@ pub fn refusal(limit: u64) -> String {
 }
 
 /// Measures the memory of this process in its own thread, until the process ends or the system does not report the
-/// memory. Without a limit it does nothing.
+/// memory. Logs when memory use reaches the limit and when claims are served again. Without a limit it does nothing.
 ///
 /// # Errors
 /// Returns an error if the thread cannot be started.
@@ -198,7 +198,7 @@ fn used_pages(pages: &StatM) -> u64 {
 }
 
 /// Returns the memory available to this process, in bytes: the smaller of the machine's memory and the limit of its
-/// control group.
+/// control group (version 2).
 fn available() -> Option<u64> {
     let machine = machine_len(&read_to_string("/proc/meminfo").ok()?)?;
     let group = read_to_string("/proc/self/cgroup")

@@ -34,7 +34,7 @@ impl AcquireResult {
         }
     }
 
-    /// Returns the result of an acquire with this answer, or `None` if the answer repeats an earlier one.
+    /// Returns the result of an acquire with this answer, or `None` if the answer repeats an earlier grant.
     pub(crate) fn of(answer: &Answer) -> Option<Self> {
         match answer {
             Answer::Granted(grant) => (!grant.repeated).then_some(Self::Granted),
@@ -119,8 +119,8 @@ pub(crate) struct NewAcquires {
 }
 
 impl AcquireTable {
-    /// Returns the row of acquire counters for a new connection. A full table first drops the rows that no connection
-    /// uses. If all rows are in use, the table grows.
+    /// Returns the row of acquire counters for a new connection. If the row is new, a full table first drops the rows
+    /// that no connection uses. If all rows are in use, the table grows.
     pub(crate) fn row(&self, key: AcquireKey) -> Arc<AcquireCounts> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Rows { rows, dropped } = &mut *table;

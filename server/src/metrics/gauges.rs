@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use waymaker_engine::{ShardState, TableMemory};
 
 /// The state of one shard as a worker last published it. Workers publish it every half second; it is older only while
-/// the shard is busy with other work.
+/// the shard or that worker is busy with other work.
 #[derive(Debug, Default)]
 pub(crate) struct ShardGauges {
     held: AtomicU64,

@@ -1,7 +1,8 @@
 //! Histograms that one thread fills and any thread reads.
 //!
-//! Each doubling of the value has two buckets, so the error of a quantile is at most half of its value. A few
-//! instructions compute the bucket from the highest bits of a value.
+//! Each doubling of the value has two buckets, so the error of a quantile is at most half of its value. This does not
+//! apply to values below [`FIRST_BOUND`] and above the last bound. A few instructions compute the bucket from the
+//! highest bits of a value.
 
 use super::cell::Cell;
 
@@ -76,7 +77,7 @@ pub(crate) fn bound(bucket: usize) -> f64 {
     if bucket.is_multiple_of(2) { power } else { 1.5 * power }
 }
 
-/// Returns the bucket of `2^n <= value < 1.5 * 2^n` or of `1.5 * 2^n <= value < 2^(n+1)`.
+/// Returns the bucket of `2^n <= value < 1.5 * 2^n` or of `1.5 * 2^n <= value < 2^(n+1)`; 0 counts as 1.
 #[inline(always)]
 fn fine_bucket(value: u64) -> usize {
     let exponent = (value | 1).ilog2();

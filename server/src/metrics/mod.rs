@@ -79,7 +79,7 @@ impl NodeMetrics {
         lost
     }
 
-    /// Returns the number of sessions of clients.
+    /// Returns the number of sessions of clients, as the workers last published it.
     pub(crate) fn session_count(&self) -> u64 {
         self.workers().map(|worker| worker.session_count.get()).sum()
     }

@@ -1,7 +1,7 @@
 //! The namespaces that have their own label in the metrics.
 //!
-//! Clients create namespaces, so their number in the metrics must be bounded. The busiest ones have labels, and all
-//! others are counted together.
+//! Clients create namespaces, so their number in the metrics must be bounded. At most [`LABELLED_MAX`] of them have
+//! labels, and all others are counted together.
 
 use super::acquires::{AcquireKey, NewAcquires, ResultCounts, add};
 use std::cmp::Reverse;
@@ -19,7 +19,7 @@ const LABEL_IDLE_MS: u64 = 300_000;
 #[derive(Debug, Default)]
 pub(crate) struct NamespaceLabels {
     labelled: BTreeMap<Box<[u8]>, LabelledNamespace>,
-    /// Counts of namespaces without a label, by front end.
+    /// Counts of namespaces from the time in which they had no label, and of dropped rows, by front end.
     other: BTreeMap<&'static str, ResultCounts>,
 }
 
@@ -35,8 +35,8 @@ struct LabelledNamespace {
 impl NamespaceLabels {
     /// Accepts the counts since the last scrape.
     ///
-    /// A namespace without a label gets one if there are fewer than [`LABELLED_MAX`] labels, or if another label has
-    /// been idle for [`LABEL_IDLE_MS`].
+    /// A namespace with new acquires gets a label while there are fewer than [`LABELLED_MAX`], or if another label has
+    /// been idle for [`LABEL_IDLE_MS`]. The busiest namespaces come first.
     ///
     /// The counts of a namespace begin with the scrape at which it gets a label, and are dropped when another namespace
     /// takes over the label. A time series therefore never decreases while it exists.
@@ -58,13 +58,15 @@ impl NamespaceLabels {
         self.labelled.values().flat_map(|labelled| &labelled.rows)
     }
 
-    /// Returns the counts of all namespaces without a label of their own, added up by front end.
+    /// Returns the counts of all namespaces from the time in which they had no label, added up by front end. Rows that
+    /// a full table dropped are included.
     pub(crate) fn other(&self) -> impl Iterator<Item = (&'static str, &ResultCounts)> {
         self.other.iter().map(|(front_end, counts)| (*front_end, counts))
     }
 
-    /// Gives labels to the busiest namespaces without one. A namespace with a label has its own series in the metrics.
-    /// Free labels are given first, then those of namespaces without an acquire for [`LABEL_IDLE_MS`].
+    /// Gives labels to the busiest namespaces without one that have new acquires. A namespace with a label has its own
+    /// series in the metrics. Free labels are given first, then those of namespaces without an acquire for
+    /// [`LABEL_IDLE_MS`].
     fn choose(&mut self, new: &BTreeMap<AcquireKey, ResultCounts>, now: Time) {
         let mut activity: BTreeMap<&[u8], u64> = BTreeMap::new();
         for (key, counts) in new {

@@ -31,8 +31,8 @@ const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 ///
 /// - If no shard has received the number of an unused namespace, from a request or from the log, no shard has a claim
 ///   in it. The server removes such a namespace without asking the shards. Another namespace may get the number.
-/// - A namespace is not removed if the configuration declares it. A built-in namespace, which belongs to a front end,
-///   is not removed once a shard has received its number from a request or from the log.
+/// - A namespace is not removed if the configuration declares it. A built-in namespace is not removed once a shard has
+///   received its number from a request or from the log.
 /// - If the namespace is neither declared nor built in and a shard has received its number, a `Removal` asks every
 ///   shard. Each shard checks that it has no claim in the namespace, and forgets the idle keys of the namespace. The
 ///   server then removes the namespace unless a connection opened it since it was found unused. Its number is not used
@@ -54,7 +54,8 @@ pub struct Namespaces {
     requests: Vec<RemovalRequest>,
     /// Number of declared namespaces that are not built in.
     declared_count: usize,
-    /// Number of openings of all namespaces so far. Each opening gets the next number.
+    /// Number of openings of all namespaces so far; declarations and restores count too. Each opening gets the next
+    /// number.
     opening_count: u64,
     limits: NamespaceLimits,
 }
@@ -95,7 +96,7 @@ pub enum NamespaceChange<'a> {
 pub enum NamespaceRefusal {
     /// The namespace has another kind, or its name is built in with another kind.
     OtherKind(NamespaceKind),
-    /// The server has the maximum number of namespaces.
+    /// The server has the maximum number of namespaces, or no number is left.
     TooMany,
     /// The client has created as many namespaces as its quota allows.
     Quota(QuotaReached),
@@ -109,7 +110,7 @@ impl Namespaces {
     }
 
     /// Opens the namespace, and creates it if it is new. A created namespace counts for the quotas of the client
-    /// (`accounts`). Calls `tell` for each unused namespace that was removed to make room. The caller must call
+    /// (`accounts`). Calls `tell` for each recorded namespace that was removed to make room. The caller must call
     /// [`Namespaces::settle`] when it knows whether the client is accepted.
     ///
     /// # Errors
@@ -149,7 +150,8 @@ impl Namespaces {
         Ok(NamespaceUse(Arc::clone(&entry.namespace)))
     }
 
-    /// Opens a declared namespace and returns its number. No limit applies to it, and it is never removed. Must be
+    /// Creates a declared namespace, or marks an existing one as declared, and returns its number. It does not count
+    /// for the maximum number of namespaces and is never removed. Calls `tell` if the log does not contain it. Must be
     /// called before a lane uses the namespace.
     pub(crate) fn declare(
         &mut self,
@@ -215,8 +217,8 @@ impl Namespaces {
         self.by_name.get(name).map(|entry| NamespaceUse(Arc::clone(&entry.namespace)))
     }
 
-    /// Restores a namespace from the log. If a front end owns the name with another kind, the namespace gets another
-    /// name, which is returned.
+    /// Restores a namespace from the log. If the name is built in with another kind, the namespace gets another name,
+    /// which is returned. Otherwise returns `None`.
     pub fn restore(&mut self, number: u16, name: &[u8], kind: NamespaceKind) -> Option<Box<[u8]>> {
         let is_foreign = built_in_kind(name).is_some_and(|own| own != kind);
         let renamed = is_foreign.then(|| self.free_name(name, kind));

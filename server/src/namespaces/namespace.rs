@@ -14,18 +14,20 @@ pub(super) struct Namespace {
     /// after a check, no lane opened the namespace during the check.
     pub(super) last_opening: u64,
     /// Time at which the namespace was first found without a lane, or at which the last check of its shards began.
-    /// `None` if a lane has opened the namespace since, or if it was last found in use, frozen, built in or declared.
+    /// `None` if no check has found it idle since it was last opened, or if it was last found in use, frozen, built in
+    /// or declared.
     pub(super) idle_since: Option<Time>,
-    /// Whether the log has the namespace.
+    /// Whether the creation of the namespace was reported for the log, or the namespace was restored from it.
     pub(super) is_recorded: bool,
     /// Whether the configuration declares the namespace.
     pub(super) is_declared: bool,
-    /// Counts the namespace against the quotas of the client that created it, until the namespace is removed.
+    /// Counts the namespace against the quotas of the client that created it, until the namespace is removed. `None`
+    /// for built-in, declared and restored namespaces.
     pub(super) _counted: Option<Counted>,
 }
 
 impl Namespace {
-    /// Returns whether a lane uses the namespace. Lanes start a use only while they hold the lock of all namespaces.
+    /// Returns whether a lane uses the namespace. A first use starts only under the lock of all namespaces.
     pub(super) fn is_used(&self) -> bool {
         let is_used = Arc::strong_count(&self.namespace) > 1;
         // The caller may remove the namespace. Everything that the last lane did must be visible to this thread before
@@ -48,7 +50,7 @@ impl Namespace {
 #[derive(Debug)]
 pub(super) struct SharedNamespace {
     pub(super) number: u16,
-    /// Whether a shard may have got the number of the namespace, from a request or from the log.
+    /// Whether a shard may have got the number of the namespace: from a request, from the log, or from its declaration.
     pub(super) is_known: AtomicBool,
     /// Default lease in milliseconds; `None` uses the default of the server.
     pub(super) lease_default_ms: Option<u32>,

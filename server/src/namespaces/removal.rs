@@ -37,13 +37,13 @@ pub(super) struct RemovalRequest {
 pub enum RemovalRefusal {
     /// There is no namespace with this name.
     Unknown,
-    /// The namespace belongs to a front end.
+    /// The namespace is built in.
     BuiltIn,
     /// The configuration declares the namespace.
     Declared,
     /// Lanes use the namespace; the value is their number.
     Used(u64),
-    /// The namespace has claims or a frozen prefix, or a lane opened it during the check.
+    /// The namespace has claims or a frozen prefix, or a lane opened it after the request.
     NotEmpty,
     /// Too many operators wait for removals already; the value is the maximum.
     TooManyWait(usize),

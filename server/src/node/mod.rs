@@ -75,8 +75,8 @@ pub struct HostedShard {
     pub armed: Time,
     /// Workers that get `Mail::Knocked` when the turn of this shard is free.
     pub knocks: Vec<u16>,
-    /// Batches that a worker took out of the queue of the shard (its [`TurnCell`]) but did not serve, because it passed
-    /// the turn to another worker.
+    /// Batches that the worker with the turn must serve before it gives the turn back. Most come from the queue of the
+    /// shard (its [`TurnCell`]). The worker may pass them on with the turn.
     pub left: VecDeque<Batch>,
     /// Closed lanes whose claims later turns will end. Their clients learn of the closing only after all these claims
     /// have ended.
@@ -130,7 +130,7 @@ pub struct Node {
     /// Conversion of instants to the time of day.
     pub unix_time: UnixTime,
     /// Limits of the engine, for the whole node. The response to `HELLO` tells clients the default, shortest and
-    /// longest lease.
+    /// longest lease. A namespace may have its own default.
     pub limits: Limits,
     /// Limits that an operator may set. Use `limits` for those of the engine.
     pub set: LimitOptions,
@@ -228,7 +228,7 @@ impl Node {
         }
     }
 
-    /// Sets the limits of connections, sessions and namespaces. Must be called before any worker runs.
+    /// Sets the limits that an operator may set, except those of the engine. Must be called before any worker runs.
     pub fn set_limits(&mut self, set: LimitOptions) {
         let namespaces = self.namespaces.get_mut().unwrap_or_else(PoisonError::into_inner);
         namespaces.limit(set.namespaces as usize, set.namespace_idle.as_u64());
@@ -292,8 +292,8 @@ impl Node {
     }
 
     /// Publishes that this acceptor has accepted all connections that were waiting at this instant and for which the
-    /// system had resources, and has handed them to workers. Workers read the instant ([`Self::accepted`]) before they
-    /// end sessions, because a new connection may resume one.
+    /// system had resources. It has refused those above a limit and has handed the others to workers. Workers read the
+    /// instant ([`Self::accepted`]) before they end sessions, because a new connection may resume one.
     pub fn publish_accepted(&self, acceptor: usize, at: Time) {
         // `Release` ordering: a thread that reads this value also sees the connections that were handed over before it
         // was stored.

@@ -1,4 +1,5 @@
-//! Records of a node that belong to no request.
+//! Records that no shard writes for a request: of namespaces, of frozen prefixes, of a clean stop, and of the whole
+//! state.
 
 use super::Node;
 use crate::log::{LogBatch, LogPort};
@@ -9,7 +10,7 @@ use waymaker_log::Record;
 use waymaker_log::limits::LOG_GROUP_LEN_MAX;
 
 impl Node {
-    /// Writes to the log the holds and counters that are not in it, because they survive only a clean stop, and then a
+    /// Writes to the log the holds and counters that are not in it, so that they survive a clean stop. Then writes a
     /// record of the stop itself. Does nothing without a log. No worker may be running.
     pub fn record_ephemeral(&self) {
         let Some(log) = &self.log else { return };
@@ -28,7 +29,7 @@ impl Node {
     /// already written the record of the server's start. No worker may be running.
     ///
     /// # Panics
-    /// If a worker is still running.
+    /// Panics if a worker is still running.
     pub fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>)) {
         let namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
         for (number, name, kind) in namespaces.by_number(0) {
@@ -71,8 +72,8 @@ impl Node {
 /// are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder<'a> {
-    /// Port that gets the records as soon as `batch` has half the maximum length of a log group (records that the log
-    /// writes together). Without a port, all records stay in `batch`.
+    /// Port that gets the records as soon as `batch` has more than half the maximum length of a log group (records that
+    /// the log writes together). Without a port, all records stay in `batch`.
     pub(crate) log: Option<&'a LogPort>,
     pub(crate) batch: LogBatch,
 }

@@ -1,4 +1,4 @@
-//! Headings of `--help`, and parsers of option values without their own type. Every part of the server defines its
+//! Headings of `--help`, and parsers of option values without their own type. The parts of the server define their
 //! options with them. Each error of a parser names the accepted form.
 
 mod address;

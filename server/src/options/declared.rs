@@ -54,7 +54,7 @@ fn scope_name(scope: Scope) -> &'static str {
 /// Returns the declarations in a file.
 ///
 /// # Errors
-/// Returns all unknown keys and wrong values.
+/// Returns all unknown keys and wrong values. If the value is no array or has too many tables, returns only that.
 pub(super) fn parse(
     text: &str,
     value: &Spanned<DeValue<'_>>,
@@ -208,7 +208,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the reason why a declared namespace has settings that its kind does not allow, or a kind that its built-in
+/// Returns a message if a declared namespace has a setting that its kind does not allow, or a kind that its built-in
 /// name does not allow.
 fn unfit(namespace: &DeclaredNamespace) -> Option<String> {
     let kind = namespace.kind;

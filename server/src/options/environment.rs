@@ -22,7 +22,8 @@ const OF_PROGRAMS: [&str; 12] = [
     "TOKEN",
     "TOKEN_FILE",
 ];
-/// Beginnings of the names of variables for tests and the load generator, after the prefix `WAYMAKER_`.
+/// Beginnings of the names of variables for tests and the load generator and of Kubernetes, after the prefix
+/// `WAYMAKER_`.
 const OF_TESTS: [&str; 12] = [
     "CUTS",
     "DEPTH",

@@ -48,7 +48,7 @@ pub fn file_key(option: &Arg) -> Option<FileKey> {
 pub(super) struct FileValue {
     /// Identifier of the option.
     pub(super) id: String,
-    /// Value as text in the form of the flag; a list has several.
+    /// Value as text in the form of the flag; a list has one text for each element.
     pub(super) texts: Vec<String>,
 }
 
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns a whole number, or `None` for other values.
+/// Returns a whole number, or `None` for other values and for numbers above 64 bits.
 pub(super) fn read_number(value: &DeValue<'_>) -> Option<i64> {
     let number = value.as_integer()?;
     i64::from_str_radix(number.as_str(), number.radix()).ok()

@@ -16,7 +16,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Parses the value of `--log`. An empty text means the default, so that an empty variable has no effect.
+/// Parses the value of `--log`. An empty text means the default, so that an empty variable is no error.
 pub(super) fn parse_levels(text: &str) -> Result<Targets, String> {
     let text = if text.is_empty() { LOG_LEVELS } else { text };
     // Check the levels: the library takes an unknown level for a target (the name of a module), so a misspelled level

@@ -3,7 +3,7 @@
 /// Minimum similarity of a suggested name. clap uses the same bound for flags.
 const SIMILARITY_MIN: f64 = 0.7;
 
-/// Returns the most similar known name.
+/// Returns the most similar known name; `None` if none is similar enough.
 pub(super) fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let similar = known.into_iter().map(|name| (strsim::jaro(unknown, name), name));
     let best = similar.max_by(|one, other| one.0.total_cmp(&other.0));

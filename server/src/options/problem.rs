@@ -8,14 +8,14 @@ use std::path::PathBuf;
 pub struct Problem {
     /// Line in the file, from 1.
     pub line: usize,
-    /// Description of the error, which names the key.
+    /// Description of the error. It names the key, unless it is a syntax error.
     pub message: String,
 }
 
 /// The reason why options cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
-    /// A flag or an environment variable is wrong, or the arguments ask for help.
+    /// A flag or an environment variable is wrong, or the arguments ask for help or the version.
     #[error(transparent)]
     CommandLine(#[from] clap::Error),
     /// The file cannot be read.

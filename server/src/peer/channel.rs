@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service};
 
-/// The sending end of a connection. The connection closes when all clones are dropped.
+/// The sending end of a connection. The connection closes when all clones are dropped and no request is open.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     sender: SendRequest<Body>,

@@ -26,15 +26,16 @@ pub(super) struct Encryption {
 }
 
 impl Endpoint {
-    /// Returns whether this server shows no certificate on its encrypted connections to the peer.
+    /// Returns whether this server shows no certificate on its encrypted connections to the peer; false if they are not
+    /// encrypted.
     pub(crate) fn lacks_certificate(&self) -> bool {
         self.encryption
             .as_ref()
             .is_some_and(|encryption| !encryption.config.client_auth_cert_resolver.has_certs())
     }
 
-    /// Parses `http://HOST:PORT`, `https://HOST:PORT` or `HOST:PORT`. Returns `None` if the text is no address, or if
-    /// it needs a configuration for TLS and there is none.
+    /// Parses `http://HOST:PORT`, `https://HOST:PORT` or `HOST:PORT`. Returns `None` if the text has another form, or
+    /// if it needs a configuration for TLS and there is none.
     pub(crate) fn parse(text: &str, config: Option<&Arc<ClientConfig>>) -> Option<Self> {
         let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
         let authority: Authority = rest.strip_suffix('/').unwrap_or(rest).parse().ok()?;

@@ -1,8 +1,8 @@
 //! Requests to the cluster, sent to one member at a time.
 //!
-//! Any member can serve a request: followers forward it to the leader. The server therefore keeps one connection to the
-//! last working member, with any number of requests in flight. After a failure it moves to the next member. This module
-//! never repeats a request that may have been applied: only the caller knows whether a repetition is safe.
+//! Any voting member can serve a request: followers forward it to the leader. The server therefore keeps one connection
+//! to the last working member, with any number of requests in flight. After a failure it moves to the next member. This
+//! module never repeats a request that may have been applied: only the caller knows whether a repetition is safe.
 //!
 //! A connection counts as open after the member has answered a first request on it. If the process of a member is
 //! suspended, its system still accepts TCP connections. If only the caller's request discovered such a member, the
@@ -25,9 +25,9 @@ use waymaker_proto::etcd::etcdserverpb::{
     AuthenticateRequest, RangeRequest, RangeResponse, StatusRequest, TxnRequest, TxnResponse,
 };
 
-/// Reasons why a request has no response. The caller may retry after all errors except `Refused` and `Unauthenticated`;
-/// the retry goes to the next member. The caller should pause before the retry. During an election members refuse
-/// requests immediately.
+/// Reasons why a request has no response. A retry can help after `NotSent` and, if a repetition is safe, after
+/// `Unknown`; the retry usually goes to the next member. The caller should pause before the retry. During an election
+/// members refuse requests immediately.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
     /// The request was certainly not applied and never will be. No member received it, or the member could not process
@@ -87,7 +87,7 @@ struct Connection {
     channel: Channel,
     /// Index of the endpoint, for messages.
     index: usize,
-    /// Authentication token, if etcd requires authentication.
+    /// Authentication token, if the options have a user and etcd requires authentication.
     token: Option<Token>,
 }
 
@@ -205,7 +205,8 @@ enum NextMember {
 }
 
 impl Shared {
-    /// Returns the open connection, or opens one within `connect_time_max`.
+    /// Returns the open connection, or opens one within `connect_time_max`. If another task already opens one, waits
+    /// for it until `deadline`.
     async fn connection(
         &self,
         deadline: Instant,

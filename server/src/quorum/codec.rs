@@ -1,11 +1,12 @@
 //! The encoding of counters in etcd.
 //!
 //! The etcd key of a counter is the prefix, the namespace, a slash and the key of the lock. The value is the fence in
-//! decimal, a space, and the id of the attempt that wrote it. People can read the key and the value.
+//! decimal, a space, and the id of the attempt that wrote it. People can read the value, and the key if the key of the
+//! lock is text.
 //!
-//! A step is the conditional write of one counter. All steps of a batch form one transaction without a condition.
-//! Inside it, each step is a nested transaction with its own condition. A failed step therefore does not stop the
-//! others, and the members write to disk once.
+//! A step is the conditional write of one counter. Several steps form one transaction without a condition. Inside it,
+//! each step is a nested transaction with its own condition. A failed step therefore does not stop the others, and the
+//! members write to disk once.
 
 use super::counters::{Attempt, Reply, Step, StoredCounter};
 use waymaker_engine::{CounterName, Fence};
@@ -26,8 +27,8 @@ pub(super) const STEP_COUNT_MAX: usize = 127;
 /// that limit too.
 const FENCE_LIMIT: u64 = NUMBER_LIMIT / 2;
 
-/// Returns the etcd key of a counter. Slashes in the name of the namespace are escaped, so that different counters have
-/// different keys.
+/// Returns the etcd key of a counter. Slashes and percent signs in the name of the namespace are escaped, so that
+/// different counters have different keys.
 pub fn etcd_key(prefix: &str, namespace: &[u8], name: &CounterName) -> Vec<u8> {
     let mut key = Vec::with_capacity(prefix.len() + namespace.len() + 1 + name.key.len());
     key.extend_from_slice(prefix.as_bytes());

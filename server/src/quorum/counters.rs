@@ -19,8 +19,8 @@ pub struct Attempt {
     pub number: u64,
 }
 
-/// One step of one counter: a conditional write in the cluster. It writes this fence, unless the counter was written
-/// after this revision.
+/// One step of one counter: a conditional write in the cluster. It writes this fence, unless the counter was written or
+/// deleted after this revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Name of the counter.
@@ -43,7 +43,8 @@ pub enum Reply {
         /// Revision of the cluster.
         revision: i64,
     },
-    /// The step was not applied because the counter has another revision. `None` if the counter does not exist.
+    /// This try of the step was not applied because the counter has another revision. An earlier try may have been
+    /// applied. `None` if the counter does not exist.
     Found(Option<StoredCounter>),
     /// The step (a conditional write of the counter's next fence) was not applied. The value that etcd stores under the
     /// name of the counter is not a valid counter.
@@ -66,8 +67,8 @@ pub struct StoredCounter {
 pub struct FinishedQuestion {
     /// The question, unchanged.
     pub question: QuorumQuestion,
-    /// Fence of each grant in `question.members`, in the same order. `None` if the server does not know that the
-    /// cluster counted all these grants.
+    /// Fence of each grant in `question.members`, in the same order. A grant without a counter keeps its reserved
+    /// fence. `None` if the server does not know that the cluster counted all the others.
     pub fences: Option<Box<[Fence]>>,
 }
 
@@ -75,13 +76,14 @@ pub struct FinishedQuestion {
 ///
 /// Each counter has one *step* at a time: a write of its next fence. The cluster applies the step only if the counter
 /// has not changed since the last reply about it. All servers that count with a counter therefore agree on its order,
-/// and a step that is applied late has no effect. Grants that arrive while a step is in flight go together into the
-/// next step of their counter. Steps of different counters go together into one transaction.
+/// and a step that arrives after another write has no effect. Grants that arrive while a step is in flight go together
+/// into the next step of their counter. Steps of different counters go together into one transaction, up to its
+/// maximum.
 ///
 /// A step whose response is lost is repeated unchanged. If the first try was applied, the second try finds that its own
 /// attempt wrote the stored value. This counts as success. If not, the second try is applied, and the first try cannot
 /// be applied any more. If another server has written the counter since, the grants of the step go into a new step with
-/// higher fences. Fences may therefore skip numbers, but never repeat.
+/// higher fences. Fences may therefore skip numbers, but do not repeat unless an operator changes a counter.
 #[derive(Debug)]
 pub struct Counters {
     run: u64,
@@ -99,7 +101,7 @@ pub struct Counters {
     settled: Vec<FinishedQuestion>,
 }
 
-/// The open grants of one counter.
+/// The open grants of one counter. Grants of failed questions stay until the next result of a step.
 #[derive(Debug, Default)]
 struct Line {
     /// Step that is in flight or must be repeated, with the grants that it counts and their fences.
@@ -236,8 +238,9 @@ impl Counters {
             }
             Reply::Nonsense => counted.iter().for_each(|(place, _)| self.give_up(place.question)),
             _ => {
-                // The counter did not have the revision that the step assumed. Another server has counted, or this
-                // server had forgotten the counter. Retry from the found fence, before the grants that arrived later.
+                // The counter did not have the revision that the step assumed. For example, another server has counted,
+                // or this server had forgotten the counter. Retry from the found fence, before the grants that arrived
+                // later.
                 if let Some(line) = self.lines.get_mut(&step.name) {
                     line.waiting.splice(0..0, counted);
                 }
@@ -247,7 +250,7 @@ impl Counters {
     }
 
     /// Queues a step (a conditional write of one counter) to be sent again. Its transaction got no response, was not
-    /// sent, or was refused as too large. Drops the step instead if all its grants have failed meanwhile.
+    /// sent, or was refused. Drops the step instead if all its grants have failed meanwhile.
     pub fn lost(&mut self, step: &Step) {
         if let Some(line) = self.lines.get_mut(&step.name)
             && line.step.as_ref().is_some_and(|(own, _)| own.attempt == step.attempt)
@@ -349,7 +352,8 @@ impl Counters {
     }
 
     /// Fails a question (a group of grants that wait for their fences). The grants stay in `lines`, the open grants of
-    /// each counter. The next call of `go_on` for a counter removes its failed grants.
+    /// each counter. The next call of `go_on` for a counter removes them, except those in a step that other grants
+    /// still need.
     fn give_up(&mut self, question: u64) {
         if let Some(OpenQuestion { question, .. }) = self.questions.remove(&question) {
             self.settled.push(FinishedQuestion { question, fences: None });

@@ -1,8 +1,8 @@
 //! Fences of scope quorum, whose counters are in an etcd cluster.
 //!
-//! The server has no consensus of its own. State that must survive the loss of this machine is stored in etcd, which
-//! replicates it. [`options`] has the addresses of the cluster. [`cluster`] sends each request to one member and
-//! reports its outcome: answered, certainly not applied, or unknown.
+//! The server has no consensus of its own. These counters must survive the loss of this machine, so they are stored in
+//! etcd, which replicates them. [`options`] has the addresses of the cluster. [`cluster`] sends each request to one
+//! member and reports its outcome: answered, certainly not applied, or unknown.
 
 pub mod cluster;
 pub mod codec;

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 /// Default of `--quorum-prefix`.
 const PREFIX: &str = "waymaker/";
 
-/// Members of the cluster, and how the server authenticates. The server tries endpoints in this order and moves to the
-/// next one after a failure.
+/// Members of the cluster, the prefix of the keys, and how the server authenticates. The server tries endpoints in this
+/// order and moves to the next one after a failure.
 #[derive(Clone, PartialEq, Eq, Args)]
 #[command(next_help_heading = heading::QUORUM)]
 pub struct QuorumOptions {
@@ -108,7 +108,7 @@ pub enum QuorumOptionsError {
         "--quorum-endpoints: {endpoint:?} is not an address; use http://HOST:PORT, https://HOST:PORT or HOST:PORT"
     )]
     BadEndpoint {
-        /// The given text, without its password.
+        /// The given text, without its user and password.
         endpoint: String,
     },
     /// There are TLS files, but a member without TLS.

@@ -53,7 +53,7 @@ impl QuorumPort {
 }
 
 impl QuorumStatus {
-    /// Returns the availability of the cluster. It is `Ready` until the first failure.
+    /// Returns the availability of the cluster. It is `Ready` until the quorum thread finds the cluster unavailable.
     #[inline]
     pub fn state(&self) -> QuorumState {
         if self.is_unavailable.load(Ordering::Relaxed) {

@@ -1,15 +1,16 @@
-//! A bounded memory of the fence counters in etcd: the value of each counter that this server last wrote or read.
+//! A bounded memory of the fence counters in etcd: the values of recently used counters that this server last wrote or
+//! read.
 
 use std::collections::BTreeMap;
 use waymaker_engine::{CounterName, Fence};
 
 /// The value of a fence counter in etcd that this server last wrote or read. The default stands for a counter that does
-/// not exist in etcd, or that `Positions` has forgotten.
+/// not exist in etcd, or that `Positions` does not remember.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position {
     /// Revision of the cluster that wrote the counter; 0 if the counter does not exist or is not remembered.
     pub(crate) revision: i64,
-    /// Fence of the counter.
+    /// Fence of the counter; after its deletion from etcd, the last known fence.
     pub(crate) fence: Fence,
 }
 
@@ -27,9 +28,9 @@ pub(crate) struct Positions {
     old: BTreeMap<CounterName, Position>,
 }
 
-/// Maximum size of one generation in bytes.
+/// Maximum estimated memory of each of the two maps of counters, in bytes.
 const GENERATION_LEN_MAX: usize = 64 << 20;
-/// Memory of one counter without its key, in bytes.
+/// Estimated memory of one counter without its key, in bytes.
 const ENTRY_LEN: usize = 96;
 
 impl Positions {

@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use waymaker_engine::{CounterName, QuorumQuestion, QuorumState, Time};
 
-/// Minimum time between two log messages about failures, in milliseconds. Clients can cause some failures and must not
-/// fill the log.
+/// Minimum time between two log messages about failed requests, in milliseconds. The first probe and changes of the
+/// availability have messages of their own. Clients can cause some failures and must not fill the log.
 const NOTE_MS: u64 = 1_000;
 
 /// The next act of the quorum thread.
@@ -41,9 +41,11 @@ pub enum Act {
 /// ```
 ///
 /// A question is a group of grants that wait until the cluster has counted their fences. If a question is overdue and
-/// no transaction was answered for [`QUORUM_ATTEMPT_MS`], the cluster counts as unavailable. The same applies if etcd
-/// rejects the user. The requester then fails all open questions, and shards refuse new grants of scope quorum. This
-/// ends when a probe (a read of one key) succeeds, or when a late response shows that a transaction has succeeded.
+/// no transaction was answered for [`QUORUM_ATTEMPT_MS`], the cluster counts as unavailable. The requester then fails
+/// all open questions, and shards refuse new grants of scope quorum. The same applies if etcd rejects the user for a
+/// transaction. If it rejects the user for the first probe (a read of one key), the cluster is unavailable too, but
+/// open questions stay. The cluster counts as available again when etcd answers a probe, or when a late response shows
+/// that a transaction has succeeded.
 #[derive(Debug)]
 pub struct Requester {
     counters: Counters,
@@ -179,8 +181,8 @@ impl Requester {
     }
 
     /// Accepts the result of a probe. The cluster is up if it answers, even if it refuses to read the key. If etcd
-    /// rejects the user, the cluster stays unavailable and probes become less frequent, because a password check is
-    /// expensive for a member.
+    /// rejects the user, the cluster is unavailable and further probes become less frequent, because a password check
+    /// is expensive for a member.
     pub fn take_look(&mut self, look: Result<(), ClusterError>, now: Time) {
         self.is_looking = false;
         let is_first = std::mem::take(&mut self.is_first_look);

@@ -1,5 +1,5 @@
-//! Namespaces that the configuration declares. They exist from the start, and every shard has their terms (default
-//! lease, minimum scope and quotas).
+//! Namespaces that the configuration declares. They exist from the start. If one has terms (default lease, minimum
+//! scope or quotas), every shard has them.
 
 use crate::milliseconds::Milliseconds;
 use crate::namespaces::{DeclaredNamespace, NamespaceRefusal};
@@ -47,8 +47,9 @@ fn other_kind(namespace: &DeclaredNamespace, logged: NamespaceKind) -> Declarati
     DeclarationError::OtherKind { name: namespace.name.clone(), logged, declared }
 }
 
-/// Opens the declared namespaces and sets their terms (default lease, minimum scope and quotas) in every shard. Must be
-/// called after the namespaces of the log are restored, before their contents are restored, and before any worker runs.
+/// Opens the declared namespaces. Sets the terms of each (default lease, minimum scope and quotas), if any, in every
+/// shard. Must be called after the namespaces of the log are restored, before their contents are restored, and before
+/// any worker runs.
 ///
 /// # Errors
 /// Returns an error if the log has one of the namespaces with another kind, or if no number is left.

@@ -59,8 +59,8 @@ pub(super) fn check_kinds(node: &Node, image: &Image) -> Result<(), RestoreError
 /// Restores the state of an image into a node that has not served any client yet.
 ///
 /// # Errors
-/// If a namespace has a kind that this server does not know, the configuration contradicts the image, or a hold
-/// contradicts another one.
+/// If a namespace has a kind that this server does not know, the configuration contradicts the image, or a shard
+/// refuses a hold.
 pub fn restore(node: &mut Node, image: &Image, now: Time) -> Result<RestoredCounts, RestoreError> {
     let mut restoration = Restoration::new(node, image, now)?;
     restoration.counters(image);
@@ -257,8 +257,9 @@ impl<'a> Restoration<'a> {
         Some(LaneAddress { worker: session.worker, slot, generation: 1 })
     }
 
-    /// Keeps the answer that granted a hold in the restored lane of its session. The client may not have received the
-    /// answer, and may repeat the request under the same number. The server then sends the kept answer.
+    /// Keeps the answer that granted a hold in the restored lane of its session, unless the hold is a registration. The
+    /// client may not have received the answer, and may repeat the request under the same number. The server then sends
+    /// the kept answer.
     fn keep_answer(&mut self, hold: &Hold<'_>, key: &[u8]) {
         let lane = hold.session.and_then(|tag| {
             let session = self.sessions.get_mut(&SessionId { place: tag.place, secret: tag.secret })?;

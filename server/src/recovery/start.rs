@@ -33,7 +33,7 @@ pub struct ReadLog {
     /// Port to which workers will post their records.
     pub port: LogPort,
     orders: Receiver<LogOrder>,
-    /// Older holds that this start ended, because a newer hold of the same key conflicts with each of them.
+    /// Ids of older holds that this start ended, because a newer hold of the same key conflicts with each of them.
     ended: Vec<ClaimId>,
     /// Bounds of the records that this start or an earlier one lost, until grants resume. Every new fence is above
     /// `fence_floor`, and no grant is made for `wait_ms` after the start.
@@ -45,8 +45,9 @@ impl ReadLog {
     /// directory.
     ///
     /// # Errors
-    /// If the directory or the boot id of the machine cannot be read. If the log is damaged, newer than this server, or
-    /// not a log; the error then names the file and the byte.
+    /// If the directory or the boot id of the machine cannot be read, or the directory cannot be written. If the log is
+    /// newer than this server or not a log. If the log is damaged or has conflicting holds, unless `accept_damage` is
+    /// set.
     pub fn open(
         path: &Path,
         segment_len: u64,
@@ -103,7 +104,7 @@ impl ReadLog {
     }
 
     /// Returns the time for which grants are refused because lost records may have contained holds, in milliseconds;
-    /// `None` if no record was lost.
+    /// `None` if no record was lost, or if grants have resumed since.
     pub fn losses_ms(&self) -> Option<u64> {
         self.losses.map(|losses| losses.wait_ms)
     }
@@ -122,7 +123,7 @@ impl ReadLog {
     ) -> anyhow::Result<RestoredLog> {
         // Check the kinds of the namespaces (flat, tree and so on) before `LogWriter::start` writes its first record. A
         // kind that is unknown or contradicts the configuration makes the start fail. The first record discards the
-        // ephemeral state of a clean stop, so a start that fails must not write it.
+        // ephemeral state of a clean stop, so a start that fails for this reason must not write it.
         check_kinds(node, &self.image)?;
         let losses_ms = self.losses_ms();
         if let Some(wait_ms) = losses_ms {
@@ -197,7 +198,8 @@ pub struct RestoredLog {
 }
 
 impl RestoredLog {
-    /// Starts the log thread of a server. If the disk fails, the thread ends the process.
+    /// Starts the log thread of a server. If the disk fails, or the disk stays full while the server stops, the thread
+    /// ends the process.
     ///
     /// # Errors
     /// If a thread cannot be created.

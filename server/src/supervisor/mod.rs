@@ -3,7 +3,7 @@
 //!
 //! A separate thread sends the notices, because a supervisor that does not read would block the sender. The task
 //! [`watch`] runs on the thread of the acceptors. If that thread hangs, or a worker does not respond, the supervisor's
-//! watchdog gets no more notices and ends the process.
+//! watchdog gets no more notices. The supervisor, if it has a watchdog, then ends the process.
 
 mod notice;
 mod pulse;
@@ -89,8 +89,8 @@ fn send_all(notices: &Receiver<Notice>) {
     }
 }
 
-/// Reports changes of readiness, and notifies the watchdog while the workers respond. Runs for ever, but returns at
-/// once without a supervisor.
+/// Reports readiness and its changes, and notifies the watchdog, if there is one, while the workers respond. Runs for
+/// ever, but returns at once without a supervisor.
 pub async fn watch(supervisor: Supervisor, node: Arc<Node>, workers: WorkerHandles, addresses: String) {
     if supervisor.sender.is_none() {
         return;

@@ -1,5 +1,5 @@
-//! Notices that the server sends to its supervisor, such as systemd. A notice that contradicts the phase of the server
-//! is dropped. For example, a server that is starting or stopping sends no notice of a reload.
+//! Notices that the server sends to its supervisor, such as systemd. A server that is starting or stopping sends no
+//! notice of a reload.
 
 use crate::readiness::{Readiness, ReadyStatus};
 use sd_notify::NotifyState;
@@ -9,7 +9,8 @@ use sd_notify::NotifyState;
 pub(super) enum Notice {
     /// The server serves clients, with its status as text.
     Ready(String),
-    /// The server starts to read its files again, at this time of the monotonic clock in microseconds.
+    /// The server starts to read its files again, at this time of the monotonic clock in microseconds; `None` if the
+    /// clock cannot be read.
     Reloading { monotonic_us: Option<i128> },
     /// The server has read its files again.
     Reloaded,

@@ -22,7 +22,8 @@ pub(super) struct Beat {
 
 impl Pulse {
     /// Checks whether all workers have read their sockets up to the time that the last request named. `drained` is the
-    /// time up to which they have read, and `now` the current time. If they have, the result contains the next request.
+    /// time up to which they have read, and `now` the current time. If they have, and at the first check, the result
+    /// contains the next request.
     pub(super) fn look(&mut self, drained: Time, now: Time) -> Beat {
         match self.asked {
             // The workers have not yet fulfilled the previous request to read their sockets, which stays in their

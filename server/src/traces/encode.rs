@@ -66,7 +66,7 @@ fn otlp_span(span: &AcquireSpan, id: u64, anchor: Anchor) -> Span {
         text("waymaker.key", span.key_text()),
         text("waymaker.result", span.result.name()),
     ];
-    // OTLP has only signed 64-bit numbers, so a fence above `i64::MAX` is omitted.
+    // Attributes of OTLP have only signed 64-bit integers, so a fence above `i64::MAX` is omitted.
     let fence = span.fence.and_then(|fence| i64::try_from(fence).ok());
     attributes.extend(fence.map(|fence| number("waymaker.fence", fence)));
     attributes.extend(span.error.map(|error| text("error.type", error)));

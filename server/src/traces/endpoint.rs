@@ -4,7 +4,7 @@ use crate::option_values::without_user_info;
 use crate::peer::{Endpoint, client_config, system_roots};
 use std::convert::Infallible;
 
-/// Port of OTLP over gRPC.
+/// Default port of OTLP over gRPC.
 const PORT: u16 = 4317;
 
 /// Reason why `--otlp-endpoint` cannot be used.
@@ -15,7 +15,7 @@ pub enum OtlpOptionError {
         "--otlp-endpoint: {endpoint:?} is not an address; use http://HOST:PORT or https://HOST:PORT, without user, path or query"
     )]
     BadEndpoint {
-        /// The value without its password.
+        /// The value without its user and password.
         endpoint: String,
     },
     /// The collector uses TLS, but the system has no CA certificates.
@@ -26,7 +26,7 @@ pub enum OtlpOptionError {
 /// Returns the collector with this URL. Loads the CA certificates of the system if the collector uses TLS.
 ///
 /// # Errors
-/// Fails if the URL cannot be used.
+/// Fails if the URL cannot be used, or if the system has no CA certificates for a collector with TLS.
 pub fn collector_of(url: &str) -> Result<Endpoint, OtlpOptionError> {
     let config = if url.starts_with("https://") {
         let roots = system_roots().ok_or(OtlpOptionError::NoRoots)?;

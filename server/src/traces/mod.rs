@@ -4,7 +4,7 @@
 //! trace is sampled, the worker keeps an open span from the request to its response (`worker/spans`). It passes the
 //! ended span to [`Traces`], which never waits. A bounded queue holds the spans for one thread; spans that do not fit
 //! are dropped and counted. The thread sends the spans in batches. A slow or missing collector therefore delays no
-//! request and takes no memory beyond this queue.
+//! request and takes no memory beyond this queue and the batch that is being sent.
 //!
 //! ```text
 //!   worker -> AcquireSpan -> Traces -> queue -> thread -> collector

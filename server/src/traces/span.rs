@@ -18,15 +18,15 @@ pub(crate) struct AcquireSpan {
     pub(crate) key: Box<[u8]>,
     /// Time at which the worker had read the request.
     pub(crate) begun: Nanos,
-    /// Time at which the claim entered a queue. `None` if the worker answered the acquire in the same step in which it
-    /// read it.
+    /// Time at which the claim entered a queue. `None` if the claim entered no queue, or left it while the worker
+    /// handled the same input.
     pub(crate) queued: Option<Nanos>,
-    /// Time of the response.
+    /// Time of the response, or of the loss of the connection or session.
     pub(crate) ended: Nanos,
     pub(crate) result: AcquireResult,
-    /// Fence of the grant.
+    /// Fence of the grant, of the first key if there are several. `None` without a grant.
     pub(crate) fence: Option<u64>,
-    /// Reason why the claim was not granted.
+    /// Reason why the claim was not granted; `None` for a grant.
     pub(crate) error: Option<SpanError>,
 }
 

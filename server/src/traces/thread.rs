@@ -84,7 +84,7 @@ struct Run {
     stopping: watch::Receiver<bool>,
     /// Connection to the collector; `None` if there is none or the last request failed.
     channel: Option<Channel>,
-    /// Pause after the last failure in milliseconds; 0 if the last batch was accepted.
+    /// Pause after the last failure in milliseconds; 0 if the last batch was accepted, or before the first.
     retry_ms: u64,
     /// Number of spans in the batch that is being sent.
     in_flight_count: usize,
@@ -106,7 +106,8 @@ impl Run {
 
     /// Sends batches until the server stops. Then it sends what is left in the queue, up to the first batch that fails.
     ///
-    /// After a check that found the queue empty, the thread sleeps for a fixed time, so no worker has to wake it.
+    /// After a check that found the queue empty, and after a failure, the thread sleeps for some time. So no worker has
+    /// to wake it.
     async fn run(&mut self) {
         loop {
             // Read `stopping` before the queue. Then all spans that were queued before the stop are still in the queue

@@ -2,7 +2,8 @@
 //!
 //! An event of the audit log begins when the worker reads the request of an operator. The lane (the server's state of
 //! the connection) then names the operator. The event ends with the response, because the response contains the result.
-//! So the log also shows requests that were refused, and requests of clients that disconnected before the response.
+//! So the log also shows requests that a shard refused, and requests of clients that disconnected before the response.
+//! The log shows no request that was refused before its event began, such as one above a limit.
 
 use super::State;
 use super::answer::put_refusal;
@@ -75,8 +76,8 @@ impl Acts {
 }
 
 impl State {
-    /// Begins an audit event if the request is an act of an operator, such as a forced release or a freeze. Every such
-    /// request gets a response later, which ends the event.
+    /// Begins an audit event if the request is a well-formed act of an operator, such as a forced release or a freeze.
+    /// Every such request gets a response later, which ends the event.
     #[inline]
     pub(super) fn note_act(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) {
         if is_act(frame.opcode()) {
@@ -118,7 +119,7 @@ impl State {
         self.followed.begin_act(ticket, AuditEvent { namespace, ..event });
     }
 
-    /// Adds the namespace and the key to the event of a denied request.
+    /// Adds the namespace and the key to the event of a denied request, which must be the newest event.
     #[cold]
     pub(super) fn describe_denied(&mut self, node: &Node, slot: LaneSlot, key: Option<&[u8]>) {
         let namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!(events, expected);
     }
 
-    /// All requests are from one client and have the same number.
+    /// Both requests are from one client and have the same number.
     #[test]
     fn requests_with_one_number_have_an_event_each() {
         let mut acts = Acts::default();

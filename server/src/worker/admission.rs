@@ -14,8 +14,8 @@ use waymaker_protocol::message::opcode;
 use waymaker_protocol::{ErrorCode, Frame, Quoted, Request};
 
 impl State {
-    /// Whether to serve a request: it is new, and the connection has room for one more. The request then counts as in
-    /// flight. Otherwise it was answered or refused, or its first attempt is still being served.
+    /// Whether to serve a request: it is new, and the connection has reached none of its limits. The request then
+    /// counts as in flight. Otherwise it was answered or refused, or its first attempt is still being served.
     #[inline]
     pub(super) fn admit(&mut self, slot: LaneSlot, frame: Frame<'_>, cost: usize) -> bool {
         let lane = &mut self.lanes[slot];
@@ -91,7 +91,7 @@ impl State {
 
     /// Whether to serve a request: it is new, or its lane has no session. Otherwise this is a repetition. If the answer
     /// is kept, it is sent again. If the first attempt is still being served, its answer goes to this connection. A
-    /// repeated watch, and a request whose answer was dropped, are refused.
+    /// watch that is repeated while it is served, and a request whose answer was dropped, are refused.
     fn is_new(&mut self, slot: LaneSlot, frame: Frame<'_>) -> bool {
         let lane = &mut self.lanes[slot];
         let Some(window) = &mut lane.window else { return true };
@@ -138,7 +138,8 @@ impl State {
     }
 }
 
-/// Whether a request with this opcode begins a claim or a watch. A stopping server refuses such requests.
+/// Whether a request with this opcode begins a claim or a watch. A stopping server refuses such requests, except
+/// renewals of registrations.
 #[inline]
 pub(super) fn begins_claim(opcode: u8) -> bool {
     matches!(

@@ -1,4 +1,4 @@
-//! Encoding of the engine's answers and events. Only this module converts them to the wire.
+//! Encoding of the engine's answers and events. Other modules convert only a few of them to the wire.
 
 use waymaker_engine::{
     Allowance, Answer, CancelReason, ClaimId, Event, Grant, HeldLock, KeyGrant, ListedPool, Page, PoolStatus,

@@ -1,4 +1,4 @@
-//! Calls of the engine for decoded requests. Only this module converts requests from the wire to the engine.
+//! Calls of the engine for decoded requests. This module converts most requests from the wire to the engine.
 
 use super::answer::read_list_cursor;
 use super::outbox::Outbox;
@@ -18,7 +18,8 @@ use waymaker_protocol::{Frame, NamespaceKind, Request};
 /// Maximum number of paths in a requested set that is converted without a heap allocation.
 const FEW: usize = 8;
 
-/// The clock of one batch. It is read when the first request needs it, and once for all of them.
+/// The clock of one batch. `nanos` is read when the first request needs it, and once for all of them. Other readings
+/// are made for each request.
 #[derive(Debug)]
 pub(crate) struct BatchClock<'a> {
     clock: &'a dyn Clock,
@@ -146,8 +147,9 @@ fn apply_rare(
     }
 }
 
-/// Checks the key of a request, or the prefix of a list. A key of a tree namespace must be a path. Only a key of a
-/// registry may be empty. Acquires are not checked here, because their decoding checks the keys and paths already.
+/// Checks the key of a request, or the prefix of a list. A key of a tree namespace must be a path, which may be empty.
+/// Of the other kinds, only a registry may have an empty key. Requests that are not listed here pass. Among them are
+/// acquires, because their decoding checks the keys and paths already.
 fn checked_key(kind: NamespaceKind, request: &Request<'_>) -> Result<(), (&'static str, u64, &'static str)> {
     let limit = KEY_LEN_MAX as u64;
     let (key, may_be_empty) = match request {
@@ -303,7 +305,8 @@ fn registration<'a>(register: &wire::Register<'a>, lazy: bool, clock: &BatchCloc
     Register { key, owner, value, type_name, lease, lazy, ephemeral }
 }
 
-/// Returns the engine's form of a request for one bucket. `hash` is the hash of its name.
+/// Returns the engine's form of a request for one bucket. `hash` is the hash of its name, or 0 if the caller has not
+/// computed it.
 pub(crate) fn throttle_of<'a>(bucket: &wire::Bucket<'a>, hash: u64, refund: bool) -> Throttle<'a> {
     let wire::Bucket { rate, burst, cost, period_ns, name } = *bucket;
     Throttle { name, hash, rate, period_ns, burst, cost, refund }

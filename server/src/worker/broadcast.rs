@@ -1,5 +1,4 @@
-//! Broadcasts: requests that every shard answers, one after the other. The worker that serves the last shard sends
-//! the response.
+//! Broadcasts: requests that every shard answers. The worker that serves the last shard sends the response.
 
 use super::State;
 use super::turns::ShardTurn;
@@ -116,7 +115,8 @@ impl State {
         Ok(Question::Freeze { freezes: freezes.clone(), changed, frozen_count })
     }
 
-    /// Serves a broadcast in this shard, whose turn is held. If this shard is the last one, answers the request.
+    /// Serves a broadcast, or a part of it, in this shard, whose turn is held. If this shard is the last one to finish,
+    /// answers the request.
     pub(super) fn ask_shard(
         &mut self,
         node: &Node,

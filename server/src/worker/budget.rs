@@ -2,7 +2,7 @@
 
 /// Time that one connection may use before the other connections of its worker have their turn.
 ///
-/// The worker calls `is_spent` between two batches, and only if the connection has more requests. So a budget may read
+/// The worker calls `is_spent` between two batches, and only if bytes of the connection are left. So a budget may read
 /// a clock: connections with few requests cause no reading.
 pub trait Budget {
     /// Called before a batch of maximum cost is served, so that a budget that reads a clock starts its measurement

@@ -5,24 +5,25 @@ use waymaker_engine::Time;
 
 /// Event that the server waits for from a client.
 ///
-/// Each connection has one expectation. A read that leaves no partial frame sets `Nothing`. The periodic housekeeping,
-/// and nothing else, replaces `Nothing` by `SignOfLife`. If the next housekeeping still finds `SignOfLife`, the client
-/// has sent nothing since then. So no read has to store its time.
+/// Each connection has one expectation. A read after which no bytes are unserved sets `Nothing`. The periodic
+/// housekeeping, and nothing else, replaces `Nothing` by `SignOfLife`. If the next housekeeping still finds
+/// `SignOfLife`, the client has sent nothing since then. So no read has to store its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Expectation {
     /// No event. The next housekeeping (a periodic check of all connections) replaces this by `SignOfLife`, if the
     /// client has announced that it answers `PING`. Other clients may be silent for any time.
     #[default]
     Nothing,
-    /// `HELLO`, or the rest of a frame that has arrived in part. The value is the time at which the server began to
-    /// wait.
+    /// `HELLO`, or the rest of a frame that has arrived in part. Also set while whole requests wait to be served. The
+    /// value is the time at which the server began to wait.
     Frame(Time),
     /// Any bytes.
     SignOfLife {
-        /// Time at which housekeeping began to wait for bytes of the client, or at which the server last sent a `PING`
-        /// since then.
+        /// Time at which housekeeping began to wait for bytes of the client, or at which the last interval between two
+        /// `PING`s ended since then.
         since: Time,
-        /// Number of `PING`s sent in this silence.
+        /// Number of intervals between `PING`s that have ended in this silence: the number of `PING`s sent, and one
+        /// more after the last of them got no answer in time.
         pings: u8,
     },
 }
@@ -39,7 +40,7 @@ pub(crate) enum Silence {
 }
 
 impl Expectation {
-    /// Waits for the rest of a frame from now on, unless the server waits for it already.
+    /// Waits for the rest of a frame from now on, unless the server already waits for it or for `HELLO`.
     pub(crate) fn frame(self, now: Time) -> Self {
         match self {
             Self::Frame(_) => self,
@@ -70,8 +71,9 @@ impl Expectation {
         }
     }
 
-    /// Checks how long a client that answers `PING` has sent nothing. Returns `Ping` after each `ping_ms` of silence.
-    /// Returns `TooLong` if `PINGS_MISSED_MAX` pings in a row got no answer, and otherwise `Short`.
+    /// Checks how long a client that answers `PING` has sent nothing, and begins to wait for bytes if the server
+    /// expected `Nothing`. Returns `Ping` after each `ping_ms` of silence. Returns `TooLong` if `PINGS_MISSED_MAX`
+    /// pings in a row got no answer, and otherwise `Short`.
     pub(crate) fn look(&mut self, ping_ms: u64, now: Time) -> Silence {
         match self {
             Self::Frame(_) => Silence::Short,

@@ -1,8 +1,9 @@
 //! Requests that the worker follows from their arrival to their response, because they need an audit event (acts of
 //! operators) or a span (traced acquires).
 //!
-//! The worker keeps an event or a span for a followed request until its response. Nearly all requests are not followed.
-//! The outbox, which writes the responses, finds this out by comparing two worker numbers, without a lookup.
+//! The worker keeps an event or a span for a followed request until its response; a span also ends with the connection
+//! or session. Nearly all requests are not followed. While a worker follows none, its outbox, which writes the
+//! responses, finds this out by comparing two worker numbers, without a lookup.
 
 use super::acts::Acts;
 use super::spans::Spans;
@@ -52,7 +53,7 @@ impl FollowedRequests {
         self.look();
     }
 
-    /// Notes that the claim of an acquire waits.
+    /// Notes in the span of an acquire, if it has one, that the claim waits.
     #[inline]
     pub(super) fn note_waits(&mut self, ticket: Ticket) {
         if !self.is_plain(ticket) {
@@ -68,13 +69,13 @@ impl FollowedRequests {
         }
     }
 
-    /// Ends the span of a request whose client has left before it was served.
+    /// Ends the span of a request that is not served, because its client has left or its session has ended.
     pub(super) fn give_up(&mut self, ticket: Ticket) {
         self.spans.give_up(ticket);
         self.look();
     }
 
-    /// Ends the spans of a lane whose connection was lost.
+    /// Ends the spans of a lane whose session has ended, or that lost its connection and had no session.
     pub(super) fn give_up_lane(&mut self, lane: LaneAddress) {
         if !self.spans.is_idle() {
             self.spans.give_up_lane(lane);

@@ -93,8 +93,8 @@ impl State {
         let hello = Hello::decode(frame)
             .map_err(|error| HelloRefusal::bad_input(error.field(), error.limit(), error.to_string()))?;
         let version = common_version(&hello)?;
-        // A stopping server refuses only new sessions: clients that resume or join a session may still renew and
-        // release their claims.
+        // Until it closes all connections, a stopping server refuses only new sessions: clients that resume or join a
+        // session may still renew and release their claims.
         let begins_session = matches!(hello.session, SessionRequest::New { .. });
         if self.finishing || node.is_stopping() && begins_session {
             return Err(HelloRefusal::new(ErrorCode::Shutdown, 0, "", "the server is stopping"));
@@ -129,7 +129,8 @@ impl State {
         Ok(if resumed { Next::Rebound(key) } else { Next::Continue })
     }
 
-    /// Returns the worker that should serve this connection, if it is another one.
+    /// Returns the worker that should serve this connection, if it is another one and the connection has not moved
+    /// before.
     fn elsewhere(
         &mut self,
         node: &Node,
@@ -156,7 +157,7 @@ impl State {
     }
 
     /// Identifies the client, unless its identity is known, and returns its rights in the namespace. `None`: all
-    /// rights.
+    /// rights. Also counts a newly identified connection for the quotas of its client.
     fn identify(
         &mut self,
         node: &Node,
@@ -204,8 +205,8 @@ impl State {
         Ok(access)
     }
 
-    /// Opens, joins or resumes the session. Returns the key of the connection from now on, the number of its lane in
-    /// the session, and whether it took over an existing lane.
+    /// Opens, joins or resumes the session, if `HELLO` names one. Returns the key of the connection from now on, the
+    /// number of its lane in the session, and whether it took over an existing lane.
     fn join_session(
         &mut self,
         node: &Node,
@@ -280,8 +281,8 @@ impl State {
         if may_take { Ok(session) } else { Err(HelloRefusal::session_gone()) }
     }
 
-    /// Gives a lane of a session to a new connection. The old connection ends together with its unserved input, and
-    /// its key becomes invalid.
+    /// Gives a lane of a session to a new connection. The old connection of the lane, if any, ends together with its
+    /// unserved input. Returns the new key of the new connection; the keys that both connections had become invalid.
     fn resume(
         &mut self,
         node: &Node,
@@ -311,7 +312,8 @@ impl State {
         }
         let accounts = accounts_of(access.as_deref());
         // If the lane still counts its old connection for the quota of this client, the new connection takes over that
-        // count. So a client that lost its connection can resume even if its quota is reached.
+        // count. So a client can resume before the server has noticed the loss of its connection, even if its quota is
+        // reached.
         let counted = match self.lanes[slot].counted.take_if(|counted| counted.is_in(accounts)) {
             None if !accounts.is_empty() => {
                 Some(accounts.count(Resource::Connections).map_err(HelloRefusal::quota_reached)?)
@@ -442,8 +444,9 @@ fn open_namespace(
     })
 }
 
-/// Keeps or drops a namespace after `HELLO`. A refused `HELLO` leaves no new namespace. Otherwise a new namespace is
-/// recorded while the namespaces are locked, so its record precedes all records of its content.
+/// Keeps or drops a namespace after `HELLO`. A refused `HELLO` leaves no new namespace, unless another lane uses it.
+/// After an accepted one, a new namespace is recorded while the namespaces are locked, so its record precedes all
+/// records of its content.
 fn settle_namespace(node: &Node, hello: &Hello<'_>, is_refused: bool) {
     let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
     namespaces.settle(hello.namespace, is_refused, |change| node.record_namespace(change));

@@ -10,7 +10,7 @@ use waymaker_engine::{Answer, Effects as _, Refusal, Ticket, WhenDurable};
 
 impl State {
     /// Every `NAMESPACE_LOOK_MS` milliseconds, removes idle namespaces whose numbers no shard has got. Asks the shards
-    /// whether the other idle ones are empty. Only worker 0 does this.
+    /// whether the other idle ones are empty, unless a check is in progress. Only worker 0 does this.
     pub(super) fn look_for_idle_namespaces(&mut self, node: &Node) {
         if self.index != 0 || self.now.ms_since(self.namespaces_looked_at) < NAMESPACE_LOOK_MS {
             return;
@@ -18,8 +18,8 @@ impl State {
         self.namespaces_looked_at = self.now;
         let looking = {
             let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-            // The answer of `is_frozen` stays valid after both locks are released. Only a lane of a namespace can
-            // freeze a prefix in it, and an idle namespace has no lanes.
+            // The answer of `is_frozen` stays valid after both locks are released, until a lane opens the namespace.
+            // Only a lane of a namespace can freeze a prefix in it, and an idle namespace has no lanes.
             let freezes = node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
             let is_frozen = |number| freezes.count(number) > 0;
             namespaces.look(self.now, node.shards.len(), is_frozen, |change| node.record_namespace(change))
@@ -36,7 +36,8 @@ impl State {
     }
 
     /// Removes a namespace at the request of an operator. If no shard has got the number of the namespace, it is
-    /// removed at once, otherwise after all shards have found it empty.
+    /// removed at once, otherwise after all shards have found it empty. Removes no namespace that is used, frozen,
+    /// built in or declared.
     pub(super) fn remove_namespace(&mut self, node: &Node, ticket: Ticket, name: &[u8]) {
         let removed = {
             let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,7 +63,8 @@ impl State {
     }
 
     /// Notes that a shard has checked the namespaces of this removal; those `in_use` are not empty. After the last
-    /// shard, the empty namespaces end and the next requested removal begins.
+    /// shard, the empty namespaces that no lane has opened since end, operators get their answers, and the next
+    /// requested removal begins.
     pub(super) fn end_namespaces(&mut self, node: &Node, removal: u64, in_use: &[u16]) {
         let RemovalResult { removed, answers } = {
             let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +79,7 @@ impl State {
         self.begin_requested(node);
     }
 
-    /// Answers the operator. With a log, the answer waits until the removal is durable.
+    /// Answers the operator. With a log, the answer to a removal waits until the removal is durable.
     fn answer_removed(&mut self, node: &Node, ticket: Ticket, answer: Result<(), RemovalRefusal>) {
         let mut outbox = self.outbox(node, 0, self.now);
         match answer {

@@ -3,7 +3,8 @@
 use waymaker_protocol::NamespaceKind;
 use waymaker_protocol::message::opcode;
 
-/// Kinds that serve each opcode, one bit for each kind. An unknown opcode has all bits; decoding refuses it.
+/// Kinds that serve each opcode, one bit for each kind. Opcodes that are not listed below have all bits: those that
+/// every kind serves, and unknown ones, which decoding refuses.
 const SERVED: [u8; 256] = {
     const FLAT: u8 = 1 << NamespaceKind::Flat as u8;
     const TREE: u8 = 1 << NamespaceKind::Tree as u8;

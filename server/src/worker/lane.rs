@@ -16,23 +16,23 @@ use waymaker_engine::{Access, Counted, LaneAddress, LaneIx, LaneSlot, Time};
 use waymaker_log::SessionTag;
 use waymaker_protocol::NamespaceKind;
 
-/// Namespace number of a restored lane that held nothing. The log does not contain the namespace of such a lane.
+/// Namespace number of a restored lane whose namespace the log does not contain, usually because the lane held nothing.
 pub(crate) const NO_NAMESPACE: u16 = u16::MAX;
 
 /// Progress of a connection from `HELLO` to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Stage {
-    /// The connection has not sent `HELLO`.
+    /// No `HELLO` of the connection has been accepted.
     #[default]
     Hello,
     /// Requests are served.
     Open,
-    /// The session has ended, and shards still know the lane.
+    /// The session has ended, and shards may still know the lane. The server refuses every request except `PONG`.
     SessionEnds,
-    /// The client knows that its session has ended. The server refuses every request.
+    /// The server has told the client that its session has ended. Every request except `PONG` is refused.
     SessionGone,
-    /// The server reads nothing more. It answers `GOODBYE`, which has this number, once the lane is closed in all
-    /// shards.
+    /// The server reads nothing more. It answers `GOODBYE`, which has this number, once all shards have closed the lane
+    /// and the other lanes of its session.
     Leaving(u32),
     /// The server reads nothing more, and closes the connection once all answers are written.
     Closing,
@@ -56,7 +56,7 @@ impl Stage {
 /// The client of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct Client {
-    /// Identity of the client.
+    /// Identity of the client, if it is identified.
     pub identification: Identification,
     /// Evidence that the connection provides about its client. `None` for the server itself, which has all rights.
     pub evidence: Option<Arc<Evidence>>,
@@ -103,25 +103,28 @@ pub(crate) struct Lane {
     pub(crate) kind: NamespaceKind,
     /// Client of the connection.
     pub(crate) client: Client,
-    /// Counters for the results of acquires of the lane; `None` before `HELLO`.
+    /// Counters for the results of acquires of the lane; `None` before `HELLO`, and for a restored lane until a client
+    /// resumes it.
     pub(crate) acquires: Option<Arc<AcquireCounts>>,
     /// Number of acquires granted without waiting that are not counted in `acquires` yet. `count_grants` adds them
     /// there before the worker writes their answers.
     pub(crate) uncounted_grants: u32,
     /// Rights of the client in the namespace. `None`: all rights.
     pub(crate) access: Option<Arc<Access>>,
-    /// Counts the connection for the quotas of its client until this value is dropped. `None` if the client has no
-    /// quotas.
+    /// Counts the connection for the quotas of its client until this value is dropped. `None` without a connection,
+    /// before `HELLO`, without an identity, and if a front end counts the connection. For a client without quotas, it
+    /// may also be `None`.
     pub(crate) counted: Option<Counted>,
     /// Properties of this lane that may require checks of a request: the rights that the client lacks, the kind of the
     /// namespace, and tracing.
     pub(crate) barriers: Barriers,
-    /// Shard of the namespace, if its kind keeps the whole namespace in one shard.
+    /// Shard to which the name of the namespace hashes. A tree namespace is in that shard as a whole; other kinds do
+    /// not use it.
     pub(crate) namespace_shard: u16,
     /// Number of the lane in its session.
     pub(crate) number: u16,
     pub(crate) session: Option<SessionSlot>,
-    /// Identification of the session in the durable log.
+    /// Identification of the session and the lane in the durable log.
     pub(crate) session_tag: Option<SessionTag>,
     /// Whether the lane was restored from the log and has not been resumed since. Its namespace may be
     /// [`NO_NAMESPACE`].
@@ -135,7 +138,7 @@ pub(crate) struct Lane {
     /// Kept answers of a lane with a session.
     pub(crate) window: Option<Box<Window>>,
     pub(crate) owner: Arc<[u8]>,
-    /// Number of requests without an answer, except those that wait in a queue.
+    /// Number of admitted requests that have no answer, except acquires that wait in a queue.
     pub(crate) in_flight: i32,
     /// Number of broadcasts in flight. `None` before the first.
     pub(crate) everywhere_count: Option<Arc<AtomicU32>>,
@@ -148,7 +151,7 @@ pub(crate) struct Lane {
     /// Number of the lane in each shard; `NONE` for a shard in which this worker has served no request of the lane.
     /// Empty before the first such request.
     pub(crate) shard_lanes: Vec<LaneIx>,
-    /// Shards that know this lane, including shards in which another worker served its requests.
+    /// Shards that know this lane, including shards in which another worker serves its requests now or later.
     pub(crate) known_to: Vec<u16>,
     /// Bytes that were read and not served yet.
     pub(crate) input: Vec<u8>,
@@ -156,14 +159,14 @@ pub(crate) struct Lane {
     pub(crate) output: Vec<u8>,
     /// Number of bytes of `output` that are written.
     pub(crate) written: usize,
-    /// Watches that lost events while the output was full. Each of them got one `OVERRUN`.
+    /// Numbers of the watches that lost events since the output last had room. Each of them got one `OVERRUN`.
     pub(crate) overrun: BTreeSet<u32>,
     /// Event that the server waits for from this client.
     pub(crate) expectation: Expectation,
     /// Whether the client answers `PING`.
     pub(crate) answers_ping: bool,
     /// Time at which the client last took a part of the output, or at which housekeeping first found output that it had
-    /// not taken. Otherwise `None`.
+    /// not taken. Time in which the server did not run moves it forward. `None` if no output is known to be pending.
     pub(crate) output_since: Option<Time>,
 }
 

@@ -25,8 +25,8 @@ pub(super) struct LaneEnd {
 }
 
 impl State {
-    /// Ends a connection. The waiting claims of its lane end now. Each hold with `release_after_ms` ends after that
-    /// time. A lane with a session stays for the next connection.
+    /// Ends a connection, and informs the shards that know its lane. They end the waiting claims of the lane, and each
+    /// hold with `release_after_ms` after that time. A lane with a session stays for the next connection.
     pub(super) fn lose(&mut self, node: &Node, key: ConnectionKey) {
         let Some(lane) = self.lanes.of(key) else { return };
         let (address, known_to) = (lane.address, lane.known_to.clone());
@@ -90,7 +90,8 @@ impl State {
                 awaited_by = Some(Arc::clone(&closing));
             }
             let end = LaneEnd { address, closing, shards };
-            // Lanes with a connection may have waiters, so they are closed before lanes without a connection.
+            // Lanes with a connection may have waiters, so they are closed before lanes without a connection. If the
+            // client waits for `FAREWELL`, all lanes of its session go in front.
             if is_awaited || lane.epoch != 0 {
                 self.lane_ends.push_front(end);
             } else {
@@ -159,8 +160,8 @@ impl State {
         }
     }
 
-    /// Tells a connection that its session or its lane has ended: sends `SESSION_EXPIRED`, or `FAREWELL` after its
-    /// `GOODBYE`. From then on, it gets no grant.
+    /// Tells a connection that its session or its lane has ended, unless it was told before: sends `SESSION_EXPIRED`,
+    /// or `FAREWELL` after its `GOODBYE`. From then on, it gets no grant.
     pub(super) fn tell_of_end(&mut self, key: ConnectionKey) {
         let Some(lane) = self.lanes.of(key) else { return };
         match lane.stage {
@@ -197,7 +198,7 @@ impl State {
 
     /// Closes connections that do not send `HELLO`, do not complete a frame, do not read their answers, or do not
     /// answer `PING`. Sends `PING` to silent clients. Time in which the server did not run does not count, because
-    /// bytes that arrived then are not read yet.
+    /// bytes that arrived then are not read yet. Only silence before a `PING` includes this time.
     pub(super) fn close_stalled(&mut self, node: &Node) {
         let now = self.now;
         let last = std::mem::replace(&mut self.housekept_at, now);
@@ -306,8 +307,8 @@ impl Lane {
         }
     }
 
-    /// Whether the server waits for the client to send the rest of a frame. Returns false if it does not read the
-    /// connection because too many answers are pending: the client then cannot send the rest.
+    /// Whether bytes of the client are unserved, usually the beginning of a frame, and the server reads the connection.
+    /// If it does not read because too many answers are pending, the client cannot send the rest.
     fn input_len_wanted(&self) -> bool {
         !self.input.is_empty() && self.pending_len() < OUTPUT_LEN_PAUSE
     }

@@ -1,5 +1,6 @@
-//! The mail of a worker: incoming mail and posted mail. The worker posts mail before it gives the turn of a shard back,
-//! and at the end of a step. A step is one call by the driver, which hands in bytes, mail or the time.
+//! The mail of a worker: incoming mail and posted mail. The worker collects answers, events and records for others, and
+//! posts them before it gives the turn of a shard back, and at the end of a step. Other mail is posted at once. A step
+//! is one call by the driver, which hands in bytes, mail or the time.
 
 use super::{State, Worker};
 use crate::clock::Moment;
@@ -7,7 +8,8 @@ use crate::mail::{Batch, Content, Letter, Mail};
 use crate::node::Node;
 
 impl Worker {
-    /// Takes and handles the mail of this worker. Returns whether there was any.
+    /// Takes and handles the mail of this worker, up to the first mail that may take long. Returns whether there was
+    /// any mail, or work that turns had left.
     #[inline]
     pub fn handle_mail(&mut self, now: impl Into<Moment>) -> bool {
         let letters = self.state.read_letters(&self.node);
@@ -44,9 +46,9 @@ impl Worker {
                 Mail::Finish => self.state.finish(&self.node),
             }
             if is_long && !self.state.mails.is_empty() {
-                // Handling this mail took long, so let connections have their turns before the other mails. The entry
-                // for this worker in `wakes` (the workers that the driver must wake) makes the driver call this method
-                // again later.
+                // Handling this mail may have taken long, so let connections have their turns before the other mails.
+                // The entry for this worker in `wakes` (the workers that the driver must wake) makes the driver call
+                // this method again later.
                 self.state.wakes.push(self.state.index);
                 break;
             }

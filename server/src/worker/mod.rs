@@ -73,26 +73,26 @@ pub enum Next {
 /// The worker does no I/O. A driver hands in each event, and then calls these methods in this order:
 ///
 /// ```text
-/// handle_*      hands in an event: open, bytes, lost, mail or drained, with the time at which sockets were read
+/// handle_*      hands in an event: open, bytes, lost, mail or drained, usually with the time
 /// poll_dirty    returns connections that now have something to write
 /// output/wrote  returns the bytes to write, and notes how many of them were written
-/// poll_wake     returns workers to wake, because they were asleep when this worker left mail for them
+/// poll_wake     returns workers to wake, usually because they were asleep when this worker left mail for them
 /// next_deadline returns when to call `tick` if no event comes before
 /// wants_drain   returns whether to read all sockets empty once, and then to call `handle_drained`
 /// poll_accept   returns up to when new connections must be accepted, see `Node::publish_accepted`
 /// ```
 ///
-/// All input, and the time, comes from the driver. A simulator can therefore run whole nodes on one thread, with any
-/// network and any clock.
+/// All input comes from the driver. The time comes from the driver or from the clock of the node. A simulator can
+/// therefore run whole nodes on one thread, with any network and any clock.
 ///
 /// # One request
 ///
 /// The worker parses bytes in place into frames; each frame knows its shard. For each shard of the batch the worker
 /// tries to take the turn. A worker that gets the turn serves its requests and writes the answers straight into the
 /// output of their connections. It then serves the batches that other workers left in the shard meanwhile. If another
-/// worker holds the turn, this worker continues with the next shard and tries this one once more at the end. If that
-/// fails too, it leaves a copy of its frames for the worker that holds the turn. Answers for lanes of other workers
-/// go to the mailboxes of these workers, as one mail for each batch.
+/// worker holds the turn, this worker continues with the next shard. At the end it tries this one once more, unless the
+/// batch has a single request. If that fails too, it leaves a copy of its frames for the worker that holds the turn.
+/// Answers for lanes of other workers are collected in one mail for each of these workers.
 pub struct Worker {
     node: Arc<Node>,
     state: State,
@@ -105,7 +105,7 @@ impl std::fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// Returns a worker without connections.
+    /// Returns a worker without connections, with the restored sessions that it gets.
     pub fn new(node: Arc<Node>, index: u16, now: impl Into<Moment>) -> Self {
         let state = State::new(&node, index, now.into());
         let mut worker = Self { node, state };
@@ -169,7 +169,7 @@ impl Worker {
 
     /// Serves requests of this connection that an earlier call left unserved. The reason was that too many bytes of
     /// answers were unsent, or that the budget of that call was spent. The caller must first have written enough
-    /// answers: [`Worker::wants_read`] must be true. `budget` must be a new one; it limits the time of this call.
+    /// answers: [`Worker::wants_read`] must be true. `budget` must not be spent; it limits the time of this call.
     pub fn handle_set_aside(
         &mut self,
         budget: &mut dyn Budget,
@@ -186,8 +186,8 @@ impl Worker {
         self.state.finish_step(&self.node);
     }
 
-    /// Ends leases and waits that are due, and continues unfinished work. Must be called when `next_deadline` has
-    /// come.
+    /// Ends leases, waits and sessions that are due if all workers have read their sockets since, and continues
+    /// unfinished work. Must be called when `next_deadline` has come.
     pub fn tick(&mut self, now: impl Into<Moment>) {
         self.state.advance(now.into());
         self.state.tick(&self.node);
@@ -195,7 +195,7 @@ impl Worker {
     }
 
     /// Reports to the worker that sent a connection here with this ticket: the connection has served the bytes that
-    /// were unread when it moved.
+    /// were unread when it moved, has used up the time for that, or has ended.
     pub fn handle_settled(&mut self, ticket: MoveTicket) {
         self.state.mail(&self.node, ticket.from, Mail::Settled(ticket.number));
     }
@@ -227,7 +227,8 @@ impl Worker {
         !self.state.dirty.is_empty()
     }
 
-    /// Returns the next connection that has bytes to write or must be closed. Returns each connection once.
+    /// Removes a connection from the list of those that have bytes to write or must be closed, and returns it. Returns
+    /// `None` if the list is empty.
     pub fn poll_dirty(&mut self) -> Option<ConnectionKey> {
         let key = self.state.dirty.pop()?;
         if let Some(lane) = self.state.lanes.of(key) {
@@ -246,7 +247,7 @@ impl Worker {
         }
     }
 
-    /// Returns the next event for the audit log, oldest first.
+    /// Returns the next event for the audit log, oldest first, or `None`.
     pub fn poll_audit(&mut self) -> Option<AuditEvent> {
         self.state.followed.acts.poll()
     }
@@ -259,7 +260,7 @@ impl Worker {
         self.state.followed.poll_span(self.state.nanos)
     }
 
-    /// Returns the next worker to wake.
+    /// Returns a worker to wake, or `None` if all have been returned.
     #[inline]
     pub fn poll_wake(&mut self) -> Option<u16> {
         self.state.wakes.pop()
@@ -332,7 +333,8 @@ impl Worker {
         self.state.timers.next_wake.min(self.state.sessions_wake())
     }
 
-    /// Whether the driver must read all sockets empty. Leases or waits that are due may end only after that.
+    /// Whether the driver must read all sockets empty, for this worker, another one, or the watchdog. Leases, waits and
+    /// sessions that are due may end only after that.
     #[inline]
     pub fn wants_drain(&self) -> bool {
         self.state.timers.wants_drain()
@@ -351,7 +353,7 @@ impl Worker {
         self.state.lanes.iter().count()
     }
 
-    /// Returns the time at which sockets were last read.
+    /// Returns the time of the last input that the driver handed in: bytes, mail or the time.
     #[inline]
     pub fn moment(&self) -> Moment {
         Moment { now: self.state.now, passed: self.state.passed, nanos: self.state.nanos }

@@ -7,7 +7,7 @@ use super::Client;
 pub struct MovedConnection {
     /// Bytes that were read from the connection and not served.
     pub input: Vec<u8>,
-    /// Identity of the client.
+    /// Client of the connection.
     pub client: Client,
     /// Identification of the move.
     pub ticket: MoveTicket,
@@ -17,11 +17,11 @@ pub struct MovedConnection {
 ///
 /// A connection that moves may have bytes that arrived before the worker that it leaves began its present reading of
 /// all sockets (a sweep). So that worker publishes the end of the sweep only after the other worker has served these
-/// bytes.
+/// bytes. That worker does not wait for a connection that has used up the time for that, or has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveTicket {
     /// Worker that sent the connection on.
     pub from: u16,
-    /// Number of the move among those of this worker.
+    /// Number of the move among those of the worker `from`.
     pub number: u64,
 }

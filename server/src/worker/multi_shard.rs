@@ -116,7 +116,8 @@ impl State {
         self.do_multi_shard(node, MultiShard::new(shards, Task::Request { ticket, frame }));
     }
 
-    /// Gives up a request that still waits for its turns. Returns false if there is no such request.
+    /// Gives up a request that still waits for its turns, and answers it and the CANCEL. Returns false, and does
+    /// nothing, if there is no such request.
     pub(super) fn cancel_multi_shard(
         &mut self,
         node: &Node,
@@ -135,9 +136,9 @@ impl State {
         true
     }
 
-    /// Does the work in `follow_ups`, which the turns of this step left because it needs the turns of other shards. The
-    /// worker begins it after it has given its turns back, so that no worker waits for a turn while it has another. If
-    /// the work costs too much, later steps of the worker do the rest.
+    /// Does the work in `follow_ups`, which the turns of this step left. Most of it needs the turns of other shards.
+    /// The worker begins it after it has given its turns back, so that no worker waits for a turn while it has another.
+    /// If the work costs too much, later steps of the worker do the rest.
     pub(super) fn follow_up(&mut self, node: &Node) {
         let (mut withdrawn_cost, mut rechecked_cost) = (0, 0);
         let mut closed = Vec::new();
@@ -225,7 +226,7 @@ impl State {
         self.multi_shard.will_recheck(multi_key.id())
     }
 
-    /// Tries all work again that needs the turns of several shards, because the turn of this shard is now free.
+    /// Tries all work again that needs the turns of several shards, because the turn of this shard was given back.
     pub(super) fn retry_multi_shard(&mut self, node: &Node, shard: u16) {
         self.knocked.retain(|knocked| *knocked != shard);
         self.multi_shard.try_all();

@@ -23,16 +23,17 @@ use waymaker_engine::{
 use waymaker_log::Record;
 use waymaker_protocol::Released;
 
-/// Delivers the effects of a turn while the turn is still held, so that they leave in the order of the changes.
+/// Delivers the effects of a turn while the turn is still held, so that they leave in the order of the changes. Also
+/// delivers answers that need no turn, and the letters of other workers.
 #[derive(Debug)]
 pub(crate) struct Outbox<'a> {
     pub(crate) worker: u16,
     pub(crate) shard: u16,
     pub(crate) shard_count: u16,
-    /// Time of the turn.
+    /// Time of the turn that produced the effects.
     pub(crate) stamp: Time,
     pub(crate) lanes: &'a mut Lanes,
-    /// Connections that have something to write, each once.
+    /// Connections that have something to write or must be closed.
     pub(crate) dirty: &'a mut Vec<ConnectionKey>,
     /// Letters (answers and events for lanes of other workers) that are not posted yet, indexed by worker.
     pub(crate) letters: &'a mut [Vec<Letter>],
@@ -228,12 +229,13 @@ impl Outbox<'_> {
     }
 
     /// Delivers the answer of an acquire to the output of its lane, and to the kept answers of a session. Counts the
-    /// result of the acquire.
+    /// result of the acquire, unless the answer repeats a grant.
     pub(crate) fn deliver_acquire_answer(&mut self, ticket: Ticket, answer: &Answer) {
         self.deliver(ticket, answer, AcquireResult::of(answer));
     }
 
-    /// Writes an answer to the output of its lane, and keeps it if the lane has a session.
+    /// Writes an answer to the output of its lane. If the lane has a session, keeps the answer to a request that had an
+    /// effect.
     #[inline]
     pub(crate) fn deliver_answer(&mut self, ticket: Ticket, answer: &Answer) {
         self.deliver(ticket, answer, None);
@@ -328,8 +330,8 @@ impl Outbox<'_> {
         if let Event::KeyHeld { number, .. } | Event::KeyFreed { number, .. } = event
             && lane.pending_len() >= OUTPUT_LEN_PAUSE
         {
-            // A client that does not read its events gets one `OVERRUN` for each watch, and the events themselves are
-            // dropped.
+            // A client that does not read its events gets one `OVERRUN` for each watch until the output has room again.
+            // The events themselves are dropped.
             if lane.overrun.insert(*number) {
                 waymaker_protocol::Event::Overrun.encode(*number, &mut lane.output);
             }
@@ -373,7 +375,8 @@ pub(crate) fn mark_dirty(lane: &mut Lane, dirty: &mut Vec<ConnectionKey>) {
     }
 }
 
-/// Writes an answer to a lane and keeps it for a repeated request. A lane without a connection keeps the answer only.
+/// Writes an answer to a lane, and keeps it for a repeated request if the request had an effect. If the present
+/// connection did not send the request, or there is none, writes nothing.
 fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) {
     let start = lane.output.len();
     put_answer(&mut lane.output, number, answer, context);
@@ -391,7 +394,7 @@ fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) 
 }
 
 /// Whether the answer belongs to a request without an effect, which can be served again. A watch ends with its
-/// connection, so it counts as such a request.
+/// connection, so `WATCH` and `UNWATCH` count as such requests.
 fn changes_nothing(answer: &Answer) -> bool {
     matches!(
         answer,

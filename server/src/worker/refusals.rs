@@ -13,7 +13,8 @@ use waymaker_protocol::message::opcode;
 use waymaker_protocol::{ErrorCode, Frame, Request};
 
 impl State {
-    /// Answers a request with an error.
+    /// Answers a request with an error, and forgets the request. Also ends its span, counts a refusal because of a
+    /// limit, and notes one because of credentials or rights for the audit log.
     #[cold]
     pub(super) fn refuse(
         &mut self,

@@ -15,7 +15,8 @@ use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{ErrorCode, Frame, KeptAlive, Request, Route, next_frame, route};
 
 impl State {
-    /// Serves the bytes just read, together with bytes that were set aside before. Sets aside an incomplete frame.
+    /// Serves the bytes just read, together with bytes that were set aside before, and renews the session. Sets aside
+    /// an incomplete frame, and requests for which the budget or the room for answers does not suffice.
     #[inline]
     pub(super) fn receive(
         &mut self,
@@ -44,8 +45,8 @@ impl State {
             if served > 0
                 && let Some(lane) = self.lanes.of(key)
             {
-                // The frame that the server waited for is complete. Any bytes left begin another frame, for which the
-                // time limit starts again.
+                // The frame that the server waited for is complete. Any bytes left belong to later frames, for which
+                // the time limit starts again.
                 lane.expectation = Expectation::Nothing;
             }
             self.set_aside_whole(key, input);
@@ -69,8 +70,8 @@ impl State {
         lane.input = input;
     }
 
-    /// Serves whole frames in batches, until the budget is spent or too many bytes of answers are pending. Returns
-    /// the number of bytes served.
+    /// Serves whole frames in batches, until the budget is spent or too many bytes of answers are pending. Returns the
+    /// number of bytes served, or all of them if the connection takes no more requests.
     fn serve_frames(
         &mut self,
         node: &Node,
@@ -140,7 +141,8 @@ impl State {
         }
     }
 
-    /// Serves a request again that a connection of this lane repeated, if that connection is still open.
+    /// Serves a request again that a connection of this lane repeated, if the lane still has a connection and its
+    /// session has not ended.
     #[cold]
     pub(super) fn serve_again(&mut self, node: &Node, address: LaneAddress, frame: &[u8]) {
         if let Some(lane) = self.lanes.at(address).filter(|lane| lane.epoch != 0 && lane.stage == Stage::Open)

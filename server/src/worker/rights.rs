@@ -1,9 +1,11 @@
-//! The rights that each request needs, and the only place where the worker compares them with the rights of a lane.
+//! The rights that requests need, and their comparison with the rights of a lane. `broadcast` compares the rights to
+//! list and remove namespaces.
 //!
 //! For a lane that has a right for every key, one comparison of bits suffices. The same comparison checks whether the
-//! namespace's kind serves the request at all ([`Barriers`]). Only if that fails, the request is decoded and its keys
-//! are compared with the rules. Requests that name a claim by its id pass here, because only the shard knows the owner
-//! of the claim (`engine/src/shard/access.rs`). FORCE_RELEASE passes only if the client has the right for some key.
+//! namespace's kind serves the request at all, and finds acts of operators and traced requests ([`Barriers`]). Only if
+//! that fails, the request is decoded and its keys are compared with the rules. Requests that name a claim by its id
+//! pass here, because only the shard knows the owner of the claim (`engine/src/shard/access.rs`). FORCE_RELEASE passes
+//! only if the client has the right for some key.
 
 use super::acts::is_act;
 use super::kinds::served_kinds;
@@ -15,9 +17,9 @@ use waymaker_protocol::{Heartbeat, NamespaceKind, Request};
 /// Bits that stand for reasons to check a request before it is served. The lowest bits are rights, above them are kinds
 /// of namespaces. One bit is for acts of operators, and one for requests that may be traced.
 ///
-/// An opcode has the bits of the rights that it needs for every key, and of the kinds that do not serve it. A lane
-/// has the bits of its kind, and of the rights that it lacks for some key. A request passes if both have no bit in
-/// common.
+/// An opcode has the bits of the rights that it needs for every key, and of the kinds that do not serve it. A lane has
+/// the bits of its kind, of the rights that it lacks for some key, of acts, and of tracing if the server exports
+/// traces. A request passes if both have no bit in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Barriers(u32);
 
@@ -93,7 +95,8 @@ impl Barriers {
     }
 }
 
-/// Returns the name of the right that a request needs and lacks, and the first key for which it lacks the right.
+/// Returns the name of the right that a request needs and its client lacks, and the first key for which the client
+/// lacks it. The key is `None` if the right for some key would suffice. Returns `None` if no right is missing.
 pub(crate) fn missing_right<'a>(
     access: &Access,
     request: &Request<'a>,

@@ -57,8 +57,8 @@ impl FrameLocation {
         bytes.get(self.offset as usize..)?.get(..self.len as usize)
     }
 
-    /// Returns the key or bucket name that decides the shard of this frame; `bytes` has the whole batch. Returns `None`
-    /// if the frame has no such key, or after the prefetch has replaced the key with its hash.
+    /// Returns the key or bucket name of this frame; `bytes` has the whole batch. Returns `None` if the frame has no
+    /// such key, or after the prefetch has replaced the key with its hash.
     #[inline]
     fn key<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let Target::Key { start, len } = self.target else { return None };
@@ -84,13 +84,12 @@ pub(crate) struct Sender {
     pub(crate) has_session: bool,
 }
 
-/// Serves a batch. On a large table a request mostly waits for memory. So two passes prefetch the memory that all
-/// requests need, before the last pass applies the requests in order. The first pass prefetches lines of the index and
-/// claims, the second one key records.
+/// Serves a batch. On a large table a request mostly waits for memory. So for each part of the batch, two passes
+/// prefetch the memory that its requests need, before the last pass applies them in order. The first pass prefetches
+/// lines of the index and claims, the second one key records and buckets.
 ///
-/// Returns the number of requests that were served. Serving stops early when the requests have caused
-/// `TOLD_PER_BATCH_MAX` events to watchers. The caller then queues the remaining requests at the shard as a batch of
-/// their own.
+/// Returns the number of requests that were served. Serving stops early after the part in which the events to watchers
+/// reach `TOLD_PER_BATCH_MAX`. The caller then queues the remaining requests at the shard as a batch of their own.
 #[inline]
 pub(crate) fn serve_batch(
     shard: &mut Shard,

@@ -32,24 +32,24 @@ pub(crate) struct Session {
     secret: u64,
     /// Identity of the client, if it is known. Clients with another identity do not find the session.
     pub(crate) identity: Option<Arc<str>>,
-    /// Counts the session for the quotas of its client until the session ends. `None` if the client has no quotas.
+    /// Counts the session for the quotas of its client, if any, until the session ends. `None` for a restored session.
     _counted: Option<Counted>,
     pub(crate) lease_ms: u32,
     pub(crate) deadline: Time,
     /// Instant for which its timer is set.
     armed: Time,
-    /// Time at which the session lost its last connection; `None` while it has a connection.
+    /// Time at which the session lost its last connection, or was restored; `None` while it has a connection.
     left_at: Option<Time>,
     /// Time of the next check whether the session has claims; a session without claims then ends. `NEVER` while the
     /// session has a connection, or if its lease ends before the check.
     look_at: Time,
-    /// Id that an earlier server gave it.
+    /// Id that an earlier server gave the session; `None` if this server opened it.
     restored_id: Option<SessionId>,
     /// Slots of the session's lanes, with and without a connection, by the numbers of the lanes.
     pub(crate) lanes: BTreeMap<u16, LaneSlot>,
-    /// Number of the next lane.
+    /// Number from which the session looks for a free number for the next lane that joins.
     next_lane: u16,
-    /// Long answers that its lanes keep.
+    /// Total length of the long answers that its lanes keep.
     pub(crate) answers: SessionAnswers,
 }
 
@@ -215,7 +215,7 @@ impl Sessions {
         self.get(slot).is_some_and(|session| session.restored_id.is_some())
     }
 
-    /// Returns the session with this id, if it exists.
+    /// Returns the session of this worker with this id, if it exists.
     pub(crate) fn find(&self, id: SessionId) -> Option<SessionSlot> {
         if let Some(slot) = self.restored.get(&id) {
             return Some(*slot);
@@ -247,7 +247,8 @@ impl Sessions {
         self.slots.get(slot.index())?.as_ref()
     }
 
-    /// Renews a session because bytes arrived on one of its connections. Returns its new deadline.
+    /// Renews a session because bytes arrived on one of its connections. Returns its new deadline, or `ZERO` if there
+    /// is no such session.
     #[inline]
     pub(crate) fn renew(&mut self, slot: SessionSlot, now: Time) -> Time {
         match self.slots.get_mut(slot.index()) {
@@ -284,7 +285,7 @@ impl Sessions {
         has_room
     }
 
-    /// Removes a session and returns the lanes that it had.
+    /// Removes a session and returns the lanes that it had; none if it had ended before.
     pub(crate) fn end(&mut self, slot: SessionSlot) -> BTreeMap<u16, LaneSlot> {
         let Some(session) = self.slots.get_mut(slot.index()).and_then(Option::take) else {
             return BTreeMap::new();

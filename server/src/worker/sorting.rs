@@ -14,7 +14,8 @@ use waymaker_protocol::{ErrorCode, Frame, NamespaceKind, Request, Route, route};
 
 /// Result of sorting a frame.
 pub(super) enum FrameRoute {
-    /// The frame was answered.
+    /// The frame needs no more work here. Usually it was answered. A repetition may get the answer of the first attempt
+    /// later.
     Answered,
     /// The frame was added to the batch.
     Batched,
@@ -23,7 +24,7 @@ pub(super) enum FrameRoute {
 }
 
 impl State {
-    /// Adds a frame to the batch, or answers it here if it does not belong to a shard.
+    /// Adds a frame to the batch, answers it here if no shard has to serve it, or leaves it until after the batch.
     #[inline]
     pub(super) fn sort(
         &mut self,
@@ -137,8 +138,8 @@ impl State {
         FrameRoute::Batched
     }
 
-    /// Answers `KEEP_ALIVE`, `SERVER_STATUS` and `PONG`. Leaves requests that change the connection until after the
-    /// batch.
+    /// Answers `KEEP_ALIVE` and `SERVER_STATUS`, and accepts `PONG` without an answer. Leaves requests that change the
+    /// connection until after the batch.
     #[inline(never)]
     fn sort_of_connection(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) -> FrameRoute {
         match frame.opcode() {

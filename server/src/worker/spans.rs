@@ -18,7 +18,7 @@ use waymaker_engine::{Answer, CancelReason, LaneAddress, LaneSlot, Nanos, Refusa
 use waymaker_protocol::message::{acquire_terms, opcode, registry};
 use waymaker_protocol::{ErrorCode, Frame, Request, TraceParent};
 
-/// Error of an acquire whose connection was lost.
+/// Error of an acquire whose connection was lost or whose session ended.
 const CONNECTION_LOST: &str = "connection_lost";
 
 /// Spans of one worker.
@@ -45,7 +45,7 @@ impl Spans {
         has_room
     }
 
-    /// Notes that the claim of this request waits.
+    /// Notes that the claim of this request waits, if the request has a span.
     pub(super) fn note_waits(&mut self, ticket: Ticket) {
         let queued = self.open.of(ticket).find(|(_, span)| span.queued.is_none());
         self.newly_queued.extend(queued.map(|(place, _)| *place));
@@ -81,7 +81,7 @@ impl Spans {
         }
     }
 
-    /// Ends the span of a request whose client has left before it got a response.
+    /// Ends the span of a request whose client gets no response, because the client has left or its session has ended.
     pub(super) fn give_up(&mut self, ticket: Ticket) {
         if let Some(span) = self.open.take(ticket) {
             let (result, error) = (AcquireResult::Cancelled, Some(CONNECTION_LOST));
@@ -89,8 +89,8 @@ impl Spans {
         }
     }
 
-    /// Ends the spans of all open acquires of a lane whose connection was lost. Its waiters may get no answer that
-    /// would end their spans.
+    /// Ends the spans of all open acquires of a lane whose session has ended, or that lost its connection and had no
+    /// session. Its waiters may get no answer that would end their spans.
     pub(super) fn give_up_lane(&mut self, lane: LaneAddress) {
         self.open.tickets_of(lane).into_iter().for_each(|ticket| self.give_up(ticket));
     }
@@ -110,7 +110,7 @@ impl Spans {
 }
 
 impl State {
-    /// Opens a span if a new request is an acquire of a sampled trace.
+    /// Opens a span if a new request is an acquire of a sampled trace. If too many are open, only counts it as dropped.
     pub(super) fn begin_span(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) {
         // A malformed request passes here and is refused as malformed later.
         let Ok(request) = Request::decode(frame) else { return };
@@ -156,8 +156,8 @@ pub(super) fn has_trace_context(frame: Frame<'_>) -> bool {
     frame.flags() & trace_context_flag(frame.opcode()) != 0
 }
 
-/// Returns the trace context and the key of a request whose trace is sampled. Of several keys, returns the first in
-/// bytewise order; of a set of paths, the first in the request.
+/// Returns the trace context and the key of an acquire whose trace is sampled; `None` for other requests. Of several
+/// keys, returns the first in bytewise order; of a set of paths, the first in the request.
 fn traced<'a>(request: &Request<'a>) -> Option<(TraceParent, &'a [u8])> {
     let (parent, key) = match request {
         Request::Acquire(acquire) => (acquire.terms.options.traceparent, acquire.key),

@@ -27,11 +27,12 @@ pub(crate) struct State {
     pub(super) metrics: Arc<WorkerMetrics>,
     /// Maximum number of acquires of one connection that may wait in queues.
     pub(super) waiting_max: i32,
-    /// Time at which sockets were last read, rounded up. Leases and waits that begin now begin at this instant.
+    /// Time of the last input (bytes, mail or the time), rounded up. Leases and waits that begin now begin at this
+    /// instant.
     pub(super) now: Time,
-    /// Time at which sockets were last read, rounded down: the latest instant that has certainly passed.
+    /// Time of the last input (bytes, mail or the time), rounded down: the latest instant that has certainly passed.
     pub(super) passed: Time,
-    /// Time at which sockets were last read, in nanoseconds and not rounded.
+    /// Time of the last input (bytes, mail or the time), in nanoseconds and not rounded.
     pub(super) nanos: Nanos,
     pub(super) lanes: Lanes,
     pub(super) sessions: Sessions,
@@ -60,14 +61,16 @@ pub(crate) struct State {
     pub(super) knocked: Vec<u16>,
     /// Acts of operators and traced acquires.
     pub(super) followed: FollowedRequests,
-    /// Frames of the batch that is being served. `sorted` has the same frames in the order of their shards.
+    /// Frames of the batch that is being collected. `serve` takes them out, and uses `sorted` as a buffer to sort them
+    /// by shard.
     pub(super) batch: Vec<FrameLocation>,
     pub(super) sorted: Vec<FrameLocation>,
-    /// Index in `sorted` at which the frames of each shard end, in the order in which the shards are visited.
+    /// Index in `sorted` at which the frames of each shard end, in the order in which the shards are visited. Valid
+    /// after a batch was sorted.
     pub(super) ends: Vec<usize>,
     /// Whether all connections are being closed, because the server ends.
     pub(super) finishing: bool,
-    /// Time at which this worker last looked for idle namespaces.
+    /// Time at which this worker last looked for idle namespaces, which only worker 0 does; before that, its start.
     pub(super) namespaces_looked_at: Time,
     /// Time at which this worker last looked for stalled connections.
     pub(super) housekept_at: Time,
@@ -77,7 +80,7 @@ pub(crate) struct State {
     pub(super) lane_ends: VecDeque<LaneEnd>,
     /// The running check whether identities and rights of connections are still valid.
     pub(super) look: Option<Look>,
-    /// Version of the access policy when the identities and rights of all connections were last checked.
+    /// Version of the access policy when the last check of identities and rights began; 0 before the first.
     pub(super) access_version: u64,
 }
 
@@ -126,7 +129,7 @@ impl State {
         self.nanos = self.nanos.max(moment.nanos);
     }
 
-    /// Returns the time at which sockets were last read.
+    /// Returns the time of the last input (bytes, mail or the time), which is not before the last reading of sockets.
     #[inline]
     pub(super) fn reading(&self) -> Reading {
         Reading { time: self.now, nanos: self.nanos }
@@ -165,7 +168,7 @@ impl State {
         self.post(node);
     }
 
-    /// Stops reading the lane, and closes its connection once all answers are written.
+    /// Stops reading the lane, and closes its connection once its output is written.
     pub(super) fn close(&mut self, key: ConnectionKey) {
         if let Some(lane) = self.lanes.of(key) {
             // `FAREWELL` is the last frame of a connection. If it is already in the output, keep the stage `Left`,
@@ -178,7 +181,7 @@ impl State {
         }
     }
 
-    /// Closes every connection once its answers are written.
+    /// Closes every connection once its output is written.
     pub(super) fn finish(&mut self, node: &Node) {
         self.finishing = true;
         // Close the lanes of ended sessions in all shards first, so that their holds end. The log must not keep such a

@@ -32,12 +32,12 @@ pub(crate) fn test_node(worker_count: usize, start: Time) -> Arc<Node> {
     test_node_with(worker_count, start, Arc::default())
 }
 
-/// Returns such a node with this memory.
+/// Returns a node without log and cluster, with this memory.
 pub(crate) fn test_node_with(worker_count: usize, start: Time, memory: Arc<MemoryUse>) -> Arc<Node> {
     node_of(worker_count, start, memory, Limits::default(), None)
 }
 
-/// Returns such a node with these limits.
+/// Returns a node without log and cluster, with these limits of the engine.
 pub(crate) fn test_node_with_limits(worker_count: usize, start: Time, limits: Limits) -> Arc<Node> {
     node_of(worker_count, start, Arc::default(), limits, None)
 }

@@ -11,18 +11,19 @@ use waymaker_engine::Time;
 /// Timers of a worker.
 ///
 /// A deadline alone does not end a lease or a wait. First every worker must have read its sockets empty after the
-/// deadline (`Node::drained`), because a renewal may be among the unread bytes. So a worker with an expired deadline
-/// asks the other workers to drain and drains its own sockets. It ends the lease or wait when all workers have done
-/// so. No worker blocks meanwhile.
+/// deadline (`Node::drained`), because a renewal may be among the unread bytes. Only connections that have used up
+/// their time may still have some. So a worker with an expired deadline asks the other workers to drain and drains its
+/// own sockets. It ends the lease or wait when all workers have done so. No worker blocks meanwhile.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    /// For each shard, the time at which this worker next takes the turn of the shard: at once if work is left over. In
-    /// that turn, the worker ends leases and waits that are due, and continues the work.
+    /// For each shard, the time at which this worker next takes the turn of the shard: at once if work is left over,
+    /// `NEVER` if no visit is armed. In that turn, the worker ends leases and waits that are due, and continues the
+    /// work.
     shards: Vec<Time>,
     /// For each shard, the end of the next lease or wait. `shards` may contain an earlier visit, for leftover work,
     /// which does not require that sockets are read. So the end has its own entry.
     ends: Vec<Time>,
-    /// Time of the next call of `tick`.
+    /// Time of the next call of `tick`, apart from the calls that end sessions.
     pub(super) next_wake: Time,
     /// Whether a lease, wait or session of this worker is due and ends only after all workers have read their sockets
     /// empty.
@@ -36,7 +37,7 @@ pub(crate) struct Timers {
     /// Progress of the sessions that are ending; `None` if no session is due.
     ending: Option<Ending>,
     /// Instant up to which new connections must be accepted, so that sessions may end. `None` after the driver has
-    /// taken it.
+    /// taken it, and if no session is due.
     wants_accepted: Option<Time>,
     moves: Moves,
 }
@@ -47,11 +48,11 @@ struct Moves {
     /// Number of connections that this worker has sent to other workers so far. Each such move has a number, counted
     /// from 1, so this is also the number of the last move.
     count: u64,
-    /// Numbers of the moves whose connections have not yet served the bytes that were unread when they moved.
+    /// Numbers of the moves that are not settled. A move is settled when its connection has served the bytes that were
+    /// unread when it moved, has used up the time for that, or has ended.
     unsettled: BTreeSet<u64>,
     /// Time of a finished reading of all sockets (a sweep) that is not published yet, and the number of the last move
-    /// before its end. The time is published when the connections of all moves up to this number have served the bytes
-    /// that were unread when they moved.
+    /// before its end. The time is published when all moves up to this number are settled.
     held: Option<(Time, u64)>,
 }
 
@@ -64,7 +65,7 @@ struct Moves {
 /// includes connections that must move to the worker of the session.
 #[derive(Clone, Copy, Debug)]
 struct Ending {
-    /// Instant by which a session must be renewed, or it ends.
+    /// Sessions whose deadline is at or before this instant end.
     due: Time,
     /// Step that is under way.
     step: EndingStep,
@@ -96,9 +97,9 @@ impl Timers {
         }
     }
 
-    /// Makes this worker take the turn of the shard at `at`, to end leases and waits and to continue work that was left
-    /// over. `end` is the end of the shard's next lease or wait. Before that lease or wait ends, the worker makes all
-    /// workers read their sockets.
+    /// Makes this worker take the turn of the shard at `at` or earlier, to end leases and waits and to continue work
+    /// that was left over. `end` is the end of the shard's next lease or wait. Before that lease or wait ends, the
+    /// worker makes all workers read their sockets.
     #[inline]
     pub(super) fn arm(&mut self, shard: u16, at: Time, end: Time) {
         let shard = usize::from(shard);
@@ -155,7 +156,7 @@ impl State {
     }
 
     /// Returns the time at which the next step of ending sessions is due: the deadline of a session, or the time after
-    /// which all sockets must be read.
+    /// which all sockets must be read. `NEVER` while connections are being accepted, and `ZERO` while sessions end.
     #[inline]
     fn sessions_due(&self) -> Time {
         match self.timers.ending {
@@ -168,7 +169,7 @@ impl State {
 
     /// Ends the leases, the waits of waiters, and the sessions that are due. A deadline counts only if all workers have
     /// read their sockets since, because a renewal may still be in a socket. Asks workers that have not done so to
-    /// read.
+    /// read. Also continues the checks of sessions without a connection, and closes lanes of ended sessions.
     pub(super) fn tick(&mut self, node: &Node) {
         let drained = node.drained();
         for shard in 0..self.timers.shards.len() {
@@ -242,8 +243,8 @@ impl State {
         }
     }
 
-    /// Notes that this worker's sockets were read empty after `at`. Other workers see this only after each connection
-    /// that moved to another worker has served the bytes that were unread when it moved.
+    /// Notes that this worker's sockets were read empty after `at`. Other workers see this only after all moves of
+    /// connections to other workers are settled (see `Moves::unsettled`).
     pub(super) fn drained(&mut self, node: &Node, at: Time) {
         if self.timers.moves.unsettled.is_empty() {
             self.publish_drained(node, at);
@@ -253,8 +254,8 @@ impl State {
     }
 
     /// Removes the move with this number from the unsettled moves. Its connection, now at another worker, has served
-    /// the bytes that were unread when it moved. Publishes a finished reading of all sockets that waited only for this
-    /// move.
+    /// the bytes that were unread when it moved, has used up the time for that, or has ended. Publishes a finished
+    /// reading of all sockets that waited only for this move.
     pub(super) fn settled(&mut self, node: &Node, number: u64) {
         let moves = &mut self.timers.moves;
         moves.unsettled.remove(&number);

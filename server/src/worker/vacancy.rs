@@ -80,7 +80,7 @@ impl State {
         }
     }
 
-    /// Ends a session that has no claim in any shard.
+    /// Ends the lease of a session that has no claim in any shard, unless the session has had a connection since.
     pub(super) fn vacate(&mut self, vacancy: &Vacancy) {
         self.sessions.vacate(vacancy.session, vacancy.left_at, self.now);
     }

@@ -43,7 +43,7 @@ pub(crate) enum Withdrawal {
 enum Slot {
     #[default]
     Free,
-    /// Number of a request that is being served, and the connection that last sent it.
+    /// Number of a request that is being served, and the connection that last sent it, or `NOBODY`.
     InFlight(u32, u32),
     /// Number of a request that is being served, the later connection that repeated it (by its number `epoch` in the
     /// lane), and the repeated frame. If the first attempt has no effect, the worker serves this frame.
@@ -81,7 +81,8 @@ impl SessionAnswers {
     }
 }
 
-/// The last 1,024 request numbers of a lane with a session, and their answers as they were sent.
+/// The last 1,024 request numbers of a lane with a session, and the kept answers as they were sent. Answers to requests
+/// without an effect are not kept.
 ///
 /// After a lost connection, the client resumes the session and repeats every request without an answer under its old
 /// number. A number in this window has no second effect. Its answer goes out once on each connection that sent the
@@ -91,7 +92,8 @@ impl SessionAnswers {
 /// 1,024 later reuses the slot. Memory is allocated in chunks, as numbers are used.
 ///
 /// Long answers of the lane have at most [`WINDOW_LEN_MAX`] bytes in total, and at most [`SESSION_ANSWERS_LEN_MAX`]
-/// together with other lanes of the session. The lane drops its oldest long answers to make room for its newest.
+/// together with other lanes of the session. The lane drops its oldest long answers to make room for its newest, and
+/// the newest too if other lanes use all the room.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     chunks: [Option<Box<[Slot]>>; CHUNK_COUNT],
@@ -134,8 +136,8 @@ impl Window {
         }
     }
 
-    /// Notes that a request is being served and that the answer is for this connection. The request is new or
-    /// repeated.
+    /// Notes that a request is being served and that the answer is for this connection, or for none if `epoch` is
+    /// `NOBODY`. The request is new or repeated.
     pub(crate) fn begin(&mut self, number: u32, epoch: u32) {
         *self.slot_mut(number) = Slot::InFlight(number, epoch);
     }
@@ -182,8 +184,9 @@ impl Window {
         }
     }
 
-    /// Whether the answer to a number goes out on this connection. It does not if only an earlier connection sent the
-    /// request: the client will repeat the request on this connection, and would then get two answers to one request.
+    /// Whether the answer to a number goes out on this connection; true for a number that is not in flight. The answer
+    /// does not go out if only an earlier connection sent the request: the client will repeat the request on this
+    /// connection, and would then get two answers to one request.
     pub(crate) fn is_asked_by(&self, number: u32, epoch: u32) -> bool {
         match self.slot(number) {
             Some(Slot::InFlight(asked, by) | Slot::Again(asked, by, _) | Slot::GivenUp(asked, by))

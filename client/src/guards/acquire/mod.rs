@@ -94,7 +94,7 @@ impl<G> AcquireBuilder<G> {
         self.wait(Duration::ZERO)
     }
 
-    /// Sets the length of the lease. The server's limits are 10 ms and 24 h unless configured otherwise. It refuses a
+    /// Sets the length of the lease. The server's limits are 10 ms, and 24 h unless configured otherwise. It refuses a
     /// shorter lease. It shortens a longer lease, and [`Lock::is_clamped`] then returns true.
     pub fn lease(mut self, lease: Duration) -> Self {
         let checked = lease_milliseconds(lease).map(|ms| self.claim.lease = Lease::Own { ms });
@@ -103,7 +103,7 @@ impl<G> AcquireBuilder<G> {
     }
 
     /// Puts the lock on the session's lease, instead of on a lease of its own. One message then renews any number of
-    /// locks, and all of them end together.
+    /// locks, and all locks that are still held end together with the session.
     pub fn session_lease(mut self) -> Self {
         self.claim.lease = Lease::Session;
         self
@@ -117,8 +117,8 @@ impl<G> AcquireBuilder<G> {
     }
 
     /// Names this logical acquire, 1 to 256 bytes. While its claim lives, any later acquire with the same name and
-    /// owner for the same keys finds that claim, from any connection. The newest guard owns the hold; older guards are
-    /// lost with [`LossReason::Superseded`].
+    /// owner for the same keys finds that claim, from any connection whose access rights allow it. The newest guard
+    /// owns the hold; older guards are lost with [`LossReason::Superseded`].
     ///
     /// A guard of this client is superseded before the newer guard exists. A guard of another client is superseded when
     /// that client receives the server's event about the takeover. Until then it counts as held, even if the newer
@@ -149,8 +149,8 @@ impl<G> AcquireBuilder<G> {
         self
     }
 
-    /// Names the span of the caller. A server that exports traces then records the acquire as a part of its trace.
-    /// The client sends no trace context to a server that does not support it.
+    /// Names the span of the caller. A server that exports traces then records the acquire as a part of its trace, if
+    /// the trace is sampled. The client sends no trace context to a server that does not support it.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -172,10 +172,10 @@ impl<G> AcquireBuilder<G> {
     /// Lets the server end the hold `delay` after the loss of the connection, if that is before the end of its lease.
     /// Resuming the connection in time keeps the hold.
     ///
-    /// The server may notice the loss before the client does. So the local deadline is never more than `delay` after
-    /// the client sent the newest request that the server has answered. The client ignores a `delay` below one second
-    /// in the local deadline, because it does not send requests often enough. Another client may then get the lock
-    /// before this client notices the loss, and only the fence protects.
+    /// The server may notice the loss before the client does. So the local deadline is less than `delay` after the
+    /// client sent the newest request whose response proves that the connection was alive. The client ignores a `delay`
+    /// below one second in the local deadline, because it does not send requests often enough. Another client may then
+    /// get the lock before this client notices the loss, and only the fence protects.
     pub fn release_after(mut self, delay: Duration) -> Self {
         self.claim.release_after_ms = Some(milliseconds(delay));
         self
@@ -223,7 +223,7 @@ impl<G: Guard> AcquireBuilder<G> {
     /// already ended, its last steps may be unprotected.
     ///
     /// A release that fails because the server is unreachable or does not respond is not an error: the work was done
-    /// under the lock, and the lock ends with its lease at the latest.
+    /// under the lock, and the lock ends with its lease at the latest. Other refusals of the release are returned.
     ///
     /// # Cancel safety
     ///

@@ -145,7 +145,7 @@ fn a_lock_released_during_the_outage_is_reported_lost() {
 }
 
 /// Breaks the connection, and reconnects to a restarted server or in a new session. Sends the unanswered requests
-/// again, and returns the number of the first repeated request.
+/// again, and returns the new number of the only unanswered request, which was request 2 before.
 fn forgotten_by(rig: &mut Rig, is_restarted: bool) -> u32 {
     rig.lose_connection();
     if is_restarted {
@@ -347,7 +347,7 @@ fn the_margin_of_a_checked_hold_is_that_of_its_whole_lease() {
     assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 350));
 }
 
-/// No keep-alive could be frequent enough.
+/// Keep-alives would be too rare for a `release_after` below one second.
 #[test]
 fn a_very_short_release_after_a_lost_connection_does_not_limit_the_deadline() {
     for (release_after_ms, remaining_ms) in [(999, 60_000 - 650), (1_000, 1_000 - 60)] {

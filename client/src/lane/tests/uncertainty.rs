@@ -109,3 +109,20 @@ fn an_outcome_that_the_server_does_not_know_stays_unknown() {
     rig.receive(1, &refusal(ErrorCode::Unknown));
     assert_eq!(outcome(&uncertain), Some(Outcome::Unknown));
 }
+
+/// The server decided the grant, so the caller must not get `Unavailable`, which means that nothing was granted.
+#[test]
+fn a_grant_whose_confirmation_was_never_sent_is_uncertain() {
+    let mut rig = Rig::new();
+    let mut answer = rig.acquire(OWN, Wait::Forever);
+    rig.sent();
+    rig.lose_connection();
+    rig.come_back(true);
+    rig.sent();
+    let granted = rig.granted(8, 10_000, false);
+    rig.receive(1, &granted);
+    // The lane has not sent the confirmation yet when the connection breaks again.
+    rig.lose_connection();
+    rig.advance_to(60_000);
+    uncertain(&mut answer);
+}

@@ -18,12 +18,13 @@ pub(crate) use acquire::{AcquireJob, ConfirmJob, Grantee};
 pub(crate) use question::{Ask, Question};
 pub(crate) use watch::{Listener, WatchJob};
 
-/// One request, with the destination of its response. It can be encoded again at any time, under the same number.
+/// One request, with the destination of its response if a caller may wait for it. The lane can encode it again at any
+/// time, under the same number or a new one.
 pub(crate) enum Job {
     /// Boxed, because otherwise every renewal would be as large as an acquire.
     Acquire(Box<AcquireJob>),
-    /// Asks the server whether the holds of a grant still live. The lane sends it if they may have ended before the
-    /// grant arrived.
+    /// Asks the server whether one hold of a grant still lives. The lane sends this request if the hold may have ended
+    /// before the grant arrived.
     Confirm(Box<ConfirmJob>),
     Cancel {
         acquire_number: u32,
@@ -33,13 +34,14 @@ pub(crate) enum Job {
         id: LockId,
         key: Option<Key>,
         /// Whether the lane or a guard releases the hold, so that no guard is left. If false, a caller releases the
-        /// claim by its id. If a guard of this client has the hold, the guard is lost when the server confirms the
+        /// claim by its id. If a guard of this lane has the hold, the guard is lost when the server confirms the
         /// release.
         by_guard: bool,
         /// Request number of the acquire that was granted the hold, if its caller set a request id, by which another
         /// acquire may take over the hold; otherwise `None`.
         take_up_number: Option<u32>,
-        /// Whether the server must refuse the request if another lane has taken up the hold.
+        /// Whether the server must refuse the request if another lane has taken up the hold. Has no effect on a server
+        /// without the capability `OWN_CLAIM`.
         is_own: bool,
         /// Gets `true` if the claim was still waiting.
         reply: Reply<bool>,
@@ -62,7 +64,7 @@ pub(crate) enum Job {
     Check {
         id: LockId,
     },
-    /// Lists the holds of this lane, to compare them with the guards.
+    /// Lists one page of the holds of this lane, to compare them with the guards.
     Holds {
         cursor: u64,
     },
@@ -114,7 +116,7 @@ impl Job {
         request.encode(number, out);
     }
 
-    /// Returns the refusal of a request that a server with these capabilities cannot serve.
+    /// Returns the refusal if a server with these capabilities cannot serve the request, otherwise `None`.
     pub(crate) fn refusal(&self, offered: Capabilities) -> Option<Error> {
         match self {
             Self::Ask(question) => question.need().and_then(|need| need.refusal(offered)),
@@ -122,7 +124,7 @@ impl Job {
         }
     }
 
-    /// Returns the destination of the response, or `None` for a request that the lane sends by itself.
+    /// Returns the destination of the response, or `None` for a kind of request whose response never goes to a caller.
     pub(crate) fn reply(&mut self) -> Option<&mut dyn Awaited> {
         Some(match self {
             Self::Acquire(job) => &mut job.reply,
@@ -138,8 +140,9 @@ impl Job {
         })
     }
 
-    /// Answers the caller with this error, if a caller waits. The job itself stays usable: the lane may still send it
-    /// or handle its response, for example to release a hold that no caller gets.
+    /// Answers the waiting caller with this error, or settles the outcome for a caller that got [`Error::Uncertain`].
+    /// The job itself stays usable: the lane may still send it or handle its response, for example to release a hold
+    /// that no caller gets.
     pub(crate) fn fail(&mut self, error: Error) {
         if let Some(reply) = self.reply() {
             reply.fail(error);
@@ -153,11 +156,13 @@ impl Job {
         }
     }
 
-    /// Answers the caller of an unsent job with an error. The caller gets `cause` if the job was never sent. If an
-    /// earlier session or server process got it, the outcome is unknown because of `reason`. The job can still be sent.
+    /// Answers the caller of an unsent job with an error. The caller gets `cause`. But if an earlier transmission may
+    /// have been served (`Awaited::was_sent`), the outcome is unknown because of `reason`. The job can still be sent.
     pub(crate) fn fail_unsent(&mut self, cause: &Error, reason: &str) {
+        // A confirmation follows a grant: only the confirmation is unsent, and the server may still hold the grant.
+        let is_granted = matches!(self, Self::Confirm(_));
         match self.reply() {
-            Some(reply) if reply.was_sent() => reply.leave_uncertain(reason),
+            Some(reply) if is_granted || reply.was_sent() => reply.leave_uncertain(reason),
             Some(reply) => reply.fail(cause.clone()),
             None => {}
         }

@@ -7,7 +7,7 @@ use crate::request::reply::{Awaited, Reply};
 
 /// A request, with the conversion of its response for the caller.
 pub(crate) trait Question: Send {
-    /// Returns the capability without which the request must not be sent.
+    /// Returns the capability without which the request must not be sent; `None` if it needs none.
     fn need(&self) -> Option<Need>;
     /// Returns whether the request changes something at the server.
     fn is_change(&self) -> bool;

@@ -9,9 +9,9 @@ use crate::request::reply::Reply;
 pub(crate) struct WatchJob {
     pub(crate) token: u64,
     pub(crate) key: Key,
-    /// Destination of the states, until the lane has moved it to its table of watches.
+    /// Destination of the states; `None` once the lane has moved it to its table of watches.
     pub(crate) listener: Option<Listener>,
-    /// Caller that waits for the watch to begin; [`Reply::Nobody`] if the lane begins the watch again.
+    /// Caller that waits for the watch to begin; [`Reply::Nobody`] if the lane begins a confirmed watch again.
     pub(crate) reply: Reply<()>,
 }
 

@@ -141,7 +141,7 @@ impl Discipline for Flat {
 }
 
 impl Shard {
-    /// Makes a claim the only holder of its free key.
+    /// Makes a claim the only holder of its free key, and begins its lease.
     #[inline(always)]
     pub(in crate::shard) fn hold_alone(&mut self, claim: ClaimIx, lease_ms: u32) -> Grant {
         let entry = self.claims[claim].entry;
@@ -182,9 +182,10 @@ impl Shard {
         queue
     }
 
-    /// Grants waiters from the front of the queue, within the budget of steps, until a waiter is blocked. A waiter of a
+    /// Grants waiters from the front of the queue, within the budget of steps, until a waiter is blocked. A waiter that
+    /// may not be granted any more, for example because its connection was lost, is removed instead. A waiter of a
     /// multi-key claim (a stub) is not granted here. Instead, the shard requests a recheck of all keys of its claim: it
-    /// *announces* the stub.
+    /// *announces* the stub. Grants nothing if the key is frozen. Removes the queue if it is no longer needed.
     pub(in crate::shard) fn grant_from_head(
         &mut self,
         entry: KeyIx,
@@ -270,7 +271,8 @@ impl Shard {
         self.contention_with(lane, entry, self.in_front(entry, shared))
     }
 
-    /// Returns the claim that blocks a claim of this mode, or `NONE`.
+    /// Returns the claim that blocks a claim of this mode: the first holder if the holders conflict with it, otherwise
+    /// the first waiter, or `NONE`. For a key without a queue, returns its holder in any case.
     fn in_front(&self, entry: KeyIx, shared: bool) -> ClaimIx {
         let record = &self.keys.entries[entry];
         if !record.has(entry::flag::QUEUED) {
@@ -294,8 +296,8 @@ impl Shard {
         self.count_waiter(claim);
     }
 
-    /// Notes that a newly arrived claim holds the key. It may block waiters of multi-key claims that could be granted
-    /// at this key before, so the shard must later check their claims again.
+    /// Notes that a newly arrived claim holds the key or is reserved. It may block waiters of multi-key claims that
+    /// could be granted at this key before, so the shard must later check their claims again.
     pub(in crate::shard) fn note_newcomer_holds(&mut self, holder: ClaimIx) {
         let claim = &self.claims[holder];
         let queue = self.keys.entries[claim.entry].queue();

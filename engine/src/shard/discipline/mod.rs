@@ -2,8 +2,8 @@
 //!
 //! A key record stands for a key, for a tree namespace as a whole, or for a pool. For each kind, a module implements
 //! the trait `Discipline`, which decides for example which waiters are granted when a hold ends. The functions here
-//! call the implementation for the kind of a record. Other code only uses the kind to find the queue, pool or tree of a
-//! record: the restore, leftover work and the list of contended keys.
+//! call the implementation for the kind of a record. Other code distinguishes the kinds only in the restore, in
+//! leftover work, in the list of contended keys, and in checks for tests.
 
 mod flat;
 mod pool;
@@ -31,19 +31,20 @@ trait Discipline {
     /// Cost of a comparison of rights with all keys of a claim, in units of one visited claim.
     const COST_OF_COMPARED_RIGHTS: u32 = 0;
 
-    /// Ends a hold of a record with a queue, tree or pool, and grants the waiters that it blocked.
+    /// Ends a hold of a record with a queue, tree or pool. Grants the waiters that it blocked, in this turn or a later
+    /// one.
     fn end_hold(shard: &mut Shard, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects);
 
-    /// Ends a wait, and grants the waiters that it blocked.
+    /// Ends a wait. Grants the waiters that it blocked, in this turn or a later one.
     fn end_wait(shard: &mut Shard, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects);
 
-    /// Grants the waiters of a record whose freeze has ended, in this turn or in a later one. The shard calls this
-    /// function once for each waiter, in any order.
+    /// Grants the waiters of a record that may be granted after a change of the frozen prefixes, in this turn or in a
+    /// later one. After each change, the shard calls this function once for each of its waiters, in any order.
     fn thaw(shard: &mut Shard, entry: KeyIx, effects: &mut impl Effects);
 
-    /// Adds 1 to the count of reserved holders of the key if `is_reserved`, otherwise subtracts 1. A reserved holder is
-    /// a granted claim that is not held yet, because its fence is not durable. Responses do not show such claims as
-    /// holders.
+    /// Adds 1 to the count of reserved holders of the key if `is_reserved`, otherwise subtracts 1. Only pools, and keys
+    /// with a queue, have this count. A reserved holder is a granted claim that is not held yet, because its fence is
+    /// not durable. Responses about a key or pool do not show such claims as holders.
     fn count_reserved(shard: &mut Shard, claim: ClaimIx, is_reserved: bool);
 
     /// Returns the number of waiters.
@@ -66,7 +67,8 @@ trait Discipline {
     /// visited claim.
     fn has_prefix(shard: &Shard, claim: ClaimIx, prefix: &[u8], looked: &mut u32) -> bool;
 
-    /// Whether a client has this right for all keys of a claim.
+    /// Whether a client has this right for the key of a claim, or for all paths of a set. A set with more than
+    /// `COMPARED_PATH_COUNT_MAX` paths counts as not covered.
     fn is_covered(shard: &Shard, claim: ClaimIx, access: &Access, right: Rights) -> bool;
 
     /// Returns the holders and waiters of a key, as a lane may see them.
@@ -107,13 +109,14 @@ macro_rules! with_discipline {
 }
 
 impl Shard {
-    /// Ends the hold of a claim whose key record has a queue, tree or pool, and grants the waiters that it blocked.
+    /// Ends the hold of a claim whose key record has a queue, tree or pool. Grants the waiters that it blocked, in this
+    /// turn or a later one.
     #[inline(never)]
     pub(super) fn end_contended_hold(&mut self, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects) {
         with_discipline!(self, entry, D => D::end_hold(self, entry, claim, effects));
     }
 
-    /// Ends a waiting or reserved claim, and grants the waiters that it blocked.
+    /// Ends a waiting or reserved claim. Grants the waiters that it blocked, in this turn or a later one.
     pub(super) fn end_wait(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         if self.claims[claim].is_reserved() {
             return self.end_reserved(claim, effects);
@@ -122,13 +125,15 @@ impl Shard {
         with_discipline!(self, entry, D => D::end_wait(self, entry, claim, effects));
     }
 
-    /// Grants the waiters of a key record whose freeze has ended, in this turn or in a later one.
+    /// Grants the waiters of a key record that may be granted after a change of the frozen prefixes, in this turn or in
+    /// a later one.
     pub(super) fn thaw_waiters(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         with_discipline!(self, entry, D => D::thaw(self, entry, effects));
     }
 
-    /// Adds 1 to the count of reserved holders of the key of a claim if `is_reserved`, otherwise subtracts 1. A
-    /// reserved holder is a granted claim that is not held yet, because its fence is not durable.
+    /// Adds 1 to the count of reserved holders of the key of a claim if `is_reserved`, otherwise subtracts 1. Only
+    /// pools, and keys with a queue, have this count. A reserved holder is a granted claim that is not held yet,
+    /// because its fence is not durable.
     pub(super) fn count_reserved(&mut self, claim: ClaimIx, is_reserved: bool) {
         with_discipline!(self, self.claims[claim].entry, D => D::count_reserved(self, claim, is_reserved));
     }
@@ -147,8 +152,9 @@ impl Shard {
     /// Returns the contention of a waiter: the data about the claim that blocks it, as far as its client may know them.
     pub(super) fn contention_of_waiter(&self, claim: ClaimIx) -> Contention {
         let entry = self.claims[claim].entry;
-        // `blocker` is `NONE` in two cases. Either an operator has frozen the key, and only that prevents the grant. Or
-        // nothing blocks the waiter any more, but its wait ends before a later turn makes the grant.
+        // `blocker` is `NONE` in three cases. An operator has frozen the key, and only that prevents the grant. Or a
+        // multi-key claim waits only for its other keys. Or nothing blocks the waiter any more, but its wait ends
+        // before a later turn makes the grant.
         let blocker = with_discipline!(self, entry, D => D::blocker_of(self, claim));
         self.contention_with(self.claims[claim].lane, entry, blocker)
     }
@@ -170,7 +176,8 @@ impl Shard {
     }
 
     /// Whether a client with this access has this right for the key of a claim, or for all paths if the claim is for a
-    /// set. For a multi-key claim, only the key of this claim counts; each other key has a claim of its own.
+    /// set. A set with more than `COMPARED_PATH_COUNT_MAX` paths counts as not covered. For a multi-key claim, only the
+    /// key of this claim counts; each other key has a claim of its own.
     pub(super) fn is_covered(&self, claim: ClaimIx, access: &Access, right: Rights) -> bool {
         with_discipline!(self, self.claims[claim].entry, D => D::is_covered(self, claim, access, right))
     }
@@ -199,7 +206,8 @@ impl Shard {
         with_discipline!(self, entry, D => D::verified(self, entry, key, fence))
     }
 
-    /// Returns whether a fence is still the newest of a key whose newest holder is `holder` or `NONE`.
+    /// Returns whether a fence is still the newest of a key, and whether `holder` holds it. `holder` is the newest
+    /// holder of the key, or `NONE`.
     fn verified_of_newest(&self, entry: KeyIx, fence: Fence, holder: ClaimIx) -> Verified {
         let newest_fence = self.keys.entries[entry].fence;
         let newest = newest_fence == fence && fence > Fence::NONE;

@@ -100,7 +100,7 @@ impl Shard {
         }
     }
 
-    /// Answers once all existing records are durable.
+    /// Answers once all records that this shard has made so far are durable.
     pub(super) fn answer_durably(&self, ticket: Ticket, answer: Answer, effects: &mut impl Effects) {
         if self.recorded > self.durable {
             effects.when_durable(WhenDurable::Answer(ticket, answer));

@@ -45,8 +45,8 @@ impl Shard {
     }
 
     /// Adds a key record for a key that has none. To make room, it may remove records of free keys. The floor (the
-    /// fence at which unknown keys start) then rises to their counters. A later turn records the removed keys in the
-    /// log; until then, the log has their exact counters.
+    /// fence at which unknown keys start) then rises to their counters. Of the removed keys, a later turn records those
+    /// whose counters the log has; until then, the log keeps their exact counters.
     pub(in crate::shard) fn insert_key(&mut self, namespace: u16, key: &[u8], hash: u64) -> KeyIx {
         self.keys.insert(namespace, key, hash)
     }
@@ -59,7 +59,8 @@ impl Shard {
         }
     }
 
-    /// Records the state that survives only a clean stop: holds and counters that are not in the log.
+    /// Records the state that survives only a clean stop: the floor, and the holds and counters that are not in the
+    /// log.
     pub fn record_ephemeral(&mut self, effects: &mut impl Effects) {
         self.record(&Record::Floor { fence: self.keys.floor() }, effects);
         for index in self.keys.entries.handles() {
@@ -73,9 +74,9 @@ impl Shard {
             }
         }
         for claim in self.claims.handles() {
-            // A claim without a record may be reserved: granted, but not held yet. It then is an ephemeral key of a
-            // multi-key claim whose other keys are in the log. With its record, a restart restores all keys of that
-            // claim or, if the cluster has not counted the claim, none.
+            // A claim without a record may be reserved: granted, but not held yet. If there is a log, it then is an
+            // ephemeral key of a multi-key claim whose other keys are in the log. With its record, a restart restores
+            // all keys of that claim or, if the cluster has not counted the claim, none.
             if self.claims[claim].is_among_holders() && !self.claims[claim].is_recorded() {
                 self.record_hold(claim, effects);
             }
@@ -88,7 +89,8 @@ impl Shard {
         let none = Detail::default();
         let detail = self.details.get(claim.detail).unwrap_or(&none);
         let lane = &self.lanes.lanes[claim.lane];
-        // A reserved claim gets its lease when this record is durable; any other hold keeps its present lease.
+        // A reserved claim gets its lease when the log or the cluster confirms its fence. A hold keeps its present
+        // lease, if it has one of its own.
         let begun = claim.is_held() && !claim.lease().is_untimed();
         let end = if claim.state() == State::Releasing { detail.lease_end } else { claim.deadline };
         let length_ms = match &detail.extra {

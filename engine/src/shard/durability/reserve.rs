@@ -25,9 +25,10 @@ impl Shard {
         effects.when_durable(WhenDurable::Begin(self.reserved(claim)));
     }
 
-    /// First half of [`Shard::reserve`]: assigns the fence and records it in the log. In the second half, the log or
-    /// the cluster is asked to confirm the fence; only then is the claim held. Until then, the claim can be given up
-    /// like a waiter: it is linked to its lane, can be found by its ticket, and its wait may end.
+    /// First half of [`Shard::reserve`]: assigns the fence and, if it must be in the log, records it there. In the
+    /// second half, the log or the cluster is asked to confirm the fence; only then is the claim held. Until then, the
+    /// claim can be given up like a waiter: it is linked to its lane, can be found by its ticket, and its wait may end.
+    /// Of a multi-key claim, that concerns only the claim at the first key.
     pub(in crate::shard) fn stand_reserved(&mut self, index: ClaimIx, effects: &mut impl Effects) {
         let scope = self.scope_of(index);
         let is_recorded = scope.is_durable() && self.log_state != LogState::Absent;
@@ -46,7 +47,8 @@ impl Shard {
         entry.fence = entry.fence.next();
         claim.fence = entry.fence;
         claim.set_state(State::Reserved);
-        // `DURABLE` says that the log has a record of the claim. Without a log, only the cluster has its fence.
+        // `DURABLE` says that the log has a record of the claim. Without a log, only the cluster has its fence. A key
+        // of scope Ephemeral, which is reserved with the other keys of its claim, has no record either.
         claim.flags &= !flag::DURABLE;
         if is_recorded {
             claim.flags |= flag::DURABLE;
@@ -98,10 +100,10 @@ impl Shard {
         QuorumMember { reserved: self.reserved(claim), id: self.id(claim), counter }
     }
 
-    /// Ends the reservation of a claim for one key. A reserved claim is granted and blocks other claims, but is held
-    /// only once the log or the cluster has confirmed its fence. `end` says whether the claim begins, is refused, or
-    /// becomes unknown. If a newer request took the claim over, the claim begins only after the record of that takeover
-    /// is durable. Does nothing if the claim was given up before.
+    /// Ends the reservation of a claim that is no multi-key claim. A reserved claim is granted and blocks other claims,
+    /// but is held only once the log or the cluster has confirmed its fence. `end` says whether the claim begins, is
+    /// refused, or becomes unknown. If a newer request took the claim over, the claim begins only after the record of
+    /// that takeover is durable. Does nothing if the claim was given up before.
     pub fn end_reservation(&mut self, end: ReservedEnd, mut reserved: Reserved, effects: &mut impl Effects) {
         if let ReservedEnd::Begins(at) = end
             && self.has_moved(&reserved)
@@ -130,7 +132,7 @@ impl Shard {
         }
     }
 
-    /// Whether a reserved claim was not given up, and its client is still connected.
+    /// Whether a reserved claim was not given up, and the connection of its latest acquire is still open.
     pub(in crate::shard) fn may_begin_reserved(&self, reserved: &Reserved) -> bool {
         self.is_reserved(reserved.slot, reserved.secret) && self.is_asker_there(reserved.slot)
     }
@@ -152,7 +154,8 @@ impl Shard {
         }
     }
 
-    /// Makes a reserved claim held. Its lease begins at `at`.
+    /// Makes a reserved claim held. Its lease begins at `at`. Ends the claim instead if its connection was lost; does
+    /// nothing if it was given up before.
     fn begin_reserved(
         &mut self,
         at: Time,
@@ -179,7 +182,7 @@ impl Shard {
         }
         let is_far = self.is_far(claim);
         if !is_far && !self.is_asker_there(claim) {
-            // The client is disconnected: a hold that no client knows must not begin.
+            // The connection of the acquire was lost: a hold that no client knows must not begin.
             self.answer_lost(claim, effects);
             return self.end_reserved(claim, effects);
         }
@@ -230,8 +233,9 @@ impl Shard {
     }
 
     /// Marks a reserved claim as unknown after the log failed, and reports that in the answer to its acquire. Only a
-    /// restart of the server shows whether the log has the claim. Until the process ends, the claim blocks other
-    /// claims. If its wait ends or its client disconnects, no second answer is sent.
+    /// restart of the server shows whether the log has the claim. The claim blocks other claims until a client gives it
+    /// up, its wait ends, its client disconnects, or the process ends. No second answer is sent then. Has no effect on
+    /// a multi-key claim at a key other than the first.
     fn lose_reserved(&mut self, reserved: &Reserved, effects: &mut impl Effects) {
         let claim = reserved.slot;
         if self.is_reserved(claim, reserved.secret)
@@ -260,7 +264,8 @@ impl Shard {
         self.claims.get(claim).is_some_and(|claim| claim.is_reserved() && claim.secret == secret)
     }
 
-    /// Answers the acquire of a waiting or reserved claim.
+    /// Answers the acquire of a waiting or reserved claim. Has no effect in [`State::Unknown`]: that acquire was
+    /// answered before.
     pub(in crate::shard) fn answer_reserved(
         &self,
         claim: ClaimIx,
@@ -278,8 +283,8 @@ impl Shard {
         self.details[detail].waited || !self.claims[claim].is_reserved()
     }
 
-    /// Ends a reserved claim. Its caller has answered the acquire before, for example with a refusal because the wait
-    /// ended. No later claim gets the same fence.
+    /// Ends a reserved claim, and reports the end of its multi-key claim, if it belongs to one. The caller has answered
+    /// the acquire before, unless its lane is closed. No later claim gets the same fence.
     pub(in crate::shard) fn end_reserved(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         let multi_key = self.details[self.claims[claim].detail].multi_key().cloned();
         self.give_up_reserved(claim);

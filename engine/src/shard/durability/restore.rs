@@ -36,7 +36,7 @@ impl Shard {
         if entry.is_none() {
             if !self.keys.has_room_for_idle() {
                 // There is no room for the record, so the floor rises to this counter instead. All unknown keys then
-                // start above it, and their fences may skip numbers.
+                // start at it or above it, and their fences may skip numbers.
                 return self.keys.raise_floor(fence);
             }
             entry = self.keys.insert_beside(namespace, key, hash);
@@ -55,7 +55,7 @@ impl Shard {
         }
     }
 
-    /// Restores a pool with a capacity that an operator set.
+    /// Restores a pool with a capacity that a request set explicitly.
     pub fn restore_pool(&mut self, namespace: u16, name: &[u8], capacity: u64, by_timestamp: bool) {
         let entry = self.restored_pool(namespace, name, capacity, by_timestamp);
         self.set_capacity_of(entry, capacity);

@@ -88,7 +88,7 @@ struct Located {
 }
 
 impl<'a, 'p> Attempt<'a, 'p> {
-    /// Finds all keys, and refuses requests that can never be granted.
+    /// Finds all keys. Refuses a request with invalid terms, and every request while one of the shards is stopping.
     fn begin(
         participants: &'a mut [Participant<'p>],
         ticket: Ticket,
@@ -122,7 +122,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         Ok(Self { participants, request, ticket, namespace, located, lease_ms, clamped, keys })
     }
 
-    /// Decides about the acquire. Returns the grants, or `None` if the claim waits. A refusal changes nothing.
+    /// Decides about the acquire. Returns the grants, or `None` if the answer comes later. A refusal adds no claim and
+    /// changes no claim that is still alive.
     fn decide(&mut self, effects: &mut impl Effects) -> Result<Option<Box<[KeyGrant]>>, Refusal> {
         let mut found = self.find_request_id();
         if self.withdraw_given_up(&found, effects) {
@@ -201,8 +202,9 @@ impl<'a, 'p> Attempt<'a, 'p> {
         self.request.terms.session_lease || self.request.terms.options().release_after_ms.is_some()
     }
 
-    /// Returns for each key whether nothing blocks it. If the acquire may not wait, refuses it because of the first key
-    /// that is blocked.
+    /// Returns for each key whether nothing blocks it, and its prefix is not frozen. If the acquire may not wait,
+    /// refuses it because of the first key that is blocked or frozen. Also refuses it if the log or the cluster accepts
+    /// no grant, or if there is no room for the claims.
     fn clear_keys(&mut self, orders: &[OrderKey]) -> Result<Vec<bool>, Refusal> {
         for located in &self.located {
             let shard = &self.participants[located.place].shard;
@@ -245,7 +247,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
                     .try_for_each(|located| shard.has_room_for_waiter(*lane, located.entry).map(drop))?;
             }
             // The lane must have room for each claim that will be linked to it. If the holds depend on the lane, these
-            // are the claims of all keys. Otherwise, only a waiter at the first key is linked, and no hold.
+            // are the claims of all keys. Otherwise, only a waiter at the first key is linked, and no hold. (A claim
+            // that is reserved at once is linked at its first key too, without this check.)
             let hanging_count =
                 if self.hangs_on_lane() { here.count() } else { usize::from(waits && place == home) };
             shard.has_room_on_lane(*lane, hanging_count as u32)?;
@@ -382,8 +385,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         None
     }
 
-    /// Serves a repeated request id. If its claim is held, the grants are the answer; if the claim waits, the new
-    /// request takes it over.
+    /// Serves a repeated request id: the new request takes the claim over. If the claim is held, the grants are the
+    /// answer. If it waits or is reserved, its answer goes to the new request later.
     fn repeat(
         &mut self,
         found: &[Option<ClaimIx>],

@@ -31,7 +31,8 @@ pub struct Participant<'a> {
     pub lane: LaneIx,
 }
 
-/// Grants a waiting multi-key claim if nothing blocks any of its keys. `participants` are the shards of all its keys in
+/// Grants a waiting multi-key claim if nothing blocks any of its keys. Reserves it instead if a fence must be durable
+/// first, and refuses it if the log or the cluster accepts no grant. `participants` are the shards of all its keys in
 /// rising order, each with its turn held. Does nothing if the claim is already decided.
 ///
 /// # Panics
@@ -137,8 +138,9 @@ fn begin_multi_key(
 }
 
 /// Ends the reservations of all keys of a claim at one instant. If the keys began one after the other, one could end
-/// before the claim is answered, and its client could learn of that end before the grant. `participants` are the shards
-/// of all keys in rising order, each with its turn held.
+/// before the claim is answered, and its client could learn of that end before the grant. If a newer request took the
+/// claim over, its keys begin only after the records of that takeover are durable. `participants` are the shards of all
+/// keys in rising order, each with its turn held.
 ///
 /// # Panics
 /// Panics if a shard of the claim is not among `participants`.
@@ -216,8 +218,8 @@ pub fn reserved_multi_key_claims(shards: &[&Shard]) -> Vec<Vec<ClaimId>> {
         .collect()
 }
 
-/// For each frozen key of the claim, makes the queue of the key forget that a recheck of the claim was requested. The
-/// end of the freeze then requests a new recheck.
+/// For each frozen key of the claim, makes the queue of the key forget for which claims a recheck was requested. The
+/// end of the freeze then requests new rechecks.
 fn forget_frozen(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim) {
     if !participants.iter().any(|one| one.shard.careful) {
         return;

@@ -1,4 +1,5 @@
-//! Tests of the strings and key sets that the claims of one request share.
+//! Tests of multi-key claims: the strings and key sets that the claims of one request share, the number of keys, and
+//! when rechecks are requested.
 
 use super::{AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey, acquire, key_set_hash};
 use crate::effect::{Answer, Effects, Event, LogState};
@@ -10,7 +11,8 @@ use crate::time::{Reading, Time};
 use std::sync::Arc;
 use waymaker_log::Record;
 
-/// Returns a shard in which one lane has requested three keys, twice with the same request id.
+/// Returns a shard in which one lane has requested three keys, twice with the same request id. If `key_is_held`, the
+/// lane held the second key before, so the request waits.
 fn asked(key_is_held: bool) -> Shard {
     let mut shards = Shards::at(&[1000]);
     let [a, b, c] = [b"a", b"b", b"c"].map(|name| key(name, false));

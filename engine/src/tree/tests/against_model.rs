@@ -1,5 +1,5 @@
-//! Property tests: after each step of a random sequence, the state of the tree must agree with the lock rule applied to
-//! all claims from scratch (`Model`).
+//! Tests with random sequences of steps, and with all short ones: after each step, the state of the tree must agree
+//! with the lock rule applied to all claims from scratch (`Model`).
 
 use super::*;
 use proptest::prelude::*;
@@ -9,9 +9,9 @@ enum Step {
     Ask(Vec<Wanted>),
     /// Requests a set whose items are added to the tree over several turns. The flag says whether the claim may wait.
     AskLater(Vec<Wanted>, bool),
-    /// Removes the n-th live claim, held or waiting.
+    /// Removes the n-th live claim, held, waiting or entering; does nothing if there are fewer.
     Remove(usize),
-    /// Rechecks with this number of steps.
+    /// Continues the unfinished work of the tree with this number of steps.
     Examine(u32),
     Settle,
     /// Finds one claim that no other claim blocks, and leaves it waiting, as the server does in a frozen namespace (one
@@ -107,8 +107,9 @@ proptest! {
     }
 }
 
-/// Runs every sequence of `steps` steps. A step requests one of `sets`, or removes a live claim. After a removal, a
-/// step can also do one unit of the tree's unfinished work, such as checking whether a waiting path is still blocked.
+/// Runs every sequence of `steps` steps. A step requests one of `sets`, or removes a live claim. After a removal or
+/// another such step, a step can also do one unit of the tree's unfinished work, such as checking whether a waiting
+/// path is still blocked.
 fn every_sequence(sets: &[&str], steps: usize) {
     let sets: Vec<Vec<Wanted>> = sets.iter().map(|set| wanted(set)).collect();
     let mut sequence = Vec::new();

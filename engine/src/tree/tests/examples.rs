@@ -1,4 +1,5 @@
-//! Tests of single examples: which reads and writes conflict, and which request queues behind which.
+//! Tests of single examples: which reads and writes conflict, which request queues behind which, and what inspections
+//! and counters show.
 
 use super::*;
 
@@ -66,7 +67,8 @@ fn a_waiter_blocks_later_overlapping_requests() {
 fn a_read_queues_behind_a_blocked_read() {
     let mut world = world(&["R a", "W a/1, W a/2", "R []", "R a/3"]);
     assert_eq!(world.with(Standing::Held), [1]);
-    // A new read does not queue behind a read that is clear and waits for another path of its claim.
+    // Once claim 3 has left, the read of `b` by claim 5 is clear, but waits for `a/4`. The read of claim 6 does not
+    // queue behind it.
     world.ask(wanted("R b, W a/4"));
     world.ask(wanted("R b"));
     assert_eq!(world.with(Standing::Held), [1]);
@@ -92,7 +94,7 @@ fn a_release_grants_all_unblocked_waiters_in_order() {
         world.check();
         world.remove(number);
     }
-    // The reads of `a/b/1` and `a/b/3` do not block the write of `a/b/2/b/c`.
+    // All reads that block the write of `a/b/2/b/c` have ended now.
     assert_eq!(world.settle(), [write]);
 }
 

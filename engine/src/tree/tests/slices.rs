@@ -1,8 +1,9 @@
-//! Tests that the work of one turn does not depend on the number of waiters.
+//! Tests that the work of one turn does not depend on the number of waiters, and of claims that are added, granted or
+//! removed over several turns.
 
 use super::*;
 
-/// Requests one path, as holder or waiter.
+/// Requests a set of paths. The claim is held if no other claim blocks it, and waits otherwise.
 fn ask(tree: &mut Tree, claims: &mut Vec<ItemIx>, text: &str) {
     let wanted = wanted(text);
     let items = items(&wanted);
@@ -153,8 +154,8 @@ fn a_set_that_enters_only_to_wait_holds_nothing() {
     tree.verify();
 }
 
-/// A set whose paths are added to the tree costs one step for each path, and an eighth of a step for each node that is
-/// visited or created.
+/// A set whose paths are added to the tree over several turns costs one step to check each path and one to add it, and
+/// an eighth of a step for each node that is visited or created.
 #[test]
 fn entering_a_set_costs_steps_per_node_of_its_paths() {
     let mut tree = tree();

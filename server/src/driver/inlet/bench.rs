@@ -64,7 +64,7 @@ impl BenchInlet {
         }
     }
 
-    /// Releases a hold. Returns whether it existed.
+    /// Releases a hold. Returns whether the server released it.
     ///
     /// # Panics
     /// Panics if the worker closed the lane.
@@ -73,8 +73,8 @@ impl BenchInlet {
         matches!(reply.response(), Response::Released(_))
     }
 
-    /// Performs the work of `Local::ask`, `Local::follow_up` and the single poll of a `ReplyFuture` whose response is
-    /// already there.
+    /// Performs the work of `Local::ask`, of `Local::follow_up` without the export of spans, and of the single poll of
+    /// a `ReplyFuture` whose response is already there.
     fn ask(&mut self, encode: impl FnOnce(u32, &mut Vec<u8>), now: Time) -> Reply {
         let Self { worker, inlet, frame } = self;
         let number = inlet.begin_asked();

@@ -17,9 +17,9 @@ use waymaker_protocol::{Hello, NamespaceKind, SessionRequest, VERSION};
 
 /// Client of this thread's worker in the binary protocol, on a lane without a socket.
 ///
-/// Every front end translates requests of its own protocol into frames of ours, and response frames into its own
+/// Front ends translate requests of their own protocols into frames of ours, and response frames into their own
 /// responses. All clients therefore reach the worker in the same way, with the same limits, errors and rules. The
-/// worker serves a request at once in this thread, and most responses exist before the call returns. A later reply
+/// worker handles a request at once in this thread, and most responses exist before the call returns. A later reply
 /// wakes the waiting caller.
 ///
 /// ```text
@@ -70,7 +70,7 @@ impl Inlet {
         opened.map(|key| Self { key }).map_err(Reply::from)
     }
 
-    /// Returns whether the worker has closed the lane.
+    /// Returns whether the lane is closed.
     pub(crate) fn is_closed(&self) -> bool {
         Local::with(|local| local.with_inlet(self.key, |inlet, _| inlet.is_closed())).unwrap_or(true)
     }
@@ -81,8 +81,8 @@ impl Inlet {
     }
 
     /// Sends a request for holds that only the waiting caller can use. If the future is dropped before it has returned
-    /// the response, its wait is cancelled and its granted holds are released. A `CANCEL` of the request names the key
-    /// `cancel_key`.
+    /// the response, its wait is cancelled. Holds that were granted are then released, unless another request took them
+    /// over. A `CANCEL` of the request names the key `cancel_key`.
     pub(crate) fn ask_for_holds(
         &self,
         cancel_key: &[u8],

@@ -48,8 +48,8 @@ enum Kind {
     Followed(Following),
 }
 
-/// An acquire whose answer and events a front end gets until its hold ends. The fields tell what the front end has
-/// heard so far.
+/// An acquire whose answer and events a front end gets until its hold ends. `queued`, `granted` and `is_over` tell what
+/// the front end has heard so far.
 #[derive(Debug)]
 struct Following {
     key: usize,
@@ -118,7 +118,7 @@ struct World {
     /// Turns of shards that the test has taken. Until the test returns a turn, the workers cannot serve requests for
     /// keys of its shard. They answer these requests afterwards.
     kept_turns: Vec<Mail>,
-    /// Every hold that was ever granted to a listener, with its key.
+    /// Holds of whose grant a listener has heard, with their keys. A hold may occur several times.
     known: Vec<(LockId, usize)>,
     now: Time,
     random: StdRng,
@@ -260,7 +260,8 @@ impl World {
         self.inlets[inlet].leave(&mut self.workers[worker_of(inlet)], number, cancel_key, self.now.into());
     }
 
-    /// Sends requests until an inlet has the maximum in flight, so that its cancellations are refused.
+    /// Sends the maximum number of requests in flight on one inlet. If their shard's turn is kept, none of them is
+    /// served, and the worker refuses cancellations of the inlet.
     fn flood(&mut self) {
         self.keep_turn();
         let inlet = self.pick(INLET_COUNT);

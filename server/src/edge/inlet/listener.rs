@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 /// Otherwise the inlet keeps the request, and its claim keeps waiting.
 #[derive(Debug)]
 pub struct Listener {
-    /// Number of the request; `None` if the lane is closed, or if no more replies can come.
+    /// Number of the request. `None` if the lane was closed before the request was sent, after its only answer was
+    /// read, and after [`Listener::leave`].
     number: Option<u32>,
     /// Key that a CANCEL of the request must name if the listener leaves. `None` if the request must not be cancelled.
     /// Also `None` once the listener has read the answer to a request with events ([`InletState::begin_followed`]).
@@ -28,7 +29,8 @@ impl Listener {
         Self { number: sent.map(|sent| sent.number), cancel_key }
     }
 
-    /// Returns the answer to a request with one answer. `None` means that the lane has ended.
+    /// Returns the answer to a request with one answer. `None` means that the lane has ended, or that an earlier call
+    /// returned the answer.
     pub fn poll_answer(&mut self, inlet: &mut InletState, context: &mut Context<'_>) -> Poll<Option<Reply>> {
         let Some(number) = self.number else { return Poll::Ready(None) };
         let polled = inlet.poll_answer(number, context);
@@ -39,7 +41,7 @@ impl Listener {
     }
 
     /// Returns the next reply to a request that is followed: its answer, and events before and after it. `None` means
-    /// that the lane has ended.
+    /// that the lane has ended, or that the listener has left.
     pub fn poll_reply(&mut self, inlet: &mut InletState, context: &mut Context<'_>) -> Poll<Option<Reply>> {
         let Some(number) = self.number else { return Poll::Ready(None) };
         let polled = inlet.poll_reply(number, context);
@@ -58,7 +60,8 @@ impl Listener {
         }
     }
 
-    /// Whether more replies may come.
+    /// Whether the listener still has a request: it has not left, and has not read the answer to a request with one
+    /// answer.
     pub fn is_listening(&self) -> bool {
         self.number.is_some()
     }

@@ -67,7 +67,8 @@ pub struct InletState {
     /// Holds that were granted to requests after their listeners had left, with the numbers of these requests. They are
     /// released once all frames of the worker's output are processed. Empty at all other times.
     unknown: Vec<(u32, LockId)>,
-    /// Buffer to which the output of the worker is copied while its frames are processed. Empty at all other times.
+    /// Empty buffer. Its memory is used while the frames of the worker's output are processed, which are copied into
+    /// it.
     taken: Vec<u8>,
     /// Reply queue of an ended request, which the next followed request reuses to save allocations.
     spare: Option<Box<ReplyQueue>>,
@@ -80,7 +81,7 @@ pub struct InletState {
 #[derive(Clone, Copy, Debug)]
 pub struct SentRequest {
     number: u32,
-    /// Whether the request is already answered.
+    /// Whether the request was answered, or the lane had ended, when the request had been handed to the worker.
     is_answered: bool,
 }
 
@@ -116,14 +117,14 @@ enum PutOff {
     Release(LockId),
 }
 
-/// A request without a listener. It keeps its number until both the request and its cancellation are answered,
-/// because the cancellation names the number.
+/// A request without a listener. It keeps its number until both the request and its cancellation are answered, because
+/// the cancellation names the number. A watch keeps its number as long as its lane.
 #[derive(Debug)]
 struct Abandoned {
     /// Whether to release a hold if the worker still grants it to this request.
     undo: bool,
     is_answered: bool,
-    /// Key that the CANCEL names. `None` if the wait is not to be cancelled, or once the CANCEL was served.
+    /// Key that the CANCEL names. `None` if the wait is not to be cancelled, or once no CANCEL is needed any more.
     cancel_key: Option<Box<[u8]>>,
 }
 
@@ -210,7 +211,7 @@ impl InletState {
         std::mem::replace(&mut self.slots[number as usize - 1], Slot::Free)
     }
 
-    /// Whether the request with this number is already answered.
+    /// Whether no answer to the request with this number is awaited: it is already answered, or has no listener.
     fn is_answered(&self, number: u32) -> bool {
         match &self.slots[number as usize - 1] {
             Slot::Request { answer, .. } => answer.is_some(),
@@ -223,7 +224,8 @@ impl InletState {
         matches!(&self.slots[number as usize - 1], Slot::Followed(following) if following.is_watch)
     }
 
-    /// Hands the frame of a request to the worker, and processes the output of the worker.
+    /// Hands the frame of a request to the worker, and processes the output of the worker. If the frame is longer than
+    /// [`FRAME_LEN_MAX`], answers the request with an error instead.
     pub fn send(&mut self, worker: &mut Worker, number: u32, frame: &[u8], now: Moment) -> SentRequest {
         if frame.len() <= FRAME_LEN_MAX {
             worker.handle_bytes(self.key, frame, now);
@@ -236,7 +238,8 @@ impl InletState {
     }
 
     /// Takes all output that the worker has for this lane, and passes each answer and event to the listener of its
-    /// request. Closes the inlet if the worker has ended the lane.
+    /// request. Lets the worker serve the requests of the lane that it had set aside. Closes the inlet if the worker
+    /// has ended the lane.
     pub fn take_output(&mut self, worker: &mut Worker) {
         loop {
             let Some(output) = worker.output(self.key) else { return self.close() };
@@ -286,9 +289,9 @@ impl InletState {
         // Saturate, because `put_off` may be shorter than before. A TAKEN_UP event in this output removes a release
         // from it, if a newer request took over the hold.
         let refused_count = self.put_off.len().saturating_sub(put_off_before);
-        // Each answer makes room for one more request in flight, so send as many requests of `put_off` again. Do not
-        // count refusals of cancellations and releases: these were never in flight, so their refusals make no room. The
-        // worker would refuse the same requests again and again.
+        // An answer usually makes room for one more request in flight, so send as many requests of `put_off` again. Do
+        // not count refusals of cancellations and releases: these were never in flight, so their refusals make no room.
+        // The worker would refuse the same requests again and again.
         let room = answer_count - refused_count;
         for put_off in self.put_off.drain(..room.min(self.put_off.len())).collect::<Vec<_>>() {
             match put_off {
@@ -440,8 +443,8 @@ impl InletState {
         }
     }
 
-    /// Returns the answer to a request of [`InletState::begin_asked`], and frees its number. `None` means that the
-    /// lane has ended.
+    /// Returns the answer to a request of [`InletState::begin_asked`], and frees its number. `None` means that the lane
+    /// has ended.
     pub fn poll_answer(&mut self, number: u32, context: &mut Context<'_>) -> Poll<Option<Reply>> {
         match &mut self.slots[number as usize - 1] {
             Slot::Request { answer: Some(answer), .. } => {
@@ -483,7 +486,8 @@ impl InletState {
     }
 }
 
-/// Returns whether the frame is the worker's refusal of a request because too many requests are in flight.
+/// Returns whether the frame is an OVERLOADED error. The worker answers a CANCEL or a RELEASE with it if too many
+/// requests are in flight.
 fn is_overloaded(frame: Frame<'_>) -> bool {
     matches!(Response::decode(frame), Ok(Response::Error(error)) if error.code == ErrorCode::Overloaded)
 }

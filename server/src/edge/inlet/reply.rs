@@ -18,11 +18,11 @@ pub(super) fn is_answer(frame_opcode: u8) -> bool {
 pub struct Reply(pub(super) Box<[u8]>);
 
 impl Reply {
-    /// Returns the response in the frame. The worker writes only responses of this version of the protocol, so there
-    /// always is one.
+    /// Returns the response in the frame. The worker and the inlet write only responses of this version of the
+    /// protocol, so there always is one.
     ///
     /// # Panics
-    /// If the frame does not come from a worker.
+    /// If the frame does not contain such a response.
     pub fn response(&self) -> Response<'_> {
         let frame = next_frame(&self.0, usize::MAX).ok().flatten().expect("a reply is a whole frame");
         Response::decode(frame).expect("the worker speaks the protocol")

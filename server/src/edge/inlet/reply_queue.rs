@@ -19,7 +19,8 @@ const SPARE_LEN_MAX: usize = 8;
 pub(super) struct ReplyQueue {
     replies: VecDeque<Box<[u8]>>,
     pub(super) waker: Option<Waker>,
-    /// Holds that the request was granted, except those that have ended or that a newer request has taken over.
+    /// Holds that the request was granted, except those whose end was reported in this queue. If a newer request took a
+    /// hold over, that counts as its end.
     pub(super) ids: Vec<LockId>,
     pub(super) is_answered: bool,
     /// Whether the request is a watch that has begun.

@@ -1,6 +1,5 @@
-//! Tests of two requests of one lane with the same request id. The newer one takes over the hold of the older one. Then
-//! the front end stops listening to the older request, and the inlet must not release the hold that now belongs to the
-//! newer one.
+//! Tests of front ends that stop listening to a request that was granted holds. In some tests, a newer request of the
+//! same lane with the same request id takes over the hold. Then the inlet must not release it.
 
 use super::interleavings::open;
 use super::{InletState, Reply};

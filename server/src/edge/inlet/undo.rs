@@ -1,6 +1,7 @@
-//! Requests whose front end no longer listens to them. A request that waits is cancelled. A request with one answer may
-//! have been granted holds in an answer that the front end has not read. These holds are released, because no client
-//! knows them. A request with a stream of events (a followed request) keeps its holds.
+//! Requests whose front end no longer listens to them. If the front end named a key for this purpose, a request that
+//! waits is cancelled. With such a key, a request with one answer may also have been granted holds in an answer that
+//! the front end has not read. These holds are released, because no client knows them. A request with a stream of
+//! events (a followed request) keeps its holds.
 
 use super::reply::given_back;
 use super::{Abandoned, InletState, PutOff, Slot, granted_ids, is_overloaded};
@@ -11,9 +12,10 @@ use waymaker_protocol::{Cancel, Frame, LockId, Release, Response, next_frame};
 
 impl InletState {
     /// Removes the listener of a request, because the front end needs no replies any more. With `cancel_key`, the inlet
-    /// cancels the request if it still waits. If the request has one answer ([`InletState::begin_asked`]) that the
-    /// front end has not read, the inlet also releases the holds that this answer grants. Without a key, or for a
-    /// request with events ([`InletState::begin_followed`]), granted holds stay.
+    /// cancels the request if it still waits. A request with one answer ([`InletState::begin_asked`]) may have an
+    /// answer that the front end has not read. With `cancel_key`, the inlet also releases the holds that this answer
+    /// grants. Without a key, or for a request with events ([`InletState::begin_followed`]), granted holds stay. Does
+    /// nothing once the inlet is closed.
     pub fn leave(&mut self, worker: &mut Worker, number: u32, cancel_key: Option<&[u8]>, now: Moment) {
         if self.is_closed {
             return;

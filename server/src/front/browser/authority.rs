@@ -1,4 +1,4 @@
-//! Host and port of a `Host` header or an origin, normalized for comparison.
+//! Host and port of a `Host` header, an origin or a configured name, normalized for comparison.
 
 use http::uri;
 use std::net::{Ipv4Addr, Ipv6Addr};

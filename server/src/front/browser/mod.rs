@@ -1,11 +1,11 @@
 //! Protection of the HTTP ports against web pages. A browser on the same machine or network sends requests on behalf of
 //! any page that it shows.
 //!
-//! Requests of pages of other origins are recognizable: WebSocket handshakes and requests with side effects carry
-//! `Origin`, and other requests carry `Sec-Fetch-Site`. A page that rebinds its own DNS name to the address of this
-//! server looks like the same origin, but its `Host` header contains that name. `rule` decides from these headers alone
-//! whether the server serves a request. The options `--http-hosts` and `--http-origins` allow further names and
-//! origins.
+//! Requests of pages of other origins are usually recognizable. WebSocket handshakes and requests with side effects
+//! carry `Origin`. Other requests carry `Sec-Fetch-Site`, which browsers send over plain HTTP only to their own
+//! machine. A page that rebinds its own DNS name to the address of this server looks like the same origin. But its
+//! `Host` header contains that name. `rule` decides from the method, the path and the headers of a request alone
+//! whether the server serves it. The options `--http-hosts` and `--http-origins` allow further names and origins.
 
 mod authority;
 mod options;

@@ -84,7 +84,7 @@ impl Display for AllowedOrigin {
 }
 
 impl AllowedOrigin {
-    /// Returns whether pages of this origin may use the server.
+    /// Returns whether this entry allows pages of this origin.
     pub(super) fn allows(&self, page: &Origin) -> bool {
         match self {
             Self::Every => true,
@@ -112,7 +112,7 @@ impl FromStr for AllowedOrigin {
     }
 }
 
-/// Scheme, host and port of a web page.
+/// Scheme, host and port of a web page. The port is `None` if the scheme implies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     scheme: String,
@@ -126,7 +126,8 @@ impl Origin {
         Self { authority: authority.without_default_port(&scheme), scheme }
     }
 
-    /// Parses the value of an `Origin` header. Returns `None` for `null`, which hides the origin of the page.
+    /// Parses the value of an `Origin` header. Returns `None` for malformed text, and for `null`, which hides the
+    /// origin of the page.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (scheme, authority) = text.split_once("://")?;
         let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())

@@ -1,4 +1,4 @@
-//! Rule that admits HTTP requests, based on headers that a web page cannot choose.
+//! Rule that admits HTTP requests, based mainly on headers that a web page cannot choose.
 
 use super::authority::Authority;
 use super::options::{AllowedHost, AllowedOrigin, BrowserConfig, Origin};
@@ -16,16 +16,16 @@ const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     config: BrowserConfig,
-    /// Host of the listen address.
+    /// Host of the listen address; `None` without an address of the form `HOST` or `HOST:PORT`.
     own_host: Option<String>,
-    /// Scheme of this listener's own origin. Web pages of this origin may always use the server.
+    /// Scheme of this listener's own origin. Web pages of this origin need no entry in `--http-origins`.
     scheme: &'static str,
 }
 
 /// Reason to refuse a request.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    /// The request has no `Host` header, several of them, or a malformed one.
+    /// The request has no `Host` header, several of them, or a malformed host. Only HTTP/1.0 requests need no header.
     #[error("the request needs one valid Host header")]
     BadHost,
     /// The request names a host that is not this server.
@@ -115,7 +115,8 @@ impl Rule {
         self.config.origins.contains(&AllowedOrigin::Every)
     }
 
-    /// Returns whether this is a name or an address of the server.
+    /// Returns whether requests may name this host: an IP address, `localhost`, the host of the listen address, or a
+    /// name in `--http-hosts`.
     fn knows(&self, authority: &Authority) -> bool {
         let host = authority.host.as_str();
         let is_listed = |allowed: &AllowedHost| match allowed {
@@ -143,8 +144,8 @@ fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Refusal> {
     }
 }
 
-/// Returns whether a page of another origin requests an embedded resource, such as an image, script or frame. Links to
-/// the server are allowed.
+/// Returns whether a page of another origin requests a response otherwise than by a link, for example as an image,
+/// script or frame.
 fn is_embedded<B>(request: &Request<B>) -> bool {
     let is =
         |name: &HeaderName, value: &str| request.headers().get(name).is_some_and(|actual| actual == value);

@@ -25,7 +25,7 @@ const OWN_HEADER: &str = "x-waymaker-console";
 
 type Result<T> = std::result::Result<T, Problem>;
 
-/// Reads the body of an action.
+/// Checks that the header [`OWN_HEADER`] is present, and decodes the JSON body of an action.
 async fn read<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T> {
     if !headers.contains_key(OWN_HEADER) {
         return Err(Problem::bad_input(OWN_HEADER, "the header is required"));
@@ -93,7 +93,7 @@ struct FreezeBody {
     namespace: String,
     #[serde(default)]
     prefix: String,
-    /// Hexadecimal form of a prefix that is not valid text. If it is set, `prefix` is ignored.
+    /// Hexadecimal form of the prefix, for a prefix that is not valid text. If it is set, `prefix` is ignored.
     prefix_hex: Option<String>,
     #[serde(default)]
     thaw: bool,

@@ -1,7 +1,7 @@
 //! Keys and paths in the console's requests and responses.
 //!
-//! A key can contain any bytes. The console therefore shows each key as text for people and as hexadecimal digits, with
-//! which a request can name it exactly.
+//! A key can contain any bytes. So the console shows a key as text for people, and in lists also as hexadecimal digits,
+//! with which a request can name it exactly.
 
 use super::problem::Problem;
 use crate::front::conversion::text;
@@ -17,10 +17,10 @@ pub(super) fn shown(kind: NamespaceKind, key: &[u8]) -> String {
     segments.join("/")
 }
 
-/// Returns the key for a text; in a tree, the text is a path with slashes.
+/// Returns the key for a text; in a tree, the text is a path with slashes, and empty segments are dropped.
 ///
 /// # Errors
-/// Fails if the path is too long.
+/// Fails if the path exceeds a limit.
 pub(super) fn of_text(kind: NamespaceKind, text: &str) -> Result<Vec<u8>, Problem> {
     if kind != NamespaceKind::Tree {
         return Ok(text.as_bytes().to_vec());

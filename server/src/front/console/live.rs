@@ -1,4 +1,4 @@
-//! State of the server as server-sent events, one per second.
+//! State of the server as server-sent events, about one per second.
 
 use super::keys;
 use super::operator::Operator;
@@ -38,11 +38,11 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum age of a collected server state (metrics and contended keys) that is sent to another client too. An older
 /// state is collected again.
 const FRESH: Duration = Duration::from_millis(500);
-/// Maximum number of characters sent of a key.
+/// Maximum number of characters sent of a key's text. Its hexadecimal digits are sent in full.
 const SHOWN_CHARS_MAX: usize = 128;
 /// Maximum number of contended keys in an event.
 const CONTENDED_MAX: usize = 32;
-/// Total length of names and keys in bytes after which no more keys are added to an event.
+/// Maximum total length in bytes of the names and keys in an event. A key counts as text and as hexadecimal digits.
 const CONTENDED_LEN_MAX: usize = 12 << 10;
 /// Factor that spreads the clients' events over a second: the multiples of this number modulo 1 are spread evenly.
 const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
@@ -301,8 +301,8 @@ struct Viewer {
 type Coming = Pin<Box<dyn Future<Output = Option<Bytes>> + Send>>;
 
 impl Viewer {
-    /// Waits until this time and returns the event with the state of the server then. Returns `None` if the client may
-    /// not get further events or the server stops.
+    /// Waits until this time and returns an event with the state of the server, which may be up to [`FRESH`] old.
+    /// Returns `None` if the client may not get further events or the server stops.
     async fn event(self: Arc<Self>, at: Deadline) -> Option<Bytes> {
         let mut finishing = Local::with(Local::finishing);
         tokio::select! {
@@ -320,7 +320,8 @@ impl Viewer {
         Some(format!("data: {},{own}\n\n", collected.numbers).into())
     }
 
-    /// Returns whether the client may get further events: its identity is still valid and may still read the metrics.
+    /// Returns whether the client may get further events. Its identity must still be valid and may still read the
+    /// metrics. Without an identity, the server must still have no access rules.
     fn may_go_on(&self) -> bool {
         let Some(identity) = &self.operator.caller.identity else {
             // The client has no identity, because the server had no access rules when it connected. If the access file
@@ -333,7 +334,8 @@ impl Viewer {
         })
     }
 
-    /// Returns the keys with the most waits per second, without the keys that the client may not list.
+    /// Returns the keys with the most waits per second, without the keys that the client may not list. There are at
+    /// most [`CONTENDED_MAX`], and fewer if their texts are long.
     async fn contention(&self, contended: &[Contended]) -> Vec<ContendedRow> {
         // Computing the rights of the client in a namespace is expensive, and most of the contended keys are in few
         // namespaces. So `accesses` keeps the rights of each namespace until all keys are checked.
@@ -369,7 +371,8 @@ impl Viewer {
 /// Server-sent events as the body of a response.
 struct Events {
     viewer: Arc<Viewer>,
-    /// Time at which the next event is due.
+    /// Time at which the coming event is due. For the first event, which is due at once, only its offset within a
+    /// second counts.
     due: Deadline,
     coming: Coming,
 }

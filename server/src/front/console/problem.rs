@@ -77,7 +77,7 @@ impl Problem {
         Self { status: StatusCode::REQUEST_TIMEOUT, ..problem }
     }
 
-    /// Returns the problem of a response that does not match its request.
+    /// Returns the problem of a response that does not match its request, and of similar internal errors.
     pub(super) fn unexpected() -> Self {
         let message = "the server produced a response that does not match the request";
         Self::new(ErrorCode::Internal, message.to_owned())

@@ -22,7 +22,7 @@ use waymaker_protocol::{
     PoolDescribed, Request, Response,
 };
 
-/// Maximum number of rows in a page; requests may ask for fewer.
+/// Maximum number of rows in a page; a request for locks may ask for fewer.
 const ROW_COUNT_MAX: u16 = 256;
 /// Maximum number of LIST responses of the worker that are read for one page of held locks. At this limit the page may
 /// be empty although other pages follow.
@@ -34,7 +34,7 @@ const WAITER_COUNT_MAX: usize = 100;
 /// Maximum number of LIST responses of the worker that are read to find the longest waiters. Each response covers at
 /// most 4,096 claims.
 const WAITING_PAGES_MAX: usize = 1_024;
-/// Maximum number of waiters that are compared.
+/// Number of compared waiters after which the search ends.
 const COMPARED_WAITERS_MAX: usize = 100_000;
 
 type Result<T> = std::result::Result<T, Problem>;
@@ -68,7 +68,7 @@ pub(super) async fn namespaces(operator: Operator, parameters: Parameters) -> Re
         next: Option<String>,
     }
     let cursor = parameters.cursor()?;
-    // A request names the namespace in its URL, so the name must be UTF-8.
+    // The lane is opened by the name as text, so the name must be UTF-8.
     let is_text = |name: &[u8]| std::str::from_utf8(name).is_ok();
     let Some((_, name)) = some_namespace(operator.caller.identity.as_ref(), is_text).await else {
         return Ok(json(Page { namespaces: Vec::new(), next: None }));
@@ -189,7 +189,7 @@ impl Claims<'_> {
     }
 }
 
-/// Lists the held locks of a namespace.
+/// Lists a page of the held locks of a namespace, or of those with a prefix.
 pub(super) async fn locks(operator: Operator, parameters: Parameters) -> Result<Answer> {
     #[derive(Serialize)]
     struct Page {
@@ -204,7 +204,7 @@ pub(super) async fn locks(operator: Operator, parameters: Parameters) -> Result<
     let prefix = keys::of_text(kind, parameters.text("prefix"))?;
     let claims = Claims { space: &space, prefix: &prefix, waiting: false };
     let (mut locks, mut len) = (Vec::new(), 0);
-    // One LIST response covers about 4,096 claims of one shard. So the page may need several responses.
+    // One LIST response covers at most 4,096 claims of one shard. So the page may need several responses.
     for _ in 0..LOCK_PAGES_MAX {
         let count_max = count - locks.len() as u16;
         let read = |page: &Listed<'_>| {
@@ -226,7 +226,8 @@ pub(super) async fn locks(operator: Operator, parameters: Parameters) -> Result<
     Ok(json(Page { kind: kind.name(), locks, next: next(cursor) }))
 }
 
-/// Lists the claims of a namespace that have waited longest.
+/// Lists the claims that have waited longest, in a namespace or below a prefix. The search is limited; `complete` tells
+/// whether it covered all claims.
 pub(super) async fn waiting(operator: Operator, parameters: Parameters) -> Result<Answer> {
     #[derive(Serialize)]
     struct Longest {
@@ -405,7 +406,7 @@ fn pool_state(pool: &PoolDescribed<'_>, state: Key) -> Key {
     }
 }
 
-/// Returns whether this key gets no new grants.
+/// Returns whether a frozen prefix covers this key, so that the key gets no new grants.
 fn is_frozen(namespace: u16, key: &[u8]) -> bool {
     Local::with(|local| {
         let freezes = local.node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -413,7 +414,7 @@ fn is_frozen(namespace: u16, key: &[u8]) -> bool {
     })
 }
 
-/// Lists the frozen prefixes of a namespace.
+/// Lists the frozen prefixes of a namespace that the operator may list.
 pub(super) async fn frozen(operator: Operator, parameters: Parameters) -> Result<Answer> {
     #[derive(Serialize)]
     struct Frozen {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 /// Maximum nesting depth of lists and maps in a value.
 const DEPTH_MAX: usize = 32;
-/// Maximum number of digits of a number.
+/// Maximum number of digits of a number without its exponent.
 const DIGITS_MAX: usize = 38;
 
 /// Attributes of a row by name.

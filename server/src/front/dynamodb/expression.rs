@@ -1,4 +1,4 @@
-//! Condition expressions of DynamoDB as a tree.
+//! Supported condition expressions of DynamoDB as a tree.
 //!
 //! ```text
 //! any     = all { OR all }
@@ -17,7 +17,8 @@ const LEN_MAX: usize = 4096;
 const DEPTH_MAX: usize = 32;
 /// Maximum number of comparisons and functions in an expression.
 const TERM_COUNT_MAX: usize = 300;
-/// Maximum number of characters that a message quotes from the expression.
+/// Maximum number of characters of the rest of the expression that a message quotes after `near:`. A token is quoted in
+/// full.
 const QUOTED_MAX: usize = 20;
 
 /// Parsed condition expression, with names and values in place of its placeholders.
@@ -299,7 +300,7 @@ impl<'a> Parser<'a> {
         format!("Syntax error; token: \"{}\", near: {}{hint}", token.text, self.near(begin))
     }
 
-    /// Quotes the expression from this offset on.
+    /// Quotes the expression from this offset on, up to [`QUOTED_MAX`] characters.
     fn near(&self, at: usize) -> String {
         format!("{:?}", self.text[at..].chars().take(QUOTED_MAX).collect::<String>())
     }

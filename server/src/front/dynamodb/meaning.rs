@@ -72,7 +72,7 @@ pub(super) fn meaning<'a>(condition: &Condition<'a>, key: &str) -> Result<(Meani
 
 struct Reader<'a, 'k> {
     key: &'k str,
-    /// Owner that all comparisons so far name.
+    /// Owner that all comparisons so far name; `None` before the first comparison of the owner.
     owner: Option<&'a str>,
     /// Time with which the condition compares `leasedUntil` in its parts that were evaluated so far, as written there.
     /// `None` before the first such comparison.
@@ -154,8 +154,8 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
-/// Returns whether a row has this attribute. Every lock has the attributes `key`, `owner` and `leasedUntil`; any other
-/// attribute is an error.
+/// Returns whether a row of this kind has this attribute. Every lock has the attributes `key`, `owner` and
+/// `leasedUntil`; any other attribute is an error.
 fn exists(attribute: &str, row: Row) -> Result<bool, String> {
     match attribute {
         "key" | "owner" | "leasedUntil" => Ok(row.is_present()),

@@ -124,7 +124,7 @@ impl Members {
         }
     }
 
-    /// Rejects all members that were not read.
+    /// Rejects members that were not read. A null member counts as missing.
     pub(super) fn finish(self) -> Result<(), Problem> {
         match self.0.iter().find(|(_, value)| !value.is_null()) {
             None => Ok(()),

@@ -78,7 +78,8 @@ async fn respond(connection: &Connection, request: HttpRequest) -> Result<String
     perform(&caller, request, trace_context::of_headers(&parts.headers)).await
 }
 
-/// Reads a request body. A row of the maximum length fits even if an SDK escapes every character outside ASCII.
+/// Reads a request body, which is limited in length and time. A row of the maximum length fits even if an SDK escapes
+/// every character outside ASCII.
 async fn read(body: Body) -> Result<Bytes, Problem> {
     short_body::read(body).await.map_err(|problem| match problem {
         NoBody::TooLong => Problem::new(
@@ -95,7 +96,7 @@ fn identify(connection: &Connection, parts: &Parts, body: &[u8]) -> Result<Front
     let headers: Vec<_> = parts
         .headers
         .iter()
-        // No client signs a header whose value is not text. So verify the signature as if such a value were empty.
+        // Clients sign only headers whose values are text. So verify the signature as if any other value were empty.
         .map(|(name, value)| (name.as_str(), value.to_str().unwrap_or_default()))
         .collect();
     let request = SignedRequest { method: parts.method.as_str(), headers: &headers, body };

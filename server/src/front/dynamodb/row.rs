@@ -1,7 +1,7 @@
 //! Conversion between rows of DynamoDB tables and registrations.
 //!
-//! A row that a client of this protocol wrote is stored unchanged. For a registration of another protocol, the server
-//! builds a row from its key, its owner and its times.
+//! A row that a client of this protocol wrote is stored with all its attributes. For a registration of another
+//! protocol, the server builds a row from its key, its owner and its times.
 
 use super::attribute::{self, Item, string};
 use super::instant;
@@ -17,7 +17,8 @@ pub(super) fn row_of(registration: &Entry<'_>, now_ms: i64) -> String {
     written(registration).unwrap_or_else(|| made(registration, now_ms))
 }
 
-/// Returns the stored row, if the value of the registration is a row with the same key and owner.
+/// Returns the stored row, if the type of the registration is [`TYPE_NAME`] and its value is a row with the same key
+/// and owner.
 fn written(registration: &Entry<'_>) -> Option<String> {
     if registration.type_name != TYPE_NAME {
         return None;

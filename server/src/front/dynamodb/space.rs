@@ -1,4 +1,4 @@
-//! Lane in one namespace, for one request.
+//! Lane in one namespace, through which an operation sends its requests.
 
 use super::problem::Problem;
 use crate::driver::{Inlet, Reply};
@@ -14,7 +14,7 @@ pub(super) fn namespace(table: &str) -> String {
     format!("{PREFIX}{table}")
 }
 
-/// Returns the table of a namespace.
+/// Returns the table of a namespace; `None` if the name does not begin with [`PREFIX`].
 pub(super) fn table(namespace: &str) -> Option<&str> {
     namespace.strip_prefix(PREFIX)
 }
@@ -25,7 +25,7 @@ pub(super) fn table(namespace: &str) -> Option<&str> {
 pub(super) struct Space(Inlet);
 
 impl Space {
-    /// Opens a lane for the requests of a caller.
+    /// Opens a lane for the requests of a caller. Creates the namespace if it does not exist.
     pub(super) fn open(kind: NamespaceKind, namespace: &str, caller: &FrontCaller) -> Result<Self, Problem> {
         let owner = caller.address.as_deref().unwrap_or_default().as_bytes();
         let inlet = Inlet::open(kind, namespace.as_bytes(), owner, caller.lane_client());

@@ -24,7 +24,8 @@ use waymaker_engine::limits::REGISTRY_LEASE_MAX_MS;
 use waymaker_protocol::{ErrorCode, ListEntries, NamespaceKind, Register, Request, Response, Unregister};
 
 const OWNER: &[u8] = b"waymaker";
-/// Number of locks that DeleteTable releases at once, and of tables whose rights ListTables checks at once.
+/// Number of registrations that are read at once, for example to release them in DeleteTable. Also the number of tables
+/// whose rights ListTables checks at once.
 const PAGE_LEN: u16 = 64;
 /// Maximum number of tables in one response, as in DynamoDB.
 const LIST_LEN_MAX: i64 = 100;
@@ -76,7 +77,7 @@ impl ServerTables {
     }
 }
 
-/// Returns the tables of this server. The first call loads them.
+/// Returns the tables of this server. Loads them first, unless an earlier call has.
 async fn tables() -> Result<Arc<ServerTables>, Problem> {
     let tables = FrontConfig::with(|fronts| Arc::clone(&fronts.dynamodb_tables));
     let restore = async || {
@@ -153,7 +154,8 @@ pub(super) async fn create(caller: &FrontCaller, table: &str) -> Result<String, 
     Ok(json!({ "TableDescription": table }).to_string())
 }
 
-/// Creates the namespace of a table and its registration. Returns the creation time in Unix milliseconds.
+/// Creates the namespace of a table and, with a data directory, its registration. Returns the creation time in Unix
+/// milliseconds.
 async fn make(caller: &FrontCaller, table: &str) -> Result<i64, Problem> {
     // Open a lane in the namespace, which creates the namespace. This fails if the namespace has another kind, or if
     // the server has no room for another namespace.
@@ -206,7 +208,7 @@ pub(super) async fn delete(caller: &FrontCaller, table: &str) -> Result<String, 
 }
 
 /// Releases and counts all locks of a table, and removes its registration. A write that found the table before the
-/// deletion began can still acquire a lock, which stays held.
+/// deletion began can still acquire a lock, which may stay held.
 async fn remove(table: &str, released_count: &mut u64) -> Result<(), Problem> {
     let namespace = namespace(table);
     let registry = is_durable().then(registry).transpose()?;
@@ -225,7 +227,8 @@ async fn remove(table: &str, released_count: &mut u64) -> Result<(), Problem> {
     }
 }
 
-/// Releases and counts all locks. Other tasks run after each page.
+/// Releases all locks that it finds, and counts them, even if a lock has ended in between. Other tasks run after each
+/// page.
 async fn release_all(locks: &Space, released_count: &mut u64) -> Result<(), Problem> {
     let mut cursor = 0;
     loop {
@@ -349,7 +352,7 @@ pub(super) async fn list(caller: &FrontCaller, list: &List) -> Result<String, Pr
     let allows = policy.allowing(caller.identity.as_ref(), Rights::INSPECT);
     let mut last = list.after.clone().unwrap_or_default();
     let mut names = Vec::new();
-    // Collect one more name than fits, to detect whether there are more.
+    // Collect at least one more name than fits, to detect whether there are more.
     while names.len() <= list.len_max {
         let page = tables.lock().names_after(&last, PAGE_LEN.into());
         let Some(end) = page.last() else { break };

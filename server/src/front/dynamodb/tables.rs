@@ -1,7 +1,8 @@
 //! Tables of a server and their creation and deletion. [`Tables`] decides without I/O.
 //!
 //! A table that one request is creating or deleting cannot be created or deleted by another. From the start of its
-//! deletion, writes do not find a table until it is created again or the deletion has failed.
+//! deletion, reads and writes of rows do not find a table. They find it again if it is created again or the deletion
+//! fails.
 
 use super::members::is_table_name;
 use super::problem::{Kind, Problem};
@@ -21,8 +22,8 @@ pub(super) struct Tables {
 #[derive(Debug)]
 struct NamedTable {
     state: State,
-    /// Prevents the removal of the namespace while it is idle. Otherwise the next lock would create it again, and a
-    /// server can create only a limited number of namespaces per run.
+    /// Prevents the removal of the namespace while it is idle; `None` if nothing prevents it yet. After a removal, the
+    /// next lock would create the namespace again, and a server can create only a limited number of namespaces per run.
     namespace: Option<NamespaceUse>,
 }
 
@@ -62,7 +63,8 @@ impl Tables {
         }
     }
 
-    /// Adds a table of an earlier run.
+    /// Adds a table of an earlier run, unless there is one of this name. Names that a client could not send are
+    /// ignored.
     pub(super) fn restore(&mut self, name: &str, created_ms: i64) {
         if is_table_name(name) {
             self.by_name.entry(name.into()).or_insert_with(|| State::Active { created_ms }.into());
@@ -173,7 +175,8 @@ impl Tables {
         }
     }
 
-    /// Returns the names of at most `count_max` tables that follow `after` in order.
+    /// Returns the names of at most `count_max` tables that follow `after` in order, without tables that are being
+    /// created.
     pub(super) fn names_after(&self, after: &str, count_max: usize) -> Vec<String> {
         let range = self.by_name.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
         let names =

@@ -42,8 +42,8 @@ impl Put {
         let table = members.table_name()?;
         let (item, row) = members.item("Item")?;
         let key = key_of(&item, "Item")?;
-        // Check the condition before the attributes. If a client uses the table for something other than locks, the
-        // error about the condition is more helpful.
+        // Check the condition before the attributes `owner` and `leasedUntil`. If a client uses the table for something
+        // other than locks, the error about the condition is more helpful.
         let (meaning, named) = condition(&mut members, &key)?;
         let owner = text_of(&item, "owner")?;
         let written = text_of(&item, "leasedUntil")?;

@@ -14,11 +14,11 @@ pub(super) enum Fault {
     InvalidTtl,
     /// The owner is empty.
     InvalidOwner,
-    /// The type is unknown, or missing although it is required.
+    /// The type is unknown, its name contradicts its code, or it is missing although it is required.
     InvalidType,
     /// The request has no resource.
     InvalidResource,
-    /// A field is longer than the contract allows.
+    /// A field is longer than the contract or this server allows.
     BadRequest,
     /// The key is free.
     NotFound,

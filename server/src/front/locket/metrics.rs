@@ -127,7 +127,8 @@ impl Drop for Call<'_> {
     }
 }
 
-/// Parses the time limit of a client: digits and a unit.
+/// Parses the time limit of a client in the header `grpc-timeout`: digits and a unit. Returns `None` if the header is
+/// missing or malformed.
 fn time_limit(metadata: &MetadataMap) -> Option<Duration> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

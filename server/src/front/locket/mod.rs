@@ -1,8 +1,9 @@
 //! The published contract `models.Locket`.
 //!
 //! All locks and presences are registrations in the namespace `locket`: each key is registered by its owner. The
-//! statuses and messages are exactly those that Locket's clients expect. `docs/reference/compatibility.md` lists the
-//! differences between the published document and the later code, and the option that selects between them.
+//! statuses and messages of the contract's errors are exactly those that Locket's clients expect.
+//! `docs/reference/compatibility.md` lists the differences between the published document and the later code, and the
+//! option that selects between them.
 
 mod fault;
 mod metrics;
@@ -124,7 +125,8 @@ impl Locket {
         let released = if key.len() > KEY_LEN_MAX {
             Err(Fault::NotFound)
         } else if resource.owner.len() > TEXT_LEN_MAX {
-            // No registration has an owner whose name is this long. So if the key is held, another owner holds it.
+            // No Locket client can register an owner whose name is this long. So if the key is held, treat its holder
+            // as another owner.
             self.find(&resource.key).await.and(Err(Fault::Collision))
         } else {
             let unregister = wire::Unregister { key, owner: resource.owner.as_bytes() };

@@ -63,26 +63,8 @@ pub(super) struct Lane {
 }
 
 /// Serves a WebSocket until it closes.
-pub(super) async fn serve(UpgradedConnection { socket, read }: UpgradedConnection, lane: Lane) {
-    let config = WebSocketConfig::default()
-        .read_buffer_size(WEBSOCKET_BUFFER_LEN)
-        .write_buffer_size(0)
-        .max_write_buffer_size(WEBSOCKET_OUTPUT_LEN_MAX)
-        .max_message_size(Some(MESSAGE_LEN_MAX))
-        .max_frame_size(Some(MESSAGE_LEN_MAX));
-    let socket = FramedSocket::new(socket, &read);
-    let socket = WebSocketStream::from_partially_read(socket, read, Role::Server, Some(config)).await;
-    let mut connection = Connection {
-        socket,
-        session: Session::new(Arc::clone(&lane.namespace)),
-        lane,
-        lock: None,
-        release: None,
-        pings: pings(),
-        pings_missed: 0,
-        unfinished: None,
-        taken_count: 0,
-    };
+pub(super) async fn serve(upgraded: UpgradedConnection, lane: Lane) {
+    let mut connection = Connection::new(upgraded, lane).await;
     let end = connection.run().await;
     let Connection { socket, lane, .. } = connection;
     tracing::debug!(target: "locktopus::clients", peer = lane.peer, ?end, "closed");
@@ -120,10 +102,10 @@ struct Connection {
 enum End {
     /// The client closed it, with this code.
     Left(Option<u16>),
-    /// The connection was lost.
+    /// The connection was lost, or the client did not answer pings.
     Lost,
-    /// The client violated the WebSocket protocol. The server closes with this code and without a reason, as RFC 6455
-    /// allows.
+    /// The client violated the WebSocket protocol, or a limit for messages. The server closes with this code and
+    /// without a reason, as RFC 6455 allows.
     Violated(u16),
     /// The server closes it.
     Closed(Closing),
@@ -134,7 +116,8 @@ enum ConnectionEvent {
     Received(Option<Result<Message, WebSocketError>>),
     /// The worker reported on the lock, or ended the lane.
     Told(Result<Reply, ClosedLane>),
-    Released,
+    /// The worker answered the release, or ended the lane.
+    ReleaseAnswered(Result<Reply, ClosedLane>),
     /// A message was begun but not finished in time.
     MessageIsLate,
     PingIsDue,
@@ -142,6 +125,29 @@ enum ConnectionEvent {
 }
 
 impl Connection {
+    /// Begins to serve a socket after its upgrade.
+    async fn new(UpgradedConnection { socket, read }: UpgradedConnection, lane: Lane) -> Self {
+        let config = WebSocketConfig::default()
+            .read_buffer_size(WEBSOCKET_BUFFER_LEN)
+            .write_buffer_size(0)
+            .max_write_buffer_size(WEBSOCKET_OUTPUT_LEN_MAX)
+            .max_message_size(Some(MESSAGE_LEN_MAX))
+            .max_frame_size(Some(MESSAGE_LEN_MAX));
+        let socket = FramedSocket::new(socket, &read);
+        let socket = WebSocketStream::from_partially_read(socket, read, Role::Server, Some(config)).await;
+        Self {
+            socket,
+            session: Session::new(Arc::clone(&lane.namespace)),
+            lane,
+            lock: None,
+            release: None,
+            pings: pings(),
+            pings_missed: 0,
+            unfinished: None,
+            taken_count: 0,
+        }
+    }
+
     async fn run(&mut self) -> End {
         let mut finishing = Local::with(Local::finishing);
         let mut finishing = pin!(finishing.wait_for(|finishing| *finishing));
@@ -157,13 +163,13 @@ impl Connection {
         }
     }
 
-    /// Polls for the next event. Worker events go before client messages, so that a message never acts on an outdated
-    /// state of the lock.
+    /// Polls for the next event. Worker events that have arrived go before client messages. So no message acts on a
+    /// lock state that such an event has changed.
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<ConnectionEvent> {
         if let Some(release) = &mut self.release
-            && Pin::new(release).poll(context).is_ready()
+            && let Poll::Ready(answered) = Pin::new(release).poll(context)
         {
-            return Poll::Ready(ConnectionEvent::Released);
+            return Poll::Ready(ConnectionEvent::ReleaseAnswered(answered));
         }
         if let Some(lock) = &mut self.lock
             && let Poll::Ready(told) = lock.poll_reply(context)
@@ -187,8 +193,8 @@ impl Connection {
         self.pings.poll_tick(context).map(|_| ConnectionEvent::PingIsDue)
     }
 
-    /// Returns whether a message was read from the socket but not taken. Only with such a message does the connection
-    /// give way after a long turn. Without one it has nothing to serve, and its client's next message would wait until
+    /// Returns whether a message or control frame was read from the socket but not taken. Only then does the connection
+    /// give way after a long turn. Otherwise it has nothing to serve, and its client's next message would wait until
     /// all connections that gave way earlier have continued.
     fn holds_message(&self) -> bool {
         self.socket.get_ref().framing.complete_count() > self.taken_count
@@ -213,10 +219,10 @@ impl Connection {
         let reaction = match event {
             ConnectionEvent::Received(received) => self.handle_received(received)?,
             ConnectionEvent::Told(Ok(reply)) => self.handle_told(&reply),
-            ConnectionEvent::Released => {
+            ConnectionEvent::ReleaseAnswered(Ok(reply)) => {
                 self.release = None;
                 self.lock = None;
-                self.session.handle_released()
+                self.handle_release_answer(&reply)
             }
             ConnectionEvent::MessageIsLate => return Err(End::Violated(CLOSE_POLICY)),
             ConnectionEvent::PingIsDue => {
@@ -226,12 +232,12 @@ impl Connection {
                 self.pings_missed += 1;
                 return self.send(Message::Ping(Default::default())).await;
             }
-            ConnectionEvent::Told(Err(ClosedLane { denial: Some(denial) })) => {
-                Reaction::Close(Closing::Denied(refusal_of(&denial).1))
+            ConnectionEvent::Told(Err(closed)) | ConnectionEvent::ReleaseAnswered(Err(closed)) => {
+                Reaction::Close(
+                    closed.denial.map_or(Closing::Stopping, |denial| Closing::Denied(refusal_of(&denial).1)),
+                )
             }
-            ConnectionEvent::Told(Err(ClosedLane { denial: None })) | ConnectionEvent::Finishing => {
-                Reaction::Close(Closing::Stopping)
-            }
+            ConnectionEvent::Finishing => Reaction::Close(Closing::Stopping),
         };
         self.react(reaction).await
     }
@@ -273,6 +279,17 @@ impl Connection {
         }
     }
 
+    fn handle_release_answer(&mut self, reply: &Reply) -> Reaction {
+        match reply.response() {
+            // The worker does not know the lock if it has ended in the meantime, for example because an operator
+            // released it.
+            Response::Error(error) if error.code != ErrorCode::NotFound => {
+                self.session.handle_release_refused(error.code, &refusal_of(reply).1)
+            }
+            _ => self.session.handle_released(),
+        }
+    }
+
     async fn react(&mut self, reaction: Reaction) -> Result<(), End> {
         match reaction {
             Reaction::Wait => Ok(()),
@@ -293,7 +310,8 @@ impl Connection {
         }
     }
 
-    /// Requests a hold that lasts until its release, or until the abandon timeout after the connection is lost.
+    /// Requests a hold that lasts until its release or revocation, or until the abandon timeout after the connection is
+    /// lost.
     fn acquire(&self, set: &LockSet) -> ReplyStream {
         tracing::debug!(target: "locktopus::locks", peer = self.lane.peer, ?set, "lock requested");
         let mut buffer = Vec::new();
@@ -337,7 +355,8 @@ pub(super) fn refusal_of(reply: &Reply) -> (ErrorCode, String) {
     (error.code, message)
 }
 
-/// Sends the close frame, then reads and discards remaining input so that the client can receive the frame.
+/// Sends the close frame, then reads and discards remaining input so that the client can receive the frame. Before the
+/// frame, sends a text message if the server closes because of an error. Does nothing if the connection is lost.
 async fn close(mut socket: WebSocketStream<FramedSocket<FrontSocket>>, end: End) {
     let mut reason = String::new();
     let code = match end {
@@ -397,16 +416,32 @@ mod tests {
     const PONG: &[u8] = &[0x8a, 0];
     const PING_COUNT: usize = 100;
 
-    async fn serve_messages(messages: Vec<u8>, socket: FrontSocket) {
-        let lane = Lane {
+    fn open_lane() -> Lane {
+        Lane {
             inlet: open_inlet("name", "peer", &FrontCaller::default()).unwrap(),
             namespace: Namespaces::default().open("name"),
             abandon_timeout_ms: 0,
             traceparent: None,
             peer: "peer".into(),
             _counted: None,
-        };
-        serve(UpgradedConnection { socket, read: messages }, lane).await;
+        }
+    }
+
+    async fn serve_messages(messages: Vec<u8>, socket: FrontSocket) {
+        serve(UpgradedConnection { socket, read: messages }, open_lane()).await;
+    }
+
+    #[test]
+    fn a_lane_that_closes_during_a_release_closes_the_connection() {
+        in_runtime(async {
+            let _local = enter_crowded();
+            let (_client, socket) = test_socket(&[]).await;
+            let mut connection =
+                Connection::new(UpgradedConnection { socket, read: Vec::new() }, open_lane()).await;
+            let closed = ConnectionEvent::ReleaseAnswered(Err(ClosedLane { denial: None }));
+            let end = connection.handle(closed).await;
+            assert!(matches!(end, Err(End::Closed(Closing::Stopping))), "{end:?}");
+        });
     }
 
     #[test]

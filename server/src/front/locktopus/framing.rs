@@ -18,7 +18,7 @@ const CONTROL: u8 = 0x8;
 pub(super) struct FrameTracker {
     /// Bytes of an incomplete header.
     header: Vec<u8>,
-    /// Payload bytes that have not arrived yet.
+    /// Number of payload bytes of the current frame that have not arrived yet.
     payload_left: u64,
     /// Whether another frame must follow to end the message.
     goes_on: bool,
@@ -32,7 +32,8 @@ pub(super) struct FrameTracker {
 }
 
 impl FrameTracker {
-    /// Returns the number of the message that has begun and is not complete, if there is one.
+    /// Returns the number of the message or control frame that has begun and is not complete, if there is one. A
+    /// control frame within a message has no number of its own.
     pub(super) fn partial(&self) -> Option<u64> {
         let is_partial = !self.header.is_empty() || self.payload_left > 0 || self.is_fragmented;
         is_partial.then_some(self.begun_count)

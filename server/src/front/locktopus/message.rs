@@ -281,7 +281,7 @@ pub(super) struct Answer {
     pub state: State,
 }
 
-/// Maximum length of an encoded answer in bytes.
+/// Upper bound of the length of an encoded answer in bytes.
 const ANSWER_LEN_MAX: usize = 72;
 
 impl Answer {

@@ -33,7 +33,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Locktopus {
     namespaces: Namespaces,
-    /// How long a lock is kept after its connection is lost, unless the client set its own timeout.
+    /// Time for which a lock is kept after its connection is lost, unless the client set its own timeout.
     abandon_timeout: Duration,
 }
 

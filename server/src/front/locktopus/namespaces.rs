@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// All namespaces of a server, shared by its workers. The first connection to a namespace creates it. The mutex is
-/// taken only when a client connects or reads statistics, so contention is low.
+/// taken only when a client connects, or reads statistics or the status page, so contention is low.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces {
     by_name: Mutex<BTreeMap<Box<str>, Arc<Namespace>>>,
@@ -26,14 +26,14 @@ impl Namespaces {
             return Arc::clone(namespace);
         }
         if by_name.len() >= NAMESPACE_COUNT_MAX {
-            // Forget the namespaces without connections, as the engine does with unused namespaces. Their lock ids
-            // start at 1 again.
+            // Forget the namespaces without connections, as the worker does with idle namespaces. Their lock ids start
+            // at 1 again.
             by_name.retain(|_, namespace| Arc::strong_count(namespace) > 1);
         }
         Arc::clone(by_name.entry(name.into()).or_default())
     }
 
-    /// Returns the namespace with this name if a client has connected to it.
+    /// Returns the namespace with this name. `None` if no client has connected to it, or if it was forgotten since.
     pub(super) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone)
     }

@@ -48,7 +48,7 @@ pub(super) enum Reaction {
     Acquire(LockSet),
     /// Ask the worker to end this lock, whether it is held or still waiting.
     Release(LockId),
-    /// Send the reason to the client, then close the connection.
+    /// Send the reason or its close code to the client, then close the connection.
     Close(Closing),
 }
 
@@ -80,7 +80,8 @@ impl Session {
     }
 
     /// Returns whether the next message may be read. After an acquire or a release, the session reads the next message
-    /// only once the worker has answered, so that requests are served in order.
+    /// only once the worker has answered, so that requests are served in order. Also false once the connection must be
+    /// closed.
     pub(super) fn wants_message(&self) -> bool {
         self.state().is_some()
     }
@@ -155,6 +156,16 @@ impl Session {
             return Reaction::Wait;
         }
         self.break_off(format!("the lock was lost: {how}"))
+    }
+
+    /// Handles the refusal of a release. The protocol has no message for it, so the connection is closed, and the lock
+    /// ends with the abandon timeout.
+    pub(super) fn handle_release_refused(&mut self, code: ErrorCode, message: &str) -> Reaction {
+        if code == ErrorCode::Shutdown {
+            self.phase = Phase::Over;
+            return Reaction::Close(Closing::Stopping);
+        }
+        self.break_off(format!("the release was refused: {message}"))
     }
 
     /// Handles the confirmation of a release.

@@ -152,3 +152,16 @@ fn a_refused_or_lost_lock_closes_the_connection_with_a_reason() {
     assert_eq!(detail, "the lock was refused: too many claims");
     assert_eq!(broken(acquired().handle_lost("by force")), "the lock was lost: by force");
 }
+
+#[test]
+fn a_refused_release_is_not_reported_as_done() {
+    let releasing = || {
+        let mut session = acquired();
+        session.handle_message(RELEASE);
+        session
+    };
+    let detail = broken(releasing().handle_release_refused(ErrorCode::Overloaded, "too many requests"));
+    assert_eq!(detail, "the release was refused: too many requests");
+    let stopping = releasing().handle_release_refused(ErrorCode::Shutdown, "the server is stopping");
+    assert_eq!(stopping, Reaction::Close(Closing::Stopping));
+}

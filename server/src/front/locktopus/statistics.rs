@@ -72,14 +72,14 @@ pub(super) async fn show(
     }
 }
 
-/// Returns whether a client may read the statistics of a namespace.
+/// Returns whether a client may read the statistics of a namespace: it needs the right to inspect every key.
 fn may_see(name: &str, identity: Option<&Arc<Identity>>) -> bool {
     let policy = Local::with(|local| local.node.access.policy());
     let access = policy.access(identity, &tree_namespace(name), NamespaceKind::Tree);
     access.is_none_or(|access| access.everywhere().contains(Rights::INSPECT))
 }
 
-/// Reads the tree statistics from the worker.
+/// Reads the tree statistics from the worker. `last_group_id` is 0.
 async fn count(inlet: &Inlet) -> Result<Statistics, String> {
     let asked = inlet.ask(|number, out| Question::TreeStatistics(TreeStatistics).encode(number, out));
     let reply = asked.await.map_err(|_| "the server is stopping".to_owned())?;

@@ -41,7 +41,7 @@ fn use_up_turn() {
     Local::with(|local| local.front_turn.borrow_mut().use_up());
 }
 
-/// Number of requests of one connection.
+/// Number of requests that `requests` creates.
 const COUNT: usize = 8;
 
 /// Observations of a test: the numbers of the served requests in order, and how often the connection polled its
@@ -61,8 +61,8 @@ impl Happened {
     }
 }
 
-/// Creates a connection with a simulated HTTP/2 library. The library begins the passed requests when it is polled for
-/// the first time.
+/// Creates a connection with a simulated HTTP/2 library. When the library is polled for the first time, it begins the
+/// passed requests and counts `read_len` bytes as read.
 fn connection(
     streams: &Streams,
     happened: &Rc<Happened>,

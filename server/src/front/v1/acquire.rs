@@ -1,4 +1,4 @@
-//! Acquires of every form: the single attempt, and the stream that follows a claim to its end.
+//! Acquires of keys, paths and permits: the single attempt, and the stream that follows a claim to its end.
 
 use super::claims::times;
 use super::connection::{Connection, OwnLane, Space};
@@ -24,7 +24,7 @@ pub(super) struct AcquireParameters<'a> {
     pub(super) namespace: &'a str,
     pub(super) options: &'a v1::AcquireOptions,
     pub(super) max_wait_ms: u32,
-    /// Key that a cancellation of the claim must name.
+    /// Key that a cancellation of the claim must name; empty for a set of paths.
     pub(super) cancel_key: &'a [u8],
     /// Fields of the granted hold that the grant of the worker does not contain, such as its key or its permits. They
     /// are empty for a multi-key acquire, whose grant names the key of each hold.
@@ -128,14 +128,14 @@ impl Lane {
 
 /// Events of one acquire.
 ///
-/// The stream is woken only by worker events about its claim. Dropping the stream cancels a claim that still waits; a
-/// hold stays. But if the acquire set `release_after_ms`, the stream has its own lane, which closes with the stream.
-/// The server then releases the hold after `release_after_ms`.
+/// The stream is woken only by worker replies to its acquire and by the end of its lane. Dropping the stream cancels a
+/// claim that still waits; a hold stays. But if the acquire set `release_after_ms`, the stream has its own lane, which
+/// closes with the stream. The server then releases the hold after `release_after_ms`.
 #[derive(Debug)]
 pub(super) struct AcquireStream {
     followed: ReplyStream,
     hold: v1::Hold,
-    /// Granted holds that have not ended.
+    /// Granted holds whose loss the stream has not reported.
     held: BTreeSet<LockId>,
     is_over: bool,
     _lane: Lane,
@@ -222,8 +222,8 @@ fn acquired(hold: &v1::Hold, granted: &Granted) -> v1::Acquired {
         fence: granted.fence,
         remaining_ms: granted.remaining_ms,
         lease_expires_at_ms,
-        // If an earlier request created the hold, the grant does not contain the time at which the hold began. Only a
-        // status request returns that time, so report 0.
+        // If an earlier request created the hold, the grant does not contain the time at which the hold began. So
+        // report 0.
         acquired_at_ms: if granted.repeated { 0 } else { acquired_at_ms },
         ..hold.clone()
     };

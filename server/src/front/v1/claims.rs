@@ -1,5 +1,5 @@
-//! Shared parts of the claim services: conversion of ids, times, holds and waiters, and requests that name a claim by
-//! id.
+//! Shared parts of the claim services: conversion of ids, times, keys and page cursors, and requests that several
+//! services have.
 
 use super::connection::Connection;
 use super::status;
@@ -155,7 +155,7 @@ fn claim_of(kind: NamespaceKind, id: &str, answer: &wire::StatusAnswer<'_>) -> v
     }
 }
 
-/// Returns whether a fence is the newest of its key, whether its grant is still held, and the newest fence.
+/// Returns whether a fence is the newest of its key, whether that newest hold still exists, and the newest fence.
 pub(super) async fn verify(
     connection: &Connection,
     kind: NamespaceKind,

@@ -12,8 +12,8 @@ use waymaker_access::Identity;
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::{NamespaceKind, Request, Response};
 
-/// Lanes of one caller on a gRPC connection, by namespace. All services of the connection share them. A lane is opened
-/// at its first use and stays open as long as the connection, unless the worker closes it.
+/// Lanes of one caller on a gRPC connection, by namespace. All services of `waymaker.v1` for this caller share them. A
+/// lane is opened at its first use and stays open as long as the connection, unless the worker closes it.
 #[derive(Clone, Debug)]
 pub(super) struct Connection(Arc<Lanes>);
 
@@ -30,9 +30,9 @@ struct Lanes {
 
 /// Lanes of a caller in one namespace.
 ///
-/// Claims are made on one lane, and all other requests on the other. The worker reports the release of a hold only if
-/// another lane than the claim's lane requested it. With two lanes, the stream of a claim hears even of releases by the
-/// same client.
+/// Claims are made on one lane, and all other requests on the other. Watches, and acquires with `release_after_ms`, use
+/// an [`OwnLane`] instead. The worker reports the release of a hold only if another lane than the claim's lane
+/// requested it. With two lanes, the stream of a claim hears even of releases by the same client.
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) claims: Inlet,
@@ -46,8 +46,8 @@ impl Space {
     }
 }
 
-/// Lane of a single stream. When the stream is dropped, the lane closes: the connection of its claim counts as lost,
-/// and its watch ends.
+/// Lane of a single stream. When the stream is dropped, the lane closes: the connection of its claim counts as lost, or
+/// its watch ends.
 #[derive(Debug)]
 pub(super) struct OwnLane {
     pub(super) inlet: Inlet,
@@ -140,8 +140,8 @@ impl Connection {
         Ok(OwnLane { inlet, lanes: Arc::clone(&self.0) })
     }
 
-    /// Sends a request on the lane in the namespace with this kind and name, and reads the expected response. Errors of
-    /// the worker become gRPC statuses.
+    /// Sends a request on the lane for questions in the namespace with this kind and name, and reads the expected
+    /// response. Errors of the worker become gRPC statuses.
     pub(super) async fn ask<T>(
         &self,
         kind: NamespaceKind,

@@ -1,7 +1,8 @@
-//! Our own gRPC contract `waymaker.v1`, which covers all features of the server.
+//! Our own gRPC contract `waymaker.v1`: locks, trees, semaphores, registries, owned locks, rate limits and requests of
+//! operators.
 //!
 //! There is one file per service. `connection` holds the worker lanes that the services share. `claims` and
-//! `registrations` convert between the wire and the contract; `acquire` and `watch` are the streams. `status` is the
+//! `registrations` convert between the wire and the contract; `acquire` and `watch` have the streams. `status` is the
 //! table of errors. `docs/reference/grpc.md` documents the usage.
 
 mod acquire;

@@ -1,4 +1,4 @@
-//! `OperatorService`: requests about the claims and namespaces of other clients.
+//! `OperatorService`: requests about the claims and namespaces of all clients.
 
 use super::claims::{self, cursor, key_of, next_cursor, page_size, place, times};
 use super::connection::Connection;
@@ -159,7 +159,7 @@ impl Operators {
 
 impl Operators {
     /// Returns a namespace on whose lane the client can send a request about the namespace `name`. The result is the
-    /// default namespace, or another one if the client has no right in the default one.
+    /// default namespace, unless the client has no right in it but has one in another namespace than `name`.
     async fn other_namespace(&self, name: &str) -> (NamespaceKind, String) {
         let access = self.0.access(DEFAULT, NamespaceKind::Flat);
         let is_other = |other: &[u8]| other != name.as_bytes();

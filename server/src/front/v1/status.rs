@@ -9,10 +9,10 @@ use waymaker_engine::QuotaReached;
 use waymaker_proto::v1;
 use waymaker_protocol::{DecodeError, ErrorAnswer, ErrorCode, ErrorDetail, Response};
 
-/// Type URL of the detail in every error status.
+/// Type URL of the detail in each error status that this module makes.
 const REFUSAL_TYPE_URL: &str = "type.googleapis.com/waymaker.v1.Refusal";
 
-/// Returns the gRPC code of a wire error.
+/// Returns the gRPC code of a wire error. [`of`] replaces it for clients that are not authenticated.
 fn code(error: ErrorCode) -> Code {
     match error {
         ErrorCode::BadInput => Code::InvalidArgument,
@@ -34,7 +34,7 @@ fn code(error: ErrorCode) -> Code {
     }
 }
 
-/// Converts a refusal of the worker to a status.
+/// Converts an error in wire form to a status.
 pub(super) fn of(error: &ErrorAnswer<'_>) -> Status {
     let mut message = error.to_string();
     if let ErrorDetail::Text { value, field, .. } = &error.detail {
@@ -49,15 +49,15 @@ pub(super) fn of(error: &ErrorAnswer<'_>) -> Status {
     with_refusal(code, message, &refusal(error))
 }
 
-/// Returns whether the client is not authenticated, or no longer authenticated.
+/// Returns whether the error says that the client is not authenticated, or no longer authenticated.
 fn is_unidentified(error: &ErrorAnswer<'_>) -> bool {
     error.code == ErrorCode::Unauthorized
         && matches!(error.detail, ErrorDetail::Text { field: b"credentials", .. })
 }
 
-/// Converts an error of `OwnedLockService`. If the lock belongs to another owner or nobody holds it, the status is
-/// FAILED_PRECONDITION with the text `lock unavailable`. Any other error gets the gRPC code that [`of`] chooses for it
-/// in all services.
+/// Converts the worker's error for an acquire, heartbeat or release of `OwnedLockService`. If the lock belongs to
+/// another owner or nobody holds it, the status is FAILED_PRECONDITION, and its message begins with `lock unavailable`.
+/// Any other error gets the gRPC code that [`of`] chooses for it in all services.
 pub(super) fn unavailable(error: &ErrorAnswer<'_>) -> Status {
     match error.code {
         ErrorCode::Busy | ErrorCode::NotOwner | ErrorCode::NotFound => {

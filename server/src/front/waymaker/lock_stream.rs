@@ -21,20 +21,20 @@ use waymaker_protocol::{Event, LockId, Response, TraceParent};
 /// Shortest and longest interval between two heartbeats, in milliseconds.
 const HEARTBEAT_MS: (u64, u64) = (250, 5_000);
 
-/// Events of one attempt, in this order:
+/// Events of one attempt. An error status may end the stream at any point; otherwise the events have this order:
 ///
 /// ```text
 /// [Waiting] -> Acquired -> Heartbeat* -> (Expired | end)
 /// [Waiting] -> Failed
 /// ```
 ///
-/// The stream is woken only by worker events about its claim and by its next due heartbeat. If the client does not
-/// read, heartbeats are skipped, and the next event describes the current state. Dropping the stream while its claim
-/// waits cancels the claim. Dropping it after the grant does not release the lock.
+/// The stream is woken only by worker replies about its claim and by its next due heartbeat. If the client does not
+/// read, heartbeats are skipped, and the next heartbeat describes the current state. Dropping the stream while its
+/// claim waits cancels the claim. Dropping it after the grant does not release the lock.
 #[derive(Debug, Default)]
 pub(in crate::front) struct LockStream {
     key: Box<str>,
-    /// Worker events about the claim; `None` after the last event.
+    /// Worker events about the claim; `None` after the last event, and if the request failed at once.
     followed: Option<ReplyStream>,
     /// Lane on which the stream sent its acquire. The stream also uses the lane for a status request, which it sends if
     /// the claim may be older than the stream.
@@ -139,7 +139,7 @@ impl LockStream {
                 None
             }
             Response::Event(Event::Expired { .. }) => self.end(Some(Ok(self.expired()))),
-            // The contract has no event for a release, so the stream just ends.
+            // The contract has no event for a release or a revocation, so the stream just ends.
             Response::Event(Event::Revoked { .. }) => self.end(None),
             Response::Event(Event::TakenUp { .. }) => self.end(Some(Err(superseded()))),
             Response::Event(_) => None,
@@ -162,7 +162,7 @@ impl LockStream {
 
     /// Creates the event that waited for the response to a status request. If the claim has ended in the meantime, the
     /// response has no status. The times in the event then come only from the grant or, for a waiter, from the wait
-    /// limit of the request.
+    /// limit of the request. The latter also applies if the waiter was granted in the meantime.
     fn looked_up(&mut self, status: Option<&Reply>, granted: Option<wire::Granted>) -> LockEvent {
         let id = self.id.unwrap_or_default();
         let found = match status.map(Reply::response) {

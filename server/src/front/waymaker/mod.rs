@@ -40,10 +40,11 @@ const NAMESPACE: &[u8] = b"waymaker";
 /// `WaymakerService` for one caller on a gRPC connection.
 #[derive(Debug)]
 pub(super) struct Waymaker {
-    /// Lane of all claims of the connection.
+    /// Lane of all acquires of the caller, and of the status requests of its lock streams.
     streams: LazyInlet,
-    /// Lane of all requests other than acquires. The worker reports a release to the claim's stream only if another
-    /// lane requested it. With this separate lane, the stream hears even of releases that its own connection sent.
+    /// Lane of all requests other than acquires and the status requests of lock streams. The worker reports a release
+    /// to the claim's stream only if another lane requested it. With this separate lane, the stream hears even of
+    /// releases that its own connection sent.
     calls: LazyInlet,
 }
 
@@ -95,7 +96,7 @@ impl Waymaker {
         lease::of(&*self.calls.get()?, id, &request.key).await
     }
 
-    /// Lists all held locks, page by page. Between pages, other connections get a turn.
+    /// Lists all held locks whose keys have this prefix, page by page. Between pages, other connections get a turn.
     async fn list(&self, prefix: &[u8]) -> Result<Arc<List>, Status> {
         let fields = ListAcquiredLocksResponse { success: true, locks: Vec::new() }.encode_to_vec();
         let list = FrontConfig::with(|fronts| fronts.lists.begin(fields));
@@ -186,7 +187,7 @@ impl WaymakerService for Waymaker {
     }
 }
 
-/// Validates the key and parses the id. An id that cannot exist is reported as not found.
+/// Validates the key and parses the id. A missing id is bad input; any other invalid id is reported as not found.
 fn checked_id(key: &str, id: &str) -> Result<LockId, Outcome> {
     parameters::check_key(key)?;
     if id.is_empty() {

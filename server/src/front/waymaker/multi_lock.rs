@@ -10,8 +10,9 @@ use waymaker_protocol as wire;
 use waymaker_protocol::limits::ITEM_COUNT_MAX;
 use waymaker_protocol::{Items, KeyItem, LockId, TraceParent};
 
-/// Acquires all keys, or returns the reason why none was acquired. The result has one lease for each distinct key, in
-/// byte order of the keys.
+/// Acquires all keys, or returns the reason why none was acquired. For a repeated acquire, an error can also mean that
+/// reading the state of an existing hold failed. The result has one lease for each distinct key, in byte order of the
+/// keys.
 pub(super) async fn acquire(
     service: &Waymaker,
     request: &MultiLockRequest,

@@ -23,7 +23,7 @@ enum Code {
     Shutdown,
     NotFound,
     NotHeld,
-    /// No rule grants the required right.
+    /// The client is not authenticated, or no rule grants the required right.
     Unauthorized,
     Internal,
 }
@@ -71,7 +71,8 @@ impl Outcome {
         Self { code: Code::Shutdown, detail: "the server is stopping".to_owned() }
     }
 
-    /// Converts a refusal of the worker. This is the only mapping from our errors to codes of the contract.
+    /// Converts a response of the worker that is not the expected one. This is the only mapping from our errors to
+    /// codes of the contract.
     pub(super) fn of(response: &Response<'_>) -> Self {
         let Response::Error(ErrorAnswer { code, detail }) = response else {
             return Self {

@@ -72,8 +72,8 @@ fn an_acquire_waiting_for_a_shard_is_dropped_with_its_connection() {
     assert!(matches!(heard[..], [(4, Heard::Granted(_))]), "{heard:?}");
 }
 
-/// The connection stays open until the client has read `FAREWELL`. The lock for which the connection waited may become
-/// free before that.
+/// The connection stays open until `FAREWELL` is written. The lock for which the connection waited may become free
+/// before that.
 #[test]
 fn no_grant_follows_a_farewell() {
     let mut rig = Rig::new(1);

@@ -45,8 +45,8 @@ struct Course {
     kind: Kind,
     /// Name whose shard is busy: another worker has its turn during each step, and gives it back after the step.
     busy: Option<&'static [u8]>,
-    /// Whether, after each step, the client of the step loses its connection, resumes its session, and repeats all its
-    /// requests.
+    /// Whether, after each new step, the client of the step loses its connection, resumes its session, and repeats all
+    /// its requests. A client with a waiting acquire does not.
     repeats: bool,
 }
 
@@ -188,7 +188,7 @@ impl Crew {
         self.clients[client].key = self.connect(worker, kind, resume).0;
     }
 
-    /// Returns the number of holds and waiters in all shards.
+    /// Returns the number of holds and waiters in all shards. If `verifies`, also checks the invariants of the shards.
     fn claim_count(&self, verifies: bool) -> usize {
         let count = |cell: &waymaker_engine::TurnCell<crate::node::HostedShard, crate::mail::Batch>| {
             let turn = cell.enter().expect("nobody has it");
@@ -298,8 +298,8 @@ impl Through {
         }
     }
 
-    /// Repeats all requests of a client on a new connection. The client must get the same answers, and no other
-    /// effect may follow.
+    /// Repeats all requests of a client on a new connection, unless it has a waiting acquire. The client must get the
+    /// same answers, and no other effect may follow.
     fn repeat(&mut self, client: usize) {
         if self.judge.live().0.iter().any(|ticket| ticket.lane == lane_of(client)) {
             // The client has a waiting acquire, which would end with the connection. So do not reconnect and repeat the

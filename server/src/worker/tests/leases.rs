@@ -77,7 +77,8 @@ fn other_clients_see_the_session_lease_of_a_hold() {
     }
 }
 
-/// Returns a set of so many paths that the shard needs several turns to add it to the tree.
+/// Returns an acquire of these paths for writing. If they are many, the shard needs several turns to add them to the
+/// tree.
 pub(super) fn large_set<'a>(paths: &'a [Vec<u8>], buffer: &'a mut Vec<u8>) -> AcquireSet<'a> {
     let item = |path| PathItem { write: true, path: PathKey::new(path).expect("a path key") };
     let items = paths.iter().map(|path| item(path));

@@ -6,8 +6,7 @@ use waymaker_protocol::AcquireTerms;
 use waymaker_protocol::message::remove_namespace::NAMESPACE_REMOVED;
 use waymaker_protocol::{Bucket, Freeze, Inspect, Release, RemoveNamespace, SetCapacity, Throttle};
 
-/// Opens a namespace of kind flat, then acquires and releases a key three times. Returns the last fence, 3 for a new
-/// key.
+/// Opens a namespace of kind flat, then acquires and releases a key three times. Returns the last fence.
 fn use_namespace(rig: &mut Rig, name: &[u8]) -> u64 {
     let key = rig.open(name, NamespaceKind::Flat);
     let mut fence = 0;
@@ -165,6 +164,7 @@ fn a_namespace_with_content_is_not_removed() {
 }
 
 /// Returns the namespaces in a page of the list: the name of each, and the number of claims that are held in it.
+/// Returns `None` if the output has no frame.
 pub(super) fn listed(output: &[u8]) -> Option<Vec<(Vec<u8>, u64)>> {
     let frame = next_frame(output, FRAME_LEN_MAX).expect("a frame")?;
     let Ok(Response::NamespacesListed(page)) = Response::decode(frame) else { panic!("not a page") };

@@ -36,7 +36,8 @@ fn wait_traced(rig: &mut Rig, key: ConnectionKey, numbers: std::ops::Range<u32>)
     }
 }
 
-/// Sends a traced acquire of two keys while the second worker has the turn of one of them.
+/// Sends a traced acquire of two keys while the second worker has the turn of the shard of one of them. Returns this
+/// turn.
 fn ask_for_both_keys(rig: &mut Rig, key: ConnectionKey) -> Mail {
     let turn = rig.hold_turn(b"a");
     let mut buffer = Vec::new();

@@ -15,7 +15,8 @@ const LONG: SessionRequest = SessionRequest::New { lease_ms: SESSION_LEASE_MAX_M
 const STEPS_MS: u64 = 20;
 
 impl Rig {
-    /// Lets `millis` pass. All workers run and read their sockets.
+    /// Lets `millis` and then `STEPS_MS` pass. In each of the last `STEPS_MS` milliseconds, all workers run and read
+    /// their sockets.
     pub(super) fn run_ms(&mut self, millis: u64) {
         self.now = self.now.after_ms(millis);
         for _ in 0..STEPS_MS {

@@ -14,11 +14,12 @@ use crate::shard::{AcquireTerms, Caller, Shard};
 pub struct AcquirePermits<'a> {
     /// Name of the pool, 1 to 1024 bytes.
     pub name: &'a [u8],
-    /// Capacity of the pool, at least one; `None` accepts any existing capacity.
+    /// Capacity of the pool, at least one. `None` accepts any capacity of an existing pool; a new pool needs a
+    /// capacity.
     pub capacity: Option<u64>,
     /// Number of requested permits, at least one.
     pub permits: u64,
-    /// Order in which the pool serves its waiters.
+    /// Order in which the pool serves its waiters. For an existing pool, it must be the order of the pool.
     pub order: PoolOrder,
     /// Timestamp from the client in microseconds, by which its claim is queued. Unused if the pool serves in order of
     /// arrival.
@@ -104,7 +105,8 @@ impl Admission for AcquirePermits<'_> {
 }
 
 impl Shard {
-    /// Serves an acquire of permits. The claim is granted, refused, or waits and gets its answer later.
+    /// Serves an acquire of permits. The claim is granted or refused, or the answer comes later: the claim waits, or
+    /// its fence is not durable yet.
     pub fn acquire_permits(
         &mut self,
         caller: &Caller,
@@ -122,7 +124,7 @@ impl Shard {
     }
 
     /// Refuses a request whose capacity or order differs from that of its pool, or whose permits the pool can never
-    /// grant.
+    /// grant. Also refuses a capacity of 0, and a request without a capacity for a new pool.
     fn check_pool(&self, known: KeyIx, acquire: &AcquirePermits<'_>) -> Result<(), Refusal> {
         if let Some(capacity) = acquire.capacity {
             checked_capacity(capacity)?;

@@ -70,8 +70,9 @@ impl Shard {
         pool.set_capacity(capacity);
     }
 
-    /// Removes a pool that has no claims. The removal of a pool in use is refused. Otherwise a restart would restore
-    /// its capacity from the log records of its holds, and these records may contain an older capacity.
+    /// Removes a pool that has no claims and no work left for later turns. The removal of any other pool is refused.
+    /// Otherwise a restart would restore its capacity from the log records of its holds, and these records may contain
+    /// an older capacity.
     fn remove_pool(&mut self, caller: &Caller, name: &[u8], effects: &mut impl Effects) {
         let known = self.keys.find(caller.namespace, name, self.hash(caller.namespace, name));
         let Some(pool) = self.pool_at(known) else {

@@ -242,8 +242,9 @@ impl Shard {
         self.pools[space].pool.remove_waiter(key);
     }
 
-    /// Grants the first waiters of the pool that fit, within the budget of steps. Removes the pool if it has no claims
-    /// and no request set its capacity explicitly.
+    /// Grants the first waiters of the pool that fit, within the budget of steps, unless the pool is frozen. Removes a
+    /// waiter that may not be granted any more, for example because its connection was lost. Removes the pool if it has
+    /// no claims and no request set its capacity explicitly.
     fn grant_permits(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].pool();
         if !self.is_entry_frozen(entry) {
@@ -277,7 +278,8 @@ impl Shard {
         self.contention_with(lane, entry, self.in_front_of_pool(entry))
     }
 
-    /// Returns the claim that blocks a claim for permits: the first waiter, otherwise the first holder.
+    /// Returns the claim that blocks a claim for permits: the first waiter, otherwise the first holder. `NONE` if the
+    /// pool has no claims.
     fn in_front_of_pool(&self, entry: KeyIx) -> ClaimIx {
         let space = &self.pools[self.keys.entries[entry].pool()];
         space.pool.waiters().next().map_or(space.holders.first, |waiter| waiter.claim)

@@ -20,14 +20,15 @@ pub struct AcquireSet<'a> {
 }
 
 impl AcquireSet<'_> {
-    /// Returns the number of bytes of the options and paths, which the claim of this request keeps in memory.
+    /// Returns the number of bytes of the options and of all requested paths, which quota accounts count for the claim.
     fn counted_len(&self) -> usize {
         self.terms.options().len() + self.items.iter().map(|item| item.path.len()).sum::<usize>()
     }
 }
 
 impl Shard {
-    /// Serves an acquire of a set of paths. The claim is granted, refused, or waits and gets its answer later.
+    /// Serves an acquire of a set of paths. The claim is granted or refused, or the answer comes later: the claim
+    /// waits, or its fence is not durable yet.
     pub fn acquire_set(&mut self, caller: &Caller, acquire: &AcquireSet<'_>, effects: &mut impl Effects) {
         let decided = self.decide_set(caller, acquire, effects);
         self.answer_decided(caller, decided, effects);
@@ -69,8 +70,8 @@ impl Shard {
                 let message = "the request id belongs to a claim for other paths";
                 return Err(Refusal::bad_input("request_id", 0, message));
             }
-            // The fingerprint is a hash of the paths and of the mode of each path. So an equal fingerprint proves that
-            // the mode of the whole set is the same, too.
+            // The fingerprint is a keyed hash of the paths and of the mode of each path. So with an equal fingerprint,
+            // the mode of the whole set counts as the same, too.
             let shared = self.claims[claim].has(flag::SHARED);
             let repeated = self.acquire_again(caller, shared, terms, claim, effects)?;
             self.let_wait(claim, terms.wait_ms);
@@ -128,8 +129,8 @@ impl Shard {
         self.trees[space].waiter_count += 1;
         self.counters_of(caller.namespace).waiting += 1;
         self.count_waiter(claim);
-        // A set that may not wait gets no timer: the tree decides as soon as it contains all paths of the set, and then
-        // grants or refuses it.
+        // A set that may not wait gets no timer. The tree refuses it at its first path that is blocked, or else grants
+        // it once it contains all its paths.
         self.wait_until(claim, if may_wait { terms.wait_ms } else { u32::MAX });
         effects.waits(caller.ticket);
         if may_wait {
@@ -169,7 +170,7 @@ impl Shard {
 
     /// Refuses a set that was not held at once, if it must wait but may not, or if there is no room for one more
     /// waiter. If `later`, the set is added to its tree over several turns. Only then does the tree find out whether
-    /// the set must wait, so here it is not refused for that reason.
+    /// another claim blocks the set. So a set that may not wait is refused here only if its tree is frozen.
     fn may_wait_for_set(
         &self,
         caller: &Caller,
@@ -253,7 +254,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Stores the position of a new set in its tree, and counts the paths and nodes that it adds.
+    /// Stores the position of a new set in its tree, and counts the paths that it adds. Updates the shard's count of
+    /// nodes if the number of nodes of the tree has changed by `NODE_COUNT_STEP`.
     #[inline]
     fn note_paths(&mut self, space: TreeIx, claim: ClaimIx, first_item: ItemIx) {
         let space_of_set = &self.trees[space];

@@ -89,7 +89,7 @@ impl Discipline for Paths {
         }
     }
 
-    /// A tree has no count of reserved sets: responses skip them one by one.
+    /// A tree has no count of reserved sets: responses about a path skip them one by one. Statistics include them.
     fn count_reserved(_: &mut Shard, _: ClaimIx, _: bool) {}
 
     fn waiter_count(shard: &Shard, entry: KeyIx) -> u32 {

@@ -16,7 +16,7 @@ impl Shard {
     pub(super) fn settle_tree(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].tree();
         if self.trees[space].tree.is_settled() {
-            // The hold that ended blocked no waiter.
+            // The hold or wait that ended blocked no waiter.
             self.trees[space].freed_at = FreedAt::NEVER;
         } else {
             self.settle_what_is_due(entry, space, Enters::Later, effects);
@@ -81,7 +81,8 @@ impl Shard {
         self.begin_hold(claim, self.trees[space].freed_at, effects);
     }
 
-    /// Refuses a set that was added to its tree over several turns, if another set blocks it and it may not wait.
+    /// Refuses a set that was to be added to its tree over several turns, because it must wait but may not: another set
+    /// blocks it, or its tree is frozen. If its connection was lost, the answer is that of `answer_lost`.
     fn refuse_set(&mut self, claim: ClaimIx, blocker: Option<ClaimIx>, effects: &mut impl Effects) {
         let Claim { entry, lane, .. } = self.claims[claim];
         let space = self.keys.entries[entry].tree();

@@ -11,9 +11,9 @@ use crate::steps::Steps;
 const COUNTED_AT_ONCE: u32 = 32;
 
 impl Shard {
-    /// Answers with the counters of a tree namespace. The first request begins to count its distinct segments; from
-    /// then on the tree keeps that count. If the tree has very many nodes, the answer comes some turns later, when all
-    /// segments are counted.
+    /// Answers with the counters of a tree namespace. Creates the tree if the namespace has none. The first request
+    /// begins to count its distinct segments; from then on the tree keeps that count. If the tree has very many nodes,
+    /// the answer comes some turns later, when all segments are counted.
     pub fn tree_statistics(&mut self, caller: &Caller, effects: &mut impl Effects) {
         let entry = self.tree_entry(caller.namespace);
         if let Some(statistics) = self.statistics_of_tree(entry, &mut Steps::new(COUNTED_AT_ONCE)) {

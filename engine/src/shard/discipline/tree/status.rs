@@ -48,7 +48,8 @@ impl Shard {
         (claims, count as u32)
     }
 
-    /// Whether a set with this fence holds a path that overlaps `path`. Returns `None` if too many paths overlap it.
+    /// Whether a set with this fence holds a path that overlaps `path`. Returns `None` if no such set was found among
+    /// the overlapping paths that were visited, and too many others overlap `path`.
     pub(super) fn is_held_with_fence(&self, entry: KeyIx, path: &[u8], fence: Fence) -> Option<bool> {
         let tree = self.tree_at(entry);
         let is_it = |claim: ClaimIx| {
