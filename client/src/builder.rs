@@ -140,9 +140,10 @@ impl ClientBuilder {
 
     /// Opens a connection to each worker of the server. Off by default.
     ///
-    /// The client sends each request about one key, pool or bucket to the worker that owns it. This helps a client that
-    /// keeps a server with several workers busy; it costs a session and a task for each worker. All other requests use
-    /// the session on the first worker, for example multi-key claims, trees, registries, lists and requests by id.
+    /// The client sends each request about one key, pool or bucket to the worker where its shard was when the client
+    /// connected. This helps a client that keeps a server with several workers busy. It costs a session for each
+    /// worker, and a connection with its task for each kind of namespace that is used there. All other requests use the
+    /// session on the first worker, for example multi-key claims, trees, registries, lists and requests by id alone.
     #[must_use]
     pub fn connection_per_worker(mut self, per_worker: bool) -> Self {
         self.per_worker = per_worker;

@@ -26,15 +26,11 @@ use crate::space::Space;
 /// ```
 /// # use std::time::Duration;
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
-/// use waymaker_client::Readable;
-/// let lease = Duration::from_secs(30);
-/// let printer = client.registry().registration("printer/2").owner("host-7").value("10.0.0.7:631").type_name("printer");
-/// printer.register(lease).await?;
-/// printer.heartbeat(lease).await?;
-/// for found in client.registry().list_type("printer").await? {
-///     println!("{} is at {}", Readable(&found.key), Readable(&found.value));
-/// }
-/// printer.unregister().await?;
+/// use waymaker_client::Readable; let lease = Duration::from_secs(30); let printer =
+/// client.registry().registration("printer/2").owner("host-7").value("10.0.0.7:631").type_name("printer");
+/// printer.register(lease).await?; printer.heartbeat(lease).await?; for found in
+/// client.registry().list_type("printer").await? { println!("{} is at {}", Readable(&found.key),
+/// Readable(&found.value)); } printer.unregister().await?;
 /// # Ok(())
 /// # });
 /// ```

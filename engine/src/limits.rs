@@ -38,7 +38,8 @@ pub struct Limits {
     /// Number of buckets from which the shard also removes some full buckets whenever it adds a bucket. Below this
     /// number, it keeps full buckets, because a frequently used bucket is soon needed again.
     pub kept_bucket_count: u32,
-    /// Lease in milliseconds for a request with a lease of 0, unless the namespace has a default of its own.
+    /// Lease of a hold in milliseconds if the acquire or extend requests a lease of 0, unless the namespace has a
+    /// default of its own. Does not apply to registrations, or to holds that last as long as their session.
     pub lease_default_ms: u32,
     /// Shortest lease of a hold in milliseconds; shorter ones are refused. Does not apply to registrations.
     pub lease_min_ms: u32,

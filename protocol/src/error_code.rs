@@ -42,8 +42,8 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    /// The claim would have to wait, but the acquire allows no wait. Or a registration has another owner, or a pool to
-    /// remove is in use. The response describes the conflicting claim.
+    /// Another claim blocks the claim, and the acquire allows no wait. Or the key to register belongs to another owner,
+    /// or a pool to remove is in use. The response describes the conflicting claim, if there still is one.
     Busy = 1, "busy";
     /// The wait ended before the grant. The response describes the conflicting claim.
     Timeout = 2, "timeout";

@@ -1,4 +1,4 @@
-//! The trace context of a request, as defined by the W3C recommendation Trace Context.
+//! The trace context of a request: the header `traceparent` of the W3C recommendation Trace Context.
 
 use std::fmt;
 use std::str::FromStr;

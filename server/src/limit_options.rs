@@ -123,7 +123,7 @@ pub struct LimitOptions {
         hide_short_help = true
     )]
     pub session_lease_max: Milliseconds,
-    /// How long the server keeps a session without connection, hold and waiter, if its lease is longer, 1s to 1day
+    /// Longest time for which the server keeps a session without connection, hold and waiter, if its lease is longer, 1s to 1day
     #[arg(
         long = "limits-session-idle",
         env = "WAYMAKER_LIMITS_SESSION_IDLE",

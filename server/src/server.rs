@@ -382,7 +382,8 @@ fn start_event(options: &Options, addresses: &str) -> AuditEvent {
         ("http_hosts", Detail::List(browsers.hosts.iter().map(ToString::to_string).collect())),
         ("http_origins", Detail::List(browsers.origins.iter().map(ToString::to_string).collect())),
     ];
-    let tls = [("tls_cert", &tls.cert), ("tls_client_ca", &tls.client_ca)];
+    let tls_files =
+        [("tls_cert", &tls.cert), ("tls_client_ca", &tls.client_ca), ("tls_client_crl", &tls.client_crl)];
     let AccessOptions { access, tokens, dynamodb_keys } = &options.access;
     let files = [
         ("data_dir", &options.data_dir),
@@ -390,7 +391,7 @@ fn start_event(options: &Options, addresses: &str) -> AuditEvent {
         ("access", access),
         ("dynamodb_keys", dynamodb_keys),
     ];
-    let given = tls
+    let given = tls_files
         .into_iter()
         .chain(files)
         .filter_map(|(name, path)| Some((name, Detail::Text(file(path.as_deref()?)))));

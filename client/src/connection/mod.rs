@@ -287,8 +287,8 @@ impl Task {
         link
     }
 
-    /// Adapts the next HELLO to a server that refused one. Returns whether there is another HELLO to try; `attempt` sends
-    /// at most two more.
+    /// Adapts the next HELLO to a server that refused one. Returns whether there is another HELLO to try; `attempt`
+    /// sends at most two more.
     fn adapts_to(&mut self, endpoint: usize, error: &Error) -> bool {
         if self.lane.handle_hello_refused(endpoint, error) {
             tracing::debug!("the server supports only protocol version 1; reconnecting without capabilities");

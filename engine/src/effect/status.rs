@@ -41,7 +41,8 @@ pub struct ClaimStatus {
     pub priority: u32,
     /// Time for which the claim waited before its grant. 0 while it waits, and for a restored hold.
     pub waited_ms: u64,
-    /// Key of the claim. For a set of paths, its first path, cut to the maximum length of a key.
+    /// Key of the claim. For a set of paths, the first path that no other path of the set covers, cut to as many whole
+    /// segments as fit into the maximum length of a key.
     pub key: Vec<u8>,
 }
 

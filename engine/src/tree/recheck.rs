@@ -65,7 +65,8 @@ impl Recheck {
 impl Tree {
     /// Continues all unfinished work of this tree: marks the paths of granted claims as held, and removes the paths of
     /// ended claims. After removals, checks again whether waiting paths are still blocked. Depending on `enters`, adds
-    /// the paths of large new sets. Each path that is processed takes at least one of the `steps`.
+    /// the paths of new sets that are large, or that arrived while such a set was being added. Each path that is
+    /// processed takes at least one of the `steps`.
     ///
     /// Returns the next claim about which the caller must decide: grant it, leave it waiting, or remove it. The
     /// function returns each claim only once. The caller carries out the decision and calls again. Returns `None` if

@@ -15,7 +15,7 @@ pub struct Directory {
     files: BTreeMap<FileName, u64>,
     /// Names of other entries (without `lost+found` on a real disk), in order.
     foreign: Vec<String>,
-    /// First entry that has the name of a log file but is, for example, a directory.
+    /// An entry that has the name of a log file but is, for example, a directory; the first one listed.
     not_a_file: Option<FileName>,
 }
 

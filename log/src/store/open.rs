@@ -25,8 +25,10 @@ pub struct OpenOptions {
     pub segment_len: u64,
     /// Random number that identifies the log, used only if the directory has no log yet and one is created.
     pub log_id: u64,
-    /// Whether to start from a damaged log. Such a start keeps the records before the damage and deletes all later
-    /// ones. If the current snapshot is damaged, only the records of the previous one are kept.
+    /// Whether to start even if a segment or the current snapshot is damaged. Such a start keeps the records before the
+    /// damage, without an incomplete group at their end, and deletes all later ones. If the current snapshot is
+    /// damaged, only the records of the previous one are kept, or none if that cannot be read either. A superblock that
+    /// cannot be used, and a file of a newer version, are refused in any case.
     pub accept_damage: bool,
 }
 

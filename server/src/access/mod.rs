@@ -135,8 +135,8 @@ impl AccessControl {
         let Some(keys) = &policy.access_keys else {
             return self.identify(evidence, b"", now, now_unix_s).map_err(NotSigned::NotIdentified);
         };
-        // Accept a valid signature even while its address is paused. Otherwise wrong signatures of one client would
-        // pause the address, and other clients at this address could not renew their locks.
+        // Accept a valid signature even while its address is paused. Wrong signatures of one client pause the address
+        // for all clients there, and the others must still be able to renew their locks.
         let identity = keys.verify(request, now_unix_s).map_err(|refusal| {
             // Only an unknown key and a wrong signature can be guesses of a secret. In all other cases the client knows
             // the secret, or it sent no complete signature.

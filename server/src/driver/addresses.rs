@@ -31,8 +31,8 @@ const PARTS_PER_TOKEN: u64 = 1_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = heading::LIMITS)]
 pub struct AddressLimits {
-    /// Connections that one source address may have, or `none`. An IPv6 address counts as its /64 network. Loopback and Unix sockets
-    /// have no limits per address, but see --limit-loopback
+    /// Connections that one source address may have, or `none`. An IPv6 address counts as its /64 network. Loopback and
+    /// Unix sockets have no limits per address, but see --limit-loopback
     #[arg(
         long = "connections-per-address",
         env = "WAYMAKER_CONNECTIONS_PER_ADDRESS",

@@ -442,8 +442,8 @@ mod tests {
         assert_eq!(rig.drained_after_mail(later), later);
     }
 
-    /// Opens a connection and lets the worker handle a HELLO and this number of KEEP_ALIVE requests from it. If too many
-    /// bytes of answers are unwritten, the worker leaves the remaining requests unserved.
+    /// Opens a connection and lets the worker handle a HELLO and this number of KEEP_ALIVE requests from it. If too
+    /// many bytes of answers are unwritten, the worker leaves the remaining requests unserved.
     fn asked(worker: &mut Worker, count: u32) -> ConnectionKey {
         let key = worker.handle_open(b"peer", BEGIN);
         worker.handle_bytes(key, &hello_and_requests(count), BEGIN);

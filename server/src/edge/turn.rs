@@ -78,8 +78,8 @@ impl<W: Stopwatch> Turn<W> {
         self.read_count < READS_PER_TURN && !self.is_spent()
     }
 
-    /// Returns the report of the turn for `ReadBarrier::give_way`. `is_served` tells whether all requests that were
-    /// read are served.
+    /// Returns the report of the turn for `ReadBarrier::give_way`. `is_served` tells whether all requests that
+    /// the connection has read, in this turn and in earlier ones, are served.
     pub(crate) fn report(&mut self, is_served: bool) -> TurnReport {
         TurnReport {
             read_len: self.read_len,

@@ -39,7 +39,7 @@ impl Health {
         Self { services: Arc::new(services), phase: Arc::default() }
     }
 
-    /// Sets whether new claims are served. Has no effect once the server stops.
+    /// Sets whether the service reports that new claims are served. Has no effect after [`Health::stop`].
     pub(super) fn set_ready(&self, is_ready: bool) {
         let next = if is_ready { Phase::Serving } else { Phase::Waiting };
         self.phase.send_if_modified(|phase| {

@@ -227,7 +227,8 @@ impl State {
         self.timers.ending = Some(Ending { due, step });
     }
 
-    /// Asks each worker that has not read its sockets since `due` to do so, once.
+    /// Asks each worker that has not read its sockets empty since `due` to do so, this worker included. Does not ask
+    /// another worker again that was already asked for `due` or for a later time.
     fn ask_for_drain(&mut self, node: &Node, due: Time) {
         for worker in 0..node.worker_count() {
             if node.drained_by(worker) >= due {

@@ -226,8 +226,8 @@ impl State {
         }
     }
 
-    /// Takes lanes out of `closings`, the lanes that the shard is still closing. For these lanes, the shard has now
-    /// ended all claims that must end with the lane. Counts the shard as one that has closed them.
+    /// Takes out of `closings` (the lanes that the shard is still closing) each lane for which the shard has now ended
+    /// all claims that must end with the lane. Counts the shard as one that has closed that lane.
     #[cold]
     fn note_settled(&mut self, node: &Node, turn: &mut ShardTurn<'_>) {
         let HostedShard { shard, closings, .. } = &mut **turn;

@@ -53,8 +53,8 @@ fn the_locks_of_a_multi_key_claim_are_renewed_and_released_independently() {
 }
 
 /// Returns a lane that received a grant of two keys after an outage, although the server had decided the grant before
-/// it. So the lane asks the server to confirm each hold. The first hold is confirmed, and the lane waits for the response
-/// about the second. Also returns the answer of the acquire, which is still open.
+/// it. So the lane asks the server to confirm each hold. The first hold is confirmed, and the lane waits for the
+/// response about the second. Also returns the answer of the acquire, which is still open.
 fn confirming_the_second() -> (Rig, Answer) {
     let mut rig = Rig::new();
     let answer = rig.acquire_keys();

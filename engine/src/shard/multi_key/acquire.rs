@@ -247,10 +247,11 @@ impl<'a, 'p> Attempt<'a, 'p> {
                     .try_for_each(|located| shard.has_room_for_waiter(*lane, located.entry).map(drop))?;
             }
             // The lane must have room for each claim that will be linked to it. If the holds depend on the lane, these
-            // are the claims of all keys. Otherwise, only a waiter at the first key is linked, and no hold. (A claim
-            // that is reserved at once is linked at its first key too, without this check.)
+            // are the claims of all keys. Otherwise, only the claim at the first key is linked, and only while it waits
+            // for the keys or for a durable fence.
+            let is_linked = waits || self.request.terms.scope().is_durable();
             let hanging_count =
-                if self.hangs_on_lane() { here.count() } else { usize::from(waits && place == home) };
+                if self.hangs_on_lane() { here.count() } else { usize::from(is_linked && place == home) };
             shard.has_room_on_lane(*lane, hanging_count as u32)?;
         }
         Ok(())

@@ -1,7 +1,8 @@
-//! Requests whose front end no longer listens to them. If the front end named a key for this purpose, a request that
-//! waits is cancelled. With such a key, a request with one answer may also have been granted holds in an answer that
-//! the front end has not read. These holds are released, because no client knows them. A request with a stream of
-//! events (a followed request) keeps its holds.
+//! Requests whose front end no longer listens to them. The front end may have given a cancel key: the key or pool name
+//! of the claim, which a CANCEL must name. With a cancel key, a request that still waits is cancelled. If a request
+//! with one answer was granted holds, and the front end has not read that answer, the holds are released, because no
+//! client knows them. A hold that a newer request took over stays. A request with a stream of events (a followed
+//! request) keeps its holds. Without a cancel key, nothing is cancelled or released.
 
 use super::reply::given_back;
 use super::{Abandoned, InletState, PutOff, Slot, granted_ids, is_overloaded};

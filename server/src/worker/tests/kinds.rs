@@ -34,12 +34,12 @@ const KEYS: [&[u8]; 3] = [b"0", b"1", b"2"];
 /// A session with a lease that is longer than the time that passes in any sequence of requests here. So no session
 /// expires.
 const SESSION: SessionRequest = SessionRequest::New { lease_ms: 600_000 };
-/// Maximum number of rounds in which all workers handle their mail and their timers. A test fails if a worker still has
-/// work after that.
+/// Maximum number of rounds after one step, in which all workers handle their mail, their timers and the requested
+/// readings of their sockets. A test fails if a worker still has work after that.
 const LOOKS_MAX: u32 = 1_000;
 
-/// Conditions under which a test runs its sequences of requests. They are the kind of the claims, the shard whose turn
-/// another worker has, and whether clients reconnect and repeat their requests.
+/// Conditions under which a test runs its sequences of requests. They are the kind of the claims, the shard (if any)
+/// whose turn another worker has during each step, and whether clients reconnect and repeat their requests.
 #[derive(Clone, Copy, Debug)]
 struct Course {
     kind: Kind,
