@@ -132,7 +132,8 @@ impl Client {
         Tree::new(Arc::clone(self.space()))
     }
 
-    /// Returns a handle for the pool with this name, which has `capacity` permits if this client creates it.
+    /// Returns a handle for the pool with this name. If an acquire through this handle creates the pool, the pool gets
+    /// `capacity` permits.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, capacity: u64) -> Semaphore {
         Semaphore::new(Arc::clone(self.home(name.as_ref())), name.as_ref(), capacity)
     }
@@ -197,7 +198,8 @@ impl Client {
         self.router.spaces().iter().map(|space| ClientSession::new(Arc::clone(space))).collect()
     }
 
-    /// Returns the session in its current state. If the client has several sessions, returns the first.
+    /// Returns the session in its current state. If the client has several sessions, returns the first of
+    /// [`Client::sessions`].
     pub fn session(&self) -> ClientSession {
         ClientSession::new(Arc::clone(self.space()))
     }

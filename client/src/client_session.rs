@@ -12,8 +12,9 @@ use crate::session::SessionState;
 use crate::snapshot::HeldLock;
 use crate::space::Space;
 
-/// Session of a client, from [`Client::session`](crate::Client::session). Its id, lease, version and capabilities are
-/// those at the time of that call.
+/// Session of a client, from [`Client::session`](crate::Client::session) or
+/// [`Client::sessions`](crate::Client::sessions). Its id, lease, version and capabilities are those at the time of that
+/// call.
 ///
 /// All connections of the client to one worker of the server belong to one session, and every frame that the client
 /// sends on any of them renews it. When it ends, all locks on its lease are lost together. The client opens another
@@ -74,7 +75,7 @@ impl ClientSession {
         self.state.capabilities
     }
 
-    /// Returns why the session is lost, or `None` while it lives and after the client was closed.
+    /// Returns why the session is lost, or `None` if it lives, or if the client was closed before the loss.
     pub fn loss_reason(&self) -> Option<LossReason> {
         self.state.loss.reason()
     }
@@ -86,8 +87,8 @@ impl ClientSession {
         async move { loss.wait().await }
     }
 
-    /// Returns all holds that the server has for the connections of the client's present session, of every kind, in no
-    /// particular order.
+    /// Returns all holds that the server has for the open connections of this session, or of the session that has
+    /// replaced it. The holds are of every kind and in no particular order.
     ///
     /// # Errors
     ///

@@ -14,9 +14,10 @@ pub struct Contention {
     /// Whether the claim in front is shared.
     pub shared: bool,
     /// Time for which the claim in front (the conflicting holder, or the waiter in front) has been held, or has waited.
-    /// For a registration, the time since its last renewal.
+    /// For a registration, the time since its last renewal. Zero if no claim is in front.
     pub age: Duration,
-    /// Remaining lease or remaining wait of the claim in front. `None` if it has no end.
+    /// Remaining lease or remaining wait of the claim in front. `None` if it has no end, and zero if no claim is in
+    /// front.
     pub remaining: Option<Duration>,
     /// Number of other claims that wait for the key or pool, or in the tree namespace.
     pub waiter_count: u32,

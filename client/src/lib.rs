@@ -30,7 +30,7 @@
 //! | [`client.multi(keys)`](Client::multi) | a [`MultiLock`]: a lock for each key, all in one step or none |
 //! | [`client.tree()`](Client::tree) | a [`TreeLock`] on paths and everything below them |
 //! | [`client.semaphore(name, capacity)`](Client::semaphore) | a [`Permit`] of a pool |
-//! | [`client.pools(prefix)`](Client::pools) | the pools of the namespace |
+//! | [`client.pools(prefix)`](Client::pools) | the pools whose names begin with `prefix` |
 //! | [`client.limiter(name, rate, per, burst)`](Client::limiter) | tokens, or the time until they are available |
 //! | [`client.registry()`](Client::registry), [`client.lazy()`](Client::lazy) | registrations that name their owner |
 //! | [`client.watch(key)`](Client::watch), [`client.inspect(key)`](Client::inspect), [`client.verify(key, fence)`](Client::verify) | the state of a key |

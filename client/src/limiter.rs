@@ -17,7 +17,7 @@ use crate::space::Space;
 /// A bucket of tokens, from [`Client::limiter`](crate::Client::limiter).
 ///
 /// The bucket holds at most `burst` tokens and regains `rate` tokens in each period. This rule is part of each request.
-/// The server does not store the rule; it only stores how full the bucket is.
+/// The server does not store the rule; it only stores when the bucket will be full.
 ///
 /// ```
 /// # use std::time::Duration;

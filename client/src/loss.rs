@@ -12,7 +12,7 @@ use waymaker_protocol::RevokeReason;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The server ended the lease, or does not know the lock any more.
+    /// The lease expired on the server, or the server does not know the lock any more.
     Expired,
     /// The lock was revoked: another client or an operator released it, or it ended after the loss of its connection.
     Revoked(RevokeReason),

@@ -70,8 +70,9 @@ impl Operator {
         self.space.handle(self.kind)?.list(prefix.as_ref().into()).await
     }
 
-    /// Returns all claims that wait for keys that begin with `prefix`, as [`Client::list_waiting`] does for plain keys.
-    /// In a tree, `prefix` is a path key, and the result has the claims that wait for paths at or below this path.
+    /// Returns all claims that wait for keys that begin with `prefix` and that this client may list, as
+    /// [`Client::list_waiting`] does for plain keys. In a tree, `prefix` is a path key, and the result has the claims
+    /// that wait for paths at or below this path.
     ///
     /// # Errors
     ///
@@ -85,7 +86,7 @@ impl Operator {
 
     /// Ends the claim with this id, regardless of its owner and its key. The reason has at most 256 bytes. A holder
     /// gets it as [`Lock::loss_message`](crate::Lock::loss_message); a waiter gets
-    /// [`Error::Cancelled`](crate::Error::Cancelled) without it. The server writes it to its audit log.
+    /// [`Error::Cancelled`](crate::Error::Cancelled) without it. The server writes the reason to its audit log.
     ///
     /// # Errors
     ///

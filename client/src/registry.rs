@@ -26,11 +26,16 @@ use crate::space::Space;
 /// ```
 /// # use std::time::Duration;
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
-/// use waymaker_client::Readable; let lease = Duration::from_secs(30); let printer =
-/// client.registry().registration("printer/2").owner("host-7").value("10.0.0.7:631").type_name("printer");
-/// printer.register(lease).await?; printer.heartbeat(lease).await?; for found in
-/// client.registry().list_type("printer").await? { println!("{} is at {}", Readable(&found.key),
-/// Readable(&found.value)); } printer.unregister().await?;
+/// use waymaker_client::Readable;
+/// let lease = Duration::from_secs(30);
+/// let printer =
+///     client.registry().registration("printer/2").owner("host-7").value("10.0.0.7:631").type_name("printer");
+/// printer.register(lease).await?;
+/// printer.heartbeat(lease).await?;
+/// for found in client.registry().list_type("printer").await? {
+///     println!("{} is at {}", Readable(&found.key), Readable(&found.value));
+/// }
+/// printer.unregister().await?;
 /// # Ok(())
 /// # });
 /// ```
@@ -205,9 +210,9 @@ impl Registration {
         self
     }
 
-    /// Registers this owner for the key, unless the key has another owner. The lease has this length, at most ten
-    /// years. If the key already has this owner, renews the lease and overwrites the value and the type. In a lazy
-    /// registry, replaces another owner whose lease expired more than five seconds ago.
+    /// Registers this owner for the key, unless the key has another owner. The lease has this length; the server cuts a
+    /// longer one to ten years. If the key already has this owner, renews the lease and overwrites the value and the
+    /// type. In a lazy registry, replaces another owner whose lease expired more than five seconds ago.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ pub struct KeyStatus {
     /// Number of waiters. For a key, it is exact even if `waiters` is cut short. For a path with very many overlapping
     /// paths, the number of these paths.
     pub waiter_count: u32,
-    /// First holders, at most 64.
+    /// Holders in the order of their grants, at most the first 64.
     pub holders: Vec<Holder>,
     /// First waiters, at most 64, in the order in which they are served.
     pub waiters: Vec<Waiter>,
@@ -111,7 +111,8 @@ pub struct ClaimStatus {
     pub age: Duration,
     /// Priority of the claim.
     pub priority: u32,
-    /// Key of the claim. Of a waiting claim for several keys, the smallest key; of a set of paths, the first path.
+    /// Key of the claim. Of a waiting claim for several keys, the smallest key. Of a set of paths, the first path that
+    /// no other path of the set covers; of a path key above 1,024 bytes, only the first whole segments.
     pub key: Vec<u8>,
 }
 
@@ -145,13 +146,15 @@ pub struct HeldLock {
     pub remaining: Option<Duration>,
     /// Priority of the claim.
     pub priority: u32,
-    /// Key of the lock, name of its pool, or first path of its set.
+    /// Key of the lock, name of its pool, or first path of its set that no other path of the set covers. Of a path key
+    /// above 1,024 bytes, only the first whole segments.
     pub key: Vec<u8>,
     /// Owner; empty if the client set none, or if this client may not inspect the claim.
     pub owner: Vec<u8>,
     /// Request id of the acquire; empty if the acquire had none, or if this client may not inspect the claim.
     pub request_id: Vec<u8>,
-    /// Metadata of the acquire; may be empty.
+    /// Metadata of the acquire, or the value of a registration. Empty if there is none, or if this client may not
+    /// inspect the claim.
     pub metadata: Vec<u8>,
 }
 
@@ -186,13 +189,14 @@ pub struct WaitingClaim {
     pub remaining: Option<Duration>,
     /// Priority of the claim.
     pub priority: u32,
-    /// Key that the claim waits for: a key, the name of a pool, or the first path of a set.
+    /// Key that the claim waits for: a key, the name of a pool, or the first path of a set that no other path of the
+    /// set covers. Of a path key above 1,024 bytes, only the first whole segments.
     pub key: Vec<u8>,
     /// Owner; empty if the client set none, or if this client may not inspect the claim.
     pub owner: Vec<u8>,
     /// Request id of the acquire; empty if the acquire had none, or if this client may not inspect the claim.
     pub request_id: Vec<u8>,
-    /// Metadata of the acquire; may be empty.
+    /// Metadata of the acquire; empty if the acquire had none, or if this client may not inspect the claim.
     pub metadata: Vec<u8>,
 }
 
@@ -216,11 +220,12 @@ impl From<&wire::ListedLock<'_>> for WaitingClaim {
 /// Result of [`Client::verify`](crate::Client::verify), at the time of the server's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verification {
-    /// Whether the fence belongs to the newest grant of the key.
+    /// Whether the fence is the newest one of the key.
     pub is_newest: bool,
-    /// Whether the fence belongs to the newest grant of the key, and that grant is still held.
+    /// Whether the fence is the newest one of the key, and the hold with this fence still exists.
     pub is_held: bool,
-    /// Newest fence of the key.
+    /// Newest fence of the key. For a key that the server does not remember, a number that no earlier fence of the key
+    /// exceeds.
     pub newest_fence: u64,
 }
 
@@ -236,7 +241,8 @@ impl From<wire::Verified> for Verification {
 pub struct ReleasedClaim {
     /// Fence of the hold; 0 if the claim was waiting.
     pub fence: u64,
-    /// Key of the claim. Of a waiting claim for several keys, the smallest key; of a set of paths, the first path.
+    /// Key of the claim. Of a waiting claim for several keys, the smallest key. Of a set of paths, the first path that
+    /// no other path of the set covers; of a path key above 1,024 bytes, only the first whole segments.
     pub key: Vec<u8>,
     /// Owner of the claim; may be empty.
     pub owner: Vec<u8>,
@@ -285,9 +291,10 @@ pub struct NamespaceStatus {
     pub waiting: u64,
     /// Number of waits whose time limit expired before the grant.
     pub timeouts: u64,
-    /// Number of holds whose lease expired.
+    /// Number of holds and registrations whose lease expired. Lazy registrations do not count.
     pub expired: u64,
-    /// Number of holds that an operator ended with [`Operator::force_release`](crate::Operator::force_release).
+    /// Number of holds and registrations that an operator ended with
+    /// [`Operator::force_release`](crate::Operator::force_release).
     pub revoked: u64,
 }
 
@@ -361,7 +368,7 @@ pub struct PoolStatus {
     pub holder_count: u32,
     /// Number of waiters. It is exact even if `waiters` is cut short.
     pub waiter_count: u32,
-    /// First holders, at most 64.
+    /// Holders in the order of their grants, at most the first 64.
     pub holders: Vec<PermitStatus>,
     /// First waiters, at most 64, in the order in which they are served.
     pub waiters: Vec<PermitStatus>,

@@ -72,8 +72,8 @@ impl Tls {
         self
     }
 
-    /// Converts the settings for `rustls`, for programs that speak another protocol to a server on this host. Reads the
-    /// files of the settings, or without CA settings the system's CA certificates.
+    /// Converts the settings for `rustls`, for programs that speak another protocol to a server on `host`. Reads the
+    /// files of the settings, and without CA settings also the system's CA certificates.
     ///
     /// Returns the configuration, and the name that the server's certificate must contain.
     ///

@@ -8,8 +8,8 @@ use tokio::sync::watch;
 /// got no response in time, or the server failed while it served the request.
 ///
 /// As long as this value lives and the client is open, the client keeps trying to get the response. When the connection
-/// is restored, the client repeats the request under its number. As long as the session lives, a running server that
-/// has already served the request repeats its response, and does not serve it twice.
+/// is restored and the session still lives, the client repeats the request under its number. If the same server process
+/// has already served the request, it repeats its response, and does not serve the request twice.
 ///
 /// ```
 /// # use waymaker_client::{Error, Outcome};
@@ -65,8 +65,8 @@ impl Uncertain {
         &self.reason
     }
 
-    /// Waits until the outcome is known. This may take as long as the server is unreachable. May be called any number
-    /// of times.
+    /// Waits until the outcome is known or can no longer be determined. This may take as long as the server is
+    /// unreachable. May be called any number of times.
     ///
     /// # Cancel safety
     ///

@@ -111,7 +111,7 @@ impl Access {
         Self::of(Arc::new(Grants { identity, everywhere, somewhere, prefixes }))
     }
 
-    /// Returns an access that shares these rights with other accesses. It has no accounts.
+    /// Returns an access without accounts that shares these rights with other accesses.
     pub fn of(grants: Arc<Grants>) -> Self {
         let Grants { everywhere, somewhere, .. } = *grants;
         Self { everywhere, somewhere, grants, accounts: Accounts::default() }
@@ -186,9 +186,9 @@ impl Prefixes {
     fn new(mut by_prefix: Vec<(Box<[u8]>, Rights)>) -> Self {
         by_prefix.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         let mut prefixes: Vec<Prefix> = Vec::with_capacity(by_prefix.len());
-        // Stack of positions in `prefixes`. On top is the prefix that was added last. Below it are all prefixes with
-        // which that prefix begins, the shortest at the bottom. The loop finds `shorter` of the next prefix in this
-        // stack.
+        // Stack of positions in `prefixes`. At the start of each round, the prefix that was added last is on top. Below
+        // it are all prefixes with which that prefix begins, the shortest at the bottom. The round finds `shorter` of
+        // the next prefix in this stack.
         let mut open: Vec<u32> = Vec::new();
         for (bytes, rights) in by_prefix {
             while open.last().is_some_and(|place| !bytes.starts_with(&prefixes[*place as usize].bytes)) {

@@ -69,7 +69,7 @@ pub enum Holder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the quota in the access file allows {max} {limit}")]
 pub struct QuotaReached {
-    /// Name of the resource and of the owner of the quota.
+    /// Name of the resource, with the kind of the owner of the quota, such as `sessions of the identity`.
     pub limit: &'static str,
     /// Largest amount that the quota allows.
     pub max: u64,
@@ -112,8 +112,8 @@ pub struct Account {
     holder: Holder,
     used: [AtomicU64; RESOURCE_COUNT],
     max: [AtomicU64; RESOURCE_COUNT],
-    /// Second in which the connections counted as [`Resource::NewConnections`] began. In a later second, the count
-    /// restarts.
+    /// Second in which the connections counted as [`Resource::NewConnections`] began. In a later second, or if the
+    /// clock was set back by more than one second, the count restarts.
     second: AtomicU64,
 }
 
@@ -162,7 +162,7 @@ impl Account {
         debug_assert!(before >= less, "{resource:?}: {before} less {less}");
     }
 
-    /// Restarts the count of new connections if `second` is a new one.
+    /// Restarts the count of new connections, unless `second` is the stored second or the one before it.
     fn begin_second(&self, second: u64) {
         let last = self.second.load(Ordering::Relaxed);
         // Another worker may already have begun the next second. A connection of the previous second then counts in the
@@ -256,8 +256,8 @@ impl Accounts {
         Ok(Counted { accounts: self.clone(), resource })
     }
 
-    /// Counts a connection that begins in the second with this number, until the returned value is dropped. A new
-    /// number restarts the count of new connections, unless it is one below the last number.
+    /// Counts a connection until the returned value is dropped, and a new connection in the second with this number. A
+    /// new number restarts the count of new connections, unless it is one below the last number.
     ///
     /// # Errors
     /// Returns an error if a quota does not have enough room.

@@ -7,8 +7,8 @@
 
 use crate::sync::{AtomicUsize, Ordering};
 
-/// Smallest word that is an address. Smaller words are states of the turn or mailbox that owns the word. Nodes are
-/// aligned to at least four bytes, so no address is below 4.
+/// Smallest word that counts as an address. Smaller words are states of the turn or mailbox that owns the word. Nodes
+/// are aligned to at least four bytes, so no address is below 4.
 pub(crate) const FIRST_ADDRESS: usize = 4;
 
 /// Node of a chain of batches, newest first. The chain begins in an atomic word of a turn or mailbox. That turn or

@@ -220,9 +220,9 @@ pub(crate) struct KeyTable {
     hasher: RandomState,
     /// Fence at which the counter of each new key record starts; at least the highest fence of all evicted keys.
     floor: Fence,
-    /// Evicted keys whose counters are in the durable log. `Shard::record_folded` empties this list in a later turn.
-    /// For each key, it records that the log need not keep the counter: the floor, the fence at which counters of
-    /// unknown keys start, is at least as high.
+    /// Evicted keys whose counters are in the durable log. `Shard::record_folded` later empties this list. For each
+    /// key, it records that the log need not keep the counter: the floor, the fence at which counters of unknown keys
+    /// start, is at least as high.
     pub(crate) folded: Vec<(u16, Box<[u8]>)>,
     idle_count: u32,
     idle_count_max: u32,
@@ -393,7 +393,7 @@ impl KeyTable {
         self.idle_count -= 1;
     }
 
-    /// Checks that the index finds each key record. For tests.
+    /// Checks that the index is consistent, so that it finds each key record that was added to it. For tests.
     pub(crate) fn verify_index(&self) {
         self.index.verify(|index| self.hash(self.entries[index].namespace, self.key(index)));
     }

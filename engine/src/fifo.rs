@@ -11,7 +11,7 @@ const CHUNK_LEN: usize = 1024;
 pub(crate) struct Fifo<T> {
     /// Chunk (a buffer of at most [`CHUNK_LEN`] values) with the oldest values; newer values may follow in `behind`.
     /// Empty only if the queue is empty. If its last value is removed and `behind` is empty, the buffer is kept, so a
-    /// short queue allocates once.
+    /// short queue uses one buffer again and again.
     front: VecDeque<T>,
     /// Chunks behind `front`. Each has [`CHUNK_LEN`] values, except the last one, which has at least one.
     behind: LinkedList<VecDeque<T>>,
@@ -95,7 +95,7 @@ mod tests {
         let mut fifo = Fifo::default();
         let mut model = VecDeque::new();
         let mut random = 1_u64;
-        // Bursts of pushes and bursts of pops alternate, each long enough to use several chunks.
+        // Phases with mostly pushes and phases with mostly pops alternate, each long enough to use several chunks.
         for step in 0..200_000_u32 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let is_push = (random >> 33) % 16 < if step / 20_000 % 2 == 0 { 11 } else { 5 };

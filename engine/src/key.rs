@@ -102,8 +102,8 @@ pub(crate) fn hash(hasher: &RandomState, namespace: u16, key: &[u8]) -> u64 {
 
 #[inline]
 fn padded(key: &[u8]) -> [u8; INLINE_LEN] {
-    // A key of exactly 16 bytes is copied with a constant length, so the compiler emits no call of `memcpy`. This code
-    // runs for nearly every request.
+    // A key of exactly 16 bytes is copied with a constant length, so the compiler emits no call of `memcpy` for it.
+    // This code runs for nearly every request.
     let mut inline = [0; INLINE_LEN];
     if key.len() == INLINE_LEN {
         inline.copy_from_slice(key);

@@ -48,11 +48,11 @@ pub(crate) struct Lane {
     /// Namespace of all requests of the lane.
     pub(crate) namespace: u16,
     pub(crate) state: LaneState,
-    /// Time at which the connection was last lost, or the lane was closed or restored.
+    /// Time at which the open lane last lost its connection or was closed, or at which it was restored.
     pub(crate) lost_at: Time,
-    /// Value of the shard's counter of arrivals when the connection was last lost. A waiter with a smaller
-    /// `Detail::asked` belongs to the lost connection: its wait ends, even if another connection has resumed the lane
-    /// since.
+    /// Value of the shard's counter of arrivals when the lane was last detached, because its connection was lost. A
+    /// waiter with a smaller `Detail::asked` belongs to the lost connection: its wait ends, even if another connection
+    /// has resumed the lane since.
     pub(crate) lost_arrivals: u64,
     /// Linked claims: waiters, claims whose fence is not durable yet, holds on the session's lease, and holds that end
     /// with the connection. A change of `state` has consequences for them. For example, the waiters of a lost
@@ -116,7 +116,8 @@ impl Lane {
         }
     }
 
-    /// Subtracts `less` of a resource from the counts, but stops at 0: the ended claim may not have been counted.
+    /// Subtracts `less` of a resource from the counts and the accounts of the lane, but no more than it has counted:
+    /// the claim that ended or moved may not have been counted.
     pub(crate) fn subtract(&mut self, resource: Resource, less: u64) {
         if self.is_counted {
             let count = self.counts.of(resource);
@@ -163,7 +164,7 @@ impl Default for LinkedClaims {
     }
 }
 
-/// Number of lanes for which the index reserves address space.
+/// Number of lanes for which the index reserves address space once it has grown. More lanes are possible.
 const LANE_COUNT_MAX: usize = 1 << 24;
 
 /// Lanes of a shard, by handle and by address.

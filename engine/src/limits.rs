@@ -8,9 +8,9 @@ pub struct Limits {
     /// Maximum number of claims, waiting or held. Bounds memory: 64 bytes for each claim, and more for its optional
     /// parts.
     pub claim_count_max: u32,
-    /// Maximum number of free keys with a fence counter of their own. From this number on, the shard removes the
-    /// counters of keys that were not used lately. It raises the floor, the fence at which the counter of an unknown
-    /// key starts, at least to the removed counters.
+    /// Number of free keys with a fence counter of their own from which the shard removes some counters with each new
+    /// key: those of keys not used lately. The shard raises the floor, the fence at which the counter of an unknown key
+    /// starts, at least to the removed counters.
     pub idle_key_count_max: u32,
     /// Maximum number of waiters of one key, one pool, or one tree namespace.
     pub waiter_count_per_key_max: u32,
@@ -20,8 +20,8 @@ pub struct Limits {
     /// Maximum number of paths in all sets of paths that one lane holds or awaits in this shard. The first path of each
     /// set does not count.
     pub path_count_per_lane_max: u32,
-    /// Number of nodes of a tree namespace from which the shard refuses new sets of paths. Each path and each prefix of
-    /// a path is a node. Bounds memory: about 100 bytes for each node, and up to 500 if sets wait for its path.
+    /// Number of nodes of a tree namespace from which the shard refuses new sets of paths. Each distinct path or prefix
+    /// of a path is a node. Bounds memory: about 100 bytes for each node, and up to 500 if sets wait for its path.
     pub node_count_per_tree_max: u32,
     /// Number of nodes of all tree namespaces of the shard together, from which the shard refuses new sets of paths.
     pub node_count_max: u32,
@@ -48,8 +48,8 @@ pub struct Limits {
     pub lease_max_ms: u32,
     /// Time in milliseconds by which one step of priority moves a waiter ahead of its arrival.
     pub priority_step_ms: u32,
-    /// Longest time in milliseconds by which priority moves a waiter ahead. It bounds the delay of the waiters that are
-    /// overtaken.
+    /// Longest time in milliseconds by which priority moves a waiter ahead. This limit bounds the delay of the waiters
+    /// that are overtaken.
     pub priority_boost_max_ms: u32,
     /// Maximum number of steps of follow-up work in one turn, such as expiries, and grants after a release. The rest
     /// waits for later turns, so no fan-out holds a shard for long. At least [`WORK_PER_TURN_MIN`].
@@ -99,8 +99,8 @@ pub const WORK_PER_TURN: u32 = 256;
 /// finished. Such checks could then take all steps in every turn, and the grants would never be finished.
 pub const WORK_PER_TURN_MIN: u32 = 4;
 
-/// Number of requests of a batch that are prefetched together. It is large enough to hide memory latency, and small
-/// enough that prefetched lines are still cached when they are used.
+/// Number of requests of a batch that are prefetched together. The number is large enough to hide memory latency, and
+/// small enough that prefetched lines are still cached when they are used.
 pub const PREFETCH_COUNT: usize = 32;
 
 /// Longest key in bytes.
@@ -115,12 +115,12 @@ pub const METADATA_LEN_MAX: usize = 4096;
 pub const TYPE_NAME_LEN_MAX: usize = 256;
 /// Maximum number of keys, or of paths, of one claim.
 pub const ITEM_COUNT_MAX: usize = 1024;
-/// Maximum number of keys that one lane watches in one shard, and of lanes that watch one key.
+/// Maximum number of watches of one lane in one shard, and of watches of one key.
 pub const WATCH_COUNT_MAX: usize = 1024;
 /// Maximum number of prefixes of a server that are frozen at the same time, in all namespaces together.
 pub const FREEZE_COUNT_MAX: usize = 64;
-/// Number of frozen prefixes of a server from which clients that may not freeze their whole namespace are refused. The
-/// remaining ones are reserved for operators.
+/// Number of frozen prefixes of a server from which a client that may not freeze its whole namespace can freeze no
+/// further prefix. The rest is reserved for clients that may (operators).
 pub const FREEZE_COUNT_OF_PREFIXES_MAX: usize = FREEZE_COUNT_MAX * 3 / 4;
 /// Grace period in milliseconds after the expiry of a registration in a lazy namespace. During this period, the key
 /// still belongs to the owner of the registration. Later, other owners may take the key.
@@ -137,8 +137,8 @@ pub const COMPARED_PATH_COUNT_MAX: usize = 32;
 pub const INSPECT_HOLDER_COUNT_MAX: usize = 64;
 /// Maximum number of held or awaited paths that a search for sets with overlapping paths visits.
 pub const OVERLAP_SCAN_COUNT_MAX: usize = 1024;
-/// Maximum number of nodes of a tree that a search for held paths overlapping a given path visits. Most paths share
-/// their prefixes with others, so a few times the maximum number of paths suffices.
+/// Maximum number of nodes at and below a given path that a search for held paths overlapping this path visits. Most
+/// paths share their prefixes with others, so a few times the maximum number of paths suffices.
 pub const OVERLAP_NODE_COUNT_MAX: usize = 4 * OVERLAP_SCAN_COUNT_MAX;
 /// Maximum number of claims or pools that one step of a listing, or of the search for the first holders, visits, so
 /// that it does not hold a shard for long.
@@ -147,8 +147,9 @@ pub const LIST_SCAN_COUNT_MAX: u32 = 4096;
 pub const LANE_SCAN_COUNT_MAX: u32 = 1024;
 /// Maximum number of keys for which a shard counts the waits in one window of time, to find its most contended keys.
 pub const CONTENDED_KEY_COUNT_MAX: usize = 32;
-/// Length in milliseconds of the windows of time in which a shard counts waits, to find its most contended keys. The
-/// counts of the newest one or two windows are shown.
+/// Minimum length in milliseconds of the windows of time in which a shard counts waits, to find its most contended
+/// keys. A window ends with the first wait or list after this time. The counts of the newest one or two windows are
+/// shown.
 pub const CONTENTION_WINDOW_MS: u64 = 60_000;
 /// Maximum number of waiters of a key that are compared to find the oldest one.
 pub const COMPARED_WAITER_COUNT_MAX: usize = 16;

@@ -2,28 +2,31 @@
 
 use crate::time::Nanos;
 
-/// Measurement of a shard. A duration is the difference between two clock readings that the worker passed to the shard.
-/// So two events of the same reading are 0 apart.
+/// Measurement of a shard. Durations are differences between clock readings that the worker passed to the shard, and
+/// ends of leases. So two events of the same reading are 0 apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// A waiter was granted after this time in its queue.
+    /// A claim that had waited became a hold this long after its arrival.
     Waited {
         /// Time in nanoseconds.
         nanos: u64,
     },
-    /// A waiter was granted this long after its key, its permits or its paths became free.
+    /// A claim that had waited became a hold this long after the end of another hold made room for it. Not measured for
+    /// multi-key claims.
     HandedOver {
         /// Time in nanoseconds.
         nanos: u64,
     },
     /// A lease was renewed with this much of it remaining.
     Renewed {
-        /// Remaining lease in nanoseconds.
+        /// Remaining lease in nanoseconds. For a lazy registration, the time until the end of its grace period, and
+        /// after that until its removal.
         slack_nanos: u64,
     },
     /// A claim began to wait.
     Queued {
-        /// Number of claims that wait for the same key, pool or tree, including this one.
+        /// Number of claims that wait for the same key, pool or tree, including this one. For a multi-key claim, those
+        /// at its first key.
         depth: u32,
     },
     /// A hold ended without a release by its holder. A release by another lane with the same owner and identity does

@@ -35,8 +35,8 @@ pub struct MultiKeyClaim {
     pub(crate) members: Box<[Member]>,
     /// Numbers of the shards of all keys of the claim, each once, in rising order.
     pub(crate) shards: Box<[u16]>,
-    /// Keys of the claim, or only their hash without a request id. A repeated acquire with the same request id must be
-    /// for the same keys.
+    /// Keys of the claim. Without a request id, only their hash if there is a log, otherwise nothing. A repeated
+    /// acquire with the same request id must be for the same keys.
     pub(crate) keys: Arc<KeySet>,
     /// End of the wait. Only the claim at the first key has a timer for it.
     pub(crate) wait_end: Time,

@@ -10,12 +10,12 @@ pub enum PoolOrder {
     /// Order of arrival.
     #[default]
     Arrival,
-    /// Order of the timestamps in the acquires, then of arrival. A claim that arrives late with an early timestamp goes
-    /// to the front.
+    /// Order of the timestamps in the acquires, then of arrival. A claim that arrives late is before all waiters with
+    /// later timestamps.
     Timestamp,
 }
 
-/// Queue position of a claim in a pool. It is fixed at arrival, and unique in the pool.
+/// Queue position of a claim in a pool: fixed at arrival, and unique in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PoolKey {
     /// Timestamp in the acquire, in microseconds; 0 if the pool serves its waiters in order of arrival.
@@ -93,7 +93,8 @@ impl Pool {
         self.order
     }
 
-    /// Returns the number of held permits.
+    /// Returns the number of held permits, including those of reserved claims (granted, but their fence is not durable
+    /// yet).
     pub(crate) fn held(&self) -> u64 {
         self.held
     }

@@ -264,8 +264,7 @@ impl Queue {
     }
 
     /// Adds a waiter. `is_clear_stub` says that it belongs to a multi-key claim, and that nothing blocks it at this
-    /// key. No recheck is requested for such a waiter, because the acquire that adds it has just checked all keys of
-    /// its claim.
+    /// key. Such a waiter needs no recheck, because the acquire that adds it has just checked all keys of its claim.
     pub(crate) fn add_waiter(
         &mut self,
         claims: &mut Slab<ClaimIx, Claim>,

@@ -6,7 +6,7 @@ use crate::prefetch::prefetch;
 #[cfg(debug_assertions)]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of records for which a slab without a given capacity reserves address space.
+/// Number of records for which a slab without a given capacity reserves address space. The slab can have more.
 const RECORD_COUNT_MAX: u32 = 1 << 24;
 
 /// Records with fixed numbers. A slab with a given capacity reserves address space for that number of records at once.
@@ -19,7 +19,8 @@ pub(crate) struct Slab<Ix, T> {
     /// Handles of released records. They are in a list of their own, not in the records, so the next records to be
     /// allocated are known without reading any record. So these records can be prefetched.
     free: Vec<Ix>,
-    /// Number of records for which the slab reserves address space, at once or when it has grown.
+    /// Number of records for which the slab reserves address space, at once or when it has grown. The slab can have
+    /// more.
     count_max: u32,
     /// Number of accesses to records plus the number of copied cache lines, in builds with debug assertions.
     #[cfg(debug_assertions)]
@@ -55,8 +56,8 @@ impl<Ix: Handle, T> Slab<Ix, T> {
         slab
     }
 
-    /// Reserves address space for all records and for the list of free records. If very many records end at once,
-    /// growth of that list would otherwise delay all requests for milliseconds.
+    /// Reserves address space for `count_max` records, and as much for the list of free records. If very many records
+    /// end at once, growth of that list would otherwise delay all requests for milliseconds.
     fn set_aside(&mut self) {
         let count_max = self.count_max as usize;
         set_aside(&mut self.records, count_max);
@@ -90,8 +91,8 @@ impl<Ix: Handle, T> Slab<Ix, T> {
     fn grow(&mut self) {
         #[cfg(debug_assertions)]
         {
-            // Growth usually copies all records. Tests limit `touched` to find walks over many records, so each copied
-            // cache line counts in it as one access.
+            // Growth may copy all records. Tests limit `touched` to find walks over many records, so each copied cache
+            // line counts in it as one access.
             *self.touched.get_mut() += (self.records.len() * size_of::<T>() / 64) as u64;
         }
         make_room(&mut self.records, self.count_max as usize);
@@ -209,7 +210,8 @@ mod tests {
 
         #[test]
         fn records_keep_their_numbers_and_values(
-            // Some(n) releases the n-th record; None allocates `many` new ones, enough to grow several times.
+            // Some(n) releases the n-th record in use, counted modulo their number; None allocates `many` new ones,
+            // enough to grow several times.
             steps in prop::collection::vec(prop::option::weighted(0.5, 0..10_000_usize), 1..200),
             many in 1..200_u32,
         ) {

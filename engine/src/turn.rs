@@ -32,9 +32,9 @@ const HELD: usize = 1;
 ///     +------ leave -------+  +--------------- leave: take all, serve, try again -------+
 /// ```
 ///
-/// **Guarantees.** Between `enter` and `leave`, only the owner of the turn sees the value. Each batch is served exactly
-/// once, by the holder of the turn. No batch is forgotten: `leave` frees the turn by a compare-exchange of HELD for
-/// FREE, which fails if another thread has left a batch. The batches of one sender are served in the order in which
+/// **Guarantees.** Between `enter` and `leave`, only the thread that has the turn sees the value. Each batch is served
+/// exactly once, by the holder of the turn. No batch is forgotten: `leave` frees the turn by a compare-exchange of HELD
+/// for FREE, which fails if another thread has left a batch. The batches of one sender are served in the order in which
 /// they were handed over.
 ///
 /// **Limits.** If the thread that holds a turn is not scheduled, this value (and no other) is delayed. A turn that is
@@ -161,7 +161,8 @@ pub struct Pass {
 
 /// Right to use the value of a [`TurnCell`]. [`Turn::leave`] ends it.
 ///
-/// A turn gives shared access to the value, so threads may share the turn only if they may share the value:
+/// A reference to a turn gives shared access to the value, so threads may share the turn only if they may share the
+/// value:
 ///
 /// ```
 /// # use waymaker_engine::{Turn, TurnCell};

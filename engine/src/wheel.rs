@@ -88,7 +88,7 @@ pub enum Popped {
     Moved,
     /// All timers of the current instant were popped. Any other timer is set for a later instant.
     EndOfInstant,
-    /// Nothing more is due.
+    /// Nothing more is due up to `until`.
     Nothing,
 }
 

@@ -82,8 +82,8 @@ pub(super) struct BlockReader<'a> {
 }
 
 impl<'a> BlockReader<'a> {
-    /// Checks the block at the beginning of these bytes. Returns a reader whose next field is the one after magic and
-    /// version.
+    /// Checks the block at the beginning of these bytes. Returns a reader whose next field is the one after magic,
+    /// version and two unused bytes.
     pub(super) fn check(bytes: &'a [u8], magic: [u8; 4]) -> Result<Self, BadBlock> {
         let bytes: &[u8; BLOCK_LEN] = bytes.first_chunk().ok_or(BadBlock::Short)?;
         if crc32c::crc32c(&bytes[..CHECKSUM_AT]) != u32_at(bytes, CHECKSUM_AT) {

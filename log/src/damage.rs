@@ -22,14 +22,15 @@ pub enum Damage {
         /// Proof that the frame was durable.
         evidence: Evidence,
     },
-    /// A block before the first frame of a file (its head), or behind the last one, is not intact.
+    /// The first block of a file (its head) is not intact, or a block of a snapshot is the wrong block at its position.
+    /// Also, the counts or the checksum in the last block of a snapshot do not match its frames.
     #[error("{file}, byte {offset}: {reason}")]
     Block {
         /// Damaged file.
         file: FileName,
         /// Offset of the block in bytes.
         offset: u64,
-        /// Reason why the block is not intact.
+        /// Reason why the block cannot be used.
         reason: BadBlock,
     },
     /// The file is shorter or longer than it was created.

@@ -80,15 +80,15 @@ pub struct Durable {
 /// Fields of a frame, apart from its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameFields {
-    /// Number of the frame, counted over all segments from 1 on.
+    /// Number of the frame, counted from 1 on: over all segments of the log or, in a snapshot, over its own frames.
     pub lsn: u64,
     /// The latest flush that had ended when this frame was built: its last frame, and when it ended. Zero before the
     /// first flush of a server start, and in snapshots.
     pub durable: Durable,
     /// Position of the frame in its file, in blocks.
     pub block: u32,
-    /// Checksum of the previous frame of the log, which may be in the previous segment; 0 if there is no previous
-    /// frame.
+    /// Checksum of the previous frame of the log, which may be in the previous segment. In a snapshot, checksum of its
+    /// previous frame. 0 if there is no previous frame, or if its checksum is unknown.
     pub previous: u32,
 }
 

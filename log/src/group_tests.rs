@@ -92,7 +92,7 @@ fn split_payloads_respect_the_limit_and_reassemble_the_batch() {
             for (lsn, payload) in (1..).zip(&payloads) {
                 assert!(payload.bytes.len() <= limit, "{lens:?}: {} of {limit}", payload.bytes.len());
                 assert!(payload.count > 0);
-                // Before the last frame, no record counts.
+                // No record is applied before the last frame of the batch is read.
                 assert_eq!(grouped.fold().0, []);
                 read(&mut grouped, lsn, payload);
             }

@@ -44,7 +44,8 @@ pub enum Item<'a> {
         type_name: &'a [u8],
         /// End of the lease in milliseconds of boot time; negative if it is before the boot of the machine.
         end_ms: i64,
-        /// Whether the registration stays after the end of its lease, until another client takes its key.
+        /// Whether the registration is in a lazy namespace: it stays after the end of its lease, until another client
+        /// takes its key or the server removes it.
         lazy: bool,
     },
 }
@@ -60,7 +61,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Hold with all data that its client or an operator may request.
+/// Hold with the data from which a restart of the server restores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold<'a> {
     /// Id of the hold.
@@ -94,7 +95,7 @@ pub struct Hold<'a> {
     /// Whether this hold takes effect only with a later [`super::Record::Counted`]. When this record was written, the
     /// etcd cluster had not yet counted the hold, or another hold of the same multi-key claim.
     pub awaits_count: bool,
-    /// Time of the grant in milliseconds of boot time.
+    /// Time of the grant, or of the latest renewal of a registration, in milliseconds of boot time.
     pub since_ms: u64,
     /// End of the lease in milliseconds of boot time. `None` if the hold has no lease of its own, or if its lease began
     /// with a count (`begins_counted`). Also `None` if the lease has not begun: it begins when this record is durable
@@ -109,7 +110,7 @@ pub struct Hold<'a> {
     pub release_after_ms: Option<u32>,
     /// Priority of the acquire.
     pub priority: u32,
-    /// Request number of the acquire.
+    /// Request number of the latest acquire of the claim.
     pub number: u32,
     /// Session of the lane that the hold belongs to; `None` without a session.
     pub session: Option<SessionTag>,

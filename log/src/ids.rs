@@ -82,7 +82,7 @@ pub enum Scope {
     /// stops cleanly.
     #[default]
     Ephemeral,
-    /// Kept in the log of this server.
+    /// The counter is kept in the log of this server.
     Local,
     /// The counter is kept by an etcd cluster, and also in the log of this server if it has one.
     Quorum,

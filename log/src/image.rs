@@ -56,8 +56,8 @@ struct StoredHold {
     lease_ms: u32,
     /// End of the lease of a registration, in milliseconds of boot time; `None` for other holds.
     end_ms: Option<i64>,
-    /// Milliseconds from the grant of a registration to the `end_ms` of its record, if the lease is too long for the
-    /// record's `lease_ms`; otherwise 0.
+    /// Milliseconds from the grant or latest renewal of a registration to the `end_ms` of its record. 0 if the length
+    /// of the lease fits into the record's `lease_ms`.
     longer_ms: u64,
     /// Whether the hold takes effect only after an etcd cluster has counted it, or another hold of the same multi-key
     /// claim.
@@ -393,9 +393,9 @@ impl Image {
     }
 }
 
-/// Returns the milliseconds from the grant of a registration (`since_ms`) to the end of its lease (`end_ms`). Returns 0
-/// unless the record's `lease_ms` is `u32::MAX`, which means that the length did not fit into it. Also returns 0 if the
-/// end is before the boot of the machine.
+/// Returns the milliseconds from the grant or latest renewal of a registration (`since_ms`) to the end of its lease
+/// (`end_ms`). Returns 0 unless the record's `lease_ms` is `u32::MAX`, which means that the length did not fit into it.
+/// Also returns 0 if the end is before the boot of the machine.
 fn longer_ms(hold: &Hold<'_>, end_ms: Option<i64>) -> u64 {
     let end_ms = end_ms.filter(|_| hold.lease_ms == u32::MAX).and_then(|end_ms| u64::try_from(end_ms).ok());
     end_ms.map_or(0, |end_ms| end_ms.saturating_sub(hold.since_ms))

@@ -1,9 +1,9 @@
-//! Limits of the durable log: times, and the maximum length of records that are written in one group.
+//! Limits of the durable log: times, and sizes of batches, groups and compactions.
 
 /// Initial capacity of the buffer for a batch of log records, in bytes. It suffices for one grant or a few releases.
 pub const LOG_BATCH_LEN: usize = 256;
-/// Length of its records, in bytes, from which on a log group is full. All records of a group are written and synced
-/// together; later batches go into the next group.
+/// Length of its records, in bytes, from which on a log group is full; its last batch may make it longer. All records
+/// of a group are written and synced together; later batches go into the next group.
 pub const LOG_GROUP_LEN_MAX: usize = 256 * 1024;
 /// Time after a flush of records, or after its start, until an idle server appends one frame without records, in
 /// milliseconds. That frame records that the frames before it are durable, and when they became durable.

@@ -13,7 +13,7 @@ pub enum Record<'a> {
     Started(Started),
     /// A namespace exists.
     Namespace {
-        /// Number by which other records name it.
+        /// Number by which other records name the namespace.
         number: u16,
         /// Number of the namespace's kind; the server assigns these numbers.
         kind: u8,
@@ -27,7 +27,7 @@ pub enum Record<'a> {
         number: u16,
     },
     /// A claim is held, or is held once it is counted ([`Hold::awaits_count`]). The record also raises the fence
-    /// counter of the held object to the fence of the hold.
+    /// counter of the held object to at least the fence of the hold.
     Held(Hold<'a>),
     /// The lease of a hold has a new end.
     LeaseMoved {
@@ -44,8 +44,8 @@ pub enum Record<'a> {
         id: ClaimId,
     },
     /// The etcd cluster has counted a hold, or another hold of the same multi-key claim. The fence of the hold, and the
-    /// fence counter of its key, rise to `fence`. If the hold was recorded with [`Hold::awaits_count`], it takes effect
-    /// with this record, and its lease begins when this record is durable.
+    /// fence counter of its key, rise to at least `fence`. If the hold was recorded with [`Hold::awaits_count`], it
+    /// takes effect with this record, and its lease begins when this record is durable.
     Counted {
         /// Id of the hold.
         id: ClaimId,
@@ -116,7 +116,7 @@ pub enum Record<'a> {
         /// Prefix of the keys.
         prefix: &'a [u8],
     },
-    /// The server stopped cleanly. It had recorded all of its state before this record.
+    /// The server stopped cleanly. It had recorded all state that a restart restores before this record.
     Stopped,
 }
 

@@ -76,13 +76,13 @@ pub struct Recovery<F> {
 }
 
 impl<F: Fold> Recovery<F> {
-    /// Returns a reader that continues with the frame after `position`. `grouped` must have all records up to that
-    /// frame.
+    /// Returns a reader that continues with the frame after `position`. `grouped` must have all records up to
+    /// `position`.
     pub fn new(log_id: u64, grouped: Grouped<F>, position: Position) -> Self {
         Self { grouped, log_id, position, durable: None, generation: 0 }
     }
 
-    /// Returns the last frame that was read.
+    /// Returns the position of the last frame that was read, or of the frame after which the reading begins.
     pub fn position(&self) -> Position {
         self.position
     }
@@ -312,8 +312,9 @@ impl<F: Fold> Recovery<F> {
     /// Searches behind the last intact frame for frames of the newest server start. The search also uses a frame with
     /// an intact header but damaged records: its header says up to which frame the log was durable when it was built.
     /// If the missing frame was durable then, the log is damaged. It is also damaged if a frame does not belong at its
-    /// position, or names a start newer than `newest`. Otherwise, the intact frames are counted. Frames of earlier
-    /// starts are skipped: the newest start continued the log before them, so they are not part of it any more.
+    /// position, has a newer format version, or names a start newer than `newest`. Otherwise, the intact frames are
+    /// counted. Frames of earlier starts are skipped: the newest start continued the log before them, so they are not
+    /// part of it any more.
     fn behind(
         &self,
         header: &SegmentHeader,

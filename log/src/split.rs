@@ -51,9 +51,9 @@ impl Splitter {
         self.current.count += 1;
     }
 
-    /// Adds a record in parts, and passes each full payload but the last to `out`, which makes a frame of it. If `left`
-    /// is not 0, `bytes` is only the beginning of the record. This is so at the end of a snapshot: the next segment
-    /// file has the last `left` bytes.
+    /// Adds a record in parts. Passes each payload that has no room for the next part to `out`, which makes a frame of
+    /// it. If `left` is not 0, `bytes` is only the beginning of the record. This is so at the end of a snapshot: the
+    /// next segment file has the last `left` bytes.
     pub(super) fn push_parts(&mut self, mut bytes: &[u8], left: u32, out: &mut dyn FnMut(Payload)) {
         while !bytes.is_empty() {
             let mut room = self.limit.saturating_sub(self.current.bytes.len());

@@ -11,7 +11,7 @@ pub enum LogState {
     /// The disk is full. The server refuses new durable grants, so that the room left in the log is used for records of
     /// ended and renewed holds.
     NoSpace,
-    /// The write in progress has taken `LOG_STALLED_MS` or longer. The server makes no new durable grants until that
+    /// The write in progress has taken `LOG_STALLED_MS` or longer. The server refuses new durable grants until that
     /// write has ended.
     Slow,
 }

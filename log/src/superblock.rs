@@ -97,8 +97,8 @@ pub struct Losses {
 }
 
 impl Superblock {
-    /// Notes that records were dropped. They may have contained any fence up to the current fence floor, and any lease
-    /// up to the longest noted lease.
+    /// Notes that records were lost. They may have contained any fence up to the current fence floor, and any lease up
+    /// to the longest noted lease.
     pub fn note_losses(&mut self) {
         self.losses = Some(Losses { fence_floor: self.fence_floor, wait_ms: self.longest_lease_ms });
     }

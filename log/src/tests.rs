@@ -327,8 +327,8 @@ fn assert_is_read(records: &[Vec<u8>]) {
     assert!(found.iter().map(|(_, record)| record).eq(records));
 }
 
-/// Returns a segment in this format version, with one frame for each pair. Each frame has one record, and the LSN and
-/// instant of the pair as its durable position.
+/// Returns a segment whose frames have this format version, with one frame for each pair. Each frame has one record,
+/// and the LSN and instant of the pair as its durable position.
 fn segment_of(version: u16, pairs: &[(u64, u64)]) -> Vec<u8> {
     let header = SegmentHeader { after: Position::default(), ..segment_header() };
     let mut file = header.encode().to_vec();
@@ -367,8 +367,8 @@ fn recovery_reports_each_record_with_its_lsn_and_each_durable_point_once() {
     assert_eq!(found.durable, [Durable { lsn: 2, at_ms: 103 }, Durable { lsn: 4, at_ms: 103 }]);
 }
 
-/// Returns a segment with one frame for each of these server starts, and the positions of the frames. The record of
-/// each frame is the number of its start.
+/// Returns a segment with one frame for each of these server starts, the position before the first frame, and the
+/// positions of the frames. The record of each frame is the number of its start.
 fn segment_of_starts(generations: &[u8]) -> (Vec<u8>, Vec<Position>) {
     let header = SegmentHeader { after: Position::default(), generation: 1, ..segment_header() };
     let mut file = header.encode().to_vec();

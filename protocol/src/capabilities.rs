@@ -25,7 +25,7 @@ impl Capabilities {
     /// same lane.
     pub const OWN_CLAIM: Self = Self(1 << 4);
     /// The client or server handles `PING`. A client with this capability answers `PING` with `PONG`. A server with
-    /// this capability sends `PING` to such a client if it has received no frame from it for some time.
+    /// this capability sends `PING` to such a client if the client has sent no frame for some time.
     pub const PING: Self = Self(1 << 5);
     /// The server serves `SERVER_STATUS`.
     pub const SERVER_STATUS: Self = Self(1 << 6);

@@ -4,7 +4,7 @@ use crate::decode_error::DecodeError;
 use crate::frame::Frame;
 use crate::id::ID_LEN;
 
-/// Reader of the fields of one frame, in order. Each method takes the name of the field, to name it in an error.
+/// Reader of the fields of one frame, in order. Each method that reads a field takes its name, to name it in an error.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
     bytes: &'a [u8],

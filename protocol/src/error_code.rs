@@ -45,7 +45,7 @@ error_codes! {
     /// Another claim blocks the claim, and the acquire allows no wait. Or the key to register belongs to another owner,
     /// or a pool to remove is in use. The response describes the conflicting claim, if there still is one.
     Busy = 1, "busy";
-    /// The wait ended before the grant. The response describes the conflicting claim.
+    /// The wait reached its limit before the grant. The response describes the conflicting claim.
     Timeout = 2, "timeout";
     /// The claim was cancelled while it waited, or a request with the flag `OWN` names a claim of another lane.
     /// `CancelReason` says why. An outdated attempt to resume a lane, and a watch that is repeated after its connection
@@ -58,9 +58,9 @@ error_codes! {
     NotOwner = 5, "not_owner";
     /// The claim is still waiting.
     NotHeld = 6, "not_held";
-    /// The lease has expired.
+    /// The lease has expired. This version of the server responds with `not_found` instead.
     Expired = 7, "expired";
-    /// The hold was revoked.
+    /// The hold was revoked. This version of the server responds with `not_found` instead.
     Revoked = 8, "revoked";
     /// The session has ended, or never existed.
     SessionGone = 9, "session_gone";
@@ -68,7 +68,8 @@ error_codes! {
     BadInput = 10, "bad_input";
     /// The pool has another capacity than the acquire expects. The response contains the capacity of the pool.
     CapacityMismatch = 11, "capacity_mismatch";
-    /// The limiter refuses the request. The response says how long to wait before a retry.
+    /// The limiter refuses the request. The response says how long to wait before a retry. This version of the server
+    /// responds with `THROTTLED` instead of an error.
     Throttled = 12, "throttled";
     /// An operator froze a prefix of the key. Grants resume when the prefix is thawed.
     Frozen = 13, "frozen";

@@ -5,8 +5,8 @@ pub const FRAME_LEN_MAX: usize = 1 << 20;
 /// Longest frame in bytes before the server accepts `HELLO`, so that an unknown client cannot make the server buffer
 /// more.
 pub const FRAME_LEN_BEFORE_HELLO_MAX: usize = 4 << 10;
-/// Longest key in bytes, and longest name of a pool or bucket. The shortest key has one byte; the key of a registration
-/// may be empty.
+/// Longest key in bytes, and longest name of a pool or bucket. The shortest key has one byte, except in namespaces of
+/// kind registry: there the key may be empty.
 pub const KEY_LEN_MAX: usize = 1024;
 /// Maximum number of segments in a path.
 pub const SEGMENT_COUNT_MAX: usize = 64;
@@ -38,7 +38,7 @@ pub const NAMESPACE_LEN_MAX: usize = 256;
 /// Longest credentials in bytes. Leaves room for a JSON web token with a long signature. A `HELLO` with them stays
 /// below `FRAME_LEN_BEFORE_HELLO_MAX`.
 pub const CREDENTIALS_LEN_MAX: usize = 3_072;
-/// Maximum number of locks, registrations, pools or namespaces in one page.
+/// Maximum number of locks, waiting claims, registrations, pools or namespaces in one page.
 pub const LIST_PAGE_MAX: u16 = 1024;
 /// Length in bytes from which on the server adds no more items to a page. One more item of any size still fits the
 /// frame.

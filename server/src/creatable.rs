@@ -18,8 +18,8 @@ pub(crate) fn file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns an error if no Unix socket can be created at this path. The directory may be missing: a supervisor may
-/// create it at the start, as systemd does with a directory in `/run`.
+/// Returns an error if no Unix socket can be created at this path. An existing socket is no error. The directory may be
+/// missing: a supervisor may create it at the start, as systemd does with a directory in `/run`.
 pub(crate) fn socket(path: &Path) -> io::Result<()> {
     SocketAddr::from_pathname(path)?;
     let possible = match fs::symlink_metadata(path) {

@@ -20,8 +20,8 @@ type Types = BTreeMap<Box<[u8]>, u64>;
 pub struct ExpiryCount {
     /// Number of the namespace.
     pub namespace: u16,
-    /// Type of the registrations. The empty type stands for registrations without a type, and for all types beyond the
-    /// first 64 of a namespace.
+    /// Type of the registrations. The empty type stands for registrations without a type, and for all types of a
+    /// namespace beyond the first 64 of which a registration expired.
     pub type_name: Box<[u8]>,
     /// Number of expired registrations.
     pub count: u64,

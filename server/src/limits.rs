@@ -84,9 +84,11 @@ pub const SWEEP_TURNS_US: u64 = 5_000;
 pub const FRONT_SWEEP_TURNS_US: u64 = 10_000;
 /// Default of `--limits-tls-handshake`: timeout of a TLS handshake, in milliseconds.
 pub const TLS_HANDSHAKE_MS: u64 = 5_000;
-/// Default of `--limits-hello`: timeout of the `HELLO` of a new connection, in milliseconds.
+/// Default of `--limits-hello`: time within which a new connection must send `HELLO`, or the first bytes of gRPC or
+/// HTTP, in milliseconds.
 pub const HELLO_MS: u64 = 5_000;
-/// Default of `--limits-frame`: time from the first byte of a frame until the frame must be complete, in milliseconds.
+/// Default of `--limits-frame`: time within which a frame, gRPC request or WebSocket message that has begun must be
+/// complete, in milliseconds.
 pub const FRAME_MS: u64 = 10_000;
 /// Default of `--limits-write`: time after which the server closes a connection that accepts no output, in
 /// milliseconds.
@@ -104,19 +106,21 @@ pub const HOUSEKEEPING_MS: u64 = 500;
 pub const SEND_BUFFER_LEN: usize = 256 << 10;
 /// Default of `--limits-session-lease-default`: lease of a session that requests 0, in milliseconds.
 pub const SESSION_LEASE_DEFAULT_MS: u32 = 10_000;
-/// Shortest lease of a session, in milliseconds.
+/// Shortest lease that a client may request for a session, in milliseconds; 0 requests the default.
 pub const SESSION_LEASE_MIN_MS: u32 = 100;
 /// Default and upper bound of `--limits-session-lease-max`: longest lease of a session, in milliseconds. The server
 /// grants it to clients that request a longer one.
 pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
-/// Default of `--limits-session-idle`: longest life of a session without connections, holds and waiters, in
-/// milliseconds. Without this limit such sessions could use up the maximum number of sessions for the longest lease.
+/// Default of `--limits-session-idle`: time without a connection after which the server ends a session that has no
+/// claim, in milliseconds. If the session still has a claim, the server checks it again after the same time. Without
+/// this limit such sessions could use up the maximum number of sessions for the longest lease.
 pub const SESSION_VACANT_MS: u64 = 60_000;
 /// Maximum number of lanes of ended sessions that a worker closes in shards before it does other work. A lane counts
 /// once for each shard in which the worker closes it, and once at its end.
 pub const LANE_ENDS_PER_TICK: usize = 256;
 /// Number of lanes of vacant sessions (sessions without a connection) after which a worker stops asking shards for
-/// their claims and does other work. The lanes of a session count once for each shard that is asked.
+/// their claims and does other work. The lanes of a session count once for each shard that is asked, a session without
+/// lanes as one lane.
 pub const VACANT_LANES_PER_TICK: usize = 256;
 /// Maximum number of namespaces that one identity uses through `waymaker.v1` on one gRPC connection. Each takes two
 /// lanes.
@@ -126,7 +130,7 @@ pub(crate) const REAUTHORIZED_PER_STEP_MAX: u32 = 32;
 /// Maximum number of rule prefixes and quotas that a worker compares in one step of verifying identities again. The
 /// last connection may exceed it.
 pub(crate) const COMPARED_PER_STEP_MAX: usize = 1024;
-/// Maximum number of identities that make calls on one gRPC connection.
+/// Maximum number of identities that have made calls on one gRPC connection, without expired and revoked ones.
 pub(crate) const GRPC_IDENTITIES_MAX: usize = 64;
 /// Maximum number of streams with their own lane that one identity has on one gRPC connection: watches, and acquires
 /// with `release_after_ms`.
@@ -162,13 +166,14 @@ pub const GRPC_CONNECTION_WINDOW_LEN: u32 = 1 << 20;
 pub const GRPC_FRAME_LEN_MAX: u32 = 16 << 10;
 /// Maximum length of the headers of one request, in bytes.
 pub const GRPC_HEADERS_LEN_MAX: u32 = 16 << 10;
-/// Maximum length of one gRPC message from a client, in bytes. The largest batch of the longest keys fits.
+/// Maximum length of one gRPC message from a client, in bytes. An acquire of the maximum number of keys of the maximum
+/// length fits.
 pub const GRPC_MESSAGE_LEN_MAX: usize = 2 << 20;
 /// Maximum length of one list of a contract without pages (`ListAcquiredLocks`, `FetchAll`), in bytes. A million locks
 /// with short names fit.
 pub const LIST_LEN_MAX: usize = 128 << 20;
-/// Default of `--limits-lists-memory`: maximum length of all lists without pages that the server builds or that clients
-/// have not read, in bytes.
+/// Default of `--limits-lists-memory`: maximum total length of all lists without pages that the server builds or that
+/// clients have not read, in bytes.
 pub const LISTS_LEN_MAX: usize = 2 * LIST_LEN_MAX;
 /// Age from which the server may drop a list without pages (a whole list in one response), in milliseconds. The server
 /// does so only if another list needs the memory, but also while the client still reads the list.
@@ -217,7 +222,7 @@ pub const HTTP_PIECE_LEN: usize = 16 << 10;
 /// had a turn. The limit of the HTTP library itself does not suffice: it pauses after 16 requests, but its task runs
 /// again before the worker reads other connections.
 pub const HTTP_REQUESTS_PER_TURN: u32 = 8;
-/// Maximum number of tables that DynamoDB clients create.
+/// Maximum number of tables that exist because DynamoDB clients created them. At the maximum, CreateTable is refused.
 pub const DYNAMODB_TABLES_MAX: usize = 1_000;
 /// Length of the read buffer of a WebSocket until a longer message arrives, in bytes.
 pub const WEBSOCKET_BUFFER_LEN: usize = 1 << 10;
@@ -225,7 +230,8 @@ pub const WEBSOCKET_BUFFER_LEN: usize = 1 << 10;
 pub const WEBSOCKET_OUTPUT_LEN_MAX: usize = 64 << 10;
 /// Interval of pings on a WebSocket, in milliseconds.
 pub const WEBSOCKET_PING_MS: u64 = 15_000;
-/// Number of consecutive unanswered pings after which the server closes a WebSocket.
+/// Number of pings after which the server closes a WebSocket if the client has sent no message in the meantime, not
+/// even a pong.
 pub const WEBSOCKET_PINGS_MISSED_MAX: u32 = 2;
 /// Time that the client of a closing WebSocket has to read the close frame and to close its side, in milliseconds.
 pub const WEBSOCKET_LINGER_MS: u64 = 1_000;
@@ -235,10 +241,10 @@ pub const WEBSOCKET_LINGER_LEN_MAX: u64 = 1 << 20;
 /// Default and upper bound of `--limits-sessions`: maximum number of sessions of one server, with an equal share for
 /// each worker. Sessions survive their connections, so no other limit bounds them.
 pub const SESSION_COUNT_MAX: usize = 1 << 17;
-/// Maximum length of the long responses, such as grants of many keys, that a lane keeps in case the client repeats a
-/// request, in bytes.
+/// Maximum total length of the long responses (such as grants of many keys) that a lane keeps for repeated requests, in
+/// bytes.
 pub const WINDOW_LEN_MAX: usize = 4 << 20;
-/// Maximum length of long responses that all lanes of a session keep, in bytes.
+/// Maximum total length of the long responses that all lanes of a session keep, in bytes.
 pub const SESSION_ANSWERS_LEN_MAX: usize = 16 << 20;
 /// Maximum number of lanes, and so of connections, of one session.
 pub const LANES_PER_SESSION_MAX: usize = 64;
@@ -271,14 +277,15 @@ pub const LOG_LAST_WORDS_MS: u64 = 300;
 pub const QUORUM_ANSWER_MS: u64 = 1_800;
 /// Timeout of a request to one member of the etcd cluster, in milliseconds. The next request goes to another member.
 pub const QUORUM_ATTEMPT_MS: u64 = 500;
-/// Pause after a failed request to the etcd cluster, in milliseconds. During an election members refuse requests
-/// immediately, so retries without a pause would be useless work.
+/// Pause after a transaction that the etcd cluster did not answer or could not accept, in milliseconds. During an
+/// election members refuse requests immediately, so retries without a pause would be useless work.
 pub const QUORUM_RETRY_MS: u64 = 25;
-/// Interval of probes of an unavailable cluster, in milliseconds.
+/// Interval of probes of an unavailable etcd cluster, in milliseconds. If the cluster rejects the user, the interval
+/// doubles after each probe, up to [`QUORUM_PROBE_MAX_MS`].
 pub const QUORUM_PROBE_MS: u64 = 250;
 /// Maximum interval of probes of an etcd cluster that rejects the user and password of this server, in milliseconds.
 pub const QUORUM_PROBE_MAX_MS: u64 = 30_000;
-/// Maximum number of transactions in flight to the cluster.
+/// Maximum number of transactions in flight to the etcd cluster.
 pub const QUORUM_TRANSACTION_COUNT_MAX: usize = 4;
 /// Maximum number of workers of one server. Their numbers stay below `ANY_WORKER`, the value of `HELLO` for a client
 /// that prefers no worker.
@@ -286,13 +293,14 @@ pub const WORKER_COUNT_MAX: usize = 1024;
 /// Number of file descriptors that the server does not use for ordinary connections, unless the system allows it very
 /// few. They are kept for logs and for operators.
 pub const SPARE_DESCRIPTORS: u64 = 128;
-/// Number of connections that the HTTP port may have beyond the limit of connections, out of [`SPARE_DESCRIPTORS`]. The
-/// Unix socket may have as many more. A full server can therefore still report health and metrics and admit operators.
+/// Number of connections that the HTTP port may have although the server is full, out of [`SPARE_DESCRIPTORS`]. The
+/// Unix socket may have as many more. A server with its maximum of connections, or at 105 % of its memory limit, can
+/// therefore still report health and metrics and admit operators.
 pub const RESERVED_CONNECTION_COUNT_MAX: usize = 16;
-/// Longest life of a connection of the HTTP port beyond the limit of connections, in milliseconds. The server closes it
+/// Longest life of a connection that the HTTP port of a full server accepts, in milliseconds. The server closes it
 /// after one response, and then another client can connect instead.
 pub const RESERVED_CONNECTION_MS: u64 = 5_000;
-/// Time for the head of the request of a connection beyond the limit of connections, in milliseconds.
+/// Time for the head of the request of a connection that the HTTP port of a full server accepts, in milliseconds.
 pub const RESERVED_HEAD_MS: u64 = 1_000;
 /// Number of connections that one listener of a full server refuses before it pauses for [`REFUSALS_REST_MS`]. The
 /// pause keeps a client that reconnects continuously from occupying the server.
@@ -309,7 +317,8 @@ pub const LOGIN_SERIES_MS: u64 = 1_000;
 pub const LOGIN_PAUSE_MIN_MS: u64 = 1_000;
 /// Longest pause of a source address with failed logins, in milliseconds.
 pub const LOGIN_PAUSE_MAX_MS: u64 = 60_000;
-/// Time without a failed login after which the server forgets a source address, in milliseconds.
+/// Time without a failed login after which the server may forget a source address, in milliseconds. Its next pause is
+/// then a first pause again.
 pub const LOGIN_QUIET_MS: u64 = 600_000;
 /// Maximum number of source addresses with failed logins that the server tracks.
 pub const FAILING_ADDRESS_COUNT_MAX: usize = 1 << 16;
@@ -331,9 +340,9 @@ pub const AUDIT_LINE_COUNT_MAX: usize = 4096;
 pub const AUDIT_QUEUE_LEN_MAX: usize = 4 << 20;
 /// Maximum number of audit lines per second for each kind of act. The server drops and counts further lines.
 pub const AUDIT_LINES_PER_S_MAX: u32 = 1000;
-/// Interval of the audit lines that report the number of dropped audit lines, in milliseconds.
+/// Shortest interval between two audit lines that report the number of dropped audit lines, in milliseconds.
 pub const AUDIT_REPORT_MS: u64 = 1000;
-/// Time that a stopping server waits for the audit log, in milliseconds.
+/// Maximum time that a stopping server waits for the audit log, in milliseconds.
 pub const AUDIT_STOP_MS: u64 = 2000;
 /// Maximum number of characters of a key in an exported trace span.
 pub const SPAN_KEY_CHARS_MAX: usize = 128;
@@ -344,7 +353,7 @@ pub const SPAN_OPEN_COUNT_MAX: usize = 1024;
 pub const SPAN_QUEUE_COUNT_MAX: usize = 8192;
 /// Maximum number of spans in one request to the OpenTelemetry collector.
 pub const SPAN_BATCH_COUNT_MAX: usize = 512;
-/// Interval at which the exporter checks the queue of spans, in milliseconds.
+/// Pause of the exporter after it has found the queue of spans empty, in milliseconds.
 pub const SPAN_PAUSE_MS: u64 = 200;
 /// Timeout of a request to the OpenTelemetry collector, in milliseconds.
 pub const SPAN_EXPORT_MS: u64 = 5_000;
@@ -355,7 +364,7 @@ pub const SPAN_RETRY_MIN_MS: u64 = 1_000;
 pub const SPAN_RETRY_MAX_MS: u64 = 30_000;
 /// Maximum number of characters of a collector's error text in the log.
 pub const SPAN_PROBLEM_CHARS_MAX: usize = 200;
-/// Time that a stopping server tries to export the last spans, in milliseconds.
+/// Maximum time for which a stopping server tries to export the remaining spans, in milliseconds.
 pub const SPAN_STOP_MS: u64 = 2_000;
 /// Maximum number of ready sockets that the operating system reports in one poll.
 pub const EVENTS_PER_POLL: usize = 4096;

@@ -26,8 +26,8 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Returns a reloader without files. It writes reloads, failed ones too, to `audit`, and reports each SIGHUP to
-    /// `supervisor`.
+    /// Returns a reloader without files. The reloader writes reloads, failed ones too, to `audit`; a failure that later
+    /// checks find again is written once. It reports each SIGHUP to `supervisor`.
     pub fn new(audit: Audit, supervisor: Supervisor) -> Self {
         Self { watched: Vec::new(), audit, supervisor }
     }
@@ -100,7 +100,7 @@ struct WatchedObject {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     /// The object was just added. A file may have changed after it was read and before its stamp was taken. So the next
-    /// check reads the files again, or a later one if it finds a change.
+    /// check reads the files again or, if it finds a change, a later check does.
     Unconfirmed,
     /// A file has changed, and the files were not read since.
     Changed,

@@ -32,13 +32,13 @@ pub enum TlsVersion {
 /// The TLS files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// Certificate of the server, followed by its chain to a root.
+    /// File with the certificate of the server, followed by its intermediate certificates.
     pub cert: PathBuf,
-    /// Private key of the certificate.
+    /// File with the private key of the certificate.
     pub key: PathBuf,
-    /// CA that signs client certificates; `None` requests no client certificates.
+    /// File with the CAs that sign client certificates; `None` requests no client certificates.
     pub client_ca: Option<PathBuf>,
-    /// Revocation lists for client certificates; `None` checks no revocation.
+    /// File with revocation lists for client certificates; `None` checks no revocation.
     pub client_crl: Option<PathBuf>,
     /// Oldest accepted version of TLS.
     pub min_version: TlsVersion,
@@ -47,7 +47,7 @@ pub struct TlsOptions {
 /// Reasons why the TLS files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read or is not PEM, or the file of the key has no private key.
+    /// A file cannot be read or is malformed as PEM, or the file of the key has no private key.
     #[error("{option}: cannot read {path}: {error}")]
     Unreadable {
         /// Name of the option.
@@ -96,7 +96,8 @@ pub enum TlsError {
 }
 
 impl TlsError {
-    /// Returns the error of a certificate and key, given with these options, that cannot be used together.
+    /// Returns the error for a certificate and a key, given with these options, of which the TLS library rejects one or
+    /// the combination.
     pub(crate) fn identity(
         options: [&'static str; 2],
         cert: &Path,

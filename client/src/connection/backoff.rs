@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::clock::BootTime;
 
-/// First pause of a [`Backoff`], before it is shortened. Also the pause after a connection that broke at once, and
-/// between two checks whether another connection of the client has opened the session.
+/// First pause of a [`Backoff`], before it is shortened. Also the pause after a connection that broke soon after it
+/// opened. Also the pause between two checks whether another connection of the client has opened the session.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// Longest pause of a [`Backoff`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

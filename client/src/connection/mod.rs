@@ -42,8 +42,8 @@ const SHORT_LIFE: Duration = Duration::from_millis(100);
 /// would block both.
 const READS_IN_A_ROW_MAX: u32 = 16;
 
-/// Connects, and then spawns a task that serves the connection. Returns the server's welcome. Fails if no endpoint
-/// accepts the client.
+/// Connects, and then spawns a task that serves the connection. Returns the server's welcome. Fails if an endpoint
+/// rejects the client, for example its credentials, or if none can serve it.
 pub(crate) async fn open(
     target: Target,
     options: SessionOptions,
@@ -58,7 +58,8 @@ pub(crate) async fn open(
     Ok(welcome)
 }
 
-/// Spawns a task that connects and serves the connection. Must be called in a runtime.
+/// Spawns a task that connects when the lane needs a connection, and serves the connection. Must be called in a
+/// runtime.
 pub(crate) fn start(
     target: Target,
     options: SessionOptions,
@@ -84,7 +85,7 @@ struct Task {
     commands: mpsc::UnboundedReceiver<Command>,
     /// Whether all handles and guards were dropped, so that no command can arrive any more.
     deserted: bool,
-    /// Number of attempts to connect that this task has made.
+    /// Number of attempts of this task to open a socket and send a HELLO.
     attempts: u32,
     lane: GuardedLane,
     /// The connection that `serve` uses; `None` at other times.

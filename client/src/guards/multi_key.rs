@@ -46,8 +46,8 @@ impl AcquireBuilder<MultiLock> {
 
 /// Several keys that were granted in one step. Each is a [`Lock`] of its own from then on.
 ///
-/// The locks are ordered by the bytes of their keys, one for each distinct key. Dropping this guard releases all
-/// locks that it still contains.
+/// The locks are ordered by the bytes of their keys, one for each distinct key. Dropping this guard releases all of
+/// them.
 #[derive(Debug)]
 #[must_use = "dropping the guard releases the locks"]
 pub struct MultiLock {
@@ -86,8 +86,9 @@ impl MultiLock {
         self.locks.iter().map(Lock::remaining).min().unwrap_or_default()
     }
 
-    /// Returns a future that ends with the reason when the first lock is lost, or with [`LossReason::Released`] if
-    /// one is released first. The future does not borrow the guard.
+    /// Returns a future that ends with the reason as soon as any of the locks is lost. If any of them is released,
+    /// dropped or forgotten before that, the future ends with [`LossReason::Released`]. The future does not borrow the
+    /// guard.
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
         let mut losses: Vec<_> = self.locks.iter().map(|lock| Box::pin(lock.lost())).collect();
         poll_fn(move |context| {

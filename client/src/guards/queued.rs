@@ -76,7 +76,7 @@ impl<G: Guard> Queued<G> {
         }
     }
 
-    /// Returns the queue position that the claim had when it was first queued.
+    /// Returns the queue position that the claim had when the server first queued this acquire.
     pub fn place(&self) -> QueuePlace {
         self.place
     }

@@ -21,10 +21,10 @@ use crate::space::Space;
 
 /// A pool of permits, from [`Client::semaphore`](crate::Client::semaphore).
 ///
-/// No grant makes the total of held permits exceed the capacity. The server stores the capacity: the first client sets
-/// it, or [`Semaphore::set_capacity`]. While permits are held or requested, and after `set_capacity`, an acquire with
-/// another capacity is refused with [`Error::CapacityMismatch`](crate::Error::CapacityMismatch), unless it accepts
-/// [any](Semaphore::any_capacity).
+/// No grant makes the total of held permits exceed the capacity. The server stores the capacity: the acquire that
+/// creates the pool sets it, or [`Semaphore::set_capacity`]. While permits are held or requested, and after
+/// `set_capacity`, an acquire with another capacity is refused with
+/// [`Error::CapacityMismatch`](crate::Error::CapacityMismatch), unless it accepts [any](Semaphore::any_capacity).
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -64,8 +64,8 @@ impl Semaphore {
     }
 
     /// Serves waiters by the timestamps of their requests, instead of in order of arrival. A pool with the other order
-    /// refuses requests with `bad_input` and the field `order`, except acquires that accept [any
-    /// capacity](Semaphore::any_capacity).
+    /// refuses acquires and [`Semaphore::set_capacity`] with `bad_input` and the field `order`, except acquires that
+    /// accept [any capacity](Semaphore::any_capacity).
     #[must_use]
     pub fn by_timestamp(mut self) -> Self {
         self.order = PoolOrder::Timestamp;

@@ -64,7 +64,8 @@ impl Tree {
         self.handle()?.inspect(path).await
     }
 
-    /// Returns all locks held on paths at or below this path, by their path keys; see [`path_segments`].
+    /// Returns all locks that this client may list and that contain a path at or below this path. Their keys are path
+    /// keys; see [`path_segments`].
     ///
     /// # Errors
     ///
@@ -74,7 +75,8 @@ impl Tree {
         self.handle()?.list(path).await
     }
 
-    /// Returns all claims that wait for paths at or below this path, by their path keys; see [`path_segments`].
+    /// Returns all waiting claims that this client may list and that contain a path at or below this path. Their keys
+    /// are path keys; see [`path_segments`].
     ///
     /// # Errors
     ///
@@ -108,8 +110,8 @@ impl AcquireBuilder<TreeLock> {
         self.with(path, false)
     }
 
-    /// Acquires without a lease. The lock is held until it is released, or until `release_after` has passed since the
-    /// loss of the connection. With a `release_after` below 1 s, the acquire fails with [`Error::Refused`].
+    /// Acquires without a lease. The lock is held until it is released, or until its connection has been lost for
+    /// `release_after`. With a `release_after` below 1 s, the acquire fails with [`Error::Refused`].
     pub fn without_lease(mut self, release_after: Duration) -> Self {
         let release_after_ms = milliseconds(release_after);
         self.claim.lease = Lease::Without;

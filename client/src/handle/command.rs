@@ -20,7 +20,8 @@ pub(crate) enum Command {
     /// The guard of this hold moves the end of its lease.
     Extend { hold: Arc<Hold>, lease_ms: u32, reply: Reply<Duration> },
     /// The guard of this hold was forgotten. The lane removes the guard, but leaves the hold on the server, and neither
-    /// renews nor releases it from now on. The hold ends when its lease expires or a client releases it by its id.
+    /// renews nor releases it from now on. The hold ends with its lease, which may be the session's, or when a client
+    /// releases it by its id.
     Forget { hold: Arc<Hold> },
     /// The watch with this token was dropped.
     Unwatch { token: u64 },

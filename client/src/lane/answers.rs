@@ -66,8 +66,8 @@ impl Lane {
         if let Response::Error(error) = &response
             && error.code == ErrorCode::SessionGone
         {
-            // The session has ended, so the server did nothing with this request. Put the request back, so that it is
-            // repeated in the new session.
+            // The session has ended, so the server has not served this transmission of the request. Put the request
+            // back: when the next session begins, `begin_anew` treats it like every other unanswered request.
             self.window.put_back(sequence, pending);
             self.session.gone(self.welcome.session_id);
             self.session_gone();
@@ -131,9 +131,9 @@ impl Lane {
             }
             (Job::Extend { id, mut reply, .. }, Response::Error(error)) => {
                 if carried || reply.was_sent() || error.code == ErrorCode::Unknown {
-                    // The server may have served the extend and shortened the lease: on an earlier connection, or, if
-                    // the code is `unknown`, before it failed. So `extend_unknown` keeps the earlier of the two
-                    // possible deadlines.
+                    // The server may have served the extend and shortened the lease: on an earlier connection, or on
+                    // this one if the code is `unknown`. So `extend_unknown` keeps the earlier of the two possible
+                    // deadlines.
                     self.extend_unknown(id);
                 }
                 self.not_extended(id, error.code, BootTime::default(), now);
@@ -191,8 +191,9 @@ impl Lane {
         Ok(())
     }
 
-    /// Applies the server's report that it has ended a hold: removes the hold, and reports the loss to its guard. If a
-    /// grant of the hold is being confirmed, the confirmation then counts as refused.
+    /// Applies the server's report that it has ended a hold: removes the hold from those that count as held and from
+    /// the forgotten ones, and reports the loss to its guard, if any. If a grant of the hold is being confirmed, the
+    /// confirmation then counts as refused.
     fn ended(&mut self, id: LockId, reason: LossReason, message: &[u8]) {
         self.reconciliation.forgotten.remove(&id);
         self.window.ended(id);
@@ -253,9 +254,8 @@ fn is_wait_for_nobody(job: &AcquireJob, error: &ErrorAnswer<'_>) -> bool {
     error.code == ErrorCode::Timeout && is_nobody && job.reply.has_caller()
 }
 
-/// Converts the error of a refused acquire for its caller: `busy` becomes a timeout if the acquire had a wait. The
-/// server can answer such an acquire with `busy`, because the lane sends it as a try if it repeats it after the end of
-/// the wait.
+/// Converts the error of a refused acquire for its caller: `busy` becomes a timeout if the acquire has a wait with an
+/// end. The server can answer such an acquire with `busy`, because the lane sends it as a try once its wait has ended.
 fn refused(wait: Wait, error: Error) -> Error {
     match (wait, error) {
         (Wait::Until(_), Error::Busy(contention)) => Error::Timeout(contention),

@@ -20,16 +20,16 @@ use crate::request::claim::Lease;
 use crate::request::grant::{Grant, GrantedHold};
 use crate::request::job::{AcquireJob, ConfirmJob, Job};
 
-/// Minimum `release_after` in milliseconds that the local deadline takes into account. For a shorter one, keep-alives
-/// are too rare to move the deadline forward in time.
+/// Minimum `release_after` in milliseconds that the local deadline takes into account. A shorter one would need
+/// keep-alives less than a third of a second apart.
 pub(crate) const RELEASE_AFTER_BELIEVED_MIN_MS: u32 = 1_000;
 
-/// Maximum number of late grants of one acquire, whose local deadlines have passed when they arrive. The lane tries to
-/// confirm each of them. The next late grant fails the acquire: the round trip takes longer than the lease, and further
-/// attempts would only block the key.
+/// Maximum number of late grants that the lane tries to confirm for one acquire. A grant is late if a local deadline of
+/// its holds has passed when it arrives. The next late grant fails the acquire: the round trip takes longer than the
+/// lease, and further attempts would only block the key.
 pub(super) const GRANTS_LATE_MAX: u32 = 3;
 
-/// Local deadline of a hold, and the report that determines it.
+/// Local deadline of a granted hold, and the report of its lease.
 #[derive(Clone, Copy)]
 struct Place {
     deadline: BootTime,
@@ -37,12 +37,12 @@ struct Place {
 }
 
 impl Lane {
-    /// Decides what to do with a grant. If the lane has already released one of its holds, releases the others and
-    /// sends the acquire again. Also sends it again if the acquire has a request id of its caller and was sent on an
-    /// earlier connection. If a hold may have ended since the server granted it, or if a local deadline has passed,
-    /// first confirms the holds with the server. Otherwise, and for a late grant after `GRANTS_LATE_MAX` of them, calls
-    /// `deliver`. A grant of an existing hold supersedes older guards. `carried` says that the acquire was sent on an
-    /// earlier connection.
+    /// Decides what to do with a grant. If the lane has already released one of its holds as a hold without a guard,
+    /// releases the others and sends the acquire again. Also sends it again if the acquire has a request id of its
+    /// caller and was sent on an earlier connection. If a hold may have ended since the server granted it, or if a
+    /// local deadline has passed, first confirms the holds with the server. Otherwise, and for a late grant after
+    /// `GRANTS_LATE_MAX` of them, calls `deliver`. A grant of an existing hold supersedes older guards. `carried` says
+    /// that the acquire was sent on an earlier connection.
     pub(super) fn granted(&mut self, mut job: Box<AcquireJob>, grant: Grant, carried: bool, now: BootTime) {
         if let Some(gone) = grant.holds.iter().map(|hold| hold.id).find(|id| self.was_given_back(*id)) {
             self.release_grant(&grant, Some(gone));
@@ -90,14 +90,15 @@ impl Lane {
         }
     }
 
-    /// Queues the request that confirms a hold of a grant. It goes behind all queued releases. So if an older guard has
+    /// Queues the request that confirms a hold of a grant, behind all queued releases. So if an older guard has
     /// released the same hold, the server refuses the confirmation.
     fn confirm(&mut self, job: ConfirmJob) {
         self.window.push(Job::Confirm(Box::new(job)));
     }
 
-    /// Sends an acquire again under a new number. If its caller has gone, reports instead that the acquire had no
-    /// effect. The holds of its earlier grant must already be released, or `reconcile` must release them.
+    /// Queues an acquire again, to be sent under a new number. If no caller waits any more, drops it instead, and
+    /// reports to a caller that got [`Error::Uncertain`] that the acquire had no effect. The holds of an earlier grant
+    /// must be released by now, or `settle_strangers` must release them.
     pub(super) fn ask_again(&mut self, mut job: Box<AcquireJob>) {
         if job.reply.has_caller() {
             self.window.push(Job::Acquire(job));
@@ -108,8 +109,8 @@ impl Lane {
 
     /// Handles the response that one hold of a grant still exists. Confirms the next hold, or delivers the grant after
     /// the last one. If the server has reported the end of any hold of the grant since its confirmation began, releases
-    /// the other holds and sends the acquire again. Does nothing if the grant was superseded, and confirms the hold
-    /// again if its lease has moved meanwhile.
+    /// the other holds and sends the acquire again. Does nothing if the grant was superseded. If the lease of a
+    /// confirmed hold has moved meanwhile, confirms again from that hold on.
     pub(super) fn confirmed(&mut self, mut job: ConfirmJob, remaining_ms: u32, stamp_ms: u64, now: BootTime) {
         if job.is_superseded {
             return;
@@ -161,9 +162,9 @@ impl Lane {
         }
     }
 
-    /// Returns the local deadline of a granted hold, and the report of its lease that determines the deadline. A hold
-    /// on the session's lease has the session's deadline. So for such a hold, first moves that deadline forward by the
-    /// stamp of the grant.
+    /// Returns the local deadline of a granted hold, and the report of its lease. A hold on the session's lease has the
+    /// session's deadline. So for such a hold, first moves that deadline forward if the grant reports a later end of
+    /// the session's lease.
     fn place(&mut self, job: &AcquireJob, hold: &GrantedHold, now: BootTime) -> Place {
         let remaining = Duration::from_millis(u64::from(hold.remaining_ms));
         match job.claim.lease {
@@ -214,8 +215,8 @@ impl Lane {
                 OneOrMore::More(placed.map(|(hold, place)| guard(hold, place)).collect())
             }
         };
-        // The interval of keep-alives depends on the shortest `grace` of all holds. If the new holds change it,
-        // schedule the next keep-alive anew.
+        // The interval of keep-alives depends on the shortest `grace` of all holds. If that has changed since the next
+        // keep-alive was scheduled, schedule it anew.
         if self.holds.grace_min() != self.keep_alive_grace && matches!(self.keep_alive, Renewal::Due(_)) {
             self.schedule_keep_alive(self.keep_alive_sent);
         }

@@ -1,10 +1,10 @@
 //! Choice of the HELLO for each server.
 //!
 //! A server of version 1 refuses a HELLO with capabilities and closes the connection. The client then connects once
-//! more with the HELLO of version 1, which servers of all versions accept. It remembers the address for the rest of the
-//! outage, so each address costs at most one extra connection per outage. A new outage, or a new caller after a long
-//! one, begins with capabilities again: a restarted server may have been upgraded, and a connection should use every
-//! capability of its server.
+//! more with the HELLO of version 1, which servers of all versions accept. Each lane remembers the address until its
+//! next outage, so each address costs it at most one extra connection per outage. A new outage, or a new caller after a
+//! long one, begins with capabilities again: a restarted server may have been upgraded, and a connection should use
+//! every capability of its server.
 
 use std::collections::BTreeSet;
 
@@ -42,8 +42,9 @@ impl Greeting {
         }
     }
 
-    /// Notes that the server at this endpoint refused this field of HELLO as `bad_input`. Returns whether to send an
-    /// older HELLO at once. Returns true at most once for each endpoint and outage, so the attempts end.
+    /// Handles the refusal of this field of HELLO, as `bad_input`, by the server at this endpoint. Returns whether to
+    /// send an older HELLO at once: true for the field `flags`, but only once for each endpoint and outage, so the
+    /// attempts end.
     ///
     /// A refused `version` does not cause an older HELLO: the refused HELLO also offered version 1, so the server would
     /// refuse version 1 alone too.

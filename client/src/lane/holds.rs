@@ -14,13 +14,14 @@ use crate::deadline::{Anchor, LeaseReport, deadline, margin, nanos};
 use crate::hold::GuardId;
 use crate::loss::LossReason;
 
-/// Minimum time of silence after which a connection with an unanswered renewal counts as dead. A lower limit would cut
-/// connections to a server that only paused for a moment.
+/// Minimum time of silence after which a connection with an unanswered renewal or keep-alive counts as dead. A lower
+/// limit would cut connections to a server that only paused for a moment.
 pub(super) const PATIENCE_MIN: Duration = Duration::from_secs(1);
-/// Maximum time of silence after which a connection with an unanswered renewal counts as dead.
+/// Maximum time of silence after which a connection with an unanswered renewal or keep-alive counts as dead.
 pub(super) const PATIENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Returns the time of silence after which a connection with an unanswered renewal of this lease counts as dead.
+/// Returns the time of silence after which a connection with an unanswered renewal or keep-alive of this lease counts
+/// as dead.
 pub(super) fn patience(lease: Duration) -> Duration {
     (lease / 3).clamp(PATIENCE_MIN, PATIENCE_MAX)
 }
@@ -28,11 +29,11 @@ pub(super) fn patience(lease: Duration) -> Duration {
 /// State of the renewal of a hold, or of the keep-alive of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
-    /// No renewal is due: the caller switched renewal off, the session renews the hold, the hold has no lease, there is
-    /// no connection, or a status request for this hold was queued.
+    /// No renewal is scheduled: the caller switched renewal off, the session renews the hold, the hold has no lease,
+    /// there is no connection, or a status request for this hold was queued.
     Off,
     /// At this instant, the lane sends an extend for a hold that renews itself, a status request for any other hold, or
-    /// the keep-alive of the session.
+    /// the keep-alive of the session. While an extend of a caller is pending, the lane sends no extend of its own.
     Due(BootTime),
     /// An extend or a keep-alive was queued and has no response yet. At `doubt` the connection counts as dead if no
     /// frame has arrived after `since`.
@@ -42,9 +43,9 @@ pub(super) enum Renewal {
 /// Local deadline of the lease of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseEnd {
-    /// A lease of its own, with its local deadline.
+    /// Local deadline of the hold's own lease; `NEVER` for a hold without a lease.
     Own(BootTime),
-    /// The session's lease. All such holds share one local deadline, which a keep-alive moves.
+    /// The session's lease. All such holds share one local deadline, which each report of the session's lease may move.
     Session,
 }
 
@@ -58,23 +59,24 @@ pub(super) struct Entry {
     /// names this number, so the lane can tell whether the event is about this grant.
     pub(super) take_up_number: Option<u32>,
     pub(super) lease_end: LeaseEnd,
-    /// Time for which the hold counts as held after [`Holds::alive`]: its `release_after` less a margin. `None` without
-    /// a `release_after`, or if it is below one second.
+    /// Longest time for which the hold counts as held after [`Holds::alive`]: its `release_after` less a margin. `None`
+    /// without a `release_after`, or if it is below one second.
     pub(super) grace: Option<Duration>,
     /// Upper bound of the local deadline while it is unknown whether the hold survived an outage: the deadline that the
-    /// hold had when the new connection was welcomed. `NEVER` before the first outage, and once the server has
-    /// confirmed the hold on this connection.
+    /// hold had when the new connection was welcomed. `NEVER` before the first outage since the grant, and once the
+    /// server has confirmed the hold on this connection.
     cap: BootTime,
     /// Value of [`Entry::bound`] that the lane last reported to the guard: the local deadline by the hold's own lease,
     /// its unanswered extends and its cap.
     told: BootTime,
     /// Lease to renew with, in milliseconds, if the hold renews itself; 0 selects the server's default.
     pub(super) renew_ms: Option<u32>,
-    /// Length of the whole lease, as last granted.
+    /// Length of the whole lease, by the grant or the newest extend; longer if a status report showed a longer
+    /// remaining lease.
     pub(super) lease: Duration,
     pub(super) renewal: Renewal,
     /// Stamp of the newest report of this lease: the server's clock when it determined the remaining lease. Reports
-    /// with an older stamp are ignored.
+    /// with an older stamp are ignored. 0 after a change of the server process, until the next report.
     pub(super) stamp_ms: u64,
     /// Source of the newest report of the remaining lease since the grant: a response or an event of the server. `None`
     /// until there is one.
@@ -141,8 +143,9 @@ impl Entry {
         }
     }
 
-    /// Applies the server's report of the hold's own lease, unless a newer report is known, and sets the next renewal.
-    /// Returns whether it did; false for a hold on the session's lease.
+    /// Applies the server's report of the hold's own lease, unless a newer report is known. If the hold renews itself,
+    /// also sets the time of the next renewal. Returns whether the report was applied; false for a hold on the
+    /// session's lease.
     pub(super) fn lease_reported(
         &mut self,
         anchor: Anchor,
@@ -160,9 +163,9 @@ impl Entry {
             (Ordering::Equal, Some(ReportedBy::Answer(newest)), ReportedBy::Answer(answer)) => {
                 newest < answer
             }
-            // The reports have the same stamp, in whole milliseconds, and one of them is an event. It is unknown which
-            // of the two changes the server made last, so the earlier deadline counts. Later responses with this stamp
-            // do not reveal the order, so the earlier deadline counts for them too.
+            // The reports have the same stamp, in whole milliseconds, and at least one of them is an event. It is
+            // unknown which of the two changes the server made last, so the earlier deadline counts. Later responses
+            // with this stamp do not reveal the order, so the earlier deadline counts for them too.
             (Ordering::Equal, Some(ReportedBy::Event), _) | (Ordering::Equal, _, ReportedBy::Event) => {
                 self.reported_by = Some(ReportedBy::Event);
                 by = ReportedBy::Event;
@@ -190,8 +193,8 @@ impl Entry {
     }
 
     /// Reports [`Entry::bound`] (the local deadline by the hold's own lease, its unanswered extends and its cap) to the
-    /// guard, if it has moved. Then sets the entry's timer to the hold's next deadline or renewal. `alive` is
-    /// [`Holds::alive`], from which the deadline by `grace` counts.
+    /// guard, if it has moved. Then sets the entry's timer to the hold's deadline or, if that is earlier, to the
+    /// instant in its [`Renewal`]. `alive` is [`Holds::alive`], from which the deadline by `grace` counts.
     fn rearm(&mut self, alive: BootTime, events: &mut VecDeque<Event>, timers: &mut Timers) {
         let bound = self.bound();
         if bound != self.told {
@@ -220,7 +223,8 @@ pub(super) struct Overdue {
 /// All holds of a lane that have guards. A hold has one owner: the guard of the newest acquire that was granted it.
 ///
 /// `entries` has the holds that count as held. `overdue` has those that were lost at their local deadlines. A guard
-/// whose hold is in neither has nothing to release: its hold has ended, or a newer guard owns it.
+/// whose hold is in neither has nothing to release: its hold has ended, was already released or forgotten, or has
+/// another owner.
 #[derive(Default)]
 pub(super) struct Holds {
     /// Holds that count as held.
@@ -232,14 +236,14 @@ pub(super) struct Holds {
     /// Local deadline of the session's lease.
     pub(super) session_deadline: BootTime,
     /// Send time of the newest request of this connection whose response became the anchor for deadlines, or of the
-    /// HELLO. A hold with a `release_after` counts as held until [`Entry::grace`] (its `release_after` less a margin)
-    /// after this time.
+    /// HELLO. A hold with an [`Entry::grace`] (its `release_after` less a margin) counts as held at most for that time
+    /// after `alive`.
     ///
     /// The server may notice the loss of a connection long before the client does, and then begins to count the hold's
     /// `release_after`. At the time `alive`, the server had not noticed a loss yet, because it decided the response on
     /// this connection after that time.
     pub(super) alive: BootTime,
-    /// Events for guards, in their order.
+    /// Events for guards that the driver has not taken yet, oldest first.
     pub(super) events: VecDeque<Event>,
 }
 
@@ -291,8 +295,8 @@ impl Holds {
         Some(overdue.take_up_number)
     }
 
-    /// Removes a hold that a newer acquire has taken up, and reports the loss to its guard. With a `number`, only if
-    /// the hold was granted to the acquire with this request number.
+    /// Removes a hold that a newer acquire has taken up, and reports the loss to its guard, unless the guard has
+    /// already lost it. With a `number`, only if the hold was granted to the acquire with this request number.
     pub(super) fn supersede(&mut self, id: LockId, number: Option<u32>, timers: &mut Timers) {
         let is_meant = |take_up_number: Option<u32>| number.is_none() || take_up_number == number;
         if let Some(entry) = self.remove_if(id, |entry| is_meant(entry.take_up_number), timers) {
@@ -348,9 +352,9 @@ impl Holds {
         }
     }
 
-    /// Returns the instant until which a hold with a `release_after` counts as held. It lies `grace` (the
-    /// `release_after` less a margin) after [`Holds::alive`], the last time at which the connection is known to have
-    /// been alive. `NEVER` without a grace.
+    /// Returns the deadline that follows from the `release_after` of a hold: `grace` (the `release_after` less a
+    /// margin) after [`Holds::alive`], the last time at which the connection is known to have been alive. `NEVER`
+    /// without a grace.
     fn tie_end(&self, grace: Option<Duration>) -> BootTime {
         grace.map_or(BootTime::NEVER, |grace| self.alive.after(grace))
     }
@@ -362,7 +366,7 @@ impl Holds {
         entry.bound().min(session).min(self.tie_end(entry.grace))
     }
 
-    /// Returns whether the local deadline of this hold has passed.
+    /// Returns whether the local deadline of this hold has passed; false if the hold no longer counts as held.
     pub(super) fn is_over(&self, id: LockId, now: BootTime) -> bool {
         self.entries.get(&id).is_some_and(|entry| self.deadline(entry) <= now)
     }
@@ -386,13 +390,14 @@ impl Holds {
         Some(entry)
     }
 
-    /// Removes a hold and reports the loss to its guard.
+    /// Removes a hold from those that count as held, and reports the loss to its guard. Does nothing if it is not among
+    /// them.
     pub(super) fn lose(&mut self, id: LockId, reason: LossReason, timers: &mut Timers) {
         self.lose_with(id, reason, "", timers);
     }
 
-    /// Removes a hold, and reports the loss to its guard with this reason. `message` is the text of the operator who
-    /// ended the hold; empty if there is none.
+    /// Removes a hold from those that count as held, and reports the loss to its guard with this reason. Does nothing
+    /// if it is not among them. `message` is the text of the operator who ended the hold; empty if there is none.
     pub(super) fn lose_with(&mut self, id: LockId, reason: LossReason, message: &str, timers: &mut Timers) {
         if let Some(entry) = self.remove_if(id, |_| true, timers) {
             self.tell_loss(&entry, reason, message);

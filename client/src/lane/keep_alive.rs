@@ -21,7 +21,8 @@ impl Lane {
         self.session_report(self.welcome.stamp_ms, self.session_lease())
     }
 
-    /// Returns the report of a session lease that had `remaining` left at `stamp_ms`, at most its whole length.
+    /// Returns the report of the session's lease, of which `remaining` was left at `stamp_ms`. Cuts `remaining` to the
+    /// whole length of the lease.
     pub(super) fn session_report(&self, stamp_ms: u64, remaining: Duration) -> LeaseReport {
         let lease = self.session_lease();
         LeaseReport { stamp_ms, remaining: remaining.min(lease), lease }

@@ -16,7 +16,8 @@ use crate::request::job::Job;
 impl Lane {
     /// Applies the response to an extend, or the event that another client has moved the lease. `carried` says that the
     /// server may have made the change before this connection was resumed. The report then does not prove that the hold
-    /// still exists, so the hold keeps its cap (the deadline from before the outage).
+    /// still exists, so the hold keeps its cap (the deadline from before the outage). A hold that another lane may have
+    /// taken up keeps it too.
     pub(super) fn extended(
         &mut self,
         id: LockId,
@@ -101,8 +102,8 @@ impl Lane {
     }
 
     /// Handles the response to the lane's status request for a hold. If another lane has the hold, its guard is
-    /// superseded. Otherwise the reported lease moves the local deadline, and the hold loses its cap unless the list of
-    /// holds must still show it.
+    /// superseded. Otherwise the reported lease moves the local deadline. The hold also loses its cap, unless the list
+    /// of holds must still show it, or the response may be from before this connection (`carried`).
     pub(super) fn checked(
         &mut self,
         id: LockId,
@@ -127,7 +128,7 @@ impl Lane {
 
     /// Applies the refusal of a status request for a hold. If the code means that the hold has ended or was taken up
     /// (see `lost_by`), reports the loss to its guard. Otherwise, schedules another status request or renewal after a
-    /// short delay, unless one is already scheduled.
+    /// short delay, unless one is already scheduled or unanswered.
     pub(super) fn not_checked(&mut self, id: LockId, code: ErrorCode, now: BootTime) {
         if let Some(reason) = lost_by(code) {
             return self.holds.lose(id, reason, &mut self.timers);

@@ -21,13 +21,14 @@
 //!
 //! 1. **No guard outlives its lease.** The deadline of a lease comes from `deadline.rs` alone. It moves forward only
 //!    with a response or an event about that very hold, or with a response about the session for holds on the session's
-//!    lease. A caller's extend that fails unsent restores the deadline from before it. A hold with a `release_after`
-//!    also has a deadline that each response with a stamp on its connection moves.
+//!    lease. A caller's extend that fails unsent restores the deadline from before it. A hold with a `release_after` of
+//!    at least one second has another deadline, which most responses with a stamp on its connection move.
 //! 2. **A resumed connection proves nothing about a hold.** During an outage, another client may release a hold, and
 //!    the event that reports the release is lost. So the lane checks every hold that still counts as held after each
 //!    new `WELCOME`. It checks holds on the session's lease together, with a list of the lane's holds. It checks a hold
-//!    that it renews with an extend, and other holds with a status request. Until the response arrives, each hold keeps
-//!    its deadline from before the outage (the cap).
+//!    that it renews with an extend, and other holds with a status request. Until the response arrives, the deadline of
+//!    each hold is at most the one from before the outage (the cap). A hold with a request id of its caller must also
+//!    be in the list.
 //! 3. **A grant that no caller accepts is released.** The lane hands a grant over once. If no guard can be made of it,
 //!    the lane releases it at once. If the caller has dropped its future, the holds are released as by a dropped guard.
 //! 4. **A hold has one owner.** A request id may find a hold that has a guard in this client, or a hold that is about
@@ -92,9 +93,9 @@ use window::Window;
 pub(crate) struct SessionOptions {
     /// Lease of the session in milliseconds; 0 selects the server's default.
     pub(crate) lease_ms: u32,
-    /// How long callers wait for a new connection during an outage.
+    /// Longest time for which callers wait for a new connection during an outage.
     pub(crate) outage_max: Duration,
-    /// How long callers wait for the response to a request that has no wait of its own.
+    /// Longest time for which callers wait for the response to a request that has no wait of its own.
     pub(crate) request_timeout: Duration,
 }
 

@@ -76,7 +76,7 @@ impl Lane {
 
     /// Called when an acquire has no response at its time limit. Fails an acquire that was not sent. For a sent one,
     /// may first set the timer once more, `ANSWER_PATIENCE` after the end of its wait. After that, the caller gets
-    /// [`Error::Uncertain`], and the lane cancels the acquire.
+    /// [`Error::Uncertain`]. If the lane is connected and the acquire has no grant yet, also cancels it.
     pub(super) fn wait_over(&mut self, token: u64, now: BootTime) {
         let (unsent, reason) = self.no_answer();
         if let Some(job) = self.window.take_unsent_acquire(token) {
@@ -104,6 +104,7 @@ impl Lane {
 
     /// Reports to all waiting callers that the outage has lasted too long, or that the server rejects this client. If
     /// the connection is restored later, the lane still repeats the sent requests, to learn of grants and release them.
+    /// A closing lane finishes.
     pub(super) fn tell_outage(&mut self) {
         let reason = self.outage_reason();
         for (_, pending) in self.window.pending_mut() {

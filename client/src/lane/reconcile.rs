@@ -1,4 +1,4 @@
-//! Comparison of the guards with the server's list of the lane's holds, after a connection was resumed.
+//! Comparison of the guards with the server's list of the lane's holds, after a new connection has resumed the lane.
 //!
 //! A hold that the server lists still exists. The lane checks by id each unlisted hold that is on the session's lease
 //! or that another acquire may take up by its request id. If an unlisted hold with a request id still exists, another
@@ -28,23 +28,25 @@ use crate::request::reply::Reply;
 /// Progress of the comparison of guards with the server's list.
 #[derive(Default)]
 pub(super) struct Reconciliation {
-    /// Holds that had a guard when the connection was resumed and that no page has listed yet. Contains only holds on
-    /// the session's lease, and holds that another acquire may take up.
+    /// Holds that had a guard when a new connection resumed the lane and that no page has listed yet. Contains only
+    /// holds on the session's lease, and holds that another acquire may take up.
     unlisted: BTreeSet<LockId>,
     /// Guarded holds with a request id that no page listed. The lane asks for their state; if such a hold lives,
     /// another acquire has taken it up.
     missing: BTreeSet<LockId>,
     /// Whether more pages of the list will arrive on this connection.
     is_listing: bool,
-    /// Holds without a guard that a page listed or a grant named, with their keys.
+    /// Holds without a guard that a page listed or a grant named and that the lane has not released yet, with their
+    /// keys.
     strangers: Vec<(LockId, Vec<u8>)>,
-    /// Holds without a guard that the lane has released on this connection.
+    /// Holds without a guard that the lane has released on this connection because a page listed or a grant named them.
+    /// A hold whose release the server refused is removed.
     given_back: BTreeSet<LockId>,
     /// Holds whose guards were forgotten, so that the lane does not release them.
     pub(super) forgotten: BTreeSet<LockId>,
     /// Holds without a guard that the caller has forgotten, as far as the server's list of the lane's holds has not
-    /// shown them yet. Filled from `forgotten` after each reconnect, when the lane requests the list. Those that remain
-    /// after the last page have ended.
+    /// shown them yet. Filled from `forgotten` after each reconnect, when the lane requests the list. After the last
+    /// page, the lane removes the remaining ones from `forgotten`, because they are no longer holds of this lane.
     forgotten_unlisted: BTreeSet<LockId>,
 }
 
@@ -58,7 +60,8 @@ impl Reconciliation {
 
 impl Lane {
     /// Checks every hold after a new welcome, because the known state is from before the outage. In a resumed session,
-    /// also requests the first page of the server's list of holds.
+    /// also requests the first page of the server's list of holds. For holds on the session's lease, this list is the
+    /// check.
     pub(super) fn ask_for_all(&mut self, resumed: bool, now: BootTime) {
         self.reconciliation.is_listing = resumed;
         self.reconciliation.strangers.clear();
@@ -85,7 +88,8 @@ impl Lane {
 
     /// Compares one page of the server's list of the lane's holds with the guards. Removes the cap of a listed hold
     /// that waited for the list (`unlisted`). Collects a listed hold without a guard as a stranger, unless its guard
-    /// was forgotten. Then requests the next page, or calls `reconcile` after the last one.
+    /// was forgotten. Then requests the next page. After the last one, removes the forgotten holds that no page listed,
+    /// and calls `reconcile`.
     pub(super) fn holds_listed(&mut self, listed: &Listed<'_>) {
         for lock in &listed.locks {
             let reconciliation = &mut self.reconciliation;
@@ -150,8 +154,9 @@ impl Lane {
         }
     }
 
-    /// Releases the strangers (listed holds without a guard). Keeps a stranger for now if an unanswered acquire may be
-    /// granted it. Does nothing while pages of the list are missing.
+    /// Releases the strangers (holds without a guard that a page listed or a grant named). Keeps a stranger for now if
+    /// an acquire may still be granted it. Drops it unreleased if it has a guard by now, was forgotten or is being
+    /// confirmed, or if the lane is closing. Does nothing while pages of the list are missing.
     pub(super) fn settle_strangers(&mut self) {
         if self.reconciliation.is_listing || self.reconciliation.strangers.is_empty() {
             return;

@@ -1,8 +1,8 @@
 //! Time limit for the response to a request other than an acquire.
 //!
-//! All requests of a lane other than acquires have the same time limit, so one timer serves them. The timer is set for
-//! the first request; when it fires, it is set for the next unanswered one. A response that arrives in time touches no
-//! timer.
+//! All requests of callers other than acquires have the same time limit, so one timer of the lane serves them. The
+//! timer is set for the first request; when it fires, it is set for the next unanswered one. A response that arrives in
+//! time touches no timer.
 
 use super::{Closing, Lane};
 use crate::clock::BootTime;
@@ -19,7 +19,7 @@ impl Lane {
         }
     }
 
-    /// Handles the timer of unanswered requests: fails those whose time limit has passed.
+    /// Handles the timer of unanswered requests: ends the wait of each caller whose time limit has passed.
     pub(super) fn answer_due(&mut self, now: BootTime) {
         // The timer fired and is no longer in `timers`, so forget its instant.
         self.answer_timer = BootTime::NEVER;

@@ -65,7 +65,7 @@ impl Lane {
         self.window.push(job);
     }
 
-    /// Lowers the local deadline of a hold until the response to a caller's extend arrives: to the deadline that a
+    /// Lowers the local deadline of a hold until all pending extends of callers have a response: to the deadline that a
     /// lease of `lease_ms` from now would give, if that is earlier. The extend may shorten the lease, and the server
     /// may serve it at any time from now on. Has no effect on a hold on the session's lease.
     fn shorten(&mut self, id: LockId, lease_ms: u32, now: BootTime) {
@@ -179,7 +179,8 @@ impl Lane {
         }
     }
 
-    /// Removes this connection from the session, once. Returns `true` if no other connection is left.
+    /// Removes this connection from the session at the first call. Returns `true` if it was the last connection; later
+    /// calls return `false`.
     pub(super) fn leave(&mut self) -> bool {
         !std::mem::replace(&mut self.left, true) && self.session.leave()
     }
@@ -194,8 +195,8 @@ impl Lane {
         }
     }
 
-    /// Removes the guard of a hold and keeps the hold on the server. The comparison with the server's list after an
-    /// outage (`reconcile`) does not release it.
+    /// Removes the guard of a hold and keeps the hold on the server. If the guard still counts as held, the comparison
+    /// with the server's list after an outage (`reconcile`) does not release the hold.
     pub(crate) fn forget(&mut self, guard: GuardId) {
         let is_owner = self.holds.owned(guard).is_some();
         self.holds.let_go(guard, &mut self.timers);

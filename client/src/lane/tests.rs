@@ -292,13 +292,14 @@ impl Rig {
         })
     }
 
-    /// Returns a lock with a lease of its own, granted to the acquire with the request number `number`.
+    /// Acquires a lock with a lease of its own and returns its guard. The acquire must have the request number
+    /// `number`.
     fn lock(&mut self, number: u32, place: u64, lease_ms: u32) -> Lock {
         self.lock_with(Lease::Own { ms: lease_ms }, number, place, lease_ms, |_| {})
     }
 
-    /// Acquires a lock and returns its guard. The server grants `remaining_ms` to the acquire, which has the request
-    /// number `number`.
+    /// Acquires a lock and returns its guard. The server grants `remaining_ms` to the acquire, which must have the
+    /// request number `number`.
     fn lock_with(
         &mut self,
         lease: Lease,
@@ -443,8 +444,8 @@ impl Rig {
         answer
     }
 
-    /// Returns a lock with a request id, granted to the acquire with the request number `number`. Another acquire may
-    /// take up its hold.
+    /// Acquires a lock with a request id and returns its guard. The acquire must have the request number `number`.
+    /// Another acquire may take up the hold.
     fn named_lock(&mut self, number: u32, place: u64) -> Lock {
         self.lock_with(OWN, number, place, 3_000, named)
     }

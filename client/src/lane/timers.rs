@@ -1,5 +1,5 @@
-//! All deadlines of a lane except the end of an outage, in one ordered set, so that one timer serves any number of
-//! locks.
+//! All timers of a lane except the end of an outage, in one ordered set. So one timer of the system serves any number
+//! of locks.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub(super) enum TimerKey {
     Wait(u64),
     /// Time limit of an unanswered request other than an acquire. One timer serves all of them.
     Answer,
-    /// Next keep-alive, or the time limit for its response.
+    /// Next keep-alive, or the time at which an unanswered keep-alive casts doubt on the connection.
     KeepAlive,
     /// Local deadline of the session.
     Session,

@@ -17,8 +17,8 @@
 //!
 //! The hold of a grant whose response was lost must be released. For this, each acquire that may wait asks for the
 //! event `QUEUED`, which contains the id of its claim. Before the lane repeats the acquire under a new number, it
-//! releases that id, unless the caller set a request id. An acquire without an id still counts as in flight, so its
-//! number never becomes too old.
+//! releases that id, unless the caller set a request id. An acquire whose claim id the lane does not know still counts
+//! as in flight, so its number never becomes too old.
 //!
 //! The holds of a multi-key claim have other ids than the claim had while it waited, so the id from `QUEUED` cannot
 //! release them. Instead, a multi-key claim has a request id, by which its repetition finds the holds. If only some of
@@ -36,8 +36,8 @@ use crate::request::job::{AcquireJob, ConfirmJob, Job};
 use crate::request::queue_place::QueuePlace;
 use crate::request::reply::Reply;
 
-/// Reason of an uncertain outcome. It is for a request that was sent before an older server, which lacks a capability
-/// that the request needs, replaced the server. The earlier server may have served the request.
+/// Reason of the uncertain outcome of a request that needs a capability of the server. An older server without this
+/// capability has replaced the server that got the request. The earlier server may have served the request.
 const OLDER_SERVER: &str = "the server that got the request was replaced by an older one";
 
 /// A request that was sent and has no response yet.
@@ -51,8 +51,8 @@ pub(super) struct Pending {
     queued: Option<LockId>,
 }
 
-/// Position of a request in the order in which the lane sends its requests. It never wraps, but the request number that
-/// is computed from it does.
+/// Position of a request in the order in which the lane sends its requests. The position never wraps, but the request
+/// number that is computed from it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Sequence(u64);
 
@@ -81,7 +81,7 @@ pub(super) struct Window {
     in_flight_max: u64,
     /// Capabilities of the server of this connection.
     pub(super) offered: Capabilities,
-    /// Sent requests that the server has not reported as waiting.
+    /// Sent requests without a response that the server has not reported as waiting.
     in_flight: BTreeMap<Sequence, Pending>,
     /// Acquires that the server has reported as waiting.
     waiting: BTreeMap<Sequence, Pending>,
@@ -106,7 +106,7 @@ impl Window {
     }
 
     /// Queues a job to be sent. Acquires are sent in the order of their tokens (numbers that rise in the order of the
-    /// callers' acquires). Other jobs are sent in the order of their calls of `push`.
+    /// callers' acquires). Other jobs are sent in the order of their calls of `push`, and before acquires.
     pub(super) fn push(&mut self, job: Job) {
         match job {
             Job::Acquire(job) => {
@@ -206,11 +206,12 @@ impl Window {
         jobs
     }
 
-    /// Sends every unanswered request again under its number, in the order of the numbers. The server remembers only
-    /// its last `in_flight_max` responses. A waiting acquire with an older number is queued again, to be sent under a
-    /// new number. The release of its old claim is queued before it, in case the server has granted the claim. If the
-    /// caller set a request id, nothing is released, since the new acquire finds the old claim. A request that needs a
-    /// capability that this server lacks is not sent, and its caller gets [`Error::Uncertain`].
+    /// Sends every unanswered request again under its number, in the order of the first transmissions. The server
+    /// remembers only its last `in_flight_max` responses. A waiting acquire with an older number is queued again, to be
+    /// sent under a new number, unless its caller has gone. The release of its old claim is queued before it, in case
+    /// the server has granted the claim. If the caller set a request id, nothing is released, since the new acquire
+    /// finds the old claim. A request that needs a capability that this server lacks is not sent, and its caller gets
+    /// [`Error::Uncertain`].
     pub(super) fn repeat(&mut self, is_other_process: bool, now: BootTime, out: &mut Vec<u8>) {
         let oldest = Sequence(self.next.0.saturating_sub(self.in_flight_max));
         let recent = self.waiting.split_off(&oldest);

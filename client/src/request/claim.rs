@@ -58,7 +58,7 @@ const FRAME_REST_LEN: usize = 64;
 /// itself.
 const ITEM_REST_LEN: usize = 3;
 
-/// How long an acquire waits for its grant.
+/// Longest time for which an acquire waits for its grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// No wait: a try.
@@ -145,8 +145,8 @@ impl Claim {
         Self::new(Wanted::Key { key: Key::from(key), shared })
     }
 
-    /// Rejects empty keys, names and request ids, lists without items, fields above their limits, and 0 permits or
-    /// capacity. So a checked claim fits into a frame.
+    /// Rejects empty keys, names and request ids, lists without items, fields above their limits, 0 permits, and the
+    /// capacity 0 unless the claim accepts any capacity. So a checked claim fits into a frame.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.wanted.check()?;
         if let Some(request_id) = &self.request_id {
@@ -202,7 +202,8 @@ impl Claim {
         }
     }
 
-    /// Returns whether a hold that the server lists with this key may belong to this claim.
+    /// Returns whether a hold that the server lists with this key may belong to this claim. Always false for a path
+    /// that the server cuts in the list, because its path key is longer than the maximum length of a key.
     pub(crate) fn may_hold(&self, other: &[u8]) -> bool {
         match &self.wanted {
             Wanted::Key { key, .. } => **key == *other,

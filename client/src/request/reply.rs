@@ -14,8 +14,8 @@ pub(crate) enum Reply<T> {
     Nobody,
     Caller {
         sender: oneshot::Sender<Result<T>>,
-        /// Latest instant for the answer; then the caller gets an error. [`BootTime::NEVER`] for an acquire, which has
-        /// a timer of its own.
+        /// Latest instant for the answer; then the caller gets an error, or success if it closes the client.
+        /// [`BootTime::NEVER`] for an acquire, which has a timer of its own.
         answer_by: BootTime,
         /// Whether the request was sent to a server process or in a session that has ended, or under a number that is
         /// too old by now. This earlier transmission may have been served.
@@ -78,8 +78,8 @@ impl<T> Reply<T> {
         }
     }
 
-    /// Notes that the server granted the acquire, and that the lane releases the holds because no caller is left. The
-    /// outcome of an uncertain acquire is then [`Outcome::NotDone`].
+    /// Notes that the server granted the acquire, but that the caller gets no hold: the lane releases the holds, or
+    /// they have ended. A caller that got [`Error::Uncertain`] learns [`Outcome::NotDone`].
     pub(crate) fn taken_back(&mut self) {
         if let Self::Uncertain { resolver, .. } = std::mem::replace(self, Self::Nobody) {
             resolver.resolve(Outcome::NotDone);

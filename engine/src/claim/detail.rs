@@ -38,8 +38,8 @@ pub(crate) enum Extra {
     Permits(u64),
     /// Multi-key claim that is not held yet and has this claim as a member.
     MultiKeyClaim(Arc<MultiKeyClaim>),
-    /// All keys of the multi-key claim that this hold was granted with. A repeated acquire with a request id must be
-    /// for exactly these keys.
+    /// All keys of the multi-key claim that this hold was granted with; at most their hash if the claim has no request
+    /// id. A repeated acquire with a request id must be for exactly these keys.
     Sibling(Arc<KeySet>),
     /// Hash of all keys of the multi-key claim that a restored hold was granted with. The log has this hash, but not
     /// the keys.
@@ -96,8 +96,8 @@ pub(crate) struct Detail {
     pub(crate) owner: Option<Arc<[u8]>>,
     /// Identity that acquired a restored hold, if known. Other claims have the identity of their lane.
     pub(crate) identity: Option<Arc<str>>,
-    /// Request id. The claims at the keys of a multi-key claim share copies of the request id, the owner and the
-    /// metadata, unless they were restored.
+    /// Request id. Unless they were restored, the claims at the keys of a multi-key claim share the memory of their
+    /// request id, owner and metadata.
     pub(crate) request_id: Option<Arc<[u8]>>,
     /// Text for operators.
     pub(crate) metadata: Option<Arc<[u8]>>,
@@ -118,10 +118,9 @@ pub(crate) struct Detail {
     pub(crate) repeated: bool,
     /// Number of the log record that says that a later acquire has taken the claim over. 0 if there is no such record;
     /// [`MOVED_BESIDE_RECORDS`] if the log has such records only for other keys of its multi-key claim. The answer to
-    /// the later acquire, and every later event about the claim, waits until the record is durable. This number may not
-    /// be 0 when the log or the cluster confirms the fence of the claim. `Shard::put_off` then delays the hold until
-    /// all records so far are durable. That delay covers the record of the takeover, so `Shard::put_off` resets this
-    /// number to 0.
+    /// the later acquire, and every later event about the claim, waits until the record is durable. If the log or the
+    /// cluster confirms the fence of the claim while this number is not 0, the shard delays the hold: until all records
+    /// so far are durable. That delay covers the record of the takeover, so `Shard::put_off` resets this number to 0.
     pub(crate) moved_record: u64,
     /// Time for which a hold had waited before its grant.
     pub(crate) waited_nanos: u64,
@@ -211,8 +210,8 @@ impl Detail {
         }
     }
 
-    /// Returns the keys of the multi-key claim to which the claim belongs; `None` for any other claim, and for a
-    /// restored hold, whose other keys are unknown.
+    /// Returns the keys of the multi-key claim to which the claim belongs, or at most their hash if it has no request
+    /// id. `None` for any other claim, and for a restored hold, whose other keys are unknown.
     pub(crate) fn key_set(&self) -> Option<&Arc<KeySet>> {
         match &self.extra {
             Extra::MultiKeyClaim(multi_key) => Some(&multi_key.keys),

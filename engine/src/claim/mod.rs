@@ -61,7 +61,7 @@ impl LeaseKind {
     }
 }
 
-/// Properties of a new claim, as bits of [`Claim::flags`].
+/// Properties of a new claim, which become bits of [`Claim::flags`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Properties {
     pub(crate) lease: LeaseKind,
@@ -297,7 +297,8 @@ impl Position {
     /// Position of a claim that is in no list and no tree.
     pub(crate) const NOWHERE: Self = Self([u32::MAX; 2]);
 
-    /// Position of a set of paths: its first item in the tree, and the number of its paths beside the first.
+    /// Returns the position of a set of paths: its first item in the tree, and the number of its paths beside the
+    /// first.
     pub(crate) fn of_set(first_item: ItemIx, more_path_count: u32) -> Self {
         Self([first_item.number(), more_path_count])
     }

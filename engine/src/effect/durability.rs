@@ -1,11 +1,11 @@
-//! Grants and responses that wait for the log or for the cluster.
+//! Grants, responses and events that wait for the log or for the cluster.
 
 use super::{Answer, Event, KeyGrant};
 use crate::handle::ClaimIx;
 use crate::ids::{ClaimId, CounterName, Fence, LaneAddress, Ticket};
 use crate::time::Time;
 
-/// An effect that waits until everything that the turn recorded before it is durable.
+/// An effect that waits until everything that the turn recorded before it is durable, or until the log has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhenDurable {
     /// Send the response to a request.
@@ -14,10 +14,10 @@ pub enum WhenDurable {
     Tell(LaneAddress, Event),
     /// Send the response to an acquire that waited, as [`Effects::answer_waiter`](super::Effects::answer_waiter) does.
     AnswerWaiter(Ticket, Answer),
-    /// Begin the hold of a reserved claim (whose fence was not durable yet), with
-    /// [`Shard::end_reservation`](crate::Shard::end_reservation).
+    /// End a reservation with [`Shard::end_reservation`](crate::Shard::end_reservation). The hold of the reserved claim
+    /// begins if its fence was confirmed.
     Begin(Reserved),
-    /// Begin the holds of a multi-key claim together, with
+    /// End the reservations of all keys of a multi-key claim together, with
     /// [`multi_key::end_reservation`](crate::multi_key::end_reservation).
     BeginMultiKey(Box<ReservedMultiKey>),
 }
@@ -35,8 +35,9 @@ pub struct QuorumQuestion {
 }
 
 impl QuorumQuestion {
-    /// Returns the effects that begin the grants. The caller calls this once the cluster has raised the counters. The
-    /// effects must then still wait for the log.
+    /// Returns the effects that end the reservations of the grants. The caller calls this when the cluster has raised
+    /// the counters or has failed to. If it has raised them and the server has a log, the effects must still wait for
+    /// the log.
     pub fn begin(self) -> impl Iterator<Item = WhenDurable> {
         let mut members: Vec<Reserved> = self.members.into_iter().map(|member| member.reserved).collect();
         let multi_key = self.multi_key.map(|grants| {
@@ -53,7 +54,7 @@ pub struct QuorumMember {
     /// The grant, with the lowest fence that it can get. If the cluster's counter is already higher, the grant gets a
     /// higher fence.
     pub reserved: Reserved,
-    /// Id of the claim, under which it is in the log if the server has one.
+    /// Id of the claim. The records of the claim in the log, if there are any, contain this id.
     pub id: ClaimId,
     /// Counter that the cluster must raise for the grant. `None` for a key of a multi-key claim that has a lower scope:
     /// the cluster raises no counter for it, but its hold begins together with the others.

@@ -14,9 +14,11 @@ pub enum Event {
         id: ClaimId,
         /// Number of waiters before the claim. In a pool, and for a claim that has other waiters of its key behind it,
         /// the number is counted only up to [`POSITION_COUNT_MAX`](crate::limits::POSITION_COUNT_MAX). For a set of
-        /// paths, the number of all other waiting sets of its tree.
+        /// paths, the number of all other waiting sets of its tree. For a multi-key claim, the position at its first
+        /// key.
         position: u32,
-        /// Number of the claim in the order in which the claims of the shard began to wait.
+        /// Arrival number of the claim. Among the waiters of a shard, a claim that arrived later has a higher number;
+        /// there are gaps.
         ticket: u64,
     },
     /// The lease of a hold expired.
@@ -28,20 +30,20 @@ pub enum Event {
     LeaseMoved {
         /// The hold.
         id: ClaimId,
-        /// Remaining lease from now on.
+        /// Remaining lease when its end was moved.
         remaining_ms: u32,
     },
-    /// A hold ended before its lease expired, and without a request of its lane.
+    /// A hold ended although its lane did not release it. Not sent if its lease expired.
     Revoked {
         /// The hold.
         id: ClaimId,
         /// Why the hold ended.
         reason: RevokeReason,
     },
-    /// A later acquire with the same request id took over a hold. The acquire that was granted the hold gets no more
+    /// A later acquire with the same request id took over a hold. The acquire that had the hold until then gets no more
     /// events about it.
     TakenUp {
-        /// Number of the acquire that was granted the hold.
+        /// Number of the acquire that had the hold until then.
         number: u32,
         /// The hold.
         id: ClaimId,
@@ -66,12 +68,12 @@ pub enum Event {
     },
 }
 
-/// Reason why a hold ended without a request of its lane.
+/// Reason why a hold ended although its lane did not release it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RevokeReason {
     /// Another lane that knew the id released the hold.
     ReleasedElsewhere,
-    /// The connection was lost and did not resume in time.
+    /// The connection of the hold was lost, and its session was not resumed in time.
     ConnectionLost,
     /// An operator released the hold, for this reason.
     Forced(Arc<[u8]>),

@@ -54,12 +54,14 @@ pub trait Effects {
     fn throttled(&mut self, ticket: Ticket, allowance: Allowance) {
         self.answer(ticket, Answer::Throttled(allowance));
     }
-    /// Sends the only response to an acquire that did not wait, unless [`Effects::granted`] sends it. This is a
-    /// refusal, a repeated grant, the grant of a multi-key claim, or a grant that was first reserved.
+    /// Sends the only response to an acquire that did not wait, unless [`Effects::granted`] or
+    /// [`Effects::when_durable`] sends it. This is a refusal, a repeated grant, the grant of a multi-key claim, or a
+    /// grant that was first reserved.
     fn answer_acquire(&mut self, ticket: Ticket, answer: Answer) {
         self.answer(ticket, answer);
     }
-    /// Notes that the acquire of this ticket waits. [`Effects::answer_waiter`] sends its response later.
+    /// Notes that the acquire of this ticket waits, or has taken over a claim that is not held yet.
+    /// [`Effects::answer_waiter`] sends its response later.
     fn waits(&mut self, ticket: Ticket) {
         let _ = ticket;
     }
@@ -69,9 +71,9 @@ pub trait Effects {
     }
     /// Sends an event to a lane.
     fn event(&mut self, lane: LaneAddress, event: Event);
-    /// Requests a check of a waiting multi-key claim, because one of its keys has become clear: only the other keys may
-    /// still keep the claim waiting. After this turn, a worker must take the turns of all shards of the claim and call
-    /// [`crate::multi_key::recheck`].
+    /// Requests a check of a waiting multi-key claim, because one of its keys may have become clear: then only the
+    /// other keys can still keep the claim waiting. After this turn, a worker must take the turns of all shards of the
+    /// claim and call [`crate::multi_key::recheck`].
     fn recheck(&mut self, multi_key: &Arc<MultiKeyClaim>) {
         let _ = multi_key;
     }
@@ -90,7 +92,8 @@ pub trait Effects {
     fn acted_on_other(&mut self, act: ActOnOther<'_>) {
         let _ = act;
     }
-    /// Measures the duration of a hold that ended. Separate from [`Effects::measure`], because each release calls it.
+    /// Measures the duration of a hold that ended, unless it was a registration. Separate from [`Effects::measure`],
+    /// because each release of a hold calls it.
     #[inline]
     fn hold_ended(&mut self, held_nanos: u64) {
         let _ = held_nanos;
@@ -105,8 +108,8 @@ pub trait Effects {
         let _ = (namespace, type_name);
     }
     /// Reports the end of the walk that [`crate::Shard::forget_namespaces`] began under this number: the shard has
-    /// forgotten the idle keys and the full buckets of its namespaces. The namespaces `in_use` still have other keys or
-    /// buckets, so they stay.
+    /// removed the idle keys and the full buckets of the namespaces in that call. The namespaces `in_use` have other
+    /// keys or buckets, so they stay, with the rest of their idle keys and full buckets.
     fn namespaces_forgotten(&mut self, number: u64, in_use: Vec<u16>) {
         let _ = (number, in_use);
     }
@@ -153,7 +156,8 @@ pub struct ActOnOther<'a> {
     pub namespace: u16,
     /// Id of the claim.
     pub id: ClaimId,
-    /// Key of the claim. For a set of paths, its first path, cut to the maximum length of a key.
+    /// Key of the claim. For a set of paths, the first path that no other path of the set covers. If that path is
+    /// longer than a key may be, it is cut to whole segments.
     pub key: Vec<u8>,
     /// Owner of the claim.
     pub owner: &'a [u8],

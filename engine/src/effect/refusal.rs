@@ -21,7 +21,7 @@ pub enum Refusal {
     NamespaceNotFound,
     /// The claim still waits, and the request is for holds only.
     NotHeld,
-    /// Another owner has the key.
+    /// Another owner registered the key, or another identity did and the client has no right to act for it.
     NotOwner(Box<Contention>),
     /// The pool has another capacity than the acquire says.
     CapacityMismatch {
@@ -34,7 +34,7 @@ pub enum Refusal {
     BadInput {
         /// Field of the request.
         field: &'static str,
-        /// Limit that the field violates, a maximum or a minimum; 0 if the mistake is another one.
+        /// Maximum or minimum that the field violates; 0 if only `message` describes the mistake.
         limit: u64,
         /// Description of the mistake.
         message: Cow<'static, str>,
@@ -48,7 +48,8 @@ pub enum Refusal {
     },
     /// This server does not offer the scope.
     ScopeUnavailable(Scope),
-    /// The present write of the log takes too long. Until it ends, acquires whose fences must be durable are refused.
+    /// The present write of the log takes too long. Until it ends, acquires and registrations that must be durable are
+    /// refused.
     LogStalled,
     /// The disk of the log has no room for new durable grants.
     NoSpace,
@@ -66,18 +67,20 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the refusal of a wrong field. `limit` is the maximum or minimum that the field violates, or 0.
+    /// Returns the refusal of a wrong field. `limit` is the maximum or minimum that the field violates, or 0 if only
+    /// `message` describes the mistake.
     pub fn bad_input(field: &'static str, limit: u64, message: impl Into<Cow<'static, str>>) -> Self {
         Self::BadInput { field, limit, message: message.into() }
     }
 }
 
-/// Reason why a waiting claim was given up.
+/// Reason of [`Refusal::Cancelled`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelReason {
     /// A client cancelled the acquire or released the claim.
     Asked,
-    /// A newer acquire with the same request id took the claim over.
+    /// A newer acquire with the same request id took the claim over. Or the request was limited to a claim of the
+    /// caller's lane, and another lane has the claim.
     Superseded,
     /// An operator ended the claim.
     Forced,

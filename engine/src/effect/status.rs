@@ -3,18 +3,20 @@
 use crate::ids::{ClaimId, Fence};
 use std::sync::Arc;
 
-/// The claim that blocks a request, and the number of waiters. If no claim blocks the request any more, all fields but
+/// The claim that blocks a request, and the number of waiters. If no claim blocks the request, all fields but
 /// `waiter_count` are zero, false or empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contention {
-    /// Whether the claim that blocks the request is held. If not, it is a waiter, or its fence is not durable yet.
+    /// Whether the claim that blocks the request is held. Otherwise the claim waits, its fence is not durable yet, or
+    /// no claim blocks the request.
     pub held: bool,
     /// Whether the claim that blocks the request is shared, so that other readers may hold the key together with it. If
     /// not, the claim is exclusive.
     pub shared: bool,
-    /// Time for which the claim that blocks the request has been held or has waited.
+    /// Time for which the claim that blocks the request has been held or has waited; for a registration, the time since
+    /// it was registered or last renewed.
     pub age_ms: u64,
-    /// Remaining lease or wait.
+    /// Remaining lease or wait; `u32::MAX` if it has no end.
     pub remaining_ms: u32,
     /// Number of claims that wait for the key, pool or tree, without the refused claim.
     pub waiter_count: u32,
@@ -33,32 +35,35 @@ pub struct ClaimStatus {
     pub session_lease: bool,
     /// Fence of the grant; 0 while the claim waits.
     pub fence: Fence,
-    /// Remaining lease or wait.
+    /// Remaining lease or wait; `u32::MAX` if it has no end.
     pub remaining_ms: u32,
-    /// Time for which the claim has been held or has waited.
+    /// Time for which the claim has been held or has waited; for a registration, the time since it was registered or
+    /// last renewed.
     pub age_ms: u64,
     /// Priority of the acquire.
     pub priority: u32,
     /// Time for which the claim waited before its grant. 0 while it waits, and for a restored hold.
     pub waited_ms: u64,
-    /// Key of the claim. For a set of paths, the first path that no other path of the set covers, cut to as many whole
-    /// segments as fit into the maximum length of a key.
+    /// Key of the claim. For a set of paths, the first path that no other path of the set covers. If that path is
+    /// longer than a key may be, it is cut to whole segments.
     pub key: Vec<u8>,
 }
 
 /// State of one key, or of the paths that overlap one path. Of a pool, only the fence is set.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct KeyStatus {
-    /// Newest fence. For an unknown key, the value at which its counter would start; the first grant would get a higher
-    /// fence.
+    /// Newest fence of the key; for a path, of its whole tree namespace. For an unknown key, the value at which its
+    /// counter would start; the first grant would get a higher fence.
     pub fence: Fence,
-    /// Number of holders.
+    /// Number of holders. If too many held paths overlap the path to visit all of them, the number of those paths.
     pub holder_count: u32,
-    /// Number of waiters.
+    /// Number of waiters. If too many awaited paths overlap the path to visit all of them, the number of those paths.
     pub waiter_count: u32,
-    /// First holders.
+    /// First holders in the order of their grants, at most
+    /// [`INSPECT_HOLDER_COUNT_MAX`](crate::limits::INSPECT_HOLDER_COUNT_MAX).
     pub holders: Vec<HeldLock>,
-    /// First waiters, in the order in which they are served.
+    /// First waiters in the order in which they are served, at most
+    /// [`INSPECT_HOLDER_COUNT_MAX`](crate::limits::INSPECT_HOLDER_COUNT_MAX).
     pub waiters: Vec<WaitingClaim>,
 }
 
@@ -69,11 +74,12 @@ pub struct WaitingClaim {
     pub id: ClaimId,
     /// Whether the claim would share the key with other readers.
     pub shared: bool,
-    /// Number of the claim in the order in which the claims of the shard began to wait.
+    /// Arrival number of the claim. Among the waiters of a shard, a claim that arrived later has a higher number; there
+    /// are gaps.
     pub ticket: u64,
     /// Time for which the claim has waited.
     pub age_ms: u64,
-    /// Remaining wait.
+    /// Remaining wait; `u32::MAX` if it has no end.
     pub remaining_ms: u32,
     /// Priority of the acquire.
     pub priority: u32,
@@ -91,13 +97,15 @@ pub struct HeldLock {
     pub shared: bool,
     /// Fence of the grant; 0 for a waiting claim.
     pub fence: Fence,
-    /// Time for which the claim has been held or has waited.
+    /// Time for which the claim has been held or has waited; for a registration, the time since it was registered or
+    /// last renewed.
     pub held_ms: u64,
-    /// Remaining lease or wait.
+    /// Remaining lease or wait; `u32::MAX` if it has no end.
     pub remaining_ms: u32,
     /// Priority of the acquire.
     pub priority: u32,
-    /// Key of the claim. For a set of paths, its first path, cut to the maximum length of a key.
+    /// Key of the claim. For a set of paths, the first path that no other path of the set covers. If that path is
+    /// longer than a key may be, it is cut to whole segments.
     pub key: Vec<u8>,
     /// Owner of the claim; empty if the client may not see it.
     pub owner: Arc<[u8]>,
@@ -112,7 +120,7 @@ pub struct HeldLock {
 pub struct Page {
     /// Claims of this page.
     pub locks: Vec<HeldLock>,
-    /// Number of the claim at which the next page begins; `None` after the last page of this shard.
+    /// Number of the claim record with which the next page begins; `None` after the last page of this shard.
     pub next: Option<u32>,
 }
 
@@ -121,11 +129,12 @@ pub struct Page {
 pub struct ForceReleased {
     /// Id of the claim.
     pub id: ClaimId,
-    /// Whether the claim was still waiting.
+    /// Whether the claim was not held yet: it waited, or its fence was not durable.
     pub was_waiting: bool,
-    /// Fence of the hold; 0 for a waiting claim.
+    /// Fence of the hold; 0 if `was_waiting`.
     pub fence: Fence,
-    /// Key of the claim. For a set of paths, its first path, cut to the maximum length of a key.
+    /// Key of the claim. For a set of paths, the first path that no other path of the set covers. If that path is
+    /// longer than a key may be, it is cut to whole segments.
     pub key: Vec<u8>,
     /// Owner of the claim.
     pub owner: Arc<[u8]>,
@@ -174,7 +183,7 @@ pub struct Registration {
 pub struct RegistrationPage {
     /// Registrations of this page.
     pub registrations: Vec<Registration>,
-    /// Number of the claim at which the next page begins; `None` after the last page of this shard.
+    /// Number of the claim record with which the next page begins; `None` after the last page of this shard.
     pub next: Option<u32>,
 }
 
@@ -196,9 +205,11 @@ pub struct PoolStatus {
     pub holder_count: u32,
     /// Number of claims that wait.
     pub waiter_count: u32,
-    /// First holders.
+    /// First holders in the order of their grants, at most
+    /// [`INSPECT_HOLDER_COUNT_MAX`](crate::limits::INSPECT_HOLDER_COUNT_MAX).
     pub holders: Vec<PermitHolder>,
-    /// First waiters.
+    /// First waiters in the order in which they are served, at most
+    /// [`INSPECT_HOLDER_COUNT_MAX`](crate::limits::INSPECT_HOLDER_COUNT_MAX).
     pub waiters: Vec<PermitHolder>,
 }
 
@@ -229,11 +240,12 @@ pub struct PermitHolder {
     pub permits: u64,
     /// Fence of the grant; 0 while the claim waits.
     pub fence: Fence,
-    /// Number of the claim in the order in which the claims of the shard began to wait.
+    /// Arrival number of the claim. Among the waiters of a shard, a claim that arrived later has a higher number; there
+    /// are gaps.
     pub ticket: u64,
     /// Time for which the permits have been held, or the claim has waited.
     pub age_ms: u64,
-    /// Remaining lease or wait.
+    /// Remaining lease or wait; `u32::MAX` if it has no end.
     pub remaining_ms: u32,
     /// Owner of the claim; empty if the client may not see it.
     pub owner: Arc<[u8]>,
@@ -242,17 +254,19 @@ pub struct PermitHolder {
 /// Statistics of a tree namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TreeStatistics {
-    /// Number of acquires since the server process started whose sets were granted at once or began to wait, plus the
-    /// number of restored holds.
+    /// Number of acquires since the server process started whose sets were granted or began to wait, plus the number of
+    /// restored holds.
     pub set_count: u64,
     /// Number of waiting sets.
     pub waiting_set_count: u64,
     /// Number of held sets, including sets whose fence is not durable yet.
     pub held_set_count: u64,
-    /// Number of paths of waiting sets. A path that another path of the same set covers does not count.
+    /// Number of paths in the tree that are marked as waiting. The paths of a large set are added and marked over
+    /// several turns. A path that another path of the same set covers is not added.
     pub waiting_path_count: u64,
-    /// Number of paths of held sets, including sets whose fence is not durable yet. A path that another path of the
-    /// same set covers does not count.
+    /// Number of paths in the tree that are marked as held, including paths of sets whose fence is not durable yet. The
+    /// paths of a large set are added and marked over several turns. A path that another path of the same set covers is
+    /// not added.
     pub held_path_count: u64,
     /// Number of distinct paths of all sets.
     pub distinct_path_count: u64,

@@ -44,7 +44,8 @@ impl Shard {
     }
 
     /// Whether a lane has this right for the key or for all paths of a claim, regardless of the identity that acquired
-    /// it. For a waiting or reserved multi-key claim, only a right for the whole namespace counts.
+    /// it. For a waiting or reserved multi-key claim, and for a set of more than `COMPARED_PATH_COUNT_MAX` paths, only
+    /// a right for the whole namespace counts.
     pub(super) fn has_right(&self, lane: LaneIx, claim: ClaimIx, right: Rights) -> bool {
         self.access_of(lane).is_none_or(|access| {
             access.everywhere().contains(right)
@@ -52,9 +53,9 @@ impl Shard {
         })
     }
 
-    /// Whether a lane may list a claim. If the lane does not have the rights for all keys of its namespace, the keys of
-    /// the claim must be compared with its rights. The function then adds the cost to `looked`, in units of one visited
-    /// claim. Only a set of paths has such a cost.
+    /// Whether a lane may list a claim. A lane without the rights to list and to inspect all keys of its namespace
+    /// requires a comparison of the claim's keys with its rights. The function then adds the cost to `looked`, in units
+    /// of one visited claim. Only a set of paths has such a cost.
     pub(super) fn may_list(&self, lane: LaneIx, claim: ClaimIx, looked: &mut u32) -> bool {
         let is_compared = self
             .access_of(lane)

@@ -98,8 +98,8 @@ impl Shard {
             Err(refusal) => return effects.answer_acquire(caller.ticket, Answer::Refused(refusal)),
         };
         let entry = self.keys.find(caller.namespace, acquire.key, acquire.hash);
-        // A plain acquire of a known free key is the common case. It needs no `Detail`, no
-        // queue and no record in the log.
+        // A plain acquire of a known free key is the common case. If the counter of the key is ephemeral, the acquire
+        // needs no `Detail` (record of rare data), no queue and no record in the log.
         let plain = acquire.terms.options.is_none() && !acquire.terms.session_lease && !self.careful;
         if plain && entry.is_some() && self.keys.entries[entry].is_free_and_ephemeral() {
             if let Err(refusal) = self.has_room(caller.lane, || NewClaims::of_key(acquire.key)) {
@@ -179,8 +179,8 @@ impl Shard {
         self.has_room_and_quota(lane, count, counted())
     }
 
-    /// Serves every acquire except a plain acquire of a known free key. While the shard must check each grant
-    /// (`careful`), also serves those.
+    /// Serves every acquire except a plain acquire of a known free key whose counter is ephemeral. While the shard must
+    /// check each grant (`careful`), also serves those.
     #[inline(never)]
     fn acquire_with_care(
         &mut self,

@@ -14,7 +14,7 @@ pub struct AcquireTerms<'a> {
     pub session_lease: bool,
     /// Whether to send the event `Queued` to the client if the claim waits.
     pub notify_queued: bool,
-    /// Rarely used options. Only single and multi-key acquires may have a priority.
+    /// Rarely used options. Only acquires of one or several keys may have a priority, not acquires of permits or paths.
     pub options: Option<&'a AcquireOptions<'a>>,
 }
 
@@ -35,8 +35,8 @@ impl<'a> AcquireTerms<'a> {
 /// Rarely used options of an acquire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AcquireOptions<'a> {
-    /// Time from the loss of the connection to the end of the hold, in milliseconds. `None`: the loss does not end the
-    /// hold.
+    /// Time in milliseconds after the loss of the connection at which the hold ends, unless its lease ends or its lane
+    /// is resumed before. `None`: the loss does not end the hold.
     pub release_after_ms: Option<u32>,
     /// Priority of a waiter. Larger values move it ahead in the queue, by a limited time.
     pub priority: u32,

@@ -26,7 +26,7 @@ pub(super) trait Admission {
     /// Returns the properties of the new claim.
     fn properties(&self, clamped: bool) -> Properties;
 
-    /// Refuses a request that can never be granted.
+    /// Refuses a request with invalid data that only this kind of request has, or that contradicts an existing pool.
     fn check(&self, shard: &Shard, known: KeyIx) -> Result<(), Refusal>;
 
     /// Refuses a repeated request that differs from its claim in the data that only this kind of request has.

@@ -5,7 +5,7 @@ use crate::entry::Occupancy;
 use crate::handle::ClaimIx;
 use crate::limits::COMPARED_WAITER_COUNT_MAX;
 
-/// Keys of a shard for which, by an estimate, most claims began to wait in the last minutes (at most three).
+/// Keys of a shard for which, by an estimate, the most claims began to wait in the last minutes (at most three).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContendedKeys {
     /// Length in milliseconds of the time in which waits were counted.
@@ -19,7 +19,8 @@ pub struct ContendedKeys {
 pub struct ContendedKey {
     /// Number of its namespace.
     pub namespace: u16,
-    /// The key, or the first path of a set of paths.
+    /// The key or the name of the pool; for a set of paths, its first path, cut to whole segments if it is longer than
+    /// a key may be.
     pub key: Vec<u8>,
     /// Estimated number of claims that began to wait for the key within `window_ms`.
     pub waits: u64,

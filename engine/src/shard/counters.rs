@@ -1,5 +1,5 @@
-//! Counters of each namespace. Holds are too frequent to count them here: their number is computed from the number of
-//! claims that each lane keeps.
+//! Counters of each namespace. Holds are too frequent to count them here: their number is computed from the numbers of
+//! claims in the records of the lanes.
 
 use super::Shard;
 use crate::handle::{ClaimIx, LaneIx};

@@ -108,7 +108,7 @@ impl Shard {
             if self.claims[claim].has(flag::WAIT_OVER) {
                 let Claim { entry, secret, .. } = self.claims[claim];
                 if self.is_granting_since_before(entry) {
-                    // The key became free before the wait ended, so the claim may still get it. It stays in
+                    // The key became free before the wait ended, so the claim may still get the key. The claim stays in
                     // `late_waits` until the grants of its key are finished, and waits for other keys can end now.
                     let grants = self.grants_left(entry);
                     self.late_waits.push_back(LateWait { claim, secret, grants });

@@ -8,8 +8,8 @@ use crate::limiter::BucketIx;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Progress of the removal that [`Shard::forget_namespaces`] begins. It visits all key records and buckets one after
-/// the other.
+/// Progress of the removal that [`Shard::forget_namespaces`] begins. The removal visits all key records and buckets one
+/// after the other.
 #[derive(Debug)]
 pub(super) struct Forgetting {
     number: u64,

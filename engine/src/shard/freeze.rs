@@ -147,7 +147,7 @@ impl Shard {
     }
 
     /// Continues the walk over the waiters of the shard after the list of frozen prefixes has changed. Grants the
-    /// waiters of thawed keys: no frozen prefix prevents their grants any more. Each claim takes one step of the
+    /// waiters of thawed keys: no frozen prefix prevents their grants any more. Each claim record takes one step of the
     /// limited follow-up work of this turn. If no step is left, a later turn continues.
     pub(super) fn go_on_thawing(&mut self, effects: &mut impl Effects) {
         while self.thaw.next < u64::from(self.claims.end()) {

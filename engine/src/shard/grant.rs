@@ -124,7 +124,8 @@ impl Shard {
         effects.hold_ended(self.nanos.since(self.claims[claim].granted()));
     }
 
-    /// Returns the time for which a claim has been held or waiting, in milliseconds.
+    /// Returns the time for which a claim has been held or waiting, in milliseconds; for a registration, the time since
+    /// it was registered or last renewed.
     #[inline]
     pub(super) fn age_ms(&self, claim: &Claim) -> u64 {
         self.now.ms_since(claim.began().round_up())

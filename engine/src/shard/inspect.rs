@@ -20,8 +20,8 @@ pub struct PageBounds {
 }
 
 impl Shard {
-    /// Answers with the state of the claim with this id. The holder will rely on the lease in the answer. So if a lease
-    /// was lengthened and its record is not durable yet, the answer waits for that.
+    /// Answers with the state of the claim with this id. The holder will rely on the lease in the answer. So if the
+    /// claim is in the log, the answer waits until the records of all longer leases in this shard are durable.
     pub fn status(&self, caller: &Caller, id: ClaimId, key: Option<&[u8]>, effects: &mut impl Effects) {
         let claim = match self.claim_of(id, caller.namespace, key) {
             Ok(claim) => claim,
@@ -104,8 +104,8 @@ impl Shard {
         self.tree_of_namespace(namespace).unwrap_or_else(find)
     }
 
-    /// Returns a hold or a waiting claim as a lane may see it: without its id and the strings of its owner, unless the
-    /// lane may know them.
+    /// Returns a hold or a waiting claim as a lane may see it: without its id, owner, request id and metadata, unless
+    /// the lane may know them.
     pub(super) fn held_lock(&self, lane: LaneIx, index: ClaimIx) -> HeldLock {
         let claim = &self.claims[index];
         let is_known = self.may(lane, index, Rights::INSPECT);
@@ -129,9 +129,10 @@ impl Shard {
     }
 
     /// Lists held locks of the namespace, or waiting claims, from this slot on. Their keys begin with `prefix`, and the
-    /// caller may list them. A page has at most `count_max` of them. It ends once it has `bytes_max` of keys and
-    /// strings, or once `LIST_SCAN_COUNT_MAX` claims were visited. A claim keeps its slot, so a lock that is held from
-    /// the first page to the last is in exactly one page.
+    /// caller may list them. A page has at most `count_max` of them. The page ends when it has `bytes_max` bytes: 64
+    /// for each item, and its key and strings. The page also ends when `LIST_SCAN_COUNT_MAX` claims were visited; some
+    /// comparisons count like visits. A claim keeps its slot, so a lock that is held from the first page to the last is
+    /// in exactly one page.
     pub fn list(
         &self,
         caller: &Caller,

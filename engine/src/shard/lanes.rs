@@ -108,8 +108,8 @@ impl Shard {
     }
 
     /// Continues [`Shard::settle_lane`] after an earlier turn had no steps left for it. `number` is the number of the
-    /// work item that this turn left. Does nothing if the lane has another number now, because its record is used for
-    /// another lane or its claims are settled.
+    /// work item that this turn left. Does nothing if the lane has another number now, because its record was freed and
+    /// may be used for another lane.
     pub(super) fn go_on_with_lane(&mut self, lane: LaneIx, number: WorkNumber, effects: &mut impl Effects) {
         let record = &mut self.lanes.lanes[lane];
         if record.settling == number {

@@ -27,13 +27,14 @@ impl Shard {
         self.buckets.hash(namespace, name)
     }
 
-    /// Prefetches the index group of a bucket. First pass over a batch.
+    /// Prefetches the index group of a bucket. First of two prefetch passes over some requests of a batch.
     #[inline]
     pub fn prefetch_bucket_index(&self, hash: u64) {
         self.buckets.prefetch_index(hash);
     }
 
-    /// Prefetches the bucket that most likely has this hash. Second pass over a batch.
+    /// Prefetches the bucket that most likely has this hash. Second of two prefetch passes over some requests of a
+    /// batch.
     #[inline]
     pub fn prefetch_bucket(&self, hash: u64) {
         self.buckets.prefetch_candidate(hash);

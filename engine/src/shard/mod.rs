@@ -158,7 +158,8 @@ pub struct Shard {
     /// and request number). The acquires of these claims are not answered yet. Of a multi-key claim, only the claim at
     /// the first key.
     waiting: HashIndex<ClaimIx>,
-    /// Claims with a request id, by key record, owner and request id.
+    /// Claims with a request id, by key record, owner and request id. Of a waiting multi-key claim, only the claim at
+    /// the first key.
     request_ids: HashIndex<ClaimIx>,
     secrets: ChaCha8Rng,
     /// Claims whose wait ended at the instant that is being processed.
@@ -198,7 +199,7 @@ pub struct Shard {
     /// Whether every grant must be checked, because the shard is stopping, has frozen prefixes or is recovering.
     careful: bool,
     watchers: BTreeMap<KeyIx, Vec<Watcher>>,
-    /// Number of events sent to watchers so far. It wraps around.
+    /// Number of events sent to watchers so far. The number wraps around.
     told_count: u32,
     /// Counters by namespace.
     counters: Vec<NamespaceCounters>,
@@ -350,8 +351,8 @@ impl Shard {
         self.waiting.len() as u32
     }
 
-    /// Returns the number of accesses to records of this shard, in builds with debug assertions. It measures work
-    /// independently of the machine.
+    /// Returns the number of accesses to records of this shard, in builds with debug assertions. The number measures
+    /// work independently of the machine.
     #[cfg(debug_assertions)]
     pub fn records_touched(&self) -> u64 {
         let trees: u64 = self.trees.iter().map(|space| space.tree.records_touched()).sum();
@@ -383,27 +384,29 @@ impl Shard {
 
     /// Prefetches the index group of a key, and the free claim record that its acquire will take. `ahead` acquires are
     /// served before this one, and each of them takes one record. The worker calls this function in the first of two
-    /// prefetch passes over its requests, before it serves any of them.
+    /// prefetch passes over some requests of a batch, before it serves any of them.
     #[inline]
     pub fn prefetch_acquire(&self, hash: u64, ahead: usize) {
         self.keys.prefetch_index(hash);
         self.claims.prefetch_free(ahead);
     }
 
-    /// Prefetches a claim. First pass over a batch, for requests that name a claim by its id.
+    /// Prefetches a claim. First of two prefetch passes over some requests of a batch, for those that name a claim by
+    /// its id.
     #[inline]
     pub fn prefetch_claim(&self, slot: ClaimIx) {
         self.claims.prefetch(slot);
     }
 
-    /// Prefetches the key record that most likely has this hash. Second pass over a batch, for acquires.
+    /// Prefetches the key record that most likely has this hash. Second of two prefetch passes over some requests of a
+    /// batch, for acquires of a key.
     #[inline]
     pub fn prefetch_entry(&self, hash: u64) {
         self.keys.prefetch_candidate(hash);
     }
 
-    /// Prefetches the key record of a claim, and its neighbours in the timer wheel. Second pass over a batch, for
-    /// requests that name a claim by its id.
+    /// Prefetches the key record of a claim, and the neighbours of the claim in the timer wheel. Second of two prefetch
+    /// passes over some requests of a batch, for releases and renewals.
     #[inline]
     pub fn prefetch_around(&self, slot: ClaimIx) {
         if let Some(claim) = self.claims.get(slot) {

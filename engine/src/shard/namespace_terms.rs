@@ -18,7 +18,7 @@ pub struct NamespaceTerms {
     pub lease_default_ms: Option<u32>,
     /// Lowest scope of a claim. Claims of a lower scope are raised to it.
     pub scope_min: Scope,
-    /// Quota account that counts the claims of all clients of the namespace.
+    /// Quota account that counts the claims, waiters and bytes of all clients of the namespace.
     pub account: Option<Arc<Account>>,
 }
 

@@ -1,16 +1,16 @@
 //! Accounting of the claims of lanes.
 //!
-//! Each lane has counts of its claims, waiters and bytes. With these counts, a lane can change its quota accounts: they
-//! are subtracted from the old accounts and added to the new ones. If a lane with claims gets its first accounts, these
-//! count the claims, but neither their waiters nor their bytes. To know these amounts, the shard would have to visit
-//! each claim. This concerns lanes of an earlier server process, and lanes that were open before their identity had a
-//! quota. If a claim moves from a lane without accounts to a lane with accounts, the bytes of its key count, but not
-//! its other strings.
+//! Each lane with quota accounts has counts of its claims, waiters and bytes. If the lane gets other accounts, these
+//! counts are subtracted from the old accounts and added to the new ones. If a lane without accounts, but with claims,
+//! gets its first accounts, these count the claims, but neither their waiters nor their bytes. To know these amounts,
+//! the shard would have to visit each claim. This concerns lanes of an earlier server process, and lanes that were open
+//! before their identity had a quota. If a claim moves from a lane without accounts to a lane with accounts, the bytes
+//! of its key count, but not its other strings.
 //!
 //! As long as no lane of a shard has had quota accounts, counting costs nothing. A new claim is then only compared with
-//! `room_at_once`, which is the maximum number of claims in the shard. From the first accounts on, `room_at_once` stays
-//! 0. No claim is within that, so [`Shard::has_room_for`] also compares each new claim with the accounts of its lane.
-//! The end of a claim reads one record of its lane in either case.
+//! `room_at_once`, which is the maximum number of claims in the shard. From the first accounts on, `room_at_once` is
+//! zero. No claim is within that, so [`Shard::has_room_for`] also compares each new claim with the accounts of its
+//! lane. The end of a claim reads one record of its lane in either case.
 
 use super::Shard;
 use crate::account::{Accounts, QuotaReached, Resource};
@@ -63,7 +63,7 @@ pub(super) fn as_u32(len: usize) -> u32 {
 }
 
 impl Shard {
-    /// Sets the accounts of a lane.
+    /// Sets the quota accounts of a lane.
     pub(super) fn set_accounts(&mut self, lane: LaneIx, accounts: Accounts) {
         self.has_accounts |= !accounts.is_empty();
         self.set_room_at_once();
@@ -149,8 +149,8 @@ impl Shard {
         lane.add(Resource::Bytes, len);
     }
 
-    /// Subtracts a claim from the quota accounts of its lane, because it ends or leaves the lane. `more` is the number
-    /// of its bytes besides its key.
+    /// Subtracts a claim from the quota accounts of `lane`, if it has any, because it ends or leaves the lane. `more`
+    /// is the number of its bytes besides its key.
     fn uncount_claim(&mut self, lane: LaneIx, entry: KeyIx, more: u32) {
         let len = self.counted_len(entry, more);
         let lane = &mut self.lanes.lanes[lane];
@@ -167,9 +167,9 @@ impl Shard {
         self.keys.key(entry).len() as u64 + u64::from(more)
     }
 
-    /// Subtracts an ended claim from the counts of its lane, if that lane [needs care](crate::lane::Lane::needs_care).
-    /// A lane needs care if quota accounts count its claims, or if it is closed and is removed with its last claim.
-    /// Last step of the end of a claim.
+    /// Subtracts an ended claim from the counts of its lane, which [needs care](crate::lane::Lane::needs_care). A lane
+    /// needs care if quota accounts count its claims, or if it is closed and is removed with its last claim. Last step
+    /// of the end of such a claim.
     #[cold]
     pub(super) fn drop_claim_with_care(&mut self, lane: LaneIx, entry: KeyIx, more: u32) {
         self.uncount_claim(lane, entry, more);
@@ -195,8 +195,8 @@ impl Shard {
         lane.add(Resource::Bytes, u64::from(len));
     }
 
-    /// Adds a claim that begins to wait or is reserved to the waiters of its lane, for its quota. Of a multi-key claim,
-    /// only the claim at the first key counts.
+    /// Counts a claim that begins to wait, or that is reserved, as a waiter of its lane, for the quotas of waiters. Of
+    /// a multi-key claim, only the claim at the first key counts.
     #[inline]
     pub(super) fn count_waiter(&mut self, claim: ClaimIx) {
         if self.has_accounts && !self.is_far(claim) {
@@ -204,7 +204,7 @@ impl Shard {
         }
     }
 
-    /// Subtracts a claim that no longer waits or is reserved from the waiters of its lane. If `is_far`, it belongs to a
+    /// Counts a claim no longer as a waiter of its lane, because it is granted or ends. If `is_far`, it belongs to a
     /// multi-key claim and is not at its first key, so it was not counted.
     #[inline]
     pub(super) fn uncount_waiter(&mut self, claim: ClaimIx, is_far: bool) {
@@ -218,8 +218,9 @@ impl Shard {
         &mut self.lanes.lanes[self.claims[claim].lane]
     }
 
-    /// Refuses to move a claim to a lane whose quota accounts have no room for it and for the claims that the same
-    /// request has moved. An account that already counts the claim needs no more room.
+    /// Refuses to move a claim to a lane whose quota accounts have no room for it and for the claims in `moved`. Those
+    /// are the other claims that the same request moves; the claim is added to them. An account that already counts the
+    /// claim needs no more room.
     #[inline]
     pub(super) fn may_move_to(
         &self,

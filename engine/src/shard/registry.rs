@@ -20,7 +20,7 @@ use crate::limits::{LAZY_FORGET_MS, LAZY_GRACE_MS, REGISTRY_LEASE_MAX_MS};
 use crate::time::Time;
 use std::sync::Arc;
 
-/// Requested end of a registration.
+/// Requested end of the lease of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
     /// Length in milliseconds from now. In a lazy namespace, a negative length means that the lease has already
@@ -41,7 +41,7 @@ pub struct Register<'a> {
     pub value: &'a [u8],
     /// Type name of at most 256 bytes.
     pub type_name: &'a [u8],
-    /// Requested end of the registration.
+    /// Requested end of the lease.
     pub lease: Lease,
     /// Whether the namespace is lazy: the end of a lease has no immediate effect in it. Otherwise the namespace is a
     /// registry, and a registration ends with its lease.
@@ -136,7 +136,8 @@ impl Shard {
         self.answer_durably(caller.ticket, Answer::LookedUp(found), effects);
     }
 
-    /// Lists registrations of the namespace that the caller may list, of this type or of any type, from this slot on.
+    /// Answers with one page of the registrations in the namespace that the caller may list, of this type or of any
+    /// type. The search begins at slot `from`.
     pub fn list_registrations(
         &self,
         caller: &Caller,

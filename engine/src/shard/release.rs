@@ -99,8 +99,8 @@ impl Shard {
         }
     }
 
-    /// Notifies the lane of a hold that another lane releases it. If both lanes have the same owner and identity, the
-    /// hold does not count as lost.
+    /// Notifies the lane of a hold that another lane releases it. The metrics count the hold as lost, unless both lanes
+    /// have the same owner and identity.
     fn tell_released_elsewhere(&self, caller: &Caller, claim: ClaimIx, effects: &mut impl Effects) {
         let lanes = [self.claims[claim].lane, caller.lane].map(|lane| &self.lanes.lanes[lane]);
         let [holder, releaser] =
@@ -119,9 +119,10 @@ impl Shard {
         self.give_up(claim, CancelReason::Asked, effects);
     }
 
-    /// Sets the end of a lease to `lease_ms` milliseconds from now (0 for the default), later or earlier than before.
-    /// For a claim that waits for permits and is not reserved yet, sets the length of its future lease. Refuses any
-    /// other claim that is not held, and a hold without a lease of its own.
+    /// Sets the end of a lease to `lease_ms` milliseconds from now (0 for the default), later or earlier than before. A
+    /// lease above the maximum is shortened to it. For a claim that waits for permits, sets the length of its future
+    /// lease; a claim for permits that is already reserved keeps its length. Refuses any other claim that is not held,
+    /// and a hold without a lease of its own.
     pub fn extend(
         &mut self,
         caller: &Caller,

@@ -5,7 +5,8 @@ use super::Shard;
 /// Numbers of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardState {
-    /// Number of held claims, including those whose outcome is unknown because the log failed.
+    /// Number of held claims; a multi-key hold counts once for each key. Claims whose outcome is unknown because the
+    /// log failed count too.
     pub held: u64,
     /// Number of acquires that wait, or whose fence is not durable yet.
     pub waiting: u64,

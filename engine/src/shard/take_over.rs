@@ -38,8 +38,8 @@ impl Shard {
 
     /// Refuses a repeated request that may not have the claim of its request id. The claim must have the same mode and
     /// kind of lease. Its outcome must not be unknown, as it is if the log failed before its fence was durable. Until
-    /// `grants_from`, every repeated request is refused, because the restored log may lack records. A lost record may
-    /// have ended the claim and granted the key to another client.
+    /// the instant `grants_from`, every repeated request is refused, because the restored log may lack records. A lost
+    /// record may have ended the claim and granted the key to another client.
     pub(super) fn check_repeated(
         &mut self,
         claim: ClaimIx,
@@ -93,8 +93,8 @@ impl Shard {
         effects.waits(caller.ticket);
     }
 
-    /// Moves a claim that is not held yet to the lane of a newer request. Returns whether the claim is in the log, so
-    /// that the move was recorded too.
+    /// Moves a claim that is not held yet to the lane of a newer request. Returns whether the claim is in the log; if
+    /// so, the move was recorded too.
     pub(super) fn move_reserved(
         &mut self,
         claim: ClaimIx,

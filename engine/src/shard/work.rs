@@ -16,7 +16,8 @@ use crate::time::Time;
 pub(crate) enum Work {
     /// Continue with this key or pool: grant the first waiters, and refuse waiters that exceed a lowered capacity.
     Grant(KeyIx, WorkNumber),
-    /// Continue with this tree: add the paths of large sets to it, and grant waiting sets that nothing blocks any more.
+    /// Continue with this tree: remove the paths of ended claims, mark the paths of granted claims as held, and grant
+    /// waiting sets that nothing blocks any more. Then add the paths of large sets to the tree.
     Tree(KeyIx, WorkNumber),
     /// Continue to apply the new state of this lane (open, detached or closed) to the claims that are linked to it. For
     /// example, the waiters of a lost connection end.

@@ -76,8 +76,8 @@ struct EnteringSet {
     may_wait: bool,
 }
 
-/// Paths of a set, without the redundant ones: a path at or below a written path, or a read path at or below another
-/// read path.
+/// Paths of a set, without the redundant ones: a path at or below another path that is written, or a read path at or
+/// below another read path.
 #[derive(Debug)]
 struct Paths {
     bytes: Box<[u8]>,
@@ -127,24 +127,24 @@ impl Entering {
 }
 
 impl Tree {
-    /// Whether a large set is still being added to the tree, so that each new set must queue behind it.
+    /// Whether any set is still being added to the tree, so that each new set must queue behind it.
     #[inline]
     pub(crate) fn is_entering(&self) -> bool {
         !self.entering.is_done()
     }
 
-    /// Whether the tree has no unfinished work, except that large sets may still be added to it.
+    /// Whether the tree has no unfinished work, except that sets may still be added to it over several turns.
     pub(crate) fn only_enters(&self) -> bool {
         self.granting.is_done() && self.removal.is_done() && self.recheck.is_done()
     }
 
-    /// Returns an upper bound of the number of nodes that the tree has once all large sets were added to it.
+    /// Returns an upper bound of the number of nodes that the tree has once all sets were added that still enter it.
     pub(crate) fn node_count_to_come(&self) -> u32 {
         self.node_count().saturating_add(self.entering.segment_count)
     }
 
-    /// Takes a large set, which later calls of [`Tree::next_verdict`] add to the tree path by path. `arrival` must be
-    /// larger than that of each earlier claim. Returns the first item of the set.
+    /// Takes a set, which later calls of [`Tree::next_verdict`] add to the tree path by path. `arrival` must be larger
+    /// than that of each earlier claim. Returns the first item of the set.
     pub(crate) fn enter_later(
         &mut self,
         claim: ClaimIx,
@@ -173,9 +173,10 @@ impl Tree {
         set.is_some_and(|set| !std::mem::replace(&mut set.may_wait, true))
     }
 
-    /// Continues to add large sets to the tree, in order of arrival. The caller sets `may_hold` unless the namespace is
-    /// frozen. Unless it is set, paths are marked as waiting even if no other claim blocks them. Returns the first set
-    /// about which the caller must decide. Otherwise returns whether all sets were added or no step was left.
+    /// Continues to add the entering sets to the tree, in order of arrival. The caller sets `may_hold` unless the
+    /// namespace is frozen. Without `may_hold`, paths are marked as waiting even if no other claim blocks them. Returns
+    /// the first set about which the caller must decide. Otherwise returns whether all sets were added or no step was
+    /// left.
     pub(super) fn go_on_entering(&mut self, may_hold: bool, steps: &mut Steps) -> Progress {
         while let Some((arrival, mut set)) = self.entering.sets.pop_first() {
             match self.go_on_with(arrival, &mut set, may_hold, steps) {
@@ -230,7 +231,7 @@ impl Tree {
         Progress::Paused
     }
 
-    /// Whether no other claim blocks the next path of a set. The result stays true until the set is in the tree,
+    /// Whether no other claim blocks the next path of a set. A true result stays true until the set is in the tree,
     /// because all later sets queue behind it.
     fn check_item(&self, set: &EnteringSet, steps: &mut Steps) -> bool {
         let item = set.paths.get(set.done_count);

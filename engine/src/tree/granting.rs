@@ -7,8 +7,8 @@ use crate::fifo::Fifo;
 use crate::handle::ItemIx;
 use crate::steps::Steps;
 
-/// Number of items (paths of a set) that a grant marks as held at once, even if no steps are left. An ordinary set has
-/// no more paths.
+/// Number of items (paths of a set) that a grant marks as held at once, even if no steps are left. Most sets have no
+/// more paths.
 const HELD_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
 
 /// Granted set of paths with items (paths) that are not marked as held yet.
@@ -20,9 +20,9 @@ struct Granted {
     next_item: ItemIx,
 }
 
-/// Granted claims with so many paths that they are marked as held over several turns. The other paths are still marked
-/// as waiting and clear (blocked by no other claim). They block the same claims as held paths do, because a later claim
-/// that conflicts queues behind both.
+/// Granted claims with so many paths that they are marked as held over several turns. The paths that are not marked as
+/// held yet are still marked as waiting and clear (blocked by no other claim). They block the same claims as held paths
+/// do, because a later claim that conflicts queues behind both.
 #[derive(Debug, Default)]
 pub(super) struct Granting {
     claims: Fifo<Granted>,

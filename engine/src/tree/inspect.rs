@@ -10,8 +10,8 @@ use std::collections::{BTreeSet, BinaryHeap};
 use std::ops::ControlFlow;
 
 impl Tree {
-    /// Returns a claim that blocks a new request: a conflicting holder, or otherwise the first waiter that blocks it.
-    /// Returns `None` if nothing blocks the request, or if the path that was found to block it belongs to an ended
+    /// Returns a claim that blocks a new request: a conflicting holder, or otherwise the earliest waiter that blocks
+    /// it. Returns `None` if nothing blocks the request, or if the path that was found to block it belongs to an ended
     /// claim.
     pub(crate) fn blocker(&self, items: &[TreeItem]) -> Option<ClaimIx> {
         let places = items.iter().map(|item| (self.trie.locate(item.path), item.write));
@@ -19,7 +19,7 @@ impl Tree {
     }
 
     /// Returns the claim that blocks the first blocked path of a waiting claim: a conflicting holder, or otherwise the
-    /// first waiter that blocks it. Returns `None` if no path is blocked, or if no path of the claim is in the tree
+    /// earliest waiter that blocks it. Returns `None` if no path is blocked, or if no path of the claim is in the tree
     /// yet. Also returns `None` if the path that was found to block it belongs to an ended claim.
     pub(crate) fn blocker_of(&self, first_item: ItemIx) -> Option<ClaimIx> {
         if matches!(self.items[first_item].state, State::Outside | State::Held) {
@@ -47,7 +47,7 @@ impl Tree {
         holder.or_else(waiter).and_then(|item| self.claim_of(item))
     }
 
-    /// Returns a held item that conflicts.
+    /// Returns a held item that conflicts with an item at this place.
     fn holder_against(&self, place: Place, write: bool) -> Option<ItemIx> {
         let at = self.trie.overlapping(place).find(|at| at.conflicts(write))?;
         Some(if at.with_below { self.holder_below(at.node, write) } else { at.node.held })
@@ -64,7 +64,7 @@ impl Tree {
         node.held
     }
 
-    /// Returns the first waiting item (path of a waiting claim) that blocks a new item at this place.
+    /// Returns the earliest waiting item (path of a waiting claim) that blocks a new item at this place.
     fn waiter_against(&self, place: Place, write: bool) -> Option<Order> {
         let queues = self.trie.overlapping(place).flat_map(Overlapping::queues);
         queues.filter_map(|queues| queues.first_in_the_way_of(write)).min()
@@ -98,7 +98,8 @@ impl Tree {
         entering.into_iter().flatten().chain(standing.into_iter().flatten())
     }
 
-    /// Returns how many paths that claims hold (if `held`), or wait for, overlap a path.
+    /// Returns the number of held items (if `held`), or of waiting items, whose paths overlap `path`. An item is one
+    /// path of one claim.
     pub(crate) fn overlapping_count(&self, path: &[u8], held: bool) -> usize {
         let count = |at: Overlapping| -> usize {
             let [reads, writes] = at.node.held_below;
@@ -113,8 +114,9 @@ impl Tree {
         self.trie.overlapping(self.trie.locate(path)).map(count).sum()
     }
 
-    /// Returns the holders, or the waiters, of paths that overlap a path, each claim once. Considers only the first
-    /// `limit` overlapping paths. Waiters are in queue order. Also returns whether the result is complete.
+    /// Returns the holders, or the waiters, of paths that overlap a path, each claim once. Considers only `limit`
+    /// overlapping items (paths of claims), and for holders only `OVERLAP_NODE_COUNT_MAX` nodes at and below the path.
+    /// Waiters are in queue order. Also returns whether the result is complete.
     pub(crate) fn overlapping(&self, path: &[u8], held: bool, limit: usize) -> (Vec<ClaimIx>, bool) {
         let place = self.trie.locate(path);
         let (items, is_complete) =
@@ -124,8 +126,8 @@ impl Tree {
         (claims.filter(|claim| seen.insert(*claim)).collect(), is_complete)
     }
 
-    /// Whether a claim for which `is_wanted` returns true holds a path that overlaps `path`. Returns `None` if too many
-    /// held paths overlap it to check all of them.
+    /// Whether a claim for which `is_wanted` returns true holds a path that overlaps `path`. Returns `None` if none of
+    /// the checked holders is wanted, and too many held paths overlap `path` to check all of them.
     pub(crate) fn is_any_holder(&self, path: &[u8], is_wanted: impl Fn(ClaimIx) -> bool) -> Option<bool> {
         let mut is_found = false;
         let is_complete = self.visit_held(self.trie.locate(path), OVERLAP_SCAN_COUNT_MAX, |item| {
@@ -210,8 +212,8 @@ impl Tree {
         std::iter::successors(first.some(), |item| self.items[*item].held_next.some())
     }
 
-    /// Returns the first waiting items (paths of waiting claims) that overlap a path, in order of arrival, and whether
-    /// these are all.
+    /// Returns the earliest waiting items (paths of waiting claims) that overlap a path, at most `limit`, in order of
+    /// arrival. Also returns whether these are all.
     fn overlapping_waiting(&self, place: Place, limit: usize) -> (Vec<ItemIx>, bool) {
         let queues = self.trie.overlapping(place).flat_map(Overlapping::queues);
         let mut lines: Vec<_> = queues.flat_map(Queues::lines).collect();

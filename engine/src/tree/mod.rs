@@ -202,15 +202,15 @@ impl Tree {
         self.is_clear(items).then(|| self.hold(claim, items))
     }
 
-    /// Adds the items of a new request to the tree as held. The caller must know that no held or waiting item blocks
-    /// any of them. Returns the first item.
+    /// Adds the items of a new request to the tree as held. Leaves out items that another item of the request covers.
+    /// The caller must know that no held or waiting item blocks any of them. Returns the first item.
     pub(crate) fn hold(&mut self, claim: ClaimIx, items: &[TreeItem]) -> ItemIx {
         debug_assert!(self.is_clear(items), "a claim that is held must be clear");
         self.place_all(claim, items, None)
     }
 
-    /// Adds the items of a request as waiting. `arrival` must be larger than that of each earlier claim. Returns the
-    /// first item.
+    /// Adds the items of a request as waiting, except items that another item of the request covers. `arrival` must be
+    /// larger than that of each earlier claim. Returns the first item.
     pub(crate) fn wait(&mut self, claim: ClaimIx, arrival: u64, items: &[TreeItem]) -> ItemIx {
         self.place_all(claim, items, Some(arrival))
     }
@@ -336,7 +336,7 @@ impl Tree {
         self.trie.nodes.live_count()
     }
 
-    /// Returns the number of items of a claim.
+    /// Returns the number of items of a claim, including items that are still to be added to the tree.
     #[inline]
     pub(crate) fn item_count_of(&self, first_item: ItemIx) -> u32 {
         if self.is_entering()

@@ -39,7 +39,7 @@ pub(super) struct Node {
     pub(super) previous: NodeIx,
     /// Number of items at this node, held or waiting.
     pub(super) item_count: u32,
-    /// First item that is held at this node.
+    /// First item in the list of the items that are held at this node.
     pub(super) held: ItemIx,
     /// Number of reads and number of writes that are held at this node or below it.
     pub(super) held_below: [u32; 2],
@@ -138,13 +138,14 @@ pub(super) struct Overlapping<'a> {
 }
 
 impl<'a> Overlapping<'a> {
-    /// Whether a held item conflicts.
+    /// Whether a held item that overlaps the searched path conflicts with a new item that writes or, unless `write`,
+    /// reads.
     #[inline]
     pub(super) fn conflicts(self, write: bool) -> bool {
         if self.with_below { self.node.conflicts_below(write) } else { self.node.conflicts_here(write) }
     }
 
-    /// Returns the queues of waiting items.
+    /// Returns the queues of the waiting items that overlap the searched path.
     #[inline]
     pub(super) fn queues(self) -> impl Iterator<Item = &'a Queues> {
         let below = self.node.waiting_below.iter().filter(move |_| self.with_below);
@@ -153,7 +154,7 @@ impl<'a> Overlapping<'a> {
 }
 
 /// Number of nodes for which the hash index of a trie reserves address space once it is large. Its growth then copies
-/// nothing, up to this number.
+/// nothing, up to this number. The trie can have more nodes.
 const NODE_COUNT_MAX: usize = 1 << 24;
 
 /// Number of nodes for each step when the segments of all nodes are counted for statistics. The steps limit the
@@ -167,8 +168,8 @@ pub(super) struct Trie {
     pub(super) nodes: Slab<NodeIx, Node>,
     index: HashIndex<NodeIx>,
     hasher: RandomState,
-    /// Counts of distinct segments. They exist only after the first request for statistics, because most trees never
-    /// get one.
+    /// Number of nodes for each segment, to count the distinct segments. Exists only after the first request for
+    /// statistics, because most trees never get one.
     pub(super) segments: Option<SegmentCounts>,
 }
 

@@ -50,9 +50,10 @@ pub(super) struct Recheck {
     /// continues. The region with the earliest position continues first. So claims that are no longer blocked are found
     /// in their order of arrival.
     agenda: BTreeSet<(Order, RegionIx)>,
-    /// Item whose recheck made its claim clear, so that [`Tree::next_verdict`] returned the claim. It stays set until
-    /// the caller grants or removes the claim, or calls `next_verdict` again. Until then the item stays marked as
-    /// blocked: the grant of a claim usually follows at once, and would make a change of the mark useless.
+    /// Item whose recheck showed that no other claim blocks its claim any more, so that [`Tree::next_verdict`] returned
+    /// the claim. It stays set until the caller grants or removes the claim, or calls `next_verdict` again. Until then
+    /// the item stays marked as blocked: the grant of a claim usually follows at once, and would make a change of the
+    /// mark useless.
     pub(super) offered: Option<ItemIx>,
 }
 
@@ -127,8 +128,8 @@ impl Tree {
     }
 
     /// Returns the first claim, with arrival number `from` or a later one, that has an item marked as clear; also
-    /// returns its arrival number. An item is clear if no other claim blocks it. The claim waits, or it was granted and
-    /// its items are still being marked as held.
+    /// returns its arrival number. An item is clear if no other claim blocks it. The claim waits, its items are still
+    /// being added to the tree, or it was granted and its items are still being marked as held.
     pub(crate) fn first_clear(&self, from: u64) -> Option<(u64, ClaimIx)> {
         let mut from = Order { arrival: from, item: ItemIx::new(0) };
         loop {
@@ -161,8 +162,8 @@ impl Tree {
         }
     }
 
-    /// Returns the first item of the claim that [`Tree::next_verdict`] returned last, if the caller has neither granted
-    /// nor removed the claim yet.
+    /// Returns the first item of the claim that a recheck in [`Tree::next_verdict`] found to be clear. Returns `None`
+    /// once the caller has granted or removed the claim, or has called `next_verdict` again.
     pub(super) fn offered_claim(&self) -> Option<ItemIx> {
         self.recheck.offered.map(|item| self.items[item].first)
     }
@@ -233,7 +234,7 @@ impl Tree {
     /// Skips items that must stay blocked because of an item that is held or waits earlier at the node or above it.
     fn next_due(&self, node: NodeIx, from: Order) -> Option<Order> {
         let (mut read, mut write) = (Earliest::default(), Earliest::default());
-        // Items that arrived after these are justified.
+        // Items that arrived after these stay blocked.
         let (mut read_horizon, mut write_horizon) = (Earliest::default(), Earliest::default());
         let mut reads_held = false;
         for at in self.trie.overlapping(Place { node, exact: true }) {

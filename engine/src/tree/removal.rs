@@ -7,12 +7,12 @@ use crate::fifo::Fifo;
 use crate::handle::{ClaimIx, ItemIx};
 use crate::steps::Steps;
 
-/// To check, add, hold or remove an item costs one step, and one more for each group of this many nodes that it visits
-/// or creates.
+/// In follow-up work, it costs one step to check, add, hold or remove an item. Each group of this many nodes that are
+/// visited or created for the item costs one more step.
 pub(super) const NODES_PER_STEP: u32 = 8;
 
 /// Number of items of an ended claim that are removed at once when it ends, even if no steps are left. So a set of at
-/// most this size has left the tree at the end of the turn that released it.
+/// most this size has left the tree at the end of the turn in which it ended.
 const REMOVED_AT_ONCE: u32 = if cfg!(test) { 1 } else { 32 };
 
 /// First items of the ended claims that still have items in the tree. Each item of these claims blocks other claims
@@ -69,7 +69,7 @@ impl Tree {
     }
 
     /// Removes one item of an ended claim. The first item of the claim is removed last. Returns whether this call has
-    /// removed it.
+    /// removed the first item.
     #[inline(never)]
     fn remove_one_of(&mut self, first_item: ItemIx, steps: &mut Steps) -> bool {
         let number = match self.items[first_item].next {

@@ -10,7 +10,8 @@ use crate::limits::{
 /// Next action of the log thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Wait for the next order of a worker or the keeper thread, at most until this instant.
+    /// Wait for the next order, at most until this instant. An order is a batch of a worker, a result of the keeper
+    /// thread, or the stop.
     Wait(Time),
     /// Convert batches to frames, append them and flush them.
     Commit,
@@ -25,7 +26,7 @@ pub(super) enum Next {
     /// Remove the fence floor and the waiting time for lost records from the superblock. All holds that may have been
     /// lost have expired, so later starts need not wait.
     EndLosses,
-    /// End the log in order.
+    /// End the log with a clean stop.
     Close,
     /// End the server with an error. The server is stopping, and the disk still has no room for the last frames after
     /// the time allowed.

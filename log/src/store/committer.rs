@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// Next step of the log thread.
 #[derive(Debug)]
 pub enum Step<W> {
-    /// Wait for the next order, at most until this instant. Workers send batches as orders. The keeper thread, which
-    /// does slow work on the files of the log, sends its results.
+    /// Wait for the next order, at most until this instant. An order is a batch of a worker, a result of the keeper
+    /// thread, or the stop. (The keeper thread does slow work on the files of the log.)
     Wait(Time),
     /// Run this step with [`Committer::run`].
     Disk(DiskStep),
@@ -74,7 +74,7 @@ pub struct CommitterConfig {
     pub status: Arc<LogStatus>,
     /// Whether the first frames of this server start still wait, because the disk had no room for them.
     pub waits_for_room: bool,
-    /// Old segments, if there are any.
+    /// Full segments that can be folded into a snapshot; `None` if there are none.
     pub foldable: Option<FoldableSegments>,
     /// Time until all holds that may have been lost have expired, in milliseconds; `None` if none were lost.
     pub losses_ms: Option<u64>,

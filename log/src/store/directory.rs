@@ -8,12 +8,12 @@ pub(super) use crate::Temporary;
 
 use super::storage::Storage;
 
-/// The files of a data directory.
+/// Files of the log in a data directory, and the names of other entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
-    /// Lengths of the files in bytes.
+    /// Lengths of the files of the log in bytes. The lock file counts as one of them.
     files: BTreeMap<FileName, u64>,
-    /// Names of other entries (without `lost+found` on a real disk), in order.
+    /// Names of other entries (without `lost+found` on a real disk), sorted.
     foreign: Vec<String>,
     /// An entry that has the name of a log file but is, for example, a directory; the first one listed.
     not_a_file: Option<FileName>,
@@ -47,8 +47,8 @@ impl Directory {
         self.not_a_file
     }
 
-    /// Returns whether the directory contains no log: no file except the lock and files whose creation was not
-    /// finished.
+    /// Returns whether the directory contains no log: no file of a log besides the lock and files whose creation was
+    /// not finished.
     pub fn is_fresh(&self) -> bool {
         self.files.keys().all(|file| matches!(file, FileName::Lock | FileName::Temporary(_)))
     }
@@ -58,7 +58,7 @@ impl Directory {
         self.files.get(&file).copied()
     }
 
-    /// Returns all files.
+    /// Returns all files of the log, with the lock file.
     pub fn files(&self) -> impl Iterator<Item = FileName> + '_ {
         self.files.keys().copied()
     }

@@ -1,5 +1,5 @@
 //! Slow work on the files of the log, which the keeper thread does beside the log thread. It creates segments before
-//! they are needed, and folds old segments into a snapshot.
+//! they are needed, folds old segments into a snapshot, and removes files that are no longer needed.
 
 use std::io;
 
@@ -16,16 +16,17 @@ use super::storage::{SegmentFile, Storage, is_no_space};
 pub enum Space {
     /// There are a spare and a reserve segment, or the lack of room is not known yet.
     Ample,
-    /// The disk is full: the spare or the reserve segment could not be created, or frames found no room. The log should
-    /// append only records that end or renew holds.
+    /// The disk is full: the spare or the reserve segment could not be created, or frames found no room. The server
+    /// then refuses new durable grants.
     Low,
 }
 
-/// Reason for which a compaction did not create a snapshot. The log still uses its old files.
+/// Reason for which a compaction failed. The log still uses its old files.
 #[derive(Debug, thiserror::Error)]
 pub enum CompactError {
     /// Durable data in the old files is damaged. The server may continue, because its state is in memory. After a
-    /// crash, the next start will refuse the log; a clean stop replaces the damaged files by a snapshot.
+    /// crash, the next start refuses the log, unless the operator accepts the damage. A clean stop replaces the damaged
+    /// files by a snapshot.
     #[error("compaction: {0}")]
     Damage(#[from] Damage),
     /// The disk is full, or fails.
@@ -63,12 +64,12 @@ pub fn prepare(storage: &dyn Storage, segment_len: u64) -> io::Result<Space> {
     Ok(Space::Ample)
 }
 
-/// Folds the segments of this plan, together with the previous snapshot, into a new snapshot. When the new snapshot is
-/// durable, [`Log::compacted`](super::Log::compacted) names it in the superblock. After that, [`remove`] removes the
-/// files that are no longer needed.
+/// Folds the segments of this plan, together with the previous snapshot, into a new snapshot, which is durable when
+/// this function returns. The caller must then call [`Log::compacted`](super::Log::compacted), which names the snapshot
+/// in the superblock, and pass the returned files to [`remove`].
 ///
 /// # Errors
-/// If something is damaged, or the disk is full or fails. The log is unchanged then.
+/// If a file that this function reads is damaged, or the disk is full or fails. The log still uses its old files then.
 pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<(), CompactError> {
     let mut read_file = |file| open(storage, file);
     let previous = plan.previous_snapshot;
@@ -89,8 +90,8 @@ pub fn compact<F: Fold>(storage: &dyn Storage, plan: &CompactionPlan) -> Result<
     })?)
 }
 
-/// Removes files that are no longer needed, because a compaction replaced them, or because a crash happened before they
-/// were used.
+/// Removes files that are no longer needed, because a newer snapshot replaced them, or because a crash happened before
+/// the superblock named them.
 ///
 /// # Errors
 /// If the disk fails. The next start removes the remaining files.

@@ -35,7 +35,7 @@ impl KeeperThread {
     }
 
     pub(super) fn send(&self, errand: Errand) {
-        // The thread ends only after `stop`.
+        // The send cannot fail: the thread ends only after `stop`, which consumes this handle.
         let _ = self.errands.send(errand);
     }
 

@@ -20,7 +20,7 @@ use super::superblock_file::SuperblockFile;
 /// Reason for which records were not appended.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// The records are longer than [`Log::records_limit`], or `records` does not contain exactly `record_count`
+    /// The records are longer than [`Log::records_limit`], or their bytes do not contain exactly the stated number of
     /// records. Nothing was written.
     #[error("log: the records do not fit in one frame")]
     NoFrame,
@@ -61,7 +61,7 @@ pub struct CompactionPlan {
     pub last_segment: u64,
 }
 
-/// Segments and snapshots that the log no longer needs, because a newer snapshot contains their records.
+/// Segments and snapshots that the log no longer needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObsoleteFiles {
     /// The segments before the one with this number are obsolete.
@@ -79,11 +79,11 @@ pub struct Log {
     /// Number of the block in which the next frame begins.
     next_block: u64,
     position: Position,
-    /// Last frame that this start found when it opened the log.
+    /// Position at which this start opened the log. The first frame that this start appends follows it.
     start: Position,
     /// Number of the last frame that is synced.
     synced_lsn: u64,
-    /// Last frame of the last flush, and when that flush became durable; frame 0 before the first flush.
+    /// Last frame of the last flush, and when that flush became durable; frame 0 before the first flush of this start.
     flushed: Durable,
     /// Buffer for the frame that is being built, kept to reuse its memory.
     frame: Vec<u8>,
@@ -97,7 +97,7 @@ struct Failure {
 }
 
 impl Log {
-    /// Returns a log that appends to this segment, after the frame that the superblock names. `file` is the open file
+    /// Returns a log that appends to this segment, after the frame `start` of the superblock. `file` is the open file
     /// of the segment.
     pub(super) fn new(
         storage: Arc<dyn Storage>,
@@ -121,9 +121,10 @@ impl Log {
         }
     }
 
-    /// Appends one frame of records, each preceded by its length (`u32`, little endian). The frame counts as durable
-    /// only when [`flush`](Self::flush) has returned. A frame without records is allowed. Its header tells recovery the
-    /// last frame of the latest flush, and when that flush ended.
+    /// Appends one frame of records, each preceded by its length (`u32`, little endian). If the frame does not fit into
+    /// the current segment, begins the next one. The frame counts as durable only when [`flush`](Self::flush) has
+    /// returned without an error. A frame without records is allowed. The header of every frame tells recovery the last
+    /// frame of the latest flush, and when that flush ended.
     ///
     /// # Errors
     /// If the records form no valid frame, there is no room for another segment, or the disk failed.
@@ -168,17 +169,18 @@ impl Log {
         Ok(self.flushed)
     }
 
-    /// Returns the last frame of the last flush, and when that flush became durable; frame 0 before the first flush.
+    /// Returns the last frame of the last flush, and when that flush became durable; frame 0 before the first flush of
+    /// this start.
     pub fn flushed(&self) -> Durable {
         self.flushed
     }
 
-    /// Returns the number of the last frame that was appended.
+    /// Returns the number of the last frame of the log, durable or not.
     pub fn last_lsn(&self) -> u64 {
         self.position.lsn
     }
 
-    /// Returns the maximum number of bytes of records, with their lengths, in one frame.
+    /// Returns the maximum number of bytes of records, with their length fields, in one frame.
     pub fn records_limit(&self) -> usize {
         // A frame must also fit into the next segment, which may be shorter than the current one if the configured
         // length has changed.
@@ -222,7 +224,8 @@ impl Log {
     }
 
     /// Writes to the superblock that holds may have been lost. Until [`end_losses`](Self::end_losses) is called, each
-    /// server start raises all fences. It also refuses grants for as long as the longest noted lease lasts.
+    /// server start issues only fences above the present fence floor. It also refuses grants for as long as the longest
+    /// noted lease lasts.
     ///
     /// # Errors
     /// If the disk failed, now or before.
@@ -230,7 +233,8 @@ impl Log {
         self.update(Superblock::note_losses)
     }
 
-    /// Removes the note of lost holds from the superblock, because all holds that may have been lost have expired.
+    /// Removes the note of lost holds from the superblock. The caller must have waited until all holds that may have
+    /// been lost have expired.
     ///
     /// # Errors
     /// If the disk failed, now or before.
@@ -254,7 +258,8 @@ impl Log {
     /// may now be removed. The previous snapshot is not among them: it stays until the next compaction.
     ///
     /// # Errors
-    /// If the disk failed, now or before.
+    /// If the disk failed, now or before. Also if another compaction has changed the superblock since the plan was
+    /// made.
     pub fn compacted(&mut self, plan: &CompactionPlan) -> io::Result<ObsoleteFiles> {
         self.check()?;
         let superblock = self.superblock();
@@ -269,9 +274,9 @@ impl Log {
         Ok(ObsoleteFiles::behind(self.superblock()))
     }
 
-    /// Makes all frames durable, and appends a last frame without records, unless this start appended no frame. Writes
-    /// the number of the last frame to the superblock. If the log of the next start ends with this frame, no record is
-    /// missing. Returns the log, which is ended.
+    /// Makes all frames durable, and appends a last frame without records. If this start appended no frame, only an
+    /// empty log gets that last frame. Writes the number of the last frame to the superblock. If the log of the next
+    /// start ends with this frame, no record is missing. Returns the log, which is ended.
     ///
     /// # Errors
     /// If the disk failed, now or before; [`AppendError::NoSpace`] if the last frame found no room. Frames that were
@@ -290,9 +295,9 @@ impl Log {
         Ok(self)
     }
 
-    /// Replaces the contents of an ended log by a snapshot and a new segment, so that damage to these files no longer
+    /// Replaces the contents of an ended log by a snapshot and a new segment, so that damage to the old files no longer
     /// matters. `contents` provides records that give the same state as the log, each without its length field. Returns
-    /// the log. The next start removes the old files.
+    /// the log. The next start removes the old files, except the previous snapshot.
     ///
     /// # Errors
     /// If the disk failed, now or before; [`AppendError::NoSpace`] if the snapshot or the segment after it
@@ -308,8 +313,9 @@ impl Log {
         Ok(self)
     }
 
-    /// Checks that the next start would find this log: the directory must still contain the superblock that this log
-    /// wrote last. If files were replaced while the server ran, its last writes went to the replaced files.
+    /// Checks that the next start would find this log. The directory must still contain the superblock that this log
+    /// wrote last, and only files may have the names of log files. If files were replaced while the server ran, its
+    /// last writes went to the replaced files.
     ///
     /// # Errors
     /// If the next start would not find it.
@@ -371,8 +377,8 @@ impl Log {
 
     fn begin_next_segment(&mut self) -> Result<(), AppendError> {
         // All frames are synced first, because the header of the next segment says that the frames before it are
-        // durable. This sync does not change `flushed`, the position and time from which recovery begins leases: they
-        // begin only when a whole flush is durable.
+        // durable. This sync does not change `flushed`. Recovery takes the time in `flushed` as the beginning of
+        // leases, and they begin only when a whole flush is durable.
         self.sync()?;
         let header = SegmentHeader {
             log_id: self.header.log_id,
@@ -420,8 +426,8 @@ impl Log {
 }
 
 impl ObsoleteFiles {
-    /// Returns which files are no longer needed: segments that are in the snapshot, and all snapshots but the current
-    /// and the previous one.
+    /// Returns which files are no longer needed. Those are the segments before the first one that is not in the
+    /// snapshot, and all snapshots but the current and the previous one.
     pub(super) fn behind(superblock: &Superblock) -> Self {
         let snapshot = superblock.snapshot;
         Self {

@@ -23,7 +23,7 @@ const EXIT_SIGBUS: i32 = 74;
 static MAP_START: AtomicUsize = AtomicUsize::new(0);
 static MAP_LEN: AtomicUsize = AtomicUsize::new(0);
 
-/// A file that is changed by stores into a memory map of it.
+/// A file that is changed by stores into a memory map of it, or by write calls after the map was given up.
 pub(super) struct MappedFile {
     /// The mapped file, open for syncs, and for write calls if `map` is `None`. It was opened before the first store: a
     /// sync reports only the failed writes that happened while the file was open.
@@ -34,12 +34,12 @@ pub(super) struct MappedFile {
 
 impl MappedFile {
     /// Maps the file at its current length. Every page of the file must have been written before, so that the disk has
-    /// room for it. A store into a page without room would kill the process.
+    /// room for it. A store into a page without room would end the process.
     pub(super) fn new(file: File) -> io::Result<Self> {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(handle_sigbus);
         let len = file.metadata()?.len() as usize;
-        // SAFETY: the lock on the directory keeps other processes from writing or shortening the file, and the server
+        // SAFETY: the lock on the directory keeps other servers from writing or shortening the file, and this server
         // never shortens a segment. References into the map exist only while bytes are copied into it.
         let map = unsafe { MmapOptions::new().len(len).map_mut(&file)? };
         // The advice `Random` turns readahead off. Otherwise the kernel would load pages in large groups, and each

@@ -1,8 +1,8 @@
 //! Store of the durable log: its files, and the ways to write them to the disk.
 //!
-//! After a start has opened the [`Log`], only the log thread uses it. [`keeper`] is mostly the work of the keeper
-//! thread: it creates segments for later use, compacts old ones, and removes files. Both access the disk only through
-//! [`Storage`], so that a simulated disk can fail at every step.
+//! After a start has opened the [`Log`] and appended its first records, only the log thread uses it. [`keeper`] is
+//! mostly the work of the keeper thread: it creates segments for later use, compacts old ones, and removes files. Both
+//! access the disk only through [`Storage`], so that a simulated disk can fail at every step.
 
 mod agenda;
 pub mod committer;

@@ -1,4 +1,4 @@
-//! Opening a log. The superblock, the current snapshot and its segments are read and checked. After that, the
+//! Opening a log. The superblock, the current snapshot and the segments after it are read and checked. After that, the
 //! superblock is updated with the number of the new server start.
 
 use std::io;
@@ -35,10 +35,10 @@ pub struct OpenOptions {
 /// State of a log that was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenResult {
-    /// Whether there was no log.
+    /// Whether the directory had no log, so that this start created one.
     pub is_new: bool,
-    /// Whether the previous server stopped cleanly. If it did, the log has every record of that server, acknowledged or
-    /// not.
+    /// Whether the previous server stopped cleanly, and this start accepted no damage. If so, the log has every record
+    /// of that server, acknowledged or not.
     pub is_clean: bool,
     /// State of the bytes behind the last frame in the last segment.
     pub tail: Tail,
@@ -49,11 +49,12 @@ pub struct OpenResult {
     pub generation: u64,
     /// Whether the log was restored from a backup, and no server has started on it yet.
     pub is_restored: bool,
-    /// Whether a copy of the superblock was damaged, missing, or older than the other one. Both copies are equal again.
+    /// Whether a copy of the superblock was damaged, missing, or older than the other one, or the file had a wrong
+    /// length. Both copies are equal again.
     pub was_superblock_mended: bool,
     /// The loss, if this start accepted damage.
     pub lost: Option<AcceptedLoss>,
-    /// Names of entries in the directory that do not belong to the log.
+    /// Names of entries in the directory that do not belong to the log, without `lost+found`.
     pub foreign: Vec<String>,
 }
 
@@ -118,8 +119,9 @@ impl Log {
     /// made durable.
     ///
     /// # Errors
-    /// If the state of the files cannot result from a crash; the error usually names the file and the byte. If an
-    /// option is invalid, a newer server wrote the log, or the disk is full or fails.
+    /// If the state of the files cannot result from a crash, unless the options accept that damage. The error usually
+    /// names the file and the byte. If an option is invalid, a newer server wrote the log, or the disk is full or
+    /// fails.
     pub fn open<F: Fold>(
         storage: Arc<dyn Storage>,
         options: &OpenOptions,
@@ -209,8 +211,8 @@ impl Log {
     }
 }
 
-/// Opens the segment to which the log appends. A new segment is created only if the log has none. So a start usually
-/// needs no room on the disk.
+/// Opens the segment to which the log appends. A new segment is created only if the log has none: a new or restored
+/// log, or a log whose damage was accepted. So most starts need no room on the disk.
 fn open_segment<F>(
     storage: &dyn Storage,
     found: &Found<F>,
@@ -236,8 +238,8 @@ fn list(storage: &dyn Storage) -> Result<Directory, OpenError> {
     Directory::list(storage).map_err(failed("list the data directory"))
 }
 
-/// Syncs the files before they are read. Some bytes of an earlier process may be only in the page cache. A crash could
-/// lose these bytes after this start has relied on them.
+/// Syncs the superblock, the segments, the snapshots and the directory before the files are read. Some bytes of an
+/// earlier process may be only in the page cache. A crash could lose these bytes after this start has relied on them.
 fn make_durable(storage: &dyn Storage, directory: &Directory) -> Result<(), OpenError> {
     for file in directory.files() {
         if matches!(file, FileName::Superblock | FileName::Segment(_) | FileName::Snapshot(_)) {

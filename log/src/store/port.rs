@@ -22,9 +22,10 @@ pub struct LogBatch<W> {
     /// Runs of records with consecutive numbers, each run of one shard. Records that belong to no single shard are in
     /// no run.
     pub runs: Vec<Run>,
-    /// Highest fence of the holds in the records.
+    /// Highest fence in the records of holds and of fences that a cluster counted.
     pub fence_max: Fence,
-    /// Longest lease of the holds in the records and of their sessions, in milliseconds.
+    /// Longest lease in the records of holds and renewals, in milliseconds, including the leases of the sessions of the
+    /// holds.
     pub lease_ms_max: u32,
     /// Effects, such as responses, to deliver once this batch and all batches that were posted before it are durable.
     pub waiting: Vec<W>,
@@ -191,7 +192,7 @@ impl LogStatus {
         self.has_no_space.load(Ordering::Relaxed)
     }
 
-    /// Sets whether the disk is full from now on.
+    /// Publishes whether the disk is full.
     pub(super) fn set_no_space(&self, has_no_space: bool) {
         self.has_no_space.store(has_no_space, Ordering::Relaxed);
     }

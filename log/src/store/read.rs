@@ -17,8 +17,8 @@ use super::storage::Storage;
 pub struct AcceptedLoss {
     /// First damage that was found.
     pub damage: Damage,
-    /// Last frame before the damage, whose records were kept like those of all frames before it; 0 if no frame was
-    /// kept. A group of records that ended behind this frame was dropped.
+    /// Last frame whose records were kept, like those of all frames before it; 0 if no frame was kept. A group of
+    /// records that ended behind this frame was dropped.
     pub last_good_lsn: u64,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn open(storage: &dyn Storage, file: FileName) -> Result<Box<dyn File
     })
 }
 
-/// Reads the snapshot and the segments.
+/// Reads the snapshot and the segments that the superblock names.
 pub(super) fn read_all<F: Fold>(
     storage: &dyn Storage,
     directory: &Directory,
@@ -41,9 +41,10 @@ pub(super) fn read_all<F: Fold>(
     read_log(superblock, newest_segment, F::default(), &mut |file| open(storage, file))
 }
 
-/// Writes a snapshot of the records before the damage. The log continues after the snapshot, in a new segment. The next
-/// frame, segment, snapshot and start get higher numbers than any that can be read in the old files. So old files and
-/// frames cannot be mistaken for new ones.
+/// Writes a snapshot of the records before the damage or, if the current snapshot is damaged, of the records of the
+/// previous one. The log continues after the snapshot, in a new segment. The next frame, segment, snapshot and start
+/// get higher numbers than any that can be read in the old files. So old files and frames cannot be mistaken for new
+/// ones.
 pub(super) fn give_up_behind<F: Fold>(
     storage: &dyn Storage,
     directory: &Directory,

@@ -19,7 +19,7 @@ use skip::skip;
 
 const BLOCK: u64 = BLOCK_LEN as u64;
 
-/// Fold for tests that keeps the bytes of every record.
+/// Fold for tests that keeps the bytes of every record, and rejects the record `nonsense`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Everything(Vec<Vec<u8>>);
 
@@ -57,8 +57,8 @@ fn refusal(path: &Path) -> String {
     Log::open::<Everything>(disk(path), &options()).unwrap_err().to_string()
 }
 
-/// Returns a temporary directory on a file system for which the log uses a memory map. Returns `None` if there is none,
-/// or if the kernel does not count the bytes that a thread writes.
+/// Returns a temporary directory, if the log uses a memory map on its file system and the kernel counts the bytes that
+/// a thread writes. Otherwise notes that the test is skipped, and returns `None`.
 pub(super) fn mappable(test: &str) -> Option<tempfile::TempDir> {
     let directory = tempfile::tempdir().unwrap();
     if Device::suitable(directory.path()).unwrap().0 == Device::Map && dirtied_len().is_some() {
@@ -93,7 +93,7 @@ fn segment(number: u64) -> String {
     FileName::Segment(number).to_string()
 }
 
-/// Appends the record `filler` until the current segment is full and the next one has begun.
+/// Appends frames with the record `filler` until one of them begins the next segment.
 fn rotate(log: &mut Log) {
     while !put(log, b"filler").is_new_segment {}
 }
@@ -299,8 +299,8 @@ fn started(path: &Path) -> LogWriter {
     LogWriter::start(log, started, &[FLOOR], now).unwrap()
 }
 
-/// If the disk has lost the last frame, the log looks as if it ended before it. Only a superblock that names the last
-/// frame of a clean stop reveals the loss.
+/// The test overwrites the only frame of the running log with zeros. The stop appends another frame, and writes its
+/// number to the superblock. So the check after that must notice that the frame before it was lost.
 #[test]
 fn a_clean_stop_replaces_a_log_whose_last_frame_was_lost() {
     let directory = tempfile::tempdir().unwrap();

@@ -26,14 +26,14 @@ pub trait LogHost: Send + 'static {
     /// Notes the duration of a sync of the log, in nanoseconds, for the metrics of the server.
     fn note_sync(&self, nanos: u64);
 
-    /// Tells the server the number of segments of the log.
+    /// Tells the server how many segments the log has that are not in the snapshot, including the current one.
     fn set_segment_count(&self, count: u64);
 
     /// Delivers effects whose records have this outcome.
     fn deliver(&self, effects: impl Iterator<Item = Self::Effect>, outcome: Outcome);
 
-    /// Passes records to `put` that, applied to an empty state, give the whole state of the server. No worker may run
-    /// during the call.
+    /// Passes records to `put` that, applied to an empty state, give the whole state that the log of the server must
+    /// have. No worker may run during the call.
     fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>));
 }
 
@@ -52,7 +52,7 @@ pub struct LogThreadConfig<W> {
     pub losses_ms: Option<u64>,
 }
 
-/// Handle of the running log thread. Only the log thread appends records, so workers never wait for the disk.
+/// Handle of the running log thread. Workers post their records to it, and never wait for the disk themselves.
 #[derive(Debug)]
 pub struct LogThread<W> {
     thread: JoinHandle<Result<(), AppendError>>,
@@ -85,7 +85,7 @@ impl<W: Send + 'static> LogThread<W> {
     /// be posted after this call.
     ///
     /// # Errors
-    /// If the disk failed.
+    /// If the disk failed or is full, the next start would not find the log, or the log thread panicked.
     pub fn stop(self) -> Result<(), AppendError> {
         self.port.tell(LogOrder::Stop);
         let panicked = || Err(io::Error::other("the log thread panicked").into());

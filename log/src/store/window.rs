@@ -16,8 +16,8 @@ use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 const WINDOW_LEN: usize = 4 * FRAME_LIMIT;
 
 /// File that is read past the cache of the operating system (O_DIRECT). Such reads need aligned memory and offsets. If
-/// the file system does not support them, the pages of the file are dropped from the cache once, before the first such
-/// read.
+/// the file system does not support them, the pages of the file are dropped from the cache once. After that, the file
+/// is read through the cache.
 pub(super) struct Window {
     path: PathBuf,
     file: File,
@@ -25,7 +25,7 @@ pub(super) struct Window {
     /// Length of the file in bytes.
     pub(super) len: u64,
     memory: Vec<u8>,
-    /// Offset in `memory` of its first aligned byte. The bytes of the file begin at this offset.
+    /// Offset in `memory` of its first aligned byte. The loaded bytes of the file begin at this offset.
     memory_start: usize,
     /// Offset in the file of the first byte that is in memory, and the number of bytes that are in memory.
     loaded: (u64, usize),

@@ -23,12 +23,12 @@ const FLOOR_STEP: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct LogWriter {
     log: Log,
-    /// Clocks of this start.
+    /// Boot id and clocks at this start.
     started: Started,
     /// Frames that are still to be appended, oldest first.
     frames: VecDeque<Payload>,
-    /// Maximum number of bytes of records in a frame that a test has set. It matters only if it is lower than the limit
-    /// of the log.
+    /// Maximum number of bytes of records in a frame, set by a test; otherwise `usize::MAX`. It matters only if it is
+    /// lower than the limit of the log.
     records_max: usize,
     /// Whether records were appended since the last call of [`LogWriter::sync`].
     has_unsynced_records: bool,
@@ -39,9 +39,9 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// Starts the writer of a log that was just opened. The writer first appends and syncs a `Started` record and then
-    /// `records`. If the disk has no room, it keeps their frames in memory, and [`append`](Self::append) appends them
-    /// before any batch. `now` reads the clock.
+    /// Starts the writer of a log that was just opened. The writer first appends and syncs a `Started` record, and
+    /// `records` after it. If the disk has no room, the writer keeps the frames that were not appended in memory, and
+    /// [`append`](Self::append) appends them before any batch. `now` reads the clock.
     ///
     /// # Errors
     /// If the disk failed.
@@ -87,7 +87,7 @@ impl LogWriter {
         self.log.sealed_segments() + 1
     }
 
-    /// Returns the clocks of this start.
+    /// Returns the boot id and the clocks at this start.
     pub fn started(&self) -> Started {
         self.started
     }
@@ -98,8 +98,8 @@ impl LogWriter {
         !self.frames.is_empty()
     }
 
-    /// Converts some batches to frames, for [`LogWriter::append`]. If a batch exceeds the bounds of fences and leases
-    /// in the superblock, raises them there first.
+    /// Converts batches to frames, for [`LogWriter::append`]. If a batch exceeds the bounds of fences and leases in the
+    /// superblock, raises them there first.
     ///
     /// # Errors
     /// If the disk failed.
@@ -127,12 +127,12 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Appends all frames that `take` and `add_confirmation` made. Returns whether this call began a segment. If an
-    /// earlier call began a segment and failed afterwards, the result does not say so.
+    /// Appends all frames that `take` and `add_confirmation` made and that are not appended yet. Returns whether this
+    /// call began a segment. If an earlier call began a segment and failed afterwards, the result does not say so.
     ///
     /// # Errors
-    /// [`AppendError::NoSpace`]: all frames are kept, and the call can be repeated. Otherwise the disk
-    /// failed, and no record may be acknowledged any more.
+    /// [`AppendError::NoSpace`]: the frames that were not appended are kept, and the call can be repeated. Otherwise
+    /// the disk failed, and no record may be acknowledged any more.
     pub fn append(&mut self) -> Result<bool, AppendError> {
         let mut is_new_segment = false;
         while let Some(frame) = self.frames.front() {
@@ -210,8 +210,8 @@ impl LogWriter {
         log.verify().map_err(|damage| AppendError::Failed(io::Error::other(damage)))
     }
 
-    /// Removes the note of lost records from the superblock, because all holds that may have been lost have expired.
-    /// Later starts need not wait any more.
+    /// Removes the note of lost records from the superblock, so that later starts need not wait any more. The caller
+    /// must have waited until all holds that may have been lost have expired.
     ///
     /// # Errors
     /// If the disk failed.
@@ -225,11 +225,10 @@ impl LogWriter {
         self.log.compaction_plan().map(|plan| FoldableSegments { segment_count, plan })
     }
 
-    /// Names the snapshot of this plan in the superblock. Returns the files that may be removed, because the snapshot
-    /// contains their records.
+    /// Names the snapshot of this plan in the superblock. Returns the files that may now be removed.
     ///
     /// # Errors
-    /// If the disk failed.
+    /// If the disk failed. Also if another compaction has changed the superblock since the plan was made.
     pub fn compacted(&mut self, plan: &CompactionPlan) -> io::Result<ObsoleteFiles> {
         self.log.compacted(plan)
     }

@@ -87,7 +87,7 @@ pub struct Granted {
     pub id: LockId,
     /// Fencing token, higher than those of all earlier grants of the key, pool or tree namespace. The scope decides
     /// which failures of the server the fence counter survives. The holder sends the token to each other system that it
-    /// writes to. That system must refuse lower tokens.
+    /// writes to. That system must refuse tokens below the highest that it has seen.
     pub fence: u64,
     /// Remaining lease at `stamp_ms`, in milliseconds; with `session_lease`, that of the session. `u32::MAX` without an
     /// end.

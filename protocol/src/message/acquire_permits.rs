@@ -18,16 +18,17 @@ pub const NAME_OFFSET: usize = HEADER_LEN + 33;
 /// Requests one hold on permits of a pool. The response is `GRANTED`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcquirePermits<'a> {
-    /// Expected capacity of the pool, and the capacity of a new pool; at least 1. With `any_capacity` it is not
-    /// compared, and 0 means that only an existing pool is accepted.
+    /// Expected capacity of the pool, and the capacity of a new pool; at least 1. With `any_capacity` the capacity of
+    /// an existing pool is not compared with it, and 0 means that only an existing pool is accepted.
     pub capacity: u64,
     /// Number of permits to take, at least 1 and at most the capacity.
     pub permits: u64,
-    /// Expected order in which the pool serves its waiters, and the order of a new pool. With `any_capacity` it is not
-    /// compared.
+    /// Expected order in which the pool serves its waiters, and the order of a new pool. With `any_capacity` the order
+    /// of an existing pool is not compared with it.
     pub order: PoolOrder,
     /// Timestamp that orders the claim among the waiters of a pool with timestamp order, in microseconds since 1970. 0
-    /// stands for the server's current time.
+    /// stands for the server's current time. The server moves a timestamp that differs from its clock by more than an
+    /// hour to that distance.
     pub timestamp_us: u64,
     /// Name of the pool, 1 to 1024 bytes long.
     pub name: &'a [u8],

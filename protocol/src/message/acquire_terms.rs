@@ -64,8 +64,8 @@ pub struct AcquireOptions<'a> {
     pub priority: Option<u32>,
     /// Least durability of the fence counter: 0 and 1 ephemeral, 2 local, 3 quorum. Absent means ephemeral.
     pub scope: Option<u8>,
-    /// Id of the logical acquire. While the claim of the first acquire exists, a repeated acquire with the same id,
-    /// owner and key finds this claim instead of making another.
+    /// Id of the logical acquire. While the claim of the first acquire exists, a repeated acquire finds it instead of
+    /// making another claim. It must have the same id and owner, and the same keys, pool or paths.
     pub request_id: Option<&'a [u8]>,
     /// Owner of the claim. If the field is absent, the claim has the owner of the connection.
     pub owner: Option<&'a [u8]>,

@@ -40,7 +40,7 @@ pub enum ErrorDetail<'a> {
         /// - All other cases: the limit that the request violates, such as the maximum length of `field`; 0 if it
         ///   violates none.
         value: u64,
-        /// Name of the field or the limit; may be empty.
+        /// Name of the field, the limit or the missing right; may be empty.
         field: &'a [u8],
         /// Message for people.
         message: &'a [u8],

@@ -7,7 +7,7 @@ use crate::id::LockId;
 use crate::limits::{OWNER_LEN_MAX, REASON_LEN_MAX};
 use crate::message::opcode;
 
-/// An event of a claim, of the connection's session, or of a watched key.
+/// An event of a claim, of the connection, of its session, or of a watched key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// The acquire with the number of this frame is waiting. The server sends this only if the acquire requested it.

@@ -14,12 +14,13 @@ pub const CLAMPED: u16 = 1 << 0;
 
 /// Sets the end of the lease of a hold to the current time plus `lease_ms`. The new end may be earlier than the old
 /// one. If the claim waits for permits of a pool, sets the length of its future lease, unless the log already has that
-/// lease. If another claim waits, the server responds with the error `not_held`.
+/// lease. For any other waiting claim, the server responds with the error `not_held`. For a hold without a lease of its
+/// own, and for a registration, it responds with `bad_input`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Extend<'a> {
     /// Id from the grant.
     pub id: LockId,
-    /// New length of the lease from now, in milliseconds; 0 is the server's default.
+    /// New length of the lease from now, in milliseconds; 0 is the default of the namespace or server.
     pub lease_ms: u32,
     /// Key that the claim must belong to. `None` skips this check.
     pub key: Option<&'a [u8]>,
@@ -58,7 +59,7 @@ impl<'a> Extend<'a> {
 /// Response to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Extended {
-    /// Remaining lease at `stamp_ms`, in milliseconds. For a waiting claim, length of its future lease.
+    /// Remaining lease at `stamp_ms`, in milliseconds. For a claim that waits for permits, length of its future lease.
     pub remaining_ms: u32,
     /// Time when the server determined the content of this message, in milliseconds of its boot-time clock.
     pub stamp_ms: u64,

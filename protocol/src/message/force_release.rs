@@ -50,7 +50,8 @@ impl<'a> ForceRelease<'a> {
 pub struct ForceReleased<'a> {
     /// Fence of the claim; 0 if it was waiting.
     pub fence: u64,
-    /// Key of the claim, name of its pool, or first path of its set.
+    /// Key of the claim, or name of its pool. For a set, the first path that no other path of the set covers, cut to as
+    /// many whole segments as fit into 1024 bytes.
     pub key: &'a [u8],
     /// Owner of the claim.
     pub owner: &'a [u8],

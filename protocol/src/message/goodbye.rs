@@ -8,8 +8,8 @@ use crate::message::opcode;
 /// Opcode of the response to `GOODBYE`.
 pub const FAREWELL: u8 = opcode::GOODBYE | opcode::ANSWER;
 
-/// Ends the session immediately: its waiters are cancelled, and holds with the session's lease are released. Without a
-/// session it counts as the loss of the connection.
+/// Ends the session immediately: its waiters end without a response, and holds with the session's lease are released.
+/// Without a session it counts as the loss of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Goodbye;
 

@@ -70,8 +70,8 @@ pub enum SessionRequest {
         lease_ms: u32,
     },
     /// Takes over the lane of a lost connection of a session. The server closes the old connection if it is still open,
-    /// and discards its unread input. If a request has a number that was already answered on this lane, the server
-    /// sends the first response again, if it still has that response.
+    /// and discards its unserved input. If a request has a number that was already answered on this lane, the server
+    /// repeats the first response, unless it has dropped it.
     Resume {
         /// Session id from the welcome.
         id: SessionId,
@@ -225,11 +225,14 @@ pub struct Welcome {
     pub stamp_ms: u64,
     /// Number that differs for each start of a server.
     pub server_id: u64,
-    /// Lease granted for a `lease_ms` of 0, in milliseconds.
+    /// Lease of an acquire or `EXTEND` with a `lease_ms` of 0, in milliseconds. It does not apply to holds that last as
+    /// long as the session.
     pub lease_default_ms: u32,
-    /// Shortest lease, in milliseconds. The server refuses shorter requests.
+    /// Shortest lease of an acquire or `EXTEND`, in milliseconds. The server refuses shorter requests. Leases of
+    /// registrations may be shorter.
     pub lease_min_ms: u32,
-    /// Longest lease, in milliseconds. The server shortens longer requests.
+    /// Longest lease of an acquire or `EXTEND`, in milliseconds. The server shortens longer requests, except
+    /// `LEASE_NONE_MS` in an `ACQUIRE_SET`. Leases of registrations may be longer.
     pub lease_max_ms: u32,
     /// Maximum number of unanswered requests of the connection, without acquires that wait in a queue.
     pub in_flight_max: u32,

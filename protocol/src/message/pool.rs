@@ -25,7 +25,7 @@ pub enum PoolOrder {
     /// Order of arrival.
     #[default]
     Arrival,
-    /// Order of the timestamps in the acquires.
+    /// Order of the timestamps in the acquires; for equal timestamps, order of arrival.
     Timestamp,
 }
 

@@ -29,7 +29,8 @@ pub const KEY_OFFSET: usize = HEADER_LEN + 8;
 pub const UNREGISTER_KEY_OFFSET: usize = HEADER_LEN;
 
 /// Registers a key for `owner`. If `owner` already has the registration, renews its lease and replaces value and type.
-/// Another owner keeps its registration, except in a lazy namespace after the lease and the grace period.
+/// If another owner has it, the server responds with `busy`, except in a lazy namespace after the lease and the grace
+/// period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Register<'a> {
     /// Lease in milliseconds: its length from now, or its end since 1970 if `absolute` is set.

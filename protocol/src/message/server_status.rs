@@ -23,7 +23,7 @@ pub enum Readiness {
     /// No reason keeps the server from granting new claims.
     #[default]
     Ready = 0,
-    /// The server may refuse some new claims.
+    /// The server refuses some new claims, or may have to refuse some later.
     Degraded = 1,
     /// The server refuses all new claims.
     NotReady = 2,

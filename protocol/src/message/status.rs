@@ -53,7 +53,7 @@ impl<'a> Status<'a> {
 /// The state of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockState {
-    /// The claim waits in a queue.
+    /// The claim waits in a queue, or for its fence to become durable.
     Waiting,
     /// The claim is granted.
     Held,
@@ -83,7 +83,8 @@ pub struct StatusAnswer<'a> {
     /// Time from the acquire to the grant, in milliseconds. 0 if the claim waits or did not have to wait, and if the
     /// server was restarted after the grant.
     pub waited_ms: u64,
-    /// Key of the claim, name of its pool, or first path of its set.
+    /// Key of the claim, or name of its pool. For a set, the first path that no other path of the set covers, cut to as
+    /// many whole segments as fit into 1024 bytes.
     pub key: &'a [u8],
 }
 

@@ -20,7 +20,7 @@ pub mod flag {
 /// Offset of the length of the key in the frame, in bytes. The key follows it.
 pub const KEY_OFFSET: usize = HEADER_LEN + 8;
 
-/// Checks whether a grant is the newest of its key.
+/// Checks whether a grant is the newest of its key, and whether it is still held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Verify<'a> {
     /// Fence of the grant.

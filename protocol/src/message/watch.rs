@@ -46,7 +46,7 @@ impl<'a> Watch<'a> {
 }
 
 /// Response to `WATCH`: the state of the key when the watch began. Events report later grants, and when the key becomes
-/// free.
+/// free. If a waiter gets the key at once, only its grant is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Watching {
     /// Newest fence of the key.

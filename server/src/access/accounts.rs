@@ -11,8 +11,9 @@ use waymaker_engine::{Account, Accounts, Holder};
 /// All accounts of the server that are in use.
 ///
 /// An account exists as long as something owns it, such as an open connection, or a session, namespace or claim that it
-/// counts. The clients of one identity share an account, even if they use different credentials. Clients whose tokens
-/// name other groups have another account, because other quotas may apply to them.
+/// counts. An identity has at most one account for the whole server and one for each source network, even if its
+/// clients use different credentials. Clients of the identity whose credentials name other groups have other accounts,
+/// because other quotas may apply to them.
 #[derive(Debug, Default)]
 pub(super) struct AccountBook(Mutex<Book>);
 
@@ -26,9 +27,9 @@ struct Book {
 type Key = (Arc<str>, Vec<Arc<str>>, Option<Network>);
 
 impl AccountBook {
-    /// Returns the account of an identity for the whole server, and its account for one source address. Either account
-    /// is `None` if no quota applies to it, the second also if the client has no address. Sets the limits of both to
-    /// the quotas of the current policy.
+    /// Returns the account of an identity for the whole server, and its account for the network of the client's
+    /// address. Either account is `None` if no quota applies to it, the second also if the client has no address. Sets
+    /// the limits of both accounts, if they exist, to the quotas of the current policy.
     pub(super) fn of(
         &self,
         policy: impl FnOnce() -> Arc<Policy>,

@@ -2,9 +2,9 @@
 //! address counts as its network.
 //!
 //! [`BackOff`] decides without I/O and without a clock. If too many logins of an address fail within a second, the
-//! address is paused: the server refuses its logins without a check of the credentials. Each pause is twice as long as
-//! the one before, up to [`LOGIN_PAUSE_MAX_MS`]. After [`LOGIN_QUIET_MS`] without a failure the pauses start at
-//! [`LOGIN_PAUSE_MIN_MS`] again.
+//! address is paused: the server refuses its logins without a check of the credentials. Only signatures are still
+//! checked, and a valid one is accepted. Each pause is twice as long as the one before, up to [`LOGIN_PAUSE_MAX_MS`].
+//! After [`LOGIN_QUIET_MS`] without a failure the pauses start at [`LOGIN_PAUSE_MIN_MS`] again.
 //!
 //! A successful login resets nothing: a client that guesses credentials may own valid ones and use them between two
 //! guesses. A login that is refused during a pause is not a failure, so a client that retries too early does not extend
@@ -109,9 +109,8 @@ impl AddressFailures {
         now.ms_since(self.failed_at) >= LOGIN_QUIET_MS
     }
 
-    /// Counts a failed login of this address, unless the address is paused. Too many of them start a pause, in which
-    /// the server refuses all logins of the address. Returns the length of the pause in milliseconds; `None` if this
-    /// failure starts none.
+    /// Counts a failed login of this address, unless the address is paused. Too many of them within [`LOGIN_SERIES_MS`]
+    /// start a pause. Returns the length of the pause in milliseconds; `None` if this failure starts none.
     fn note_failure(&mut self, failure_count_max: u32, now: Time) -> Option<u64> {
         // Workers read the clock before they lock the table. So `now` may be earlier than a failure that another worker
         // has counted already. Keep the later of both times.

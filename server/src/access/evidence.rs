@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// Facts about a client that come from its socket and from TLS.
+/// Facts about a client that come from its socket, from TLS and from its listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Address of the client; `None` for a Unix socket.

@@ -33,8 +33,8 @@ pub struct LoginLimits {
     pub include_loopback: bool,
 }
 
-/// A pause that has just started after failed logins of a source address. The server refuses the logins of the address
-/// until the pause ends.
+/// A pause that has just started after failed logins of a source address. Until the pause ends, the server refuses the
+/// logins of the address, except requests with a valid signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pause {
     network: Network,
@@ -66,8 +66,8 @@ pub(super) struct Logins {
     include_loopback: bool,
     /// Pauses of addresses; `None` without a limit.
     back_off: Option<Mutex<BackOff>>,
-    /// Time at which the latest pause of any address ends, in milliseconds; 0 before the first pause. At and after that
-    /// time no address is paused, so the server then admits a login without locking the failed logins.
+    /// Latest end of any pause, in milliseconds; 0 before the first pause. At and after that time no address is paused,
+    /// so the server then admits a login without locking the failed logins.
     pauses_end_ms: AtomicU64,
     failed_count: AtomicU64,
     refused_count: AtomicU64,
@@ -102,8 +102,8 @@ impl Logins {
         }
     }
 
-    /// Counts a failed login. If the client's source address had too many failures, starts a pause, in which the server
-    /// refuses its logins, and returns the pause. Addresses without a limit are never paused.
+    /// Counts a failed login. If the client's source address had too many failures, starts a pause of the address and
+    /// returns it. Clients of Unix sockets, and loopback addresses without `include_loopback`, are never paused.
     pub(super) fn note_failure(&self, evidence: &Evidence, now: Time) -> Option<Pause> {
         self.failed_count.fetch_add(1, Ordering::Relaxed);
         let (mut back_off, network) = self.of(evidence)?;

@@ -2,8 +2,8 @@
 //!
 //! A client is identified from its credentials and the [`Evidence`] of its connection. This happens once per
 //! connection, or once per request of some front ends, and is checked again later. From the identity the worker then
-//! computes the rights of the client in its namespace. [`Policy`] makes both decisions. `files` makes a new policy
-//! after a file has changed, and on SIGHUP.
+//! computes the rights of the client in its namespace. [`Policy`] makes both decisions. `files` makes the policy at the
+//! start, and a new one after a file has changed and on SIGHUP.
 
 mod accounts;
 mod back_off;
@@ -58,7 +58,8 @@ pub(crate) enum NotIdentified {
         /// Pause of the client's address, if this failed login starts one.
         pause: Option<Pause>,
     },
-    /// Too many logins of the address failed, so the server did not check the credentials.
+    /// The address is paused after too many failed logins. The server did not check the credentials, except a
+    /// signature, which it found to be wrong.
     #[error(
         "too many logins from this address failed (--failed-logins-per-second); try again in {retry_ms} ms"
     )]
@@ -77,9 +78,9 @@ pub(crate) enum NotSigned {
         /// Pause of the client's address, if this wrong signature or unknown key starts one.
         pause: Option<Pause>,
     },
-    /// The refusal says nothing about the signature. Either the server has no access keys, and nothing else identifies
-    /// the client, such as a certificate. Or the signature is wrong, and the server refuses logins from the client's
-    /// address for a while, after too many of them failed.
+    /// The refusal does not tell whether the signature is valid. Either the server has no access keys, and refuses the
+    /// client like one without credentials. Or the signature or its access key is wrong, and the address of the client
+    /// is paused after too many failed logins.
     NotIdentified(NotIdentified),
 }
 
@@ -119,7 +120,7 @@ impl AccessControl {
     }
 
     /// Identifies the client of a request, which must be signed if the server has access keys. Without access keys the
-    /// client is identified like a client without credentials.
+    /// signature is ignored: [`AccessControl::identify`] identifies the client, without credentials.
     ///
     /// # Errors
     /// Returns an error if the server has access keys and the signature is missing or not valid, or if the address is
@@ -207,7 +208,7 @@ impl AccessControl {
     }
 
     /// Replaces the policy. New connections use the new policy at once. Each worker checks its open connections against
-    /// the new policy in its next periodic housekeeping.
+    /// the new policy, beginning with its next periodic housekeeping.
     pub fn replace(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
         // Store the policy first and raise `version` with Release ordering: a thread that sees the new version then

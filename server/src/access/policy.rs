@@ -13,7 +13,7 @@ use waymaker_protocol::NamespaceKind;
 /// Reasons why a client is not identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoginRefusal {
-    /// The client has no credentials.
+    /// The client needs an identity, but has neither a certificate nor credentials that the server checks.
     #[error("the server needs credentials: send a token, or connect with a client certificate")]
     Missing,
     /// The access file maps no name of the certificate to an identity.
@@ -28,8 +28,8 @@ pub enum LoginRefusal {
     Expired,
 }
 
-/// Number of rules from which connections share their computed rights. With fewer rules, computing rights is faster
-/// than finding shared ones.
+/// Minimum number of rules with which connections share their computed rights. With fewer rules, computing rights is
+/// faster than finding shared ones.
 const SHARED_RULE_COUNT_MIN: usize = 16;
 
 /// Contents of the access file and the files of credentials at one time: tokens, keys for JSON web tokens, and access
@@ -52,7 +52,7 @@ impl Policy {
 
     /// Returns whether there are no rules, no tokens, no key set for JSON web tokens, and no identity for clients
     /// without credentials. Clients of the Unix socket then have no identity either, and may do everything. Otherwise
-    /// their user id gives them an identity, unless they send credentials.
+    /// their user id gives them an identity, unless they send credentials that the server checks.
     fn is_open(&self) -> bool {
         self.rules.is_empty() && !self.has_credentials() && self.rules.anonymous().is_none()
     }

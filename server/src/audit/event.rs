@@ -30,11 +30,11 @@ pub enum Act {
     DeleteTable,
     /// A client set the capacity of a pool, or removed the pool.
     SetCapacity,
-    /// A client showed credentials that the server does not accept.
+    /// A client showed credentials that the server does not accept, or none although the server needs them.
     Authenticate,
     /// Too many logins of a source address failed, so the server refuses further logins of the address for a while.
     PauseLogins,
-    /// A client made a request without the right for it.
+    /// A client made a request without the right for it, or an open connection lost its identity or a right.
     Deny,
     /// The server started.
     Start,
@@ -152,7 +152,7 @@ pub struct AuditEvent {
 }
 
 impl AuditEvent {
-    /// Returns an event with only the act and the caller.
+    /// Returns the event of a performed act, with only the act and the caller.
     pub fn new(act: Act, caller: Caller) -> Self {
         let (namespace, key, id, reason, details) = (None, None, None, None, Vec::new());
         Self { act, outcome: Outcome::Done, caller, namespace, key, id, reason, details }

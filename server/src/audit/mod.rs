@@ -34,8 +34,8 @@ pub struct Audit(Option<Arc<Shared>>);
 struct Shared {
     encoding: Encoding,
     queue: Mutex<Queue>,
-    /// Wakes the thread that writes the audit log when there is work: a line, a request to reopen the file, or the
-    /// stop.
+    /// Wakes the thread that writes the audit log when there is work: a queued or dropped line, a request to reopen the
+    /// file, or the stop.
     is_filled: Condvar,
     write_failure_count: AtomicU64,
 }
@@ -71,8 +71,8 @@ impl Audit {
         shared.is_filled.notify_one();
     }
 
-    /// Returns the number of lines that are missing in the audit log, because they were dropped or because a write
-    /// failed.
+    /// Returns the number of lines that were dropped or belonged to a failed write. A part of the latter may be in the
+    /// audit log.
     pub fn dropped_count(&self) -> u64 {
         self.0.as_ref().map_or(0, |shared| shared.queue().dropped_count())
     }

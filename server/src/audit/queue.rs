@@ -65,7 +65,7 @@ impl Queue {
         is_admitted
     }
 
-    /// Adds a line, unless the queue is full.
+    /// Adds a line. If the queue is full, drops and counts the line instead.
     pub(super) fn push(&mut self, line: String) {
         if self.lines.len() >= AUDIT_LINE_COUNT_MAX || self.len + line.len() > AUDIT_QUEUE_LEN_MAX {
             return self.drop_line();

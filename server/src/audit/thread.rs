@@ -126,7 +126,7 @@ impl Run {
         Ok(())
     }
 
-    /// Counts a failed write. Logs the first of several consecutive failures, and the first success after them.
+    /// Counts a failed write. Logs the first failure after a success, and the first success after a failure.
     fn note(&mut self, written: &io::Result<()>) {
         if let Err(error) = written {
             self.shared.write_failure_count.fetch_add(1, Ordering::Relaxed);

@@ -55,7 +55,8 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(path)
 }
 
-/// Returns whether a file ends in the middle of a line. A crash or a failed write may have left it so.
+/// Returns whether a file ends in the middle of a line; false if its end cannot be read. A crash or a failed write may
+/// have left it so.
 fn is_torn(file: &File, path: &Path) -> bool {
     // A pipe or a device has no end to read.
     let len = file.metadata().ok().filter(Metadata::is_file).map_or(0, |metadata| metadata.len());

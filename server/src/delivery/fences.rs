@@ -40,7 +40,7 @@ impl Delivery {
     }
 }
 
-/// Sets the fence of each grant in the question to the fence that the cluster counted for the grant.
+/// Sets the fence of each grant in the question to the one at the same position in `fences`.
 fn give_fences(question: &mut QuorumQuestion, fences: &[Fence]) {
     question.members.iter_mut().zip(fences).for_each(|(member, fence)| member.reserved.fence = *fence);
     let grants = question.multi_key.iter_mut().flatten();

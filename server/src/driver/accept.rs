@@ -26,8 +26,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, UnixListener};
 
-/// Pause of an acceptor after a failed accept, unless the client had aborted the connection, or after it could not
-/// begin to encrypt.
+/// Pause of an acceptor after it could not begin to encrypt a connection, or after a failed accept. An accept that
+/// failed because the client had aborted the connection causes no pause.
 const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
 /// Minimum time between two log lines of an acceptor about connections that it could not accept or encrypt, or that it
 /// refused.
@@ -248,8 +248,8 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Creates the acceptor with this index. Its maximum of connections leaves `SPARE_DESCRIPTORS` file descriptors of
-    /// the process free, unless the process may open very few.
+    /// Creates the acceptor with this index. Its maximum of connections leaves at least `SPARE_DESCRIPTORS` file
+    /// descriptors of the process free, unless the process may open very few.
     pub fn new(index: usize, listener: Listener, needs_identity: bool, limits: &LimitOptions) -> Self {
         Self {
             index,
@@ -418,8 +418,8 @@ impl Acceptor {
     }
 }
 
-/// Raises the soft limit of descriptors to the hard limit. Returns the number of connections that the limit and the
-/// operator allow.
+/// Raises the soft limit of descriptors to the hard limit. Returns the number of connections that the operator and this
+/// limit, without [`SPARE_DESCRIPTORS`], allow.
 fn connection_count_max(set: Option<u32>) -> usize {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let set = set.map_or(usize::MAX, |count| count as usize);

@@ -1,7 +1,7 @@
 //! Limits per source address, which decide whether a new connection is admitted.
 //!
-//! [`Addresses`] decides without I/O and without a clock. An [`Admission`] counts one connection for its address. It
-//! moves with the connection between workers, and the address no longer counts the connection when it is dropped.
+//! [`Addresses`] decides without I/O and without a clock. An [`Admission`] counts one connection for its address until
+//! it is dropped, and moves with the connection between workers.
 //!
 //! Memory is bounded: at most [`TRACKED_ADDRESS_COUNT_MAX`] addresses are tracked. An address may be forgotten once it
 //! has no connection and the token bucket of its new connections is full. While the table is full, other addresses are
@@ -86,13 +86,14 @@ pub(super) struct Addresses {
 #[derive(Debug)]
 struct AddressState {
     counts: Arc<Counts>,
-    /// Tokens that are missing from the address's bucket for new connections at the time `spent_at`, in parts of
-    /// [`PARTS_PER_TOKEN`] per token. Each admitted connection takes one token, and the bucket refills with time.
+    /// Tokens that are missing from the address's bucket for new connections at the time `spent_at`, in parts of a
+    /// token ([`PARTS_PER_TOKEN`] make one). Each admitted connection takes one token, and the bucket refills with
+    /// time. Always 0 without a limit of new connections.
     spent: u64,
     spent_at: Time,
 }
 
-/// Numbers of connections of one address. Only [`Addresses::admit`] increments them.
+/// Numbers of connections and of unfinished handshakes of one address. Only [`Addresses::admit`] increments them.
 #[derive(Debug, Default)]
 struct Counts {
     connections: AtomicU32,
@@ -128,8 +129,8 @@ impl Addresses {
         is_limited && Network::with_limits(address, include_loopback).is_some()
     }
 
-    /// Admits a connection from this address, or returns the limit that it exceeds. Each admitted connection takes a
-    /// token from the address's bucket, which limits new connections per second. A refused connection takes none.
+    /// Admits a connection from this address, or returns the limit that it exceeds. If new connections per second are
+    /// limited, each admitted connection takes a token from the address's bucket. A refused connection takes none.
     /// Addresses without limits, and new ones while the table is full, are admitted without a bucket.
     pub(super) fn admit(
         &mut self,
@@ -200,8 +201,8 @@ impl AddressState {
         })
     }
 
-    /// Returns how much is missing from the bucket for new connections at this time, in parts of [`PARTS_PER_TOKEN`]
-    /// per token. The bucket gets `rate` tokens per second.
+    /// Returns how much is missing from the bucket for new connections at this time, in parts of a token
+    /// ([`PARTS_PER_TOKEN`] make one). The bucket gets `rate` tokens per second.
     fn spent_at(&self, rate: u32, now: Time) -> u64 {
         self.spent.saturating_sub(now.ms_since(self.spent_at).saturating_mul(u64::from(rate)))
     }

@@ -19,8 +19,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-/// Maximum time for the end of a connection: the server shuts down its side and then waits for the client to read the
-/// last response.
+/// Maximum time for the end of a connection: the server shuts down its side, and then waits until the client has read
+/// the last response and closed its own side.
 const LINGER: Duration = Duration::from_secs(1);
 /// Maximum number of bytes that the server reads and discards while it closes a connection. Closing with unread bytes
 /// would reset the connection, and the client might lose the last response.
@@ -104,8 +104,8 @@ pub(super) async fn serve(local: Rc<Local>, intake: Intake) {
         }
     };
     // Wait for the handshake of a new connection only. A moved connection has completed its handshake. Its previous
-    // worker expires no leases until this worker has served the bytes that were unread or unserved at the move. So this
-    // worker must not wait for the client here.
+    // worker may delay the expiry of leases until this worker has served the bytes that were unread or unserved at the
+    // move. So this worker must not wait for the client here.
     if moved.is_none()
         && let Err(error) = socket.handshake(local.node.set.tls_handshake.into()).await
     {

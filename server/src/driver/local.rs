@@ -51,9 +51,9 @@ pub(crate) struct Local {
     /// Read buffer that all connections of the thread share. A connection copies out the bytes that it keeps after its
     /// read.
     pub(crate) scratch: RefCell<Box<[u8]>>,
-    /// Read barrier. It has an entry for each connection whose turn ended before it had read and served everything.
-    /// Before leases expire, the sweeper (the task that reads all sockets) waits until these connections have served
-    /// the bytes that had arrived.
+    /// Read barrier. It has an entry for each connection that ended its turn before it had read and served everything,
+    /// or that came from another worker. Before leases expire, the sweeper (the task that reads all sockets) waits
+    /// until these connections have served the bytes that had arrived. This wait has a time limit for each connection.
     barrier: RefCell<ReadBarrier>,
     pub(crate) late: Late,
     /// Turn of the front-end connection that currently runs.
@@ -61,8 +61,8 @@ pub(crate) struct Local {
     /// Wakes the sweeper, the task that expires leases.
     pub(super) sweeper: Notify,
     pub(super) sweeper_sleeps_until: Cell<Time>,
-    /// Number of reads so far. The spinner, the task of `--busy-poll`, lets the thread sleep once this number has
-    /// stayed the same for that time.
+    /// Number of reads so far. The spinner (the task of `--busy-poll`) lets the thread sleep once this number has
+    /// stayed the same for the time in that option.
     pub(super) activity: Cell<u64>,
     pub(super) spinner: Notify,
     pub(super) spinner_sleeps: Cell<bool>,
@@ -204,8 +204,8 @@ impl Local {
         }
     }
 
-    /// Does the work that follows each input of the worker. Handles its mail, passes on audit events and spans, asks
-    /// the acceptors to accept, and wakes the flusher, other workers and the sweeper.
+    /// Does the work that follows each input of the worker. Handles its mail and passes on audit events and spans. If
+    /// necessary, asks the acceptors to accept, and wakes the flusher, other workers and the sweeper.
     #[inline]
     pub(super) fn follow_up(&self, worker: &mut Worker) {
         worker.handle_mail(worker.moment());

@@ -152,7 +152,7 @@ impl Workers {
     /// Starts a thread for each worker of the node. `handler` serves the connections of front ends.
     ///
     /// # Errors
-    /// Fails if a thread or its runtime cannot be created.
+    /// Fails if a thread cannot be created. If the runtime of a thread cannot be created, the process aborts.
     pub(crate) fn start(
         node: &Arc<Node>,
         config: DriverConfig,

@@ -19,8 +19,8 @@ impl Reserve {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Takes one of the places that this listener has for connections of a full server. The acceptor calls this for a
-    /// new connection if the server is full. Returns `None` if all places are occupied.
+    /// Takes one of the places of this reserve. The acceptor calls this for a new connection if the server is full.
+    /// Returns `None` if all places are occupied.
     pub(super) fn take(&self) -> Option<Reserved> {
         let take = |count| (count < RESERVED_CONNECTION_COUNT_MAX).then_some(count + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;

@@ -77,7 +77,7 @@ impl Socket {
         }
     }
 
-    /// Writes as much as the socket accepts now.
+    /// Writes as much as the socket, or with TLS the TLS state, accepts now.
     ///
     /// # Errors
     /// Returns `WouldBlock` if the socket accepts nothing, and other errors if the connection ended.

@@ -92,7 +92,8 @@ pub struct Newcomer<'a> {
     pub peer: &'a [u8],
     /// State of a connection that comes from another worker.
     pub moved: Option<MovedConnection>,
-    /// Identity of the client. If the connection comes from another worker, the identity in `moved` is used instead.
+    /// Identity and other facts of the client. If the connection comes from another worker, the client in `moved` is
+    /// used instead.
     pub client: Client,
     /// Whether the connection has one of the places that a full server reserves for operators.
     pub is_reserved: bool,

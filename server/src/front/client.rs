@@ -59,8 +59,8 @@ impl FrontClient {
     /// reason.
     ///
     /// # Errors
-    /// Fails if the request must be signed and has no valid signature, if it needs an identity and has none, or if the
-    /// address is paused after failed logins.
+    /// Fails if the request must be signed and has no valid signature, or if it needs an identity and has none. Also
+    /// fails if its login is refused because the address is paused; a pause does not refuse a valid signature.
     pub(super) fn identify_signed(&self, request: &SignedRequest<'_>) -> Result<FrontCaller, NotSigned> {
         let identified = Local::with(|local| {
             let node = &local.node;
@@ -181,7 +181,7 @@ impl FrontCaller {
         Local::with(|local| local.node.audit.record(&AuditEvent { namespace, ..event }));
     }
 
-    /// Counts the connection against the quota of the caller's identity until the returned value is dropped. Counts
+    /// Counts the connection against the quotas of the caller's identity until the returned value is dropped. Counts
     /// nothing and returns `None` without an identity.
     ///
     /// # Errors
@@ -212,7 +212,8 @@ impl FrontCaller {
 pub(super) fn bearer(headers: &HeaderMap) -> &[u8] {
     let value = headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes).unwrap_or_default();
     let (scheme, token) = value.split_at(value.len().min(b"bearer ".len()));
-    // The server knows no scheme but Bearer. For another scheme, return the whole value, which matches no token.
+    // The server knows no scheme but Bearer. For another scheme, return the whole value, which matches no token. A
+    // value without a scheme may be a token.
     if scheme.eq_ignore_ascii_case(b"bearer ") { token.trim_ascii() } else { value }
 }
 

@@ -65,8 +65,8 @@ struct KnownCallers {
     credentials: Box<[u8]>,
     version: u64,
     newest: Option<Arc<Contracts>>,
-    /// Services of the identities that have called on this connection, since calls of several identities may alternate.
-    /// A new identity removes those that are no longer valid.
+    /// Services of the identities that have called on this connection, because calls of several identities may
+    /// alternate. A new identity removes those that are no longer valid.
     all: Vec<Arc<Contracts>>,
 }
 

@@ -90,7 +90,7 @@ pub(super) fn side_services(health: &Health) -> anyhow::Result<Routes> {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let (v1, v1alpha) = (reflection().build_v1()?, reflection().build_v1alpha()?);
-    // Older tools use the previous reflection version.
+    // Older tools use `v1alpha` of the reflection contract.
     let services = Routes::new(with_compression!(with_length_limit!(HealthServer::new(health.clone()))))
         .add_service(with_compression!(with_length_limit!(v1)))
         .add_service(with_compression!(with_length_limit!(v1alpha)));
@@ -107,8 +107,8 @@ pub(super) async fn serve(fronts: &FrontConfig, local: &Local, socket: FrontSock
         .initial_stream_window_size(GRPC_STREAM_WINDOW_LEN)
         .initial_connection_window_size(GRPC_CONNECTION_WINDOW_LEN)
         .max_frame_size(GRPC_FRAME_LEN_MAX)
-        // The server limits the bytes of responses that a client has not taken. Bytes that the library has taken no
-        // longer count, so keep the library's buffer small.
+        // The server counts unread response bytes only until the library takes them. So keep the library's buffer
+        // small.
         .max_send_buf_size(GRPC_PIECE_LEN)
         .max_header_list_size(GRPC_HEADERS_LEN_MAX)
         .max_pending_accept_reset_streams(GRPC_PENDING_RESETS_MAX)
@@ -249,8 +249,8 @@ fn refuse_media_type() -> http::Response<Body> {
 }
 
 /// Returns whether a method responds with a single short message. The server encodes it as soon as the response is
-/// ready, and counts its bytes until the client takes them. Streams and the long responses of [`LongAnswers`] are sent
-/// part by part instead.
+/// ready, and counts its bytes as unread until the HTTP/2 library takes them. Streams and the long responses of
+/// [`LongAnswers`] are sent part by part instead.
 fn is_one_message(path: &str) -> bool {
     !STREAMS.contains(&path) && !LongAnswers::has(path)
 }

@@ -1,5 +1,5 @@
-//! `grpc.health.v1.Health`: reports whether the services of this server accept new claims. It agrees with `/readyz`,
-//! except for short times after a change.
+//! `grpc.health.v1.Health`: reports whether the server is ready for new claims. It agrees with `/readyz`, except for
+//! short times after a change.
 
 use futures_core::Stream;
 use std::collections::BTreeSet;
@@ -23,9 +23,9 @@ pub(super) struct Health {
 /// Phase in the life of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
-    /// New claims are refused for the time being.
+    /// Claims are not granted for the time being, because records may have been lost.
     Waiting,
-    /// New claims are served.
+    /// The server is ready. It may still refuse some claims, for example at its memory limit.
     #[default]
     Serving,
     /// The server is draining. No other phase follows.
@@ -87,10 +87,10 @@ impl Contract for Health {
 }
 
 /// Status stream of one service: the current status, then later changes. Changes that follow each other quickly may be
-/// left out. For an unknown service, the stream reports that status once and stays open, as the health protocol
+/// left out. For an unknown service, the stream reports SERVICE_UNKNOWN once and stays open, as the health protocol
 /// requires.
 pub(super) struct Statuses {
-    /// Status to report next.
+    /// Status that the next poll reports; `None` if the stream waits for a change.
     next: Option<ServingStatus>,
     change: Option<Change>,
 }
@@ -108,7 +108,7 @@ impl Statuses {
     }
 }
 
-/// Waits until the status of the service differs from `last`.
+/// Waits until the status of the service differs from `last`. Returns the new status.
 fn change_from(last: ServingStatus, mut phases: watch::Receiver<Phase>) -> Change {
     Box::pin(async move {
         let changed = phases.wait_for(|phase| status_of(*phase) != last).await.map(|phase| status_of(*phase));

@@ -39,7 +39,7 @@ use waymaker_access::SignedRequest;
 #[derive(Debug)]
 pub(super) struct UpgradedConnection {
     pub(super) socket: FrontSocket,
-    /// Bytes that were already read from the socket.
+    /// Bytes that the HTTP library has read from the socket and that follow the upgrade request.
     pub(super) read: Vec<u8>,
 }
 
@@ -67,8 +67,8 @@ pub(super) fn router(locktopus: &Arc<Locktopus>, metrics: &Arc<Metrics>) -> Rout
         .fallback(locktopus::not_found)
 }
 
-/// Returns the routes for connections that the HTTP port accepts although the server has reached its connection or
-/// memory limit: health checks and metrics. All other paths get 503.
+/// Returns the routes for connections that the HTTP port accepts although the server is full: health checks and
+/// metrics. All other paths get 503. A full server has its maximum of connections, or uses 105 % of its memory limit.
 pub(super) fn reserved_router(metrics: &Arc<Metrics>) -> Router {
     Router::new()
         .route("/metrics", get(show_metrics))
@@ -115,7 +115,8 @@ impl Connection {
         self.client.peer()
     }
 
-    /// Identifies the caller of a request by its headers.
+    /// Identifies the caller of a request by the token in its headers, or without a token by its connection, such as a
+    /// client certificate.
     pub(super) fn caller(&self, headers: &HeaderMap) -> Result<FrontCaller, NotIdentified> {
         self.client.identify(bearer(headers))
     }
@@ -125,7 +126,8 @@ impl Connection {
         self.client.identify_signed(request)
     }
 
-    /// Identifies the caller of a request by its headers or, without credentials there, by the token in its URL.
+    /// Identifies the caller of a request by the token in its headers or, without one there, by the token in its URL.
+    /// Without either, identifies it by its connection, such as a client certificate.
     ///
     /// # Errors
     /// Returns the HTTP response that refuses the request: its credentials are missing or not valid, or its address is
@@ -192,8 +194,8 @@ pub(super) async fn serve(
     Some(after(UpgradedConnection::of(parts)))
 }
 
-/// Serves the single request of a connection that was accepted although the server had reached its connection or memory
-/// limit.
+/// Serves the single request of a connection that was accepted although the server is full. A full server has its
+/// maximum of connections, or uses 105 % of its memory limit.
 pub(super) async fn serve_reserved(socket: FrontSocket, client: FrontClient, router: &Router) {
     let connection = Connection { client, after: Arc::default() };
     let service = service_fn(|mut request: http::Request<Incoming>| {
@@ -212,7 +214,7 @@ pub(super) async fn serve_reserved(socket: FrontSocket, client: FrontClient, rou
     }
 }
 
-/// Number of requests that a connection began in its latest turn.
+/// Number of requests that a connection began in the latest turn in which it began any.
 #[derive(Clone, Copy, Debug, Default)]
 struct RequestCount {
     turn: u64,

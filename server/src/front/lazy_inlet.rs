@@ -1,11 +1,12 @@
-//! Inlet that is opened at its first use.
+//! Inlet (lane of a front end) that is opened at its first use.
 
 use super::client::FrontCaller;
 use crate::driver::{Inlet, Reply};
 use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_protocol::NamespaceKind;
 
-/// Inlet into one namespace, opened at its first use. Most connections use only a few of their possible inlets.
+/// Inlet (lane of a front end) into one namespace, opened at its first use. Most connections use only a few of their
+/// possible inlets.
 #[derive(Debug)]
 pub(crate) struct LazyInlet {
     kind: NamespaceKind,
@@ -20,8 +21,8 @@ impl LazyInlet {
         Self { kind, namespace, caller, opened: Mutex::new(None) }
     }
 
-    /// Returns the inlet, and opens it in the first call. Reopens it if the worker has closed it, for example because
-    /// the identity was temporarily invalid.
+    /// Returns the inlet, and opens it if it is not open. An inlet that the worker has closed is opened again: the
+    /// identity may have been invalid only for a time.
     ///
     /// # Errors
     /// Returns the refusal of the worker.

@@ -42,7 +42,7 @@ pub(super) struct Lists {
     unsent: Mutex<UnsentLists>,
 }
 
-/// Lists that are not sent completely.
+/// Lists that are being made or sent, except those that were dropped to make room for others.
 #[derive(Debug, Default)]
 struct UnsentLists {
     /// Lists with the time at which each began, by number, which is the order in which they began.

@@ -30,9 +30,9 @@ const PAGES: [&str; 7] = [
     "/waymaker.v1.SemaphoreService/Describe",
 ];
 
-/// Limits the long responses of one connection: one list and a few pages at a time. The next response is made only
-/// after the client has taken an earlier one. A client that requests without reading therefore uses a bounded amount of
-/// memory.
+/// Limits the long responses of one connection: one list and a few pages at a time. If the client has not taken these,
+/// the next response is made only after it has taken one of them. A client that requests without reading therefore uses
+/// a bounded amount of memory.
 #[derive(Clone, Debug)]
 pub(super) struct LongAnswers {
     lists: Arc<Semaphore>,
@@ -53,8 +53,8 @@ impl LongAnswers {
         LISTS.contains(&path) || PAGES.contains(&path)
     }
 
-    /// Runs a call with a long response once the client has taken enough of the earlier long responses. Rejects the
-    /// call if too many calls already wait. Runs a call with a short response at once.
+    /// Runs a call with a long response as soon as the connection has fewer than the maximum of such responses in
+    /// progress. Rejects the call if too many calls already wait. Runs a call with a short response at once.
     pub(super) fn queue(
         &self,
         path: &str,

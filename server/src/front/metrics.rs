@@ -62,7 +62,8 @@ impl Metrics {
     }
 
     /// Returns all metrics as text. A separate thread writes the text: a worker that did so would serve no client
-    /// during this time.
+    /// during this time. If another call has meanwhile completed a text that was begun after this call, this call
+    /// returns that text.
     pub(super) async fn render(&self) -> Bytes {
         let asked = Instant::now();
         // Hold the lock until the text is written, even if the client disconnects. So at most one thread writes at a
@@ -100,7 +101,7 @@ pub(super) fn count_acquires(node: &Node, labels: &Mutex<NamespaceLabels>) -> Re
     sum
 }
 
-/// Adds the latest counts of all workers to `labels`, and returns these.
+/// Adds the acquires that all workers have counted since the last call to `labels`, and returns the locked labels.
 fn note_acquires<'a>(node: &Node, labels: &'a Mutex<NamespaceLabels>) -> MutexGuard<'a, NamespaceLabels> {
     let mut new = NewAcquires::default();
     node.metrics.workers.iter().for_each(|worker| worker.acquires.take(&mut new));

@@ -78,7 +78,8 @@ pub struct FrontOptions {
     pub browsers: BrowserConfig,
     /// Options of Locket's contract.
     pub locket: LocketConfig,
-    /// Time for which a Locktopus lock is kept after its connection is lost, unless the client has chosen another time.
+    /// Time for which a held Locktopus lock stays held after its connection has ended, unless the client has chosen
+    /// another time.
     pub locktopus_abandon_timeout: Duration,
     /// Whether the TCP listeners are encrypted.
     pub is_encrypted: bool,
@@ -106,8 +107,8 @@ pub struct FrontConfig {
     side_services: Routes,
     /// Routes of the HTTP port.
     http: Router,
-    /// Routes for connections that the HTTP port accepts although the server has reached its connection or memory
-    /// limit: health checks and metrics.
+    /// Routes for connections that the HTTP port accepts although the server is full: health checks and metrics. A full
+    /// server has its maximum of connections, or uses 105 % of its memory limit.
     reserved: Router,
     /// Routes of the port that serves Locktopus only.
     locktopus: Router,
@@ -160,7 +161,7 @@ impl FrontConfig {
         self.health.set_ready(is_ready);
     }
 
-    /// Makes the gRPC health service report that the server is about to stop.
+    /// Makes the gRPC health service report from now on that no service accepts claims.
     pub fn drain(&self) {
         self.health.stop();
     }
@@ -187,8 +188,8 @@ async fn serve(fronts: Arc<FrontConfig>, local: Rc<Local>, intake: Intake) {
     let Intake { port, socket, peer, mut evidence, reserved, mut admission, .. } = intake;
     local.note_front();
     if let Some(reserved) = reserved {
-        // A reserved connection is one that the HTTP port accepts although the server has reached its connection or
-        // memory limit. Box its future, so that the futures of other connections do not contain memory for it.
+        // The HTTP port accepts a reserved connection although the server has its maximum of connections, or uses 105 %
+        // of its memory limit. Box its future, so that the futures of other connections do not contain memory for it.
         Box::pin(serve_reserved(&fronts, &local, socket, peer, evidence, admission)).await;
         local.note_front_ended();
         return drop(reserved);
@@ -230,8 +231,8 @@ async fn serve(fronts: Arc<FrontConfig>, local: Rc<Local>, intake: Intake) {
     }
 }
 
-/// Serves a connection of the HTTP port that was accepted although the server had reached its connection or memory
-/// limit, for at most [`RESERVED_CONNECTION_MS`].
+/// Serves a connection of the HTTP port that was accepted although the server is full, for at most
+/// [`RESERVED_CONNECTION_MS`]. A full server has its maximum of connections, or uses 105 % of its memory limit.
 async fn serve_reserved(
     fronts: &FrontConfig,
     local: &Local,

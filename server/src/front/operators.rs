@@ -1,4 +1,4 @@
-//! Operator requests that all front ends answer alike and that need no shard.
+//! Searches for requests of operators that several front ends answer alike and that need no shard.
 
 use super::conversion::text;
 use crate::driver::Local;
@@ -8,12 +8,13 @@ use waymaker_access::Identity;
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::NamespaceKind;
 
-/// Number of namespaces checked for rights before other connections get a turn. With 1,000 rules this takes 1 ms.
+/// Maximum number of namespaces whose rules are checked before other connections get a turn. With 1,000 rules the check
+/// takes 1 ms.
 const LOOKED_AT_MAX: usize = 2_048;
 
-/// Returns the first namespace by number that `is_wanted` accepts and in which the client has a right, if there is one.
-/// The caller opens a lane in this namespace to send a request that concerns all namespaces or another one. The search
-/// awaits `next_turn`, so that other connections of the worker run in between. So only the task of a front-end
+/// Returns the first namespace by number that `is_wanted` accepts and in which the client has any right, if there is
+/// one. The caller opens a lane in this namespace to send a request that concerns all namespaces or another one. The
+/// search awaits `next_turn`, so that other connections of the worker run in between. So only the task of a front-end
 /// connection, which `in_turns` polls, may await this function.
 pub(super) async fn some_namespace(
     identity: Option<&Arc<Identity>>,
@@ -30,7 +31,7 @@ pub(super) async fn some_namespace(
 }
 
 /// Searches the namespaces with this number or a higher one for the first that `is_wanted` accepts and in which the
-/// client has a right. Looks at no more than [`LOOKED_AT_MAX`] namespaces. Also returns the number at which to
+/// client has any right. Looks at no more than [`LOOKED_AT_MAX`] namespaces. Also returns the number at which to
 /// continue, if there are more.
 fn some_namespace_from(
     from: u64,

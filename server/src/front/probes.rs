@@ -1,4 +1,5 @@
-//! `/healthz` and `/readyz`: report whether the process runs and whether it accepts new claims, as text or JSON.
+//! `/healthz` and `/readyz`: report whether the process responds and whether the server is ready for new claims, as
+//! text or JSON.
 
 use crate::driver::Local;
 use crate::front::conversion::json_text;
@@ -17,7 +18,8 @@ pub(super) async fn healthz(uri: Uri, headers: HeaderMap) -> Response {
     "ok".into_response()
 }
 
-/// Reports whether new claims are accepted, and every reason why the server is not ready or degraded.
+/// Reports whether the server is ready for new claims, and every reason why it is not ready or degraded. A degraded
+/// server counts as ready.
 pub(super) async fn readyz(uri: Uri, headers: HeaderMap) -> Response {
     let readiness = Local::with(|local| Readiness::of(&local.node));
     response(&readiness, wants_json(&uri, &headers))

@@ -15,9 +15,10 @@ use tonic::codegen::BoxFuture;
 use tonic::{Code, Status};
 
 /// Waits for the response of a gRPC service and prepares it for the client. The response ends when its connection must
-/// close and it has nothing to send. A single message counts as unread bytes until the client takes it. A service may
-/// report by the status `refused_stream` that it did not process the call. Then the call is reset, so that gRPC clients
-/// retry it automatically. Errors of the gRPC library get the codes and messages that clients expect.
+/// close and it has nothing to send. A single message counts as unread bytes until the HTTP/2 library takes it. A
+/// service may report by the status `refused_stream` that it did not process the call. Then the call is reset when its
+/// connection must close, so that gRPC clients retry it automatically. Errors of the gRPC library get the codes and
+/// messages that clients expect.
 pub(super) struct Response {
     answer: BoxFuture<http::Response<Body>, Infallible>,
     path: PathAndQuery,

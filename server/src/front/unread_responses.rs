@@ -2,7 +2,8 @@
 //!
 //! A call produces its response even if its client does not read. Each connection therefore counts the bytes of
 //! single-message responses that its client has not taken, and rejects calls above a limit. This bounds the memory that
-//! such a client can occupy.
+//! such a client can occupy. Bytes count as taken when the HTTP/2 library takes them, which it does as the client makes
+//! room.
 
 use super::rejection::reject;
 use crate::limits::{GRPC_PIECE_LEN, GRPC_SHORT_LEN, GRPC_UNTAKEN_LEN_MAX};

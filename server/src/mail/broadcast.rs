@@ -38,7 +38,7 @@ pub(crate) struct NamespacePage {
 /// Claims that one shard has counted so far, for each namespace of a page.
 #[derive(Debug, Default)]
 pub struct CountedClaims {
-    /// Lane with which to continue.
+    /// Lane of the shard at which the count continues.
     pub(crate) next_lane: u32,
     pub(crate) claim_counts: Vec<u64>,
 }

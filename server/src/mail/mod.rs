@@ -98,16 +98,17 @@ pub enum Mail {
     /// Outcome of a multi-key claim. All its parts were granted on condition that the log stores their records or the
     /// cluster counts their fences.
     ReservedMultiKey(ReservedEnd, Box<ReservedMultiKey>),
-    /// Close every connection after its responses are written, then end the worker.
+    /// Close every connection as soon as its responses are written. Then end the worker, also if connections are still
+    /// open after a second.
     Finish,
 }
 
 /// A response or event for a lane of another worker.
 #[derive(Debug)]
 pub struct Letter {
-    /// Time of the turn that produced it.
+    /// Time of the turn of the shard that produced the response or event.
     pub stamp: Time,
-    /// Shard that produced it.
+    /// Shard that produced the response or event.
     pub shard: u16,
     /// Receiver and contents.
     pub content: Content,

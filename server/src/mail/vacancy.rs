@@ -1,12 +1,13 @@
 //! The question that a worker asks shards about a session without connections: does the session still have a claim? If
-//! no shard has one, the worker ends the session early.
+//! no shard has one, the worker ends the session early, unless a client has resumed it.
 
 use std::sync::atomic::AtomicUsize;
 use waymaker_engine::{LaneAddress, Time};
 use waymaker_protocol::SessionId;
 
 /// Question of a worker to shards: does any of them have a claim of this session, which has no connection? Each answer
-/// without a claim decrements `left`. At 0, the worker gets `Mail::Vacant` and ends the session early.
+/// without a claim decrements `left`. At 0, the worker gets `Mail::Vacant` and ends the session early, unless a client
+/// has resumed it.
 #[derive(Debug)]
 pub struct Vacancy {
     /// Worker of the session.

@@ -158,8 +158,9 @@ pub fn refusal(limit: u64) -> String {
     format!("the server has reached its memory limit of {limit} bytes (--memory-limit)")
 }
 
-/// Measures the memory of this process in its own thread, until the process ends or the system does not report the
-/// memory. Logs when memory use reaches the limit and when claims are served again. Without a limit it does nothing.
+/// Starts a thread that measures the memory use of this process, until the process ends or the system does not report
+/// it. The thread logs when memory use reaches the limit and when claims are served again. Does nothing without a
+/// limit.
 ///
 /// # Errors
 /// Returns an error if the thread cannot be started.

@@ -77,22 +77,22 @@ pub(crate) struct AcquireKey {
 }
 
 /// Counters of all acquires of one worker, in one row for each namespace and front end. A lane keeps a reference to its
-/// row, so only new connections and scrapes lock the table.
+/// row, so only new connections, scrapes and the console lock the table.
 #[derive(Debug, Default)]
 pub(crate) struct AcquireTable(Mutex<Rows>);
 
 #[derive(Debug, Default)]
 struct Rows {
     rows: BTreeMap<AcquireKey, Row>,
-    /// Counts since the last scrape from dropped rows, by front end. A full table drops rows that no connection uses,
-    /// to make room for a new one.
+    /// Counts from dropped rows since the last [`AcquireTable::take`], by front end. A full table drops rows that no
+    /// connection uses, to make room for a new one.
     dropped: BTreeMap<&'static str, ResultCounts>,
 }
 
 #[derive(Debug, Default)]
 struct Row {
     counts: Arc<AcquireCounts>,
-    /// Counts at the last scrape.
+    /// Counts at the last [`Row::take`].
     scraped: ResultCounts,
 }
 
@@ -109,12 +109,12 @@ impl Row {
     }
 }
 
-/// The counts between two scrapes.
+/// The counts since the previous reading of the tables by a scrape or the console.
 #[derive(Debug, Default)]
 pub(crate) struct NewAcquires {
     pub(crate) rows: BTreeMap<AcquireKey, ResultCounts>,
-    /// Counts since the last scrape from rows (counters of one namespace and front end) that a full [`AcquireTable`]
-    /// dropped to make room. Only their front ends are known, not their namespaces.
+    /// Counts since the previous reading from rows (counters of one namespace and front end) that a full
+    /// [`AcquireTable`] dropped to make room. Only their front ends are known, not their namespaces.
     pub(crate) dropped: BTreeMap<&'static str, ResultCounts>,
 }
 
@@ -136,7 +136,7 @@ impl AcquireTable {
         Arc::clone(&rows.entry(key).or_default().counts)
     }
 
-    /// Adds the counts since the last scrape to `new`, and drops the rows that no connection uses.
+    /// Adds the counts since the last call to `new`, and drops the rows that no connection uses.
     pub(crate) fn take(&self, new: &mut NewAcquires) {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         table.rows.retain(|key, row| {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use waymaker_engine::{ContendedKey, ContendedKeys};
 use waymaker_protocol::NamespaceKind;
 
-/// One key that claims wait for.
+/// One key that claims have waited for recently.
 #[derive(Clone, Debug)]
 pub(crate) struct Contended {
     /// Name of the namespace.

@@ -32,7 +32,7 @@ impl ShardGauges {
         }
     }
 
-    /// Publishes the keys with the most waits.
+    /// Publishes the keys of the shard that claims have waited for most often.
     pub(crate) fn publish_contended(&self, contended: Vec<Contended>) {
         let former =
             mem::replace(&mut *self.contended.lock().unwrap_or_else(PoisonError::into_inner), contended);
@@ -40,7 +40,7 @@ impl ShardGauges {
         drop(former);
     }
 
-    /// Adds the keys with the most waits to `keys`.
+    /// Adds the published keys of the shard that claims have waited for most often to `keys`.
     pub(crate) fn add_contended(&self, keys: &mut Vec<Contended>) {
         keys.extend_from_slice(&self.contended.lock().unwrap_or_else(PoisonError::into_inner));
     }

@@ -11,11 +11,11 @@ use waymaker_engine::Time;
 /// Maximum number of namespaces with their own label.
 pub(crate) const LABELLED_MAX: usize = 100;
 /// Time without an acquire after which a namespace may lose its label, in milliseconds. A scrape counts the acquires
-/// since the previous scrape. If several Prometheus servers scrape in quick succession, a single scrape without
+/// since the previous scrape or reading by the console. If these follow each other quickly, a single scrape without
 /// acquires therefore says little.
 const LABEL_IDLE_MS: u64 = 300_000;
 
-/// Remembers between scrapes which namespaces have labels.
+/// Remembers between readings by scrapes or the console which namespaces have labels.
 #[derive(Debug, Default)]
 pub(crate) struct NamespaceLabels {
     labelled: BTreeMap<Box<[u8]>, LabelledNamespace>,
@@ -28,17 +28,17 @@ pub(crate) struct NamespaceLabels {
 struct LabelledNamespace {
     /// Counts since the namespace got its label.
     rows: BTreeMap<AcquireKey, ResultCounts>,
-    /// Time of the last scrape that found new acquires.
+    /// Time of the latest reading, by a scrape or the console, that found new acquires of the namespace.
     busy_at: Time,
 }
 
 impl NamespaceLabels {
-    /// Accepts the counts since the last scrape.
+    /// Accepts the counts since the previous call. Each scrape calls this, and so does the console.
     ///
     /// A namespace with new acquires gets a label while there are fewer than [`LABELLED_MAX`], or if another label has
     /// been idle for [`LABEL_IDLE_MS`]. The busiest namespaces come first.
     ///
-    /// The counts of a namespace begin with the scrape at which it gets a label, and are dropped when another namespace
+    /// The counts of a namespace begin with the call at which it gets a label, and are dropped when another namespace
     /// takes over the label. A time series therefore never decreases while it exists.
     pub(crate) fn note(&mut self, new: NewAcquires, now: Time) {
         self.choose(&new.rows, now);

@@ -30,8 +30,8 @@ pub(crate) struct WorkerMetrics {
     /// does.
     rejected: Mutex<BTreeMap<&'static str, u64>>,
     pub(crate) session_count: Cell,
-    /// Earliest deadline of a lease, wait or session that is over but has not ended, because sockets must be read
-    /// first, in milliseconds; `NEVER` if there is none.
+    /// Earliest deadline, in milliseconds, of a lease, wait or session that is overdue but has not ended because
+    /// sockets must be read first. `NEVER` if there was none at the last tick of the worker.
     oldest_due_ms: Cell,
     /// Id of the worker's thread in the operating system; 0 before the thread runs.
     pub(crate) thread_id: Cell,
@@ -81,7 +81,7 @@ impl WorkerMetrics {
     }
 
     /// Returns the counters to which a new connection adds the results of its acquires. Connections with the same
-    /// namespace and front end share them.
+    /// namespace, kind and front end share them.
     pub(crate) fn acquires_of(
         &self,
         namespace: &[u8],

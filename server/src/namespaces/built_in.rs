@@ -1,4 +1,5 @@
-//! Built-in namespaces: those of the front ends and the default namespaces. Their kinds are fixed.
+//! Namespaces whose kind is fixed by their name: the built-in ones (of front ends, and the default namespaces), and
+//! those of Locktopus.
 
 use waymaker_protocol::NamespaceKind;
 
@@ -13,8 +14,8 @@ pub(crate) const LOCKET_TYPES: [&str; 2] = [LOCKET_LOCK, LOCKET_PRESENCE];
 /// Registry with a registration for each table that DynamoDB clients created. Only the server itself opens it.
 pub(crate) const DYNAMODB_TABLES: &str = "registry/dynamodb";
 
-/// Built-in namespaces: those of the front ends and the default namespace of each kind. The kind of each name is fixed
-/// before its first use, and no limit prevents opening it.
+/// Built-in namespaces: one default namespace of each kind, and the fixed namespaces of front ends. The kind of each
+/// name is fixed before its first use. The limits on the number of namespaces do not apply.
 pub(super) const BUILT_IN: [(&[u8], NamespaceKind); 9] = [
     (b"waymaker", NamespaceKind::Flat),
     (LOCKET_NAMESPACE, NamespaceKind::Registry),
@@ -26,7 +27,8 @@ pub(super) const BUILT_IN: [(&[u8], NamespaceKind); 9] = [
     (b"sem/default", NamespaceKind::Pool),
     (b"limit/default", NamespaceKind::Limit),
 ];
-/// Prefix of the names of Locktopus namespaces, which are trees.
+/// Prefix of the names of Locktopus namespaces, which are trees. They are not built in, so limits on the number of
+/// namespaces apply to them.
 const LOCKTOPUS: &[u8] = b"tree/locktopus/";
 
 /// Returns the fixed kind of a built-in name or of the name of a Locktopus namespace; `None` for other names.

@@ -11,15 +11,16 @@ pub struct DeclaredNamespace {
     pub name: String,
     /// Kind of the namespace.
     pub kind: NamespaceKind,
-    /// Default lease of acquires; `None` uses the default of the server.
+    /// Lease of an acquire or a renewal that requests 0, unless it uses the session lease. `None` uses the default of
+    /// the server.
     pub default_lease: Option<Milliseconds>,
-    /// Lowest scope of claims in the namespace.
+    /// Lowest scope of claims in the namespace; a lower requested scope is raised to it.
     pub min_scope: Scope,
-    /// Quotas of all clients of the namespace together.
+    /// Quotas on the claims of all clients in the namespace together.
     pub quotas: Quotas,
 }
 
-/// The default lease is above the longest lease.
+/// The default lease of a declared namespace is above the longest lease that the server grants.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("namespace \"{name}\": default_lease: {default_lease} is above --limits-lease-max, which is {max}")]
 pub struct LeaseAboveMaximum {

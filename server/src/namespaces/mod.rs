@@ -26,8 +26,10 @@ const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 
 /// All namespaces of a server, by name.
 ///
-/// The first accepted `HELLO` for a name creates the namespace with its kind. The server removes a namespace when no
-/// lane uses it and it has no claim and no frozen prefix:
+/// A namespace is declared in the configuration, restored from the log, or created with its kind by the first accepted
+/// `HELLO` for its name. The server removes a namespace after an idle time, at the request of an operator, or to make
+/// room for another one. At that time no lane and no DynamoDB table uses the namespace, and it has no claim and no
+/// frozen prefix:
 ///
 /// - If no shard has received the number of an unused namespace, from a request or from the log, no shard has a claim
 ///   in it. The server removes such a namespace without asking the shards. Another namespace may get the number.
@@ -50,7 +52,7 @@ pub struct Namespaces {
     /// Removal in progress.
     removal: Option<Removal>,
     removal_count: u64,
-    /// Requests of operators to remove namespaces, which wait for the start of the next removal.
+    /// Requests of operators to remove namespaces, which wait for the start of the next check by the shards.
     requests: Vec<RemovalRequest>,
     /// Number of declared namespaces that are not built in.
     declared_count: usize,
@@ -94,11 +96,11 @@ pub enum NamespaceChange<'a> {
 /// Reasons why a namespace cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceRefusal {
-    /// The namespace has another kind, or its name is built in with another kind.
+    /// The namespace, or every namespace of this name, has this other kind.
     OtherKind(NamespaceKind),
     /// The server has the maximum number of namespaces, or no number is left.
     TooMany,
-    /// The client has created as many namespaces as its quota allows.
+    /// A quota on the number of namespaces that the client created is reached.
     Quota(QuotaReached),
 }
 
@@ -110,8 +112,8 @@ impl Namespaces {
     }
 
     /// Opens the namespace, and creates it if it is new. A created namespace counts for the quotas of the client
-    /// (`accounts`). Calls `tell` for each recorded namespace that was removed to make room. The caller must call
-    /// [`Namespaces::settle`] when it knows whether the client is accepted.
+    /// (`accounts`), unless it is built in. Calls `tell` for each recorded namespace that was removed to make room. The
+    /// caller must call [`Namespaces::settle`] when it knows whether the client is accepted.
     ///
     /// # Errors
     /// Returns a [`NamespaceRefusal`] if the kind is wrong or a limit is reached.
@@ -200,7 +202,7 @@ impl Namespaces {
         self.by_name.get(name).map(|entry| (entry.namespace.number, entry.kind))
     }
 
-    /// Returns the name of the namespace with this number.
+    /// Returns the name of the namespace with this number, if it exists.
     pub fn name_of(&self, number: u16) -> Option<&[u8]> {
         self.names.get(&number).map(|name| &**name)
     }
@@ -217,8 +219,8 @@ impl Namespaces {
         self.by_name.get(name).map(|entry| NamespaceUse(Arc::clone(&entry.namespace)))
     }
 
-    /// Restores a namespace from the log. If the name is built in with another kind, the namespace gets another name,
-    /// which is returned. Otherwise returns `None`.
+    /// Restores a namespace from the log. If namespaces of this name must have another kind (see [`built_in_kind`]),
+    /// the namespace gets another name, which is returned. Otherwise returns `None`.
     pub fn restore(&mut self, number: u16, name: &[u8], kind: NamespaceKind) -> Option<Box<[u8]>> {
         let is_foreign = built_in_kind(name).is_some_and(|own| own != kind);
         let renamed = is_foreign.then(|| self.free_name(name, kind));
@@ -235,7 +237,7 @@ impl Namespaces {
         renamed
     }
 
-    /// Returns a free name for a restored namespace whose own name is built in with another kind.
+    /// Returns a free name for a restored namespace whose own name requires another kind.
     fn free_name(&self, name: &[u8], kind: NamespaceKind) -> Box<[u8]> {
         let name = [b"restored/", kind.name().as_bytes(), b"/", name].concat();
         let name = &name[..name.len().min(waymaker_protocol::limits::NAMESPACE_LEN_MAX)];

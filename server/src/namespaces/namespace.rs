@@ -1,4 +1,4 @@
-//! One namespace, and its use by lanes.
+//! One namespace, and its use by lanes and DynamoDB tables.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +13,9 @@ pub(super) struct Namespace {
     /// Number of the last opening of this namespace, among the openings of all namespaces. If the number is unchanged
     /// after a check, no lane opened the namespace during the check.
     pub(super) last_opening: u64,
-    /// Time at which the namespace was first found without a lane, or at which the last check of its shards began.
-    /// `None` if no check has found it idle since it was last opened, or if it was last found in use, frozen, built in
-    /// or declared.
+    /// Start of the idle time: the first call of `Namespaces::look` that found the namespace unused, or the later call
+    /// that had the shards check it. `None` before such a call, after an opening, and if the last call found the
+    /// namespace in use, frozen, built in or declared.
     pub(super) idle_since: Option<Time>,
     /// Whether the creation of the namespace was reported for the log, or the namespace was restored from it.
     pub(super) is_recorded: bool,
@@ -27,16 +27,17 @@ pub(super) struct Namespace {
 }
 
 impl Namespace {
-    /// Returns whether a lane uses the namespace. A first use starts only under the lock of all namespaces.
+    /// Returns whether a lane or a DynamoDB table uses the namespace. A first use starts only under the lock of all
+    /// namespaces.
     pub(super) fn is_used(&self) -> bool {
         let is_used = Arc::strong_count(&self.namespace) > 1;
-        // The caller may remove the namespace. Everything that the last lane did must be visible to this thread before
+        // The caller may remove the namespace. Everything that the last user did must be visible to this thread before
         // that.
         std::sync::atomic::fence(Ordering::Acquire);
         is_used
     }
 
-    /// Returns the number of lanes that use the namespace.
+    /// Returns the number of lanes and DynamoDB tables that use the namespace.
     pub(super) fn lane_count(&self) -> u64 {
         Arc::strong_count(&self.namespace) as u64 - 1
     }
@@ -46,7 +47,7 @@ impl Namespace {
     }
 }
 
-/// The part of a namespace that its lanes share.
+/// The part of a namespace that its users (lanes and DynamoDB tables) share.
 #[derive(Debug)]
 pub(super) struct SharedNamespace {
     pub(super) number: u16,
@@ -56,7 +57,7 @@ pub(super) struct SharedNamespace {
     pub(super) lease_default_ms: Option<u32>,
 }
 
-/// The use of a namespace by a lane. A namespace in use is not removed.
+/// The use of a namespace by a lane or a DynamoDB table. A namespace in use is not removed.
 #[derive(Clone, Debug)]
 pub struct NamespaceUse(pub(super) Arc<SharedNamespace>);
 

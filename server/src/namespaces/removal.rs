@@ -1,4 +1,4 @@
-//! Removal of namespaces that no lane uses and that are empty in every shard.
+//! Removal of namespaces that no lane or DynamoDB table uses and that are empty in every shard.
 
 use super::built_in::is_built_in;
 use super::namespace::Namespace;
@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use waymaker_engine::{Ticket, Time};
 
-/// A removal of unused namespaces, in progress while the shards check them. The removal takes effect for the namespaces
-/// that are empty in every shard.
+/// A removal of unused namespaces, in progress while the shards check them. The namespaces that are empty in every
+/// shard, and that no lane has opened since, are then removed.
 #[derive(Debug)]
 pub(super) struct Removal {
     number: u64,
@@ -41,7 +41,7 @@ pub enum RemovalRefusal {
     BuiltIn,
     /// The configuration declares the namespace.
     Declared,
-    /// Lanes use the namespace; the value is their number.
+    /// Lanes or DynamoDB tables use the namespace; the value is their number.
     Used(u64),
     /// The namespace has claims or a frozen prefix, or a lane opened it after the request.
     NotEmpty,
@@ -68,10 +68,11 @@ pub struct EmptinessCheck {
 }
 
 impl Namespaces {
-    /// Notes which namespaces are idle; must be called regularly. Of the namespaces that have been idle for
-    /// `--limits-namespace-idle`, removes those whose numbers no shard has received. For the other ones, returns an
-    /// [`EmptinessCheck`]: the caller must send it to every shard, which reports the namespaces with claims. Returns
-    /// `None` if there are no others or another check is in progress.
+    /// Notes which namespaces are idle: unused, not frozen, not built in and not declared. Must be called regularly.
+    /// Takes at most `NAMESPACE_REMOVALS_MAX` namespaces that have been idle for `--limits-namespace-idle`, and removes
+    /// those whose numbers no shard has received. For the other ones, returns an [`EmptinessCheck`]: the caller must
+    /// send it to every shard, which reports the namespaces with claims. Returns `None` if there are no others or
+    /// another check is in progress.
     pub fn look(
         &mut self,
         now: Time,
@@ -201,7 +202,7 @@ impl Namespaces {
         }
         // A shard that has already checked may get new claims in the namespace, but only from a lane. Such a lane
         // changes `last_opening` when it opens the namespace. So after the answer of the last shard, a namespace with
-        // another `last_opening` than at the start is kept.
+        // another `last_opening` than in `candidates` is kept.
         own.shards_left -= 1;
         if own.shards_left > 0 {
             return RemovalResult::default();

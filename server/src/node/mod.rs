@@ -76,10 +76,12 @@ pub struct HostedShard {
     /// Workers that get `Mail::Knocked` when the turn of this shard is free.
     pub knocks: Vec<u16>,
     /// Batches that the worker with the turn must serve before it gives the turn back. Most come from the queue of the
-    /// shard (its [`TurnCell`]). The worker may pass them on with the turn.
+    /// shard (its [`TurnCell`]). Instead of serving all of them, the worker may pass the turn on to another worker,
+    /// which then serves the rest.
     pub left: VecDeque<Batch>,
-    /// Closed lanes whose claims later turns will end. Their clients learn of the closing only after all these claims
-    /// have ended.
+    /// Closed lanes for which later turns must still end claims: the waiters and, if a session ended, the holds on its
+    /// lease. Unless the server ends before, the client of a lane learns of the closing only after these claims have
+    /// ended.
     pub closings: Vec<(LaneAddress, Arc<LaneClosing>)>,
 }
 
@@ -147,7 +149,7 @@ pub struct Node {
     /// State restored from the log of an earlier server.
     pub restored: Restored,
     stopping: AtomicBool,
-    /// Time from which grants are allowed; later than the start if the log may have lost holds.
+    /// Time from which grants are allowed; `Time::ZERO` unless the log may have lost holds.
     grants_from: Time,
     /// Number of claims in each shard whose end a draining server awaits before it stops: all claims, or with a log
     /// only waiting ones, because holds survive a restart. Workers count them at each [`Mail::Count`]. Before the first
@@ -271,9 +273,9 @@ impl Node {
         self.restored.claims.get(&id).copied().unwrap_or(shard)
     }
 
-    /// Notes that this worker has served all bytes that had arrived in its sockets by this instant, except those of
-    /// connections that used up their time. The caller must already have posted all mail and work that resulted from
-    /// these bytes.
+    /// Notes that this worker has served all bytes that had arrived in its sockets by this instant. The exceptions are
+    /// connections that used up their time, and those whose clients do not read their answers. The caller must already
+    /// have posted all mail and work that resulted from these bytes.
     pub fn publish_drained(&self, worker: usize, at: Time) {
         // `Release` ordering: a thread that reads this value also sees the mail that was posted before it was stored.
         self.drained[worker].store(at.as_millis(), Ordering::Release);

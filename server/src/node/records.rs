@@ -25,11 +25,11 @@ impl Node {
         self.record(&Record::Stopped);
     }
 
-    /// Passes records to `put` that produce the whole state from nothing, including ephemeral holds. The caller has
-    /// already written the record of the server's start. No worker may be running.
+    /// Passes records to `put` that produce the whole state from nothing, including ephemeral holds. The record of the
+    /// server's start is not among them. No worker may be running.
     ///
     /// # Panics
-    /// Panics if a worker is still running.
+    /// Panics if a worker has the turn of a shard.
     pub fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>)) {
         let namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
         for (number, name, kind) in namespaces.by_number(0) {

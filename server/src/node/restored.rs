@@ -8,8 +8,8 @@ use waymaker_protocol::{NamespaceKind, SessionId};
 /// Restored state that is not in the shards.
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// Shards of restored claims that are in another shard than their id names, because the earlier server had another
-    /// number of shards.
+    /// Shards of restored claims that are in another shard than their id names, usually because the earlier server had
+    /// another number of shards.
     pub claims: BTreeMap<ClaimId, u16>,
     /// Restored sessions for each worker. A worker takes its sessions when it is created.
     pub(crate) sessions: Vec<Mutex<Vec<RestoredSession>>>,
@@ -41,7 +41,7 @@ pub(crate) struct RestoredLane {
 }
 
 impl Restored {
-    /// Returns the sessions of this worker, once.
+    /// Takes out and returns the sessions of this worker, so a second call returns none.
     pub(crate) fn take_sessions(&self, worker: u16) -> Vec<RestoredSession> {
         let sessions = self.sessions.get(usize::from(worker));
         sessions

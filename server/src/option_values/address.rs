@@ -1,6 +1,6 @@
 //! Addresses in messages.
 
-/// Returns an address without the user and the password before its host.
+/// Returns an address with `***` in place of the user and the password before its host.
 pub(crate) fn without_user_info(address: &str) -> String {
     let Some((before, host)) = address.rsplit_once('@') else { return address.to_owned() };
     match before.split_once("://") {

@@ -50,7 +50,7 @@ pub(crate) fn number_or_none(min: u32, max: u32) -> impl Fn(&str) -> Result<OrNo
     }
 }
 
-/// Returns a parser for a time within bounds in milliseconds.
+/// Returns a parser for a duration within these bounds, rounded down to whole milliseconds.
 pub(crate) fn time(min_ms: u64, max_ms: u64) -> impl Fn(&str) -> Result<Milliseconds, String> + Clone {
     move |text| {
         let time = humantime::parse_duration(text).ok().and_then(|time| u64::try_from(time.as_millis()).ok());

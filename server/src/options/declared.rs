@@ -27,7 +27,7 @@ const SCOPES: [(&str, Scope); 3] =
 /// Resources of claims that a namespace can limit.
 const LIMITED: [Resource; 3] = [Resource::Claims, Resource::Waiters, Resource::Bytes];
 
-/// Returns a declaration as written in a file.
+/// Returns a declaration in the form of the configuration file, with the comment `# file` (its source) on each line.
 pub(super) fn text(namespace: &DeclaredNamespace) -> String {
     let name = toml::Value::from(namespace.name.as_str());
     let mut text =
@@ -54,7 +54,8 @@ fn scope_name(scope: Scope) -> &'static str {
 /// Returns the declarations in a file.
 ///
 /// # Errors
-/// Returns all unknown keys and wrong values. If the value is no array or has too many tables, returns only that.
+/// Returns all problems of the tables, such as unknown, missing or wrong keys and values. If the value is no array or
+/// has too many tables, returns only that.
 pub(super) fn parse(
     text: &str,
     value: &Spanned<DeValue<'_>>,
@@ -208,8 +209,8 @@ impl Reader<'_> {
     }
 }
 
-/// Returns a message if a declared namespace has a setting that its kind does not allow, or a kind that its built-in
-/// name does not allow.
+/// Returns a message if a declared namespace has a setting that its kind does not allow, or another kind than its name
+/// requires.
 fn unfit(namespace: &DeclaredNamespace) -> Option<String> {
     let kind = namespace.kind;
     if let Some(own) = built_in_kind(namespace.name.as_bytes()).filter(|own| *own != kind) {

@@ -68,7 +68,7 @@ fn warnings(names: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// Returns whether a variable, named without the prefix `WAYMAKER_`, belongs to another program. Kubernetes sets
-/// variables for each service of its namespace, including services whose names begin with `waymaker`.
+/// variables for each service in the namespace of the pod, including services whose names begin with `waymaker`.
 fn is_of_others(rest: &str) -> bool {
     let is_of_kubernetes = rest.contains("_SERVICE_HOST")
         || rest.contains("_SERVICE_PORT")

@@ -64,7 +64,7 @@ pub(super) struct FileContents {
 /// Parses a configuration file.
 ///
 /// # Errors
-/// Returns all unknown keys and wrong values, or the first syntax error.
+/// Returns all problems of keys, values and declared namespaces, or only the first syntax error.
 pub(super) fn parse(command: &Command, text: &str) -> Result<FileContents, Vec<Problem>> {
     let table = DeTable::parse(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns a whole number, or `None` for other values and for numbers above 64 bits.
+/// Returns a whole number, or `None` for other values and for numbers outside the range of `i64`.
 pub(super) fn read_number(value: &DeValue<'_>) -> Option<i64> {
     let number = value.as_integer()?;
     i64::from_str_radix(number.as_str(), number.radix()).ok()

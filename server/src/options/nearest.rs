@@ -1,6 +1,6 @@
 //! Suggestions of known names for unknown ones.
 
-/// Minimum similarity of a suggested name. clap uses the same bound for flags.
+/// Similarity, from 0 to 1, that a suggested name must exceed. clap uses the same bound for flags.
 const SIMILARITY_MIN: f64 = 0.7;
 
 /// Returns the most similar known name; `None` if none is similar enough.

@@ -28,8 +28,8 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Connects and starts TLS and HTTP/2, but does not wait for the peer's HTTP/2 settings. The [`Ending`] reports how
-    /// the connection ends.
+    /// Connects, completes the TLS handshake if the endpoint uses TLS, and starts HTTP/2. Does not wait for the peer's
+    /// HTTP/2 settings. The [`Ending`] reports how the connection ends.
     pub(crate) async fn open(endpoint: &Endpoint) -> io::Result<(Self, Ending)> {
         let socket = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
         socket.set_nodelay(true)?;

@@ -1,8 +1,9 @@
 //! Requests to the cluster, sent to one member at a time.
 //!
 //! Any voting member can serve a request: followers forward it to the leader. The server therefore keeps one connection
-//! to the last working member, with any number of requests in flight. After a failure it moves to the next member. This
-//! module never repeats a request that may have been applied: only the caller knows whether a repetition is safe.
+//! to the last working member, with any number of requests in flight. If that member fails, the server moves to the
+//! next one. This module never repeats a request that may have been applied: only the caller knows whether a repetition
+//! is safe.
 //!
 //! A connection counts as open after the member has answered a first request on it. If the process of a member is
 //! suspended, its system still accepts TCP connections. If only the caller's request discovered such a member, the
@@ -106,10 +107,10 @@ impl fmt::Debug for Credentials {
 }
 
 impl Cluster {
-    /// Reads the TLS files. Does not connect yet.
+    /// Checks the options, and reads the TLS files if a member is reached with TLS. Does not connect yet.
     ///
     /// # Errors
-    /// Returns the first option that cannot be used.
+    /// Returns an error about the first option found that cannot be used.
     pub fn new(options: &QuorumOptions) -> Result<Self, QuorumOptionsError> {
         let incomplete = |given, missing| Err(QuorumOptionsError::Incomplete { given, missing });
         let credentials = match (options.user.clone(), options.password.clone()) {
@@ -180,8 +181,9 @@ impl Cluster {
                     return Err(ClusterError::Unknown { reason });
                 }
             };
-            // The member rejected the request before it did anything, and the next connection gets a new token. A
-            // missing token means that authentication was enabled after this connection opened.
+            // A member that rejects the token, or the lack of one, has done nothing for the request. The next
+            // connection gets a new token. A missing token means that authentication was enabled after this connection
+            // opened.
             let needs_token = is_stale_token(&status) || is_missing_token(&status);
             if needs_token && shared.credentials.is_some() && !token_was_renewed {
                 token_was_renewed = true;

@@ -81,9 +81,10 @@ pub struct FinishedQuestion {
 /// maximum.
 ///
 /// A step whose response is lost is repeated unchanged. If the first try was applied, the second try finds that its own
-/// attempt wrote the stored value. This counts as success. If not, the second try is applied, and the first try cannot
-/// be applied any more. If another server has written the counter since, the grants of the step go into a new step with
-/// higher fences. Fences may therefore skip numbers, but do not repeat unless an operator changes a counter.
+/// attempt wrote the stored value. This counts as success. If the counter is unchanged, the second try is applied, and
+/// the first try cannot be applied any more. If another server has written the counter meanwhile, the grants of the
+/// step go into a new step with higher fences. Fences may therefore skip numbers, but do not repeat unless an operator
+/// changes a counter.
 #[derive(Debug)]
 pub struct Counters {
     run: u64,

@@ -5,7 +5,7 @@ use super::tls;
 use crate::option_values::without_user_info;
 use crate::peer::Endpoint;
 
-/// Parses all endpoints, at least one. Reads the TLS files if an endpoint needs them.
+/// Parses all endpoints; an empty list is an error. Reads the TLS files if an endpoint needs them.
 pub(super) fn endpoints(options: &QuorumOptions) -> Result<Vec<Endpoint>, QuorumOptionsError> {
     if options.endpoints.is_empty() {
         return Err(QuorumOptionsError::NoEndpoint);

@@ -97,7 +97,7 @@ impl fmt::Debug for QuorumOptions {
     }
 }
 
-/// Reasons why the options cannot be used.
+/// Reasons why the options for the etcd cluster cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum QuorumOptionsError {
     /// The list of members is empty.
@@ -111,7 +111,7 @@ pub enum QuorumOptionsError {
         /// The given text, without its user and password.
         endpoint: String,
     },
-    /// There are TLS files, but a member without TLS.
+    /// The options name a TLS file, but also a member that is reached without TLS.
     #[error("{option}: the member {endpoint} is reached without TLS; write its address with https://")]
     NotEncrypted {
         /// Option that names the TLS file.

@@ -53,7 +53,7 @@ impl QuorumPort {
 }
 
 impl QuorumStatus {
-    /// Returns the availability of the cluster. It is `Ready` until the quorum thread finds the cluster unavailable.
+    /// Returns the availability of the cluster as last set by the quorum thread; `Ready` at the start.
     #[inline]
     pub fn state(&self) -> QuorumState {
         if self.is_unavailable.load(Ordering::Relaxed) {

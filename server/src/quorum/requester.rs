@@ -1,5 +1,5 @@
 //! The decisions of the quorum thread. This module reads no clock and uses no network. The quorum thread, or a
-//! simulator, performs one act after the other and passes the results to the requester.
+//! simulator, starts one act after the other and passes the results to the requester.
 
 use super::cluster::ClusterError;
 use super::counters::{Counters, FinishedQuestion, Reply, Step};
@@ -44,8 +44,8 @@ pub enum Act {
 /// no transaction was answered for [`QUORUM_ATTEMPT_MS`], the cluster counts as unavailable. The requester then fails
 /// all open questions, and shards refuse new grants of scope quorum. The same applies if etcd rejects the user for a
 /// transaction. If it rejects the user for the first probe (a read of one key), the cluster is unavailable too, but
-/// open questions stay. The cluster counts as available again when etcd answers a probe, or when a late response shows
-/// that a transaction has succeeded.
+/// open questions stay. The cluster counts as available again when etcd answers a probe without rejecting the user, or
+/// when a late response shows that a transaction has succeeded.
 #[derive(Debug)]
 pub struct Requester {
     counters: Counters,
@@ -71,7 +71,7 @@ pub struct Requester {
     is_first_look: bool,
     /// Pause before the next probe, in milliseconds.
     look_pause_ms: u64,
-    /// Time of the last log message about a failure.
+    /// Time of the last log message to which `NOTE_MS` applies.
     noted_at: Option<Time>,
 }
 
@@ -247,7 +247,7 @@ impl Requester {
         self.plan_look(now);
     }
 
-    /// Plans the next probe if the cluster is unavailable.
+    /// Plans the next probe if the cluster is unavailable and no probe is running; otherwise cancels a planned one.
     fn plan_look(&mut self, now: Time) {
         let is_needed = self.is_unavailable() && !self.is_looking;
         self.look_at = is_needed.then(|| now.after_ms(self.look_pause_ms));

@@ -1,7 +1,7 @@
 //! Classification of failed requests to etcd.
 //!
-//! etcd has few error codes, so this module also compares the texts of errors. A request with an unknown error may have
-//! been applied.
+//! etcd has few error codes, so this module also compares the texts of errors. A request with an error that this module
+//! does not know counts as possibly applied.
 
 use super::cluster::ClusterError;
 use crate::peer::LostConnection;

@@ -12,7 +12,7 @@ use waymaker_engine::{
 use waymaker_log::{Hold, Image, Item, SessionTag};
 use waymaker_protocol::{NamespaceKind, Readable, SessionId};
 
-/// Counts of restored items.
+/// Counts of the holds and counters in the restored log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestoredCounts {
     /// Number of holds.
@@ -30,7 +30,8 @@ pub enum RestoreError {
     /// The configuration contradicts the log.
     #[error(transparent)]
     Declaration(#[from] DeclarationError),
-    /// A shard refuses a hold, because it conflicts with another hold of its key or with the kind of the key.
+    /// A shard refuses a hold, because the hold conflicts with another one, or because its key has holds of another
+    /// kind.
     #[error("log: the hold with fence {fence} of key \"{key}\" cannot be restored: {refusal:?}")]
     Hold {
         /// Fence of the hold.
@@ -56,7 +57,7 @@ pub(super) fn check_kinds(node: &Node, image: &Image) -> Result<(), RestoreError
     })
 }
 
-/// Restores the state of an image into a node that has not served any client yet.
+/// Restores the state of an image, the replayed contents of a log, into a node that has not served any client yet.
 ///
 /// # Errors
 /// If a namespace has a kind that this server does not know, the configuration contradicts the image, or a shard

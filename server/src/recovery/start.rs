@@ -110,12 +110,13 @@ impl ReadLog {
     }
 
     /// Restores the state of the log into a node that has not served any client yet. After a loss of records, the node
-    /// refuses grants until the longest lease ever granted has expired. `restored_at` is called after the first records
-    /// are written, and returns the current time. The answers kept for repeated requests get the remaining leases at
-    /// that time.
+    /// refuses grants for the time that `losses_ms` returns. `restored_at` is called after the first records are
+    /// written, and returns the current time. The answers kept for repeated requests get the remaining leases at that
+    /// time.
     ///
     /// # Errors
-    /// If the log cannot be written or contradicts itself, or if the configuration contradicts it.
+    /// If the log cannot be written, contradicts itself or has a namespace of an unknown kind. If the configuration
+    /// contradicts the log.
     pub fn restore(
         self,
         node: &mut Node,
@@ -164,8 +165,8 @@ fn announce_losses(losses: &Losses, opened: &OpenResult) {
     );
 }
 
-/// Ends each hold that conflicts with a newer hold of the same key, if the operator accepts damage (`accept_damage`).
-/// Returns the ids of the ended holds.
+/// Ends each hold or registration of a key that conflicts with a newer one of the same key, if the operator accepts
+/// damage (`accept_damage`). Permits and sets of paths are not checked. Returns the ids of the ended holds.
 ///
 /// # Errors
 /// If damage is not accepted and there is such a hold.

@@ -30,7 +30,8 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Returns the supervisor that the environment names (`NOTIFY_SOCKET`, `WATCHDOG_USEC`), if any.
+    /// Returns the supervisor that the environment names (`NOTIFY_SOCKET`, `WATCHDOG_USEC`). If it names none, all
+    /// notices are dropped.
     ///
     /// # Errors
     /// Returns an error if the thread that sends notices cannot be started.

@@ -2,7 +2,7 @@
 
 use waymaker_engine::Time;
 
-/// Repeatedly requests that all workers read their sockets, and checks whether they have done so. Leases expire only
+/// Decides at which times all workers must read their sockets, and checks whether they have done so. Leases expire only
 /// after such a read, so a hanging worker also blocks the expiry of leases of other workers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pulse {
@@ -13,7 +13,7 @@ pub(super) struct Pulse {
 /// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Beat {
-    /// Whether all workers have read their sockets as the previous check requested. False at the first check.
+    /// Whether all workers have read their sockets as last requested. False at the first check.
     pub(super) is_alive: bool,
     /// Time up to which all workers must now read their sockets; `None` if the workers have not fulfilled the previous
     /// such request yet.

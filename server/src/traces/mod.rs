@@ -1,10 +1,10 @@
 //! Traces of acquires, exported by the OpenTelemetry Protocol (OTLP).
 //!
 //! A client may name the span of its caller in an acquire. If the server has a collector (`--otlp-endpoint`) and the
-//! trace is sampled, the worker keeps an open span from the request to its response (`worker/spans`). It passes the
-//! ended span to [`Traces`], which never waits. A bounded queue holds the spans for one thread; spans that do not fit
-//! are dropped and counted. The thread sends the spans in batches. A slow or missing collector therefore delays no
-//! request and takes no memory beyond this queue and the batch that is being sent.
+//! trace is sampled, the worker keeps an open span from the request to its response (`worker/spans`), up to a maximum
+//! number of spans. It passes the ended span to [`Traces`], which never waits. A bounded queue holds the spans for one
+//! thread; spans that do not fit are dropped and counted. The thread sends the spans in batches. A slow or missing
+//! collector therefore delays no request and takes no memory beyond this queue and the batch that is being sent.
 //!
 //! ```text
 //!   worker -> AcquireSpan -> Traces -> queue -> thread -> collector
@@ -33,7 +33,7 @@ struct Exporter {
     counts: Arc<SpanCounts>,
 }
 
-/// Numbers of exported and dropped spans.
+/// Numbers of the spans that the collector accepted, and of dropped spans.
 #[derive(Debug, Default)]
 struct SpanCounts {
     exported: AtomicU64,

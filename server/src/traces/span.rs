@@ -1,4 +1,4 @@
-//! Spans of acquires.
+//! Spans of acquires and registrations.
 
 use crate::chars::truncate;
 use crate::limits::SPAN_KEY_CHARS_MAX;
@@ -6,7 +6,7 @@ use crate::metrics::AcquireResult;
 use waymaker_engine::Nanos;
 use waymaker_protocol::{NamespaceKind, PathKey, Readable, TraceParent};
 
-/// Ended span. Its instants are readings of the workers' clock.
+/// Span of an acquire or a registration, open or ended. Its instants are readings of the workers' clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcquireSpan {
     pub(crate) parent: TraceParent,
@@ -21,7 +21,8 @@ pub(crate) struct AcquireSpan {
     /// Time at which the claim entered a queue. `None` if the claim entered no queue, or left it while the worker
     /// handled the same input.
     pub(crate) queued: Option<Nanos>,
-    /// Time of the response, or of the loss of the connection or session.
+    /// Time of the response, or of the loss of the connection or session. While the span is open, the time of the
+    /// request.
     pub(crate) ended: Nanos,
     pub(crate) result: AcquireResult,
     /// Fence of the grant, of the first key if there are several. `None` without a grant.
@@ -54,7 +55,7 @@ impl AcquireSpan {
 type SpanError = &'static str;
 
 impl AcquireSpan {
-    /// Returns the part of a key that a span may show.
+    /// Returns the part of a key that a span may show. Of a path, joins the segments with slashes.
     pub(crate) fn start_of(kind: NamespaceKind, key: &[u8]) -> Box<[u8]> {
         let path = (kind == NamespaceKind::Tree).then(|| PathKey::new(key).ok()).flatten();
         let Some(path) = path else { return key[..key.len().min(SHOWN_LEN_MAX)].into() };

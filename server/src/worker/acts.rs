@@ -3,7 +3,8 @@
 //! An event of the audit log begins when the worker reads the request of an operator. The lane (the server's state of
 //! the connection) then names the operator. The event ends with the response, because the response contains the result.
 //! So the log also shows requests that a shard refused, and requests of clients that disconnected before the response.
-//! The log shows no request that was refused before its event began, such as one above a limit.
+//! A request that is refused before its event begins, such as one above a limit, is in the log only if the client
+//! lacked a right.
 
 use super::State;
 use super::answer::put_refusal;
@@ -46,7 +47,7 @@ impl Acts {
         self.ended.push_back(event);
     }
 
-    /// Adds the namespace and the key to the newest event, which is a refusal.
+    /// Adds the namespace and the key to the event that ended last, which is a refusal.
     pub(super) fn complete_newest(&mut self, namespace: Option<Box<[u8]>>, key: Option<Box<[u8]>>) {
         if let Some(event) = self.ended.back_mut() {
             (event.namespace, event.key) = (namespace, key);

@@ -139,7 +139,7 @@ impl State {
 }
 
 /// Whether a request with this opcode begins a claim or a watch. A stopping server refuses such requests, except
-/// renewals of registrations.
+/// renewals of registrations and repetitions of earlier requests.
 #[inline]
 pub(super) fn begins_claim(opcode: u8) -> bool {
     matches!(

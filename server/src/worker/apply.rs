@@ -42,8 +42,8 @@ impl<'a> BatchClock<'a> {
     }
 }
 
-/// Serves one request. `target` is the hash of the key of an acquire or of the name of a bucket, from the prefetch. It
-/// is 0 for other requests.
+/// Serves one request. `target` is the hash that the prefetch computed: of the key of an `ACQUIRE`, or of the name of
+/// the bucket of a `THROTTLE`. It is 0 for other requests.
 #[inline]
 pub(crate) fn apply(
     shard: &mut Shard,
@@ -272,8 +272,8 @@ fn apply_acquire_permits(
     shard.acquire_permits(caller, &acquire, outbox);
 }
 
-/// Returns the timestamp of a client, or the current time if it is 0. A timestamp may differ from the server's clock
-/// by an hour at most.
+/// Returns the timestamp of a client, or the time of day if it is 0. Replaces a timestamp that differs from the time of
+/// day by more than an hour by the nearest one within the hour.
 fn clamped_timestamp(timestamp_us: u64, clock: &BatchClock<'_>) -> u64 {
     let now_us = u64::try_from(clock.clock.unix_micros()).unwrap_or(0);
     if timestamp_us == 0 {

@@ -7,7 +7,7 @@ use waymaker_engine::{LaneAddress, Ticket};
 /// several requests the same number and so the same ticket, so the ticket alone is not unique.
 pub(super) type Place = (Ticket, u64);
 
-/// One record for each followed request.
+/// The records of one kind: one for each request with an open audit event, or with an open span.
 #[derive(Debug)]
 pub(super) struct ByTicket<T> {
     records: BTreeMap<Place, T>,

@@ -109,7 +109,7 @@ pub(super) fn cost_of_requests(mut frames: &[u8], kind: NamespaceKind) -> usize 
     cost
 }
 
-/// Returns the cost of a batch that another worker left.
+/// Returns the cost of a batch that was left in the turn of a shard.
 pub(super) fn cost_of_batch(batch: &Batch) -> usize {
     match batch {
         Batch::Requests(batch) => batch.cost,

@@ -6,7 +6,7 @@ use crate::limits::SESSION_LEASE_MIN_MS;
 use waymaker_engine::{Access, QuotaReached};
 use waymaker_protocol::{ErrorCode, Quoted};
 
-/// Refusal of a connection.
+/// Refusal of a `HELLO`, after which the server closes the connection.
 pub(super) struct HelloRefusal {
     pub(super) code: ErrorCode,
     pub(super) limit: u64,

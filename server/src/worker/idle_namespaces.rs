@@ -9,8 +9,9 @@ use std::sync::PoisonError;
 use waymaker_engine::{Answer, Effects as _, Refusal, Ticket, WhenDurable};
 
 impl State {
-    /// Every `NAMESPACE_LOOK_MS` milliseconds, removes idle namespaces whose numbers no shard has got. Asks the shards
-    /// whether the other idle ones are empty, unless a check is in progress. Only worker 0 does this.
+    /// Every `NAMESPACE_LOOK_MS` milliseconds, removes namespaces that were idle long enough and whose numbers no shard
+    /// has got. Asks the shards whether the other ones that were idle long enough are empty, unless a check is in
+    /// progress. Only worker 0 does this.
     pub(super) fn look_for_idle_namespaces(&mut self, node: &Node) {
         if self.index != 0 || self.now.ms_since(self.namespaces_looked_at) < NAMESPACE_LOOK_MS {
             return;
@@ -63,8 +64,8 @@ impl State {
     }
 
     /// Notes that a shard has checked the namespaces of this removal; those `in_use` are not empty. After the last
-    /// shard, the empty namespaces that no lane has opened since end, operators get their answers, and the next
-    /// requested removal begins.
+    /// shard, the empty namespaces that no lane has opened since are removed. Operators get their answers, and the
+    /// check for the next requested removals begins.
     pub(super) fn end_namespaces(&mut self, node: &Node, removal: u64, in_use: &[u16]) {
         let RemovalResult { removed, answers } = {
             let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);

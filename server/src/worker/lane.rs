@@ -27,12 +27,12 @@ pub(crate) enum Stage {
     Hello,
     /// Requests are served.
     Open,
-    /// The session has ended, and shards may still know the lane. The server refuses every request except `PONG`.
+    /// The session has ended, and shards may still know the lane. The server refuses every request, and ignores `PONG`.
     SessionEnds,
-    /// The server has told the client that its session has ended. Every request except `PONG` is refused.
+    /// The server has told the client that its session has ended. It refuses every request, and ignores `PONG`.
     SessionGone,
     /// The server reads nothing more. It answers `GOODBYE`, which has this number, once all shards have closed the lane
-    /// and the other lanes of its session.
+    /// and the other lanes of its session, or when the server ends.
     Leaving(u32),
     /// The server reads nothing more, and closes the connection once all answers are written.
     Closing,
@@ -94,7 +94,7 @@ pub(crate) struct Lane {
     pub(crate) moved: bool,
     /// Whether the connection has one of the places that a full server reserves for operators and health checks.
     pub(crate) is_reserved: bool,
-    /// Whether the connection is on the list of connections with something to write.
+    /// Whether the connection is on the list of connections that have output or must be closed.
     pub(crate) dirty: bool,
     pub(crate) namespace: u16,
     /// Counts the lane as a user of its namespace, which is not removed as long as a lane uses it. `None` before
@@ -109,7 +109,7 @@ pub(crate) struct Lane {
     /// Number of acquires granted without waiting that are not counted in `acquires` yet. `count_grants` adds them
     /// there before the worker writes their answers.
     pub(crate) uncounted_grants: u32,
-    /// Rights of the client in the namespace. `None`: all rights.
+    /// Rights of the client in the namespace. `None`: all rights, or no `HELLO` was accepted yet.
     pub(crate) access: Option<Arc<Access>>,
     /// Counts the connection for the quotas of its client until this value is dropped. `None` without a connection,
     /// before `HELLO`, without an identity, and if a front end counts the connection. For a client without quotas, it
@@ -135,7 +135,7 @@ pub(crate) struct Lane {
     pub(crate) notify_taken_up: bool,
     /// Earliest end of the session.
     pub(crate) session_end: Time,
-    /// Kept answers of a lane with a session.
+    /// Kept answers of a lane with a session, also after the session has ended; `None` without one.
     pub(crate) window: Option<Box<Window>>,
     pub(crate) owner: Arc<[u8]>,
     /// Number of admitted requests that have no answer, except acquires that wait in a queue.
@@ -199,7 +199,7 @@ impl Lane {
         }
     }
 
-    /// Whether answers are written without being kept: the lane is connected and has no session.
+    /// Whether answers are written without being kept: the lane is connected and has never had a session.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.is_heard() && self.window.is_none()

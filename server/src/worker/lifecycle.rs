@@ -25,8 +25,9 @@ pub(super) struct LaneEnd {
 }
 
 impl State {
-    /// Ends a connection, and informs the shards that know its lane. They end the waiting claims of the lane, and each
-    /// hold with `release_after_ms` after that time. A lane with a session stays for the next connection.
+    /// Ends a connection, and informs the shards that know its lane. They end the watches and waiting claims of the
+    /// lane at once. They end each hold with `release_after_ms` that long after the loss, unless a client resumes the
+    /// lane before. A lane with a session stays for the next connection.
     pub(super) fn lose(&mut self, node: &Node, key: ConnectionKey) {
         let Some(lane) = self.lanes.of(key) else { return };
         let (address, known_to) = (lane.address, lane.known_to.clone());

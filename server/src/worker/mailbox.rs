@@ -1,6 +1,7 @@
-//! The mail of a worker: incoming mail and posted mail. The worker collects answers, events and records for others, and
-//! posts them before it gives the turn of a shard back, and at the end of a step. Other mail is posted at once. A step
-//! is one call by the driver, which hands in bytes, mail or the time.
+//! The mail of a worker: incoming mail and posted mail. The worker collects answers and events for other workers,
+//! records for the log, and questions for the quorum thread. It posts them before it gives the turn of a shard back,
+//! and at the end of a step. Other mail is posted at once. A step is one call by the driver, which hands in bytes, mail
+//! or the time.
 
 use super::{State, Worker};
 use crate::clock::Moment;
@@ -8,8 +9,8 @@ use crate::mail::{Batch, Content, Letter, Mail};
 use crate::node::Node;
 
 impl Worker {
-    /// Takes and handles the mail of this worker, up to the first mail that may take long. Returns whether there was
-    /// any mail, or work that turns had left.
+    /// Takes and handles the mail of this worker, up to and including the first mail that may take long. Returns
+    /// whether there was any mail, or work that turns had left.
     #[inline]
     pub fn handle_mail(&mut self, now: impl Into<Moment>) -> bool {
         let letters = self.state.read_letters(&self.node);
@@ -59,8 +60,9 @@ impl Worker {
 }
 
 impl State {
-    /// Posts the records to the log, and the questions to the cluster, which raises the fence counters of quorum scope.
-    /// Posts the letters (answers and events for lanes of other workers) as one mail for each worker.
+    /// Posts the records to the log, and the questions to the quorum thread, which has the etcd cluster count the
+    /// fences of scope quorum. Posts the letters (answers and events for lanes of other workers) as one mail for each
+    /// worker.
     #[inline]
     pub(super) fn post(&mut self, node: &Node) {
         if let Some(log) = &node.log
@@ -68,8 +70,8 @@ impl State {
         {
             log.post(std::mem::take(&mut self.log));
         }
-        // Post the questions to the cluster after the records. The reply to a question may cause another record, which
-        // must follow all records that were made before the question.
+        // Post the questions to the quorum thread after the records. The reply to a question may cause another record,
+        // which must follow all records that were made before the question.
         if let Some(quorum) = &node.quorum
             && !self.questions.is_empty()
         {

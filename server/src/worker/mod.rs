@@ -1,4 +1,4 @@
-//! The logic of one worker, without sockets, threads or clock.
+//! The logic of one worker, without sockets or threads. All times come from the driver or from the clock of the node.
 
 mod acts;
 mod admission;
@@ -169,7 +169,8 @@ impl Worker {
 
     /// Serves requests of this connection that an earlier call left unserved. The reason was that too many bytes of
     /// answers were unsent, or that the budget of that call was spent. The caller must first have written enough
-    /// answers: [`Worker::wants_read`] must be true. `budget` must not be spent; it limits the time of this call.
+    /// answers: [`Worker::wants_read`] must be true. `budget` limits the time of this call, which serves at least one
+    /// batch.
     pub fn handle_set_aside(
         &mut self,
         budget: &mut dyn Budget,
@@ -179,7 +180,7 @@ impl Worker {
         self.handle_bytes_within(budget, key, &[], now)
     }
 
-    /// Removes a connection that was closed or that failed.
+    /// Ends a connection that was closed or that failed. If its lane has a session, the lane stays.
     pub fn handle_lost(&mut self, key: ConnectionKey, now: impl Into<Moment>) {
         self.state.advance(now.into());
         self.state.lose(&self.node, key);
@@ -238,7 +239,7 @@ impl Worker {
         Some(key)
     }
 
-    /// Removes a connection from the end of the list of connections with output. Does nothing if another connection is
+    /// Removes a connection from the end of the list that `poll_dirty` empties. Does nothing if another connection is
     /// last. The driver calls this after it has taken the output without `poll_dirty`.
     #[inline]
     pub(crate) fn settle(&mut self, key: ConnectionKey) {
@@ -353,7 +354,7 @@ impl Worker {
         self.state.lanes.iter().count()
     }
 
-    /// Returns the time of the last input that the driver handed in: bytes, mail or the time.
+    /// Returns the latest time that the driver handed in, usually with bytes or mail.
     #[inline]
     pub fn moment(&self) -> Moment {
         Moment { now: self.state.now, passed: self.state.passed, nanos: self.state.nanos }

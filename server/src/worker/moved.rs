@@ -17,7 +17,7 @@ pub struct MovedConnection {
 ///
 /// A connection that moves may have bytes that arrived before the worker that it leaves began its present reading of
 /// all sockets (a sweep). So that worker publishes the end of the sweep only after the other worker has served these
-/// bytes. That worker does not wait for a connection that has used up the time for that, or has ended.
+/// bytes. The worker `from` waits no longer if the connection has ended, or has used up the time for these bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveTicket {
     /// Worker that sent the connection on.

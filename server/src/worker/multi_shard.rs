@@ -226,7 +226,8 @@ impl State {
         self.multi_shard.will_recheck(multi_key.id())
     }
 
-    /// Tries all work again that needs the turns of several shards, because the turn of this shard was given back.
+    /// Begins to try all work again that needs the turns of several shards, because the turn of this shard was given
+    /// back.
     pub(super) fn retry_multi_shard(&mut self, node: &Node, shard: u16) {
         self.knocked.retain(|knocked| *knocked != shard);
         self.multi_shard.try_all();

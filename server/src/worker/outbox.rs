@@ -30,7 +30,7 @@ pub(crate) struct Outbox<'a> {
     pub(crate) worker: u16,
     pub(crate) shard: u16,
     pub(crate) shard_count: u16,
-    /// Time of the turn that produced the effects.
+    /// Time of the turn that produced the effects, or of the input if there was no turn.
     pub(crate) stamp: Time,
     pub(crate) lanes: &'a mut Lanes,
     /// Connections that have something to write or must be closed.
@@ -44,7 +44,7 @@ pub(crate) struct Outbox<'a> {
     pub(crate) questions: &'a mut Vec<QuorumQuestion>,
     /// Work to do after the turn is given back.
     pub(crate) follow_ups: &'a mut Vec<FollowUp>,
-    /// Acts of operators and traced acquires.
+    /// Acts of operators and traced requests.
     pub(crate) followed: &'a mut FollowedRequests,
     /// Namespaces of the server, to look up their names.
     pub(crate) namespaces: &'a Mutex<Namespaces>,
@@ -192,7 +192,7 @@ impl Outbox<'_> {
     }
 
     /// Writes an answer straight to the output of a connected lane of this worker that has no session. Returns false,
-    /// and does nothing, for any other lane. Also returns false while any act of an operator or traced acquire of this
+    /// and does nothing, for any other lane. Also returns false while any act of an operator or traced request of this
     /// worker is unanswered. The answer may be the one that ends its audit event or span.
     #[inline]
     fn put_plainly(&mut self, ticket: Ticket, put: impl FnOnce(&mut Lane, Context)) -> bool {
@@ -209,7 +209,7 @@ impl Outbox<'_> {
     }
 
     /// Counts the acquire of this ticket as waiting in a queue, and no longer as a request in flight. Its lane has a
-    /// limit for each count. If the acquire is traced, its span gets the time of the wait.
+    /// limit for each count. If the acquire is traced, its span gets the time at which it began to wait.
     pub(crate) fn note_waits(&mut self, ticket: Ticket) {
         self.followed.note_waits(ticket);
         if let Some(lane) = self.lanes.at(ticket.lane) {
@@ -234,8 +234,8 @@ impl Outbox<'_> {
         self.deliver(ticket, answer, AcquireResult::of(answer));
     }
 
-    /// Writes an answer to the output of its lane. If the lane has a session, keeps the answer to a request that had an
-    /// effect.
+    /// Writes an answer to the output of its lane. If the lane has a session, also keeps the answer, unless the request
+    /// was served and is of a kind without an effect.
     #[inline]
     pub(crate) fn deliver_answer(&mut self, ticket: Ticket, answer: &Answer) {
         self.deliver(ticket, answer, None);
@@ -243,7 +243,7 @@ impl Outbox<'_> {
 
     #[inline]
     fn deliver(&mut self, ticket: Ticket, answer: &Answer, result: Option<AcquireResult>) {
-        // End the audit event of an operator's act, or the span of a traced acquire, even if the client has left.
+        // End the audit event of an operator's act, or the span of a traced request, even if the client has left.
         self.followed.end(ticket, answer);
         if let Answer::Refused(Refusal::Overloaded { limit, .. }) = answer {
             self.metrics.note_rejected(limit);
@@ -311,6 +311,7 @@ impl Outbox<'_> {
     }
 
     /// Writes an answer to the output of its lane without keeping it. A repetition of the request is served again.
+    /// Writes nothing if the present connection did not send the request.
     fn deliver_unkept(&mut self, ticket: Ticket, frame: &[u8]) {
         let Some(lane) = self.lanes.at(ticket.lane) else { return };
         lane.in_flight -= 1;
@@ -366,7 +367,7 @@ fn comes_too_late(stage: Stage, answer: &Answer) -> bool {
     }
 }
 
-/// Adds a connection to the list of connections that have something to write.
+/// Adds the connection of a lane, if it has one, to the list of connections that have something to write, once.
 #[inline]
 pub(crate) fn mark_dirty(lane: &mut Lane, dirty: &mut Vec<ConnectionKey>) {
     if !lane.dirty && lane.epoch != 0 {
@@ -375,16 +376,16 @@ pub(crate) fn mark_dirty(lane: &mut Lane, dirty: &mut Vec<ConnectionKey>) {
     }
 }
 
-/// Writes an answer to a lane, and keeps it for a repeated request if the request had an effect. If the present
-/// connection did not send the request, or there is none, writes nothing.
+/// Writes an answer to a lane, and keeps it for a repeated request. Does not keep the answer to a served request of a
+/// kind without an effect. If the present connection did not send the request, or there is none, writes nothing.
 fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) {
     let start = lane.output.len();
     put_answer(&mut lane.output, number, answer, context);
     let Some(window) = &mut lane.window else { return };
     let is_heard = lane.epoch != 0 && window.is_asked_by(number, lane.epoch);
     match answer {
-        // Do not keep an answer to a request without an effect. The server can serve a repetition of such a request
-        // again.
+        // Do not keep the answer to a served request of a kind without an effect. The server can serve a repetition of
+        // such a request again.
         answer if changes_nothing(answer) => window.forget(number),
         _ => window.answer(number, &lane.output[start..]),
     }
@@ -393,8 +394,8 @@ fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) 
     }
 }
 
-/// Whether the answer belongs to a request without an effect, which can be served again. A watch ends with its
-/// connection, so `WATCH` and `UNWATCH` count as such requests.
+/// Whether this is the answer to a served request of a kind without an effect, which can be served again. A refusal
+/// does not count. A watch ends with its connection, so `WATCH` and `UNWATCH` count as such requests.
 fn changes_nothing(answer: &Answer) -> bool {
     matches!(
         answer,
@@ -412,7 +413,7 @@ fn changes_nothing(answer: &Answer) -> bool {
     )
 }
 
-/// Whether the answer belongs to a request without an effect, and may be long.
+/// Whether this is the answer to a served request of a kind without an effect, and may be long.
 fn is_long(answer: &Answer) -> bool {
     changes_nothing(answer)
         && !matches!(

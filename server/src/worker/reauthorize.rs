@@ -20,7 +20,7 @@ pub(super) struct Look {
 }
 
 impl State {
-    /// Begins to check all connections, unless a check is running: a few at once, and the others after the
+    /// Begins to check all connections, unless a check is running: a few in this call, and the others after the
     /// connections have had their turns.
     pub(super) fn begin_to_reauthorize(&mut self, node: &Node) {
         if self.look.is_none() {

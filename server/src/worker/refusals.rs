@@ -40,7 +40,7 @@ impl State {
         mark_dirty(lane, &mut self.dirty);
     }
 
-    /// Refuses a whole connection: sends the reason and closes it.
+    /// Refuses a whole connection: sends the reason, and closes the connection when its output is written.
     #[cold]
     pub(super) fn refuse_connection(
         &mut self,

@@ -15,8 +15,9 @@ use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{ErrorCode, Frame, KeptAlive, Request, Route, next_frame, route};
 
 impl State {
-    /// Serves the bytes just read, together with bytes that were set aside before, and renews the session. Sets aside
-    /// an incomplete frame, and requests for which the budget or the room for answers does not suffice.
+    /// Serves the bytes just read, together with bytes that were set aside before, and renews the session if any were
+    /// read. Sets aside an incomplete frame, and requests for which the budget or the room for answers does not
+    /// suffice.
     #[inline]
     pub(super) fn receive(
         &mut self,
@@ -70,8 +71,8 @@ impl State {
         lane.input = input;
     }
 
-    /// Serves whole frames in batches, until the budget is spent or too many bytes of answers are pending. Returns the
-    /// number of bytes served, or all of them if the connection takes no more requests.
+    /// Serves whole frames in batches, until none is left, the budget is spent, or too many bytes of answers are
+    /// pending. Returns the number of bytes served, or all of them if the connection takes no more requests.
     fn serve_frames(
         &mut self,
         node: &Node,

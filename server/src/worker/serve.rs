@@ -23,14 +23,15 @@ pub(crate) struct FrameLocation {
     target: Target,
 }
 
-/// Record of the engine that a frame needs, as far as it is worth a prefetch.
+/// Record of the engine that the route of a frame names, to prefetch it.
 #[derive(Clone, Copy, Debug)]
 enum Target {
-    /// No record, or none that the frame names.
+    /// No record: the route names neither a key or bucket nor a claim.
     Other,
-    /// Key of an acquire or name of a bucket: its bytes within the frame.
+    /// Key or bucket name by which the frame is routed: its bytes within the frame.
     Key { start: u32, len: u32 },
-    /// Hash of the key of an acquire or of the name of a bucket. The prefetch has replaced `Key` with it.
+    /// Hash of the key of an acquire or of the name of a bucket. The prefetch has replaced `Key` with it, in an acquire
+    /// of one key or a throttle of one bucket.
     Hashed(u64),
     /// Claim that the frame names by its id.
     Claim(ClaimIx),
@@ -86,7 +87,7 @@ pub(crate) struct Sender {
 
 /// Serves a batch. On a large table a request mostly waits for memory. So for each part of the batch, two passes
 /// prefetch the memory that its requests need, before the last pass applies them in order. The first pass prefetches
-/// lines of the index and claims, the second one key records and buckets.
+/// lines of the index and claims, the second one key records, buckets, and the neighbours of claims in the timer wheel.
 ///
 /// Returns the number of requests that were served. Serving stops early after the part in which the events to watchers
 /// reach `TOLD_PER_BATCH_MAX`. The caller then queues the remaining requests at the shard as a batch of their own.

@@ -69,7 +69,8 @@ pub(crate) enum SessionRefusal {
 pub(crate) struct SessionLimits {
     /// Maximum number of sessions.
     count_max: usize,
-    /// Time after which a session without a connection and without a claim ends, in milliseconds.
+    /// Pause before each check whether a session without a connection has claims, in milliseconds. A session without a
+    /// claim then ends.
     vacant_ms: u64,
     /// Lease of a session that requests 0.
     lease_default_ms: u32,
@@ -299,8 +300,8 @@ impl Sessions {
         session.lanes
     }
 
-    /// Returns a session whose deadline has passed, if there is one. Postpones the timers of sessions that were
-    /// renewed.
+    /// Returns a session whose deadline has passed, if there is one. Postpones the timers that have fired for sessions
+    /// that were renewed.
     pub(crate) fn first_over(&mut self, now: Time) -> Option<SessionSlot> {
         while let Some(&(armed, slot)) = self.timers.first().filter(|(armed, _)| *armed <= now) {
             if let Some(Some(session)) = self.slots.get_mut(slot.index()) {
@@ -315,7 +316,7 @@ impl Sessions {
         None
     }
 
-    /// Notes that the session has lost its last connection.
+    /// Notes that the session has no connection from now on, and schedules the check whether it has claims.
     pub(crate) fn note_left(&mut self, slot: SessionSlot, now: Time) {
         if let Some(Some(session)) = self.slots.get_mut(slot.index()) {
             session.left_at = Some(now);
@@ -323,7 +324,7 @@ impl Sessions {
         }
     }
 
-    /// Notes that the session has a connection.
+    /// Notes that the session has a connection, and cancels the check whether it has claims.
     pub(crate) fn note_connected(&mut self, slot: SessionSlot) {
         if let Some(Some(session)) = self.slots.get_mut(slot.index()) {
             self.looks.remove(&(session.look_at, slot));

@@ -1,5 +1,5 @@
-//! Spans of traced acquires that lanes of this worker request, from the request to the response. Only a server that
-//! exports traces has any.
+//! Spans of traced acquires and registrations that lanes of this worker request, from the request to the response. Only
+//! a server that exports traces has any.
 //!
 //! The worker reads the clock once for each input, such as the bytes of one read, and spans begin and end at these
 //! times. So if the worker grants an acquire while it serves the bytes that contain the acquire, the span has a
@@ -25,7 +25,8 @@ const CONNECTION_LOST: &str = "connection_lost";
 #[derive(Debug, Default)]
 pub(crate) struct Spans {
     open: ByTicket<AcquireSpan>,
-    /// Open spans of claims that have entered a queue since the last call of `poll`, which sets this time in the spans.
+    /// Open spans of claims that have entered a queue since the last call of `poll`. The next call sets `queued` in
+    /// them.
     newly_queued: Vec<Place>,
     ended: VecDeque<AcquireSpan>,
 }
@@ -89,8 +90,8 @@ impl Spans {
         }
     }
 
-    /// Ends the spans of all open acquires of a lane whose session has ended, or that lost its connection and had no
-    /// session. Its waiters may get no answer that would end their spans.
+    /// Ends all open spans of a lane whose session has ended, or that lost its connection and had no session. Its
+    /// waiters may get no answer that would end their spans.
     pub(super) fn give_up_lane(&mut self, lane: LaneAddress) {
         self.open.tickets_of(lane).into_iter().for_each(|ticket| self.give_up(ticket));
     }
@@ -110,7 +111,8 @@ impl Spans {
 }
 
 impl State {
-    /// Opens a span if a new request is an acquire of a sampled trace. If too many are open, only counts it as dropped.
+    /// Opens a span if a new request is an acquire or a REGISTER of a sampled trace. If too many are open, only counts
+    /// it as dropped.
     pub(super) fn begin_span(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) {
         // A malformed request passes here and is refused as malformed later.
         let Ok(request) = Request::decode(frame) else { return };
@@ -156,8 +158,8 @@ pub(super) fn has_trace_context(frame: Frame<'_>) -> bool {
     frame.flags() & trace_context_flag(frame.opcode()) != 0
 }
 
-/// Returns the trace context and the key of an acquire whose trace is sampled; `None` for other requests. Of several
-/// keys, returns the first in bytewise order; of a set of paths, the first in the request.
+/// Returns the trace context and the key of an acquire or a REGISTER whose trace is sampled; `None` for other requests.
+/// Of several keys, returns the first in bytewise order; of a set of paths, the first in the request.
 fn traced<'a>(request: &Request<'a>) -> Option<(TraceParent, &'a [u8])> {
     let (parent, key) = match request {
         Request::Acquire(acquire) => (acquire.terms.options.traceparent, acquire.key),

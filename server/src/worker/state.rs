@@ -59,7 +59,7 @@ pub(crate) struct State {
     pub(super) multi_shard: MultiShardQueue,
     /// Shards whose turn holder will send mail when the turn is free.
     pub(super) knocked: Vec<u16>,
-    /// Acts of operators and traced acquires.
+    /// Acts of operators and traced requests.
     pub(super) followed: FollowedRequests,
     /// Frames of the batch that is being collected. `serve` takes them out, and uses `sorted` as a buffer to sort them
     /// by shard.
@@ -72,7 +72,7 @@ pub(crate) struct State {
     pub(super) finishing: bool,
     /// Time at which this worker last looked for idle namespaces, which only worker 0 does; before that, its start.
     pub(super) namespaces_looked_at: Time,
-    /// Time at which this worker last looked for stalled connections.
+    /// Time at which this worker last looked for stalled connections; before that, its start.
     pub(super) housekept_at: Time,
     /// Question whether a session without a connection has claims, while some shards are still to be asked.
     pub(super) vacancy_check: Option<VacancyCheck>,

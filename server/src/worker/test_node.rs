@@ -32,7 +32,7 @@ pub(crate) fn test_node(worker_count: usize, start: Time) -> Arc<Node> {
     test_node_with(worker_count, start, Arc::default())
 }
 
-/// Returns a node without log and cluster, with this memory.
+/// Returns a node without log and cluster that counts its memory in `memory`.
 pub(crate) fn test_node_with(worker_count: usize, start: Time, memory: Arc<MemoryUse>) -> Arc<Node> {
     node_of(worker_count, start, memory, Limits::default(), None)
 }

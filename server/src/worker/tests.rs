@@ -29,7 +29,7 @@ use waymaker_protocol::{
     NamespaceKind, Request, Response, SessionRequest, VERSION, Welcome, next_frame,
 };
 
-/// Workers of one node, which run when the test calls them. The first worker has all connections.
+/// Workers of one node, which run when the test calls them. Its methods open all connections at the first worker.
 struct Rig {
     node: Arc<Node>,
     workers: Vec<Worker>,
@@ -132,8 +132,8 @@ impl Rig {
         heard(&output)
     }
 
-    /// Gives the turn of this key's shard to the second worker, which continues it when the mail is passed to
-    /// `give_back`.
+    /// Takes the turn of this key's shard. The worker that handles the returned mail continues the turn: the second
+    /// worker if the mail is passed to `give_back`.
     fn hold_turn(&self, name: &[u8]) -> Mail {
         let shard = self.node.shard_of_key(name);
         let turn = self.node.shards[usize::from(shard)].enter().expect("nobody has it");
@@ -167,7 +167,7 @@ impl Rig {
         }
     }
 
-    /// Lets time pass in which the server does not run. Then the worker does its housekeeping before it reads its
+    /// Lets time pass in which the server does not run. Then the first worker does its housekeeping before it reads its
     /// connections.
     fn stand_still_ms(&mut self, millis: u64) {
         self.now = self.now.after_ms(millis);
@@ -214,7 +214,7 @@ fn acquire(key: &[u8]) -> Request<'_> {
     })
 }
 
-/// Returns a request without a wait for the keys `a` and `b`.
+/// Returns a multi-key acquire of the keys `a` and `b` that may not wait.
 fn both_keys(buffer: &mut Vec<u8>) -> AcquireKeys<'_> {
     let items = [KeyItem { key: b"a", shared: false }, KeyItem { key: b"b", shared: false }];
     AcquireKeys { items: Items::new(items, buffer).expect("two keys"), ..AcquireKeys::default() }

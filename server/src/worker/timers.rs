@@ -16,12 +16,13 @@ use waymaker_engine::Time;
 /// own sockets. It ends the lease or wait when all workers have done so. No worker blocks meanwhile.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    /// For each shard, the time at which this worker next takes the turn of the shard: at once if work is left over,
-    /// `NEVER` if no visit is armed. In that turn, the worker ends leases and waits that are due, and continues the
-    /// work.
+    /// For each shard, the earliest time of the next visit that this worker has armed: `ZERO` if work is left over,
+    /// `NEVER` if no visit is armed. In a visit, this worker takes the turn of the shard, ends leases and waits that
+    /// are due, and continues the work.
     shards: Vec<Time>,
-    /// For each shard, the end of the next lease or wait. `shards` may contain an earlier visit, for leftover work,
-    /// which does not require that sockets are read. So the end has its own entry.
+    /// For each shard, a time at or before the end of its next lease or wait; `NEVER` if none is known. `shards` may
+    /// contain an earlier visit, for leftover work, which does not require that sockets are read. So this time has its
+    /// own entry.
     ends: Vec<Time>,
     /// Time of the next call of `tick`, apart from the calls that end sessions.
     pub(super) next_wake: Time,
@@ -32,7 +33,8 @@ pub(crate) struct Timers {
     own: bool,
     /// For each other worker, the latest instant for which this worker has asked it to read its sockets empty.
     asked: Vec<Time>,
-    /// Workers that asked this worker to read its sockets empty, each with the instant up to which it must read.
+    /// Workers that asked this worker to read its sockets empty, each with the instant up to which it must read. The
+    /// watchdog asks in the name of this worker.
     askers: Vec<(u16, Time)>,
     /// Progress of the sessions that are ending; `None` if no session is due.
     ending: Option<Ending>,
@@ -97,9 +99,9 @@ impl Timers {
         }
     }
 
-    /// Makes this worker take the turn of the shard at `at` or earlier, to end leases and waits and to continue work
-    /// that was left over. `end` is the end of the shard's next lease or wait. Before that lease or wait ends, the
-    /// worker makes all workers read their sockets.
+    /// Arms a visit of this worker to the shard for `at`, unless an earlier visit is armed. The visit ends leases and
+    /// waits, and continues work that was left over. `end` is a time at or before the end of the shard's next lease or
+    /// wait. Before that lease or wait ends, the worker makes all workers read their sockets.
     #[inline]
     pub(super) fn arm(&mut self, shard: u16, at: Time, end: Time) {
         let shard = usize::from(shard);
@@ -111,7 +113,7 @@ impl Timers {
         self.next_wake = self.next_wake.min(at);
     }
 
-    /// Returns when this worker next visits a shard; `NEVER` if no visit is armed.
+    /// Returns the time for which the next visit of this worker to a shard is armed; `NEVER` if no visit is armed.
     pub(super) fn comes_by(&self, shard: usize) -> Time {
         self.shards[shard]
     }
@@ -284,8 +286,8 @@ impl State {
         self.tick(node);
     }
 
-    /// Makes every shard of this worker refuse its waiters, because the server is stopping. A repeated call does no
-    /// harm.
+    /// Makes every shard of this worker refuse its waiters and new claims, because the server is stopping. A repeated
+    /// call does no harm.
     pub(super) fn stop_shards(&mut self, node: &Node) {
         for shard in self.home_shards(node) {
             self.hand_over(node, shard, Batch::Stop);
@@ -300,7 +302,7 @@ impl State {
         }
     }
 
-    /// Counts the claims of this worker's shards.
+    /// Makes each shard of this worker report how many claims a stop of the server would lose.
     pub(super) fn count_claims(&mut self, node: &Node) {
         for shard in self.home_shards(node) {
             self.hand_over(node, shard, Batch::Count);

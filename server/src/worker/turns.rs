@@ -161,7 +161,7 @@ impl State {
         self.hand_over(node, shard, Batch::Requests(batch));
     }
 
-    /// Copies requests of a lane into a batch that is served later.
+    /// Returns a batch with these frames of a lane, to be served later, and counts its cost for the lane.
     fn batch_of(&mut self, slot: LaneSlot, frames: Vec<u8>, cost: usize) -> RequestBatch {
         let lane = &mut self.lanes[slot];
         let counted = LeftCost::new(lane.left_cost.get_or_insert_default(), cost);
@@ -191,7 +191,8 @@ impl State {
         }
     }
 
-    /// Begins a turn, and ends leases and waits that were due by `drained`, as many as the turn has steps for.
+    /// Begins a turn, continues leftover work, and ends leases and waits that were due by `drained`, as far as the
+    /// steps of the turn suffice.
     ///
     /// The caller must read `drained` before it takes the turn. Other workers may have left requests for this shard
     /// that they read by `drained`. The previous holder of the turn served these requests before it gave the turn back.
@@ -216,8 +217,8 @@ impl State {
     }
 
     /// Counts this shard as one that has closed the lane. After the last shard, the client of the lane learns of the
-    /// end. If ended multi-key claims still have waiters in other shards, the worker first removes these waiters, and
-    /// counts the shard after that.
+    /// end. If ended multi-key claims may still have waiters in other shards, the worker first removes these waiters,
+    /// and counts the shard after that.
     fn note_closed_in_turn(&mut self, node: &Node, closing: Arc<LaneClosing>) {
         if self.follow_ups.is_empty() && self.withdrawals.is_empty() {
             self.note_closed(node, &closing);

@@ -71,8 +71,8 @@ impl State {
         Some(VacancyCheck { vacancy, shards: shards.into_iter().collect() })
     }
 
-    /// Looks for claims in the shard whose turn is held. If this is the last shard and no shard has a claim, informs
-    /// the worker of the session.
+    /// Looks for claims of the session in the shard whose turn is held. If this is the last shard and no shard has a
+    /// claim, informs the worker of the session.
     pub(super) fn look_for_claims(&mut self, node: &Node, turn: &ShardTurn<'_>, vacancy: Arc<Vacancy>) {
         let has_claims = vacancy.lanes.iter().any(|lane| turn.shard.has_claims(*lane));
         if !has_claims && vacancy.left.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -53,7 +53,7 @@ enum Slot {
     GivenUp(u32, u32),
     Short(u32, u8, [u8; INLINE_LEN]),
     Long(u32, Box<[u8]>),
-    /// Number of a request whose long answer was dropped to make room for later ones.
+    /// Number of a request whose long answer was dropped because the kept answers were too long together.
     Dropped(u32),
 }
 
@@ -81,8 +81,8 @@ impl SessionAnswers {
     }
 }
 
-/// The last 1,024 request numbers of a lane with a session, and the kept answers as they were sent. Answers to requests
-/// without an effect are not kept.
+/// The last 1,024 request numbers of a lane with a session, and the kept answers as they were sent. Answers to served
+/// requests of a kind without an effect are not kept.
 ///
 /// After a lost connection, the client resumes the session and repeats every request without an answer under its old
 /// number. A number in this window has no second effect. Its answer goes out once on each connection that sent the

@@ -56,7 +56,7 @@ pub struct AcquireBuilder<G = Lock> {
     wait: Option<Duration>,
     renew: bool,
     on_loss: Option<LossCallback>,
-    /// First invalid setting; returned when the builder is awaited.
+    /// Error of the first invalid setting; returned when the builder is awaited.
     problem: Option<Error>,
     guard: PhantomData<fn() -> G>,
 }
@@ -94,8 +94,8 @@ impl<G> AcquireBuilder<G> {
         self.wait(Duration::ZERO)
     }
 
-    /// Sets the length of the lease. The server's limits are 10 ms, and 24 h unless configured otherwise. It refuses a
-    /// shorter lease. It shortens a longer lease, and [`Lock::is_clamped`] then returns true.
+    /// Sets the length of the lease. The server refuses a lease below 10 ms. The server shortens a lease above its
+    /// maximum, 24 h unless configured otherwise, and [`Lock::is_clamped`] then returns true.
     pub fn lease(mut self, lease: Duration) -> Self {
         let checked = lease_milliseconds(lease).map(|ms| self.claim.lease = Lease::Own { ms });
         self.check(checked);
@@ -222,8 +222,9 @@ impl<G: Guard> AcquireBuilder<G> {
     /// local deadline passed, before the work ended. `run` then drops the work at its current await; if the work has
     /// already ended, its last steps may be unprotected.
     ///
-    /// A release that fails because the server is unreachable or does not respond is not an error: the work was done
-    /// under the lock, and the lock ends with its lease at the latest. Other refusals of the release are returned.
+    /// A release that fails because the server is unreachable, does not respond, or the client is closed, is not an
+    /// error: the work was done under the lock, and the lock ends with its lease at the latest. Other refusals of the
+    /// release are returned.
     ///
     /// # Cancel safety
     ///

@@ -4,7 +4,8 @@ use waymaker_protocol::Event;
 
 use super::*;
 
-/// The second answer to request 1 is the refusal of a late copy of the request, so the lane ignores it.
+/// After the first answer to request 1, the lane waits for no other. So it ignores the second one, which may be the
+/// refusal of a late copy of the request.
 #[test]
 fn a_second_answer_keeps_the_connection_but_an_unnumbered_error_ends_it() {
     let mut rig = Rig::new();

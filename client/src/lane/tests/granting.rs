@@ -162,8 +162,8 @@ fn a_grant_is_confirmed_again_if_its_lease_is_extended_meanwhile() {
     assert!(only(&mut answer).is_held());
 }
 
-/// The server held back its response to the confirmation until the log was durable. In that time, another client
-/// released the hold.
+/// The server held back its response to the confirmation until the log was durable. In that time, an operator ended the
+/// hold.
 #[test]
 fn an_acquire_is_sent_again_if_its_grant_ends_during_confirmation() {
     let (mut rig, mut answer) = confirming();

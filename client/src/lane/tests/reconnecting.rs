@@ -145,7 +145,7 @@ fn a_lock_released_during_the_outage_is_reported_lost() {
 }
 
 /// Breaks the connection, and reconnects to a restarted server or in a new session. Sends the unanswered requests
-/// again, and returns the new number of the only unanswered request, which was request 2 before.
+/// again, and returns the number that the only unanswered request has now, if it was request 2 before.
 fn forgotten_by(rig: &mut Rig, is_restarted: bool) -> u32 {
     rig.lose_connection();
     if is_restarted {
@@ -285,7 +285,8 @@ fn the_deadline_of_a_listed_connection_bound_lock_counts_from_the_hello() {
     assert_eq!(lock.remaining(), Duration::from_millis(2_000 - 80));
 }
 
-/// Only `not_found` leaves open whether the first transmission of the release ended the hold.
+/// The server and the session are still the same, so this is the response to the first transmission: the release had no
+/// effect.
 #[test]
 fn a_repeated_release_that_is_refused_for_another_reason_has_failed() {
     let mut rig = Rig::new();
@@ -347,7 +348,7 @@ fn the_margin_of_a_checked_hold_is_that_of_its_whole_lease() {
     assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 350));
 }
 
-/// Keep-alives would be too rare for a `release_after` below one second.
+/// A `release_after` below one second would need keep-alives less than a third of a second apart.
 #[test]
 fn a_very_short_release_after_a_lost_connection_does_not_limit_the_deadline() {
     for (release_after_ms, remaining_ms) in [(999, 60_000 - 650), (1_000, 1_000 - 60)] {

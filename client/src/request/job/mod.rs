@@ -34,8 +34,7 @@ pub(crate) enum Job {
         id: LockId,
         key: Option<Key>,
         /// Whether the lane or a guard releases the hold, so that no guard is left. If false, a caller releases the
-        /// claim by its id. If a guard of this lane has the hold, the guard is lost when the server confirms the
-        /// release.
+        /// claim by its id. A guard of this lane that has the hold is then lost when the server confirms the release.
         by_guard: bool,
         /// Request number of the acquire that was granted the hold, if its caller set a request id, by which another
         /// acquire may take over the hold; otherwise `None`.
@@ -157,9 +156,11 @@ impl Job {
     }
 
     /// Answers the caller of an unsent job with an error. The caller gets `cause`. But if an earlier transmission may
-    /// have been served (`Awaited::was_sent`), the outcome is unknown because of `reason`. The job can still be sent.
+    /// have been served (`Awaited::was_sent`), or if the job confirms a grant, the outcome is unknown because of
+    /// `reason`. The job can still be sent.
     pub(crate) fn fail_unsent(&mut self, cause: &Error, reason: &str) {
-        // A confirmation follows a grant: only the confirmation is unsent, and the server may still hold the grant.
+        // A confirmation follows a grant: only the confirmation is unsent, and the server may still keep the granted
+        // holds.
         let is_granted = matches!(self, Self::Confirm(_));
         match self.reply() {
             Some(reply) if is_granted || reply.was_sent() => reply.leave_uncertain(reason),

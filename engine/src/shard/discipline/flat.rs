@@ -1,4 +1,5 @@
-//! Keys: each has one exclusive holder or any number of shared ones, and a queue once claims conflict.
+//! Keys: each has one exclusive holder or any number of shared ones, and a queue if it has several holders, waiters or
+//! a watch.
 //!
 //! A waiter is granted if it conflicts with no holder and all waiters before it were granted. A waiting multi-key claim
 //! has one waiter at each of its keys, a *stub*. A stub may be *clear* (nothing blocks it at its key) while another key
@@ -151,7 +152,7 @@ impl Shard {
         self.start_lease(claim, lease_ms)
     }
 
-    /// Adds a claim that is in no queue to the holders of its key. It must not conflict with them.
+    /// Adds a claim that is in no queue to the holders of its key. The claim must not conflict with them.
     pub(in crate::shard) fn join_holders(&mut self, claim: ClaimIx) {
         let entry = self.claims[claim].entry;
         if self.keys.entries[entry].is_free() {
@@ -239,7 +240,8 @@ impl Shard {
         self.simplify(entry);
     }
 
-    /// Removes a waiter from its queue, its timer and the table of tickets. It stays linked to its lane.
+    /// Removes a waiter from its queue, its timer, the table of tickets and the counts of waiters. Does not unlink the
+    /// waiter from its lane.
     pub(in crate::shard) fn leave_queue(&mut self, claim: ClaimIx) {
         let queue = self.keys.entries[self.claims[claim].entry].queue();
         self.queues[queue].remove_waiter(&mut self.claims, &self.details, claim);
@@ -296,8 +298,8 @@ impl Shard {
         self.count_waiter(claim);
     }
 
-    /// Notes that a newly arrived claim holds the key or is reserved. It may block waiters of multi-key claims that
-    /// could be granted at this key before, so the shard must later check their claims again.
+    /// Notes that a newly arrived claim holds the key or is reserved. The claim may block waiters of multi-key claims
+    /// that could be granted at this key before. So the shard must later check their claims again.
     pub(in crate::shard) fn note_newcomer_holds(&mut self, holder: ClaimIx) {
         let claim = &self.claims[holder];
         let queue = self.keys.entries[claim.entry].queue();

@@ -21,7 +21,7 @@ impl Shard {
         effects.record(self.number, number, record);
     }
 
-    /// Records that a hold exists, with its present lease.
+    /// Records a held or reserved claim, with its present lease if the lease has begun.
     pub(in crate::shard) fn record_hold(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         let number = self.next_record();
         self.with_hold(claim, |hold| effects.record(self.number, number, &Record::Held(hold)));

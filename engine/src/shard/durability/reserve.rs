@@ -294,8 +294,8 @@ impl Shard {
         }
     }
 
-    /// Ends a reservation because the claim ends. If the claim raised the scope of its key to Quorum, and no claim came
-    /// after it, the scope is lowered again.
+    /// Ends a reservation because the claim ends. Lowers the scope of the key again if the claim raised it to Quorum
+    /// and no later claim of the key got a fence.
     pub(in crate::shard) fn give_up_reserved(&mut self, claim: ClaimIx) {
         let Claim { entry, detail, fence, .. } = self.claims[claim];
         let entry = &mut self.keys.entries[entry];

@@ -102,8 +102,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
         align_time(participants);
         for key in keys {
-            // `evict_some` may evict idle keys of the shard to make room. It must run before the keys of the request
-            // are found: a later eviction could remove a key that this claim is about to hold.
+            // `evict_some` may evict idle keys of the shard to make room. This must come before the search for the keys
+            // of the request: a later eviction could remove a key that this claim is about to hold.
             let place = place_of(participants, key.shard);
             participants[place].shard.keys.evict_some();
         }
@@ -316,9 +316,9 @@ impl<'a, 'p> Attempt<'a, 'p> {
         }
     }
 
-    /// Adds the claim at each key to the queue of that key. `clear` says for each key whether nothing blocks it. The
-    /// shard of such a key need not request a recheck of the whole claim, because this acquire has just checked all
-    /// keys.
+    /// Adds the claim at each key to the queue of that key. `clear` says for each key whether nothing blocks it and it
+    /// is not frozen. The shard of such a key need not request a recheck of the whole claim, because this acquire has
+    /// just checked all keys.
     fn wait(&mut self, multi_key: &Arc<MultiKeyClaim>, clear: &[bool], effects: &mut impl Effects) {
         let request_id: Option<Arc<[u8]>> = self.request.terms.options().request_id.map(Arc::from);
         for (number, (member, located)) in multi_key.members.iter().zip(&self.located).enumerate() {
@@ -448,7 +448,7 @@ impl<'a, 'p> Attempt<'a, 'p> {
             let Participant { shard, lane } = &mut self.participants[located.place];
             is_recorded |= shard.move_reserved(*claim, *lane, self.ticket.number, effects);
         }
-        // The home answers for all members.
+        // The shard of the first key answers for all keys.
         let (claim, Participant { shard, lane }) = (claims[0], &mut self.participants[self.located[0].place]);
         let caller = Caller { lane: *lane, ticket: self.ticket, namespace: self.namespace };
         shard.supersede(claim, &caller, is_recorded, effects);

@@ -31,9 +31,10 @@ pub struct Participant<'a> {
     pub lane: LaneIx,
 }
 
-/// Grants a waiting multi-key claim if nothing blocks any of its keys. Reserves it instead if a fence must be durable
-/// first, and refuses it if the log or the cluster accepts no grant. `participants` are the shards of all its keys in
-/// rising order, each with its turn held. Does nothing if the claim is already decided.
+/// Grants a waiting multi-key claim if nothing blocks any of its keys. Reserves it instead if the grant of any key must
+/// be confirmed first, by the durable log or by the cluster. Refuses it if the log or the cluster accepts no such
+/// grant. `participants` are the shards of all its keys in rising order, each with its turn held. Does nothing if the
+/// claim is already decided.
 ///
 /// # Panics
 /// Panics if a shard of the claim is not among `participants`.
@@ -87,8 +88,8 @@ pub fn recheck(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim, 
     }
 }
 
-/// Whether any key of the claim must be reserved, because its fence must be durable before the key is held. If so, all
-/// keys are reserved and begin together.
+/// Whether the log or the cluster must confirm the grant of at least one key of the claim before the key is held. If
+/// so, all keys are reserved, and their holds begin together.
 fn must_be_reserved(participants: &[Participant<'_>], multi_key: &MultiKeyClaim, places: &[usize]) -> bool {
     let mut members = multi_key.members.iter().zip(places);
     members.any(|(member, place)| participants[*place].shard.must_be_reserved(member.claim))
@@ -105,7 +106,7 @@ fn note_counted(participants: &mut [Participant<'_>], multi_key: &MultiKeyClaim,
     }
 }
 
-/// Checks that log and cluster accept the grants of all keys.
+/// Checks that log and cluster accept the grants of all keys that need them.
 fn may_count(
     participants: &[Participant<'_>],
     multi_key: &MultiKeyClaim,
@@ -115,8 +116,8 @@ fn may_count(
     members.try_for_each(|(member, place)| participants[*place].shard.may_count_claim(member.claim))
 }
 
-/// Asks the log or the cluster to confirm a claim whose keys are all reserved. After the confirmation, all keys begin
-/// together, and the shard of the first key answers for all of them.
+/// Asks the log or the cluster to confirm a claim whose keys are all reserved. After the confirmation, the holds of all
+/// keys begin together, and the shard of the first key answers for all of them.
 fn begin_multi_key(
     participants: &[Participant<'_>],
     multi_key: &MultiKeyClaim,
@@ -137,10 +138,10 @@ fn begin_multi_key(
     effects.when_durable(WhenDurable::BeginMultiKey(Box::new(ReservedMultiKey { members, grants })));
 }
 
-/// Ends the reservations of all keys of a claim at one instant. If the keys began one after the other, one could end
-/// before the claim is answered, and its client could learn of that end before the grant. If a newer request took the
-/// claim over, its keys begin only after the records of that takeover are durable. `participants` are the shards of all
-/// keys in rising order, each with its turn held.
+/// Ends the reservations of all keys of a claim at one instant and with the same outcome. If the holds began one after
+/// the other, one could end before the claim is answered. Its client could then learn of that end before the grant. If
+/// a newer request took the claim over, its holds begin only after the records of that takeover are durable.
+/// `participants` are the shards of all keys in rising order, each with its turn held.
 ///
 /// # Panics
 /// Panics if a shard of the claim is not among `participants`.
@@ -177,7 +178,8 @@ pub fn end_reservation(
     }
 }
 
-/// Whether a multi-key claim waits, its client is connected, and nothing blocks any of its keys.
+/// Whether a multi-key claim can be granted now. The claim must wait, its wait must not be over, and its client must be
+/// connected. No key may be blocked or frozen, and no shard of the claim may be stopping.
 fn is_grantable(participants: &[Participant<'_>], multi_key: &MultiKeyClaim) -> bool {
     let is_clear = |number: &usize| {
         let member = &multi_key.members[*number];
@@ -192,8 +194,8 @@ fn is_grantable(participants: &[Participant<'_>], multi_key: &MultiKeyClaim) -> 
     blocked.is_none()
 }
 
-/// Whether a call of [`recheck`] for a waiting claim must be pending: nothing blocks any of its keys, and its shards
-/// have no work left that could cause the call. For tests.
+/// Whether a call of [`recheck`] for a waiting claim must be pending: the claim can be granted now, and no shard in
+/// `participants` has work left that could cause the call. For tests.
 ///
 /// # Panics
 /// Panics if a shard of the claim is not among `participants`.
@@ -201,8 +203,9 @@ pub fn is_grant_due(participants: &[Participant<'_>], multi_key: &MultiKeyClaim)
     is_grantable(participants, multi_key) && participants.iter().all(|one| one.shard.work.is_empty())
 }
 
-/// Returns the ids of the recorded keys of each claim whose keys are all reserved. Until the claim begins, a crash
-/// keeps all of them or none. A key of scope Ephemeral is not recorded. For tests.
+/// For each multi-key claim whose keys are all reserved, returns the ids of its claims at the keys that the log has
+/// recorded. Until the holds begin, a crash keeps all of these claims or none. A claim of scope Ephemeral is not
+/// recorded. For tests.
 pub fn reserved_multi_key_claims(shards: &[&Shard]) -> Vec<Vec<ClaimId>> {
     let claim_of = |member: &Member| {
         let shard = shards.iter().find(|shard| shard.number == member.shard);
@@ -250,7 +253,8 @@ fn align_time(participants: &mut [Participant<'_>]) {
 impl Shard {
     /// Ends the claims in this shard that belong to a multi-key claim, and grants the waiters that they blocked. The
     /// multi-key claim has ended at its first key, whose shard decides for all keys. The worker then calls this
-    /// function for each of its shards. Until then, its claims wait in their queues or are among the holders.
+    /// function for each shard of the multi-key claim. Until then, the claims at the other keys wait in their queues or
+    /// are among the holders.
     pub fn withdraw(&mut self, multi_key: &MultiKeyClaim, effects: &mut impl Effects) {
         for member in &multi_key.members {
             if member.shard != self.number || self.claims[member.claim].secret != member.id.secret {
@@ -294,7 +298,7 @@ impl Shard {
         self.claims.handles().filter_map(home).collect()
     }
 
-    /// Whether this stub still waits.
+    /// Whether the waiter of a multi-key claim at this key still waits.
     fn is_stub(&self, member: &Member) -> bool {
         let claim = &self.claims[member.claim];
         claim.is_stub() && claim.secret == member.id.secret
@@ -333,8 +337,8 @@ impl Shard {
             && !self.is_entry_frozen(claim.entry)
     }
 
-    /// Whether this claim stands for a multi-key claim at its first key. The shard of the first key decides while the
-    /// multi-key claim waits or is reserved.
+    /// Whether this claim stands for a waiting or reserved multi-key claim at its first key. The shard of the first key
+    /// decides about such a multi-key claim.
     pub(super) fn is_home(&self, claim: ClaimIx) -> bool {
         let multi_key = self.details.get(self.claims[claim].detail).and_then(Detail::multi_key);
         multi_key.is_some_and(|multi_key| multi_key.id() == self.id(claim))

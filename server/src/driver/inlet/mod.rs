@@ -81,8 +81,8 @@ impl Inlet {
     }
 
     /// Sends a request for holds that only the waiting caller can use. If the future is dropped before it has returned
-    /// the response, its wait is cancelled. Holds that were granted are then released, unless another request took them
-    /// over. A `CANCEL` of the request names the key `cancel_key`.
+    /// the response, its wait is cancelled with a `CANCEL`. The `CANCEL` must name `cancel_key`, the key or pool name
+    /// of the claim. Holds that were granted are then released, unless another request took them over.
     pub(crate) fn ask_for_holds(
         &self,
         cancel_key: &[u8],
@@ -91,10 +91,10 @@ impl Inlet {
         ReplyFuture(self.request(InletState::begin_asked, Some(cancel_key), encode))
     }
 
-    /// Sends an acquire or a WATCH, and returns the stream of its response and of the events before and after it.
-    /// Dropping the stream keeps granted holds, but cancels an acquire that still waits. The CANCEL names the key
-    /// `cancel_key`. A watch is not cancelled: it lasts as long as its lane, so it should have a lane of its own. Its
-    /// `cancel_key` is empty.
+    /// Sends an acquire or a `WATCH`, and returns the stream of its response and of the events before and after it.
+    /// Dropping the stream keeps granted holds, but cancels an acquire that still waits. The `CANCEL` must name
+    /// `cancel_key`, the key or pool name of the claim. A watch is not cancelled: it lasts as long as its lane, so it
+    /// should have a lane of its own. The `cancel_key` of a watch is empty.
     pub(crate) fn follow(&self, cancel_key: &[u8], encode: impl FnOnce(u32, &mut Vec<u8>)) -> ReplyStream {
         ReplyStream(self.request(InletState::begin_followed, Some(cancel_key), encode))
     }

@@ -12,10 +12,11 @@ pub struct Listener {
     /// Number of the request. `None` if the lane was closed before the request was sent, after its only answer was
     /// read, and after [`Listener::leave`].
     number: Option<u32>,
-    /// Key that a CANCEL of the request must name if the listener leaves. `None` if the request must not be cancelled.
-    /// Also `None` once the listener has read the answer to a request with events ([`InletState::begin_followed`]).
-    /// Empty if the worker had answered before this value was created: then no CANCEL is sent and the key is not
-    /// copied. The value is still `Some`, because the inlet must release the holds that an unread answer grants.
+    /// Key or pool name of the claim, which a CANCEL of the request must name if the listener leaves. `None` if the
+    /// request must not be cancelled. Also `None` once the listener has read the answer to a request with events
+    /// ([`InletState::begin_followed`]). Empty if the worker had answered before this value was created: then no CANCEL
+    /// is sent and the key is not copied. The value is still `Some`, because the inlet must release the holds that an
+    /// unread answer grants.
     cancel_key: Option<Box<[u8]>>,
 }
 

@@ -117,14 +117,15 @@ enum PutOff {
     Release(LockId),
 }
 
-/// A request without a listener. It keeps its number until both the request and its cancellation are answered, because
-/// the cancellation names the number. A watch keeps its number as long as its lane.
+/// A request without a listener. It keeps its number until the request and, if one was sent, its cancellation are
+/// answered, because the cancellation names the number. A watch keeps its number as long as its lane.
 #[derive(Debug)]
 struct Abandoned {
     /// Whether to release a hold if the worker still grants it to this request.
     undo: bool,
     is_answered: bool,
-    /// Key that the CANCEL names. `None` if the wait is not to be cancelled, or once no CANCEL is needed any more.
+    /// Key or pool name that the CANCEL names. `None` if the wait is not to be cancelled, or once no CANCEL is needed
+    /// any more.
     cancel_key: Option<Box<[u8]>>,
 }
 

@@ -3,7 +3,7 @@
 use http::uri;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Host and port, as `HOST`, `HOST:PORT` or `[IPV6]:PORT`.
+/// Host and port, as `HOST` or `HOST:PORT`. An IPv6 address as host is in brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Authority {
     /// Host in lowercase, without the final dot of a fully qualified name. An IPv6 address is in brackets.

@@ -4,8 +4,8 @@
 //! Requests of pages of other origins are usually recognizable. WebSocket handshakes and requests with side effects
 //! carry `Origin`. Other requests carry `Sec-Fetch-Site`, which browsers send over plain HTTP only to their own
 //! machine. A page that rebinds its own DNS name to the address of this server looks like the same origin. But its
-//! `Host` header contains that name. `rule` decides from the method, the path and the headers of a request alone
-//! whether the server serves it. The options `--http-hosts` and `--http-origins` allow further names and origins.
+//! `Host` header contains that name. `rule` decides from the request line and the headers of a request whether the
+//! server serves it. The options `--http-hosts` and `--http-origins` allow further names and origins.
 
 mod authority;
 mod options;

@@ -9,7 +9,8 @@ static FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 static FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 static FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Paths that serve every request: health checks may use any name of the server, and they reveal only its readiness.
+/// Paths whose requests every rule admits: health checks may use any name of the server, and they reveal only its
+/// readiness.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Rule by which one listener admits HTTP requests.
@@ -25,7 +26,8 @@ pub(crate) struct Rule {
 /// Reason to refuse a request.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    /// The request has no `Host` header, several of them, or a malformed host. Only HTTP/1.0 requests need no header.
+    /// The request has no `Host` header, several of them, or a malformed host. Only HTTP/1.0 requests, and requests
+    /// with a host in the request line, need no header.
     #[error("the request needs one valid Host header")]
     BadHost,
     /// The request names a host that is not this server.
@@ -34,7 +36,8 @@ pub(super) enum Refusal {
          addresses and localhost need no entry, but the name of a Docker or Kubernetes service does"
     )]
     OtherHost(String),
-    /// A page of this origin sent the request, and `--http-origins` does not allow it.
+    /// A page of this origin sent the request, and `--http-origins` does not allow it. The text is empty if the request
+    /// has several `Origin` headers, or if the header is not text.
     #[error(
         "web pages of the origin {0:?} may not use this server; to allow them, add the origin to --http-origins"
     )]
@@ -144,8 +147,8 @@ fn host<B>(request: &Request<B>) -> Result<Option<Authority>, Refusal> {
     }
 }
 
-/// Returns whether a page of another origin requests a response otherwise than by a link, for example as an image,
-/// script or frame.
+/// Returns whether the headers show that a page of another origin requests a response otherwise than by a link.
+/// Examples are images, scripts and frames.
 fn is_embedded<B>(request: &Request<B>) -> bool {
     let is =
         |name: &HeaderName, value: &str| request.headers().get(name).is_some_and(|actual| actual == value);

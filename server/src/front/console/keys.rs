@@ -1,7 +1,7 @@
 //! Keys and paths in the console's requests and responses.
 //!
-//! A key can contain any bytes. So the console shows a key as text for people, and in lists also as hexadecimal digits,
-//! with which a request can name it exactly.
+//! A key can contain any bytes. So the console shows a key as text for people. Most responses also contain its
+//! hexadecimal digits, with which a request can name it exactly.
 
 use super::problem::Problem;
 use crate::front::conversion::text;

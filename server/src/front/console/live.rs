@@ -42,14 +42,15 @@ const FRESH: Duration = Duration::from_millis(500);
 const SHOWN_CHARS_MAX: usize = 128;
 /// Maximum number of contended keys in an event.
 const CONTENDED_MAX: usize = 32;
-/// Maximum total length in bytes of the names and keys in an event. A key counts as text and as hexadecimal digits.
+/// Maximum total length in bytes of the namespace names and keys in an event. A key counts as text and as hexadecimal
+/// digits.
 const CONTENDED_LEN_MAX: usize = 12 << 10;
 /// Factor that spreads the clients' events over a second: the multiples of this number modulo 1 are spread evenly.
 const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
 /// Maximum number of clients that receive events at the same time.
 const VIEWER_COUNT_MAX: usize = 256;
 
-/// Collects the state of a server once for all clients.
+/// Collects the state of the server, and shares each collected state among the clients.
 #[derive(Debug)]
 pub(super) struct Live {
     metrics: Arc<Metrics>,
@@ -280,7 +281,7 @@ impl Quorum {
     }
 }
 
-/// Sends the state of the server every second, as long as the client may read it.
+/// Sends the state of the server about once per second, as long as the client may read it.
 pub(super) async fn show(State(live): State<Arc<Live>>, operator: Operator) -> Result<Response, Problem> {
     let checked = operator.caller.check_metrics_right();
     checked.map_err(|message| Problem::unauthorized(message.to_owned()))?;
@@ -320,8 +321,8 @@ impl Viewer {
         Some(format!("data: {},{own}\n\n", collected.numbers).into())
     }
 
-    /// Returns whether the client may get further events. Its identity must still be valid and may still read the
-    /// metrics. Without an identity, the server must still have no access rules.
+    /// Returns whether the client may get further events. Its identity must still be valid and must still have the
+    /// right to read the metrics. Without an identity, the server must still have no access rules.
     fn may_go_on(&self) -> bool {
         let Some(identity) = &self.operator.caller.identity else {
             // The client has no identity, because the server had no access rules when it connected. If the access file

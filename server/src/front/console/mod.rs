@@ -1,8 +1,8 @@
 //! Console: a web page for operators on the HTTP port, and the JSON interface that it uses.
 //!
-//! `page` serves the files of the page. `live` sends the state of the server every second. `questions` contains the
-//! read requests and `acts` the changes. Both send worker requests through an `operator`, which has the rights of the
-//! request's identity. `problem` defines the errors.
+//! `page` serves the files of the page. `live` sends the state of the server about once per second. `questions`
+//! contains the read requests and `acts` the changes. Both send worker requests through an `operator`, which has the
+//! rights of the request's identity. `problem` defines the errors.
 
 mod acts;
 mod keys;

@@ -29,7 +29,7 @@ const ROW_COUNT_MAX: u16 = 256;
 const LOCK_PAGES_MAX: usize = 64;
 /// Total length of keys, owners and metadata in bytes after which a page ends.
 const LOCKS_LEN_MAX: usize = 64 * 1024;
-/// Maximum number of waiters in a response.
+/// Maximum number of waiters in a list of the longest waiters.
 const WAITER_COUNT_MAX: usize = 100;
 /// Maximum number of LIST responses of the worker that are read to find the longest waiters. Each response covers at
 /// most 4,096 claims.
@@ -310,7 +310,7 @@ struct Key {
     may: Permissions,
 }
 
-/// Returns the holders and the queue of one key.
+/// Returns the holders and the queue of one key or pool.
 pub(super) async fn lock(operator: Operator, parameters: Parameters) -> Result<Answer> {
     let space = operator.space(parameters.text("namespace"), Rights::INSPECT)?;
     let key = match parameters.text("key_hex") {

@@ -4,7 +4,7 @@ use base64ct::{Base64, Encoding as _};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// Maximum nesting depth of lists and maps in a value.
+/// Maximum number of levels of a value. A list or map has one level more than its deepest member.
 const DEPTH_MAX: usize = 32;
 /// Maximum number of digits of a number without its exponent.
 const DIGITS_MAX: usize = 38;

@@ -1,10 +1,11 @@
-//! Entry points of the targets in `fuzz/`.
+//! Entry point of the fuzz target for DynamoDB in `fuzz/`.
 
 use super::request::Request;
 use super::row::row_of;
 use waymaker_protocol::Entry;
 
-/// Decodes a request, and then the row of a registration whose value is `body`.
+/// Decodes a request from the value of `X-Amz-Target` and a body, and encodes the error if that fails. Then builds the
+/// row of a registration whose value is `body`.
 pub fn read(target: &[u8], body: &[u8]) {
     match Request::read(target, body) {
         Ok(request) => drop(request),

@@ -1,4 +1,4 @@
-//! Times as RFC 3339 text, in the form that Clever's Go package `lock` writes.
+//! Conversion between Unix milliseconds and RFC 3339 text, the form in which Clever's Go package `lock` writes times.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;

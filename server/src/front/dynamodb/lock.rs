@@ -15,8 +15,8 @@ use waymaker_protocol::{
 
 const NO_ANSWER: &str = "{}";
 
-/// Opens a lane in the namespace of an existing table, and prevents the removal of this namespace while it is idle. The
-/// client must have this right for at least one key of the table.
+/// Opens a lane in the namespace of a table, and prevents the removal of this namespace while it is idle. Fails if the
+/// client does not have this right for at least one key of the table, or if the table does not exist.
 async fn open(caller: &FrontCaller, table: &str, right: Rights) -> Result<Space, Problem> {
     let namespace = namespace(table);
     // Check the right first: a client without it must not learn whether the table exists.

@@ -10,8 +10,8 @@ use super::instant;
 /// Purpose of a conditional write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// The write succeeds if there is no row, if the row belongs to the owner that the condition names, or if the lease
-    /// of another owner has expired.
+    /// The write succeeds if there is no row, or if the row belongs to the owner that the condition names. It also
+    /// succeeds if the lease of another owner has expired and the grace period after that lease is over.
     Take,
     /// The write succeeds if the row belongs to the owner that the condition names, even if its lease has expired.
     Keep,
@@ -72,7 +72,7 @@ pub(super) fn meaning<'a>(condition: &Condition<'a>, key: &str) -> Result<(Meani
 
 struct Reader<'a, 'k> {
     key: &'k str,
-    /// Owner that all comparisons so far name; `None` before the first comparison of the owner.
+    /// Owner that all comparisons of `owner` so far name; `None` before the first of them.
     owner: Option<&'a str>,
     /// Time with which the condition compares `leasedUntil` in its parts that were evaluated so far, as written there.
     /// `None` before the first such comparison.

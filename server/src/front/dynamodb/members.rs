@@ -68,7 +68,7 @@ impl Members {
         }
     }
 
-    /// Takes an object whose only member must be false, which is also the default.
+    /// Takes an object that may be missing or empty. Its only allowed member is `member`, which must be false.
     pub(super) fn off(&mut self, name: &str, member: &str) -> Result<(), Problem> {
         let mut inner = Self(self.object(name)?);
         let is_off = inner.only_false(member).and_then(|()| inner.finish());
@@ -80,7 +80,8 @@ impl Members {
         self.0.remove(name);
     }
 
-    /// Takes a member that must be a row. Returns its attributes, and the row as JSON.
+    /// Takes a required member that must be a row, or the key of a row. Returns its attributes, and the same object as
+    /// JSON text.
     pub(super) fn item(&mut self, name: &str) -> Result<(Item, String), Problem> {
         if !self.0.contains_key(name) {
             return Err(missing(name));

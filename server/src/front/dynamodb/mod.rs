@@ -1,15 +1,16 @@
 //! DynamoDB protocol as far as locks need it: Clever's `lock` and similar clients work unchanged.
 //! `docs/reference/compatibility.md` lists the similarities and the differences.
 //!
-//! A table is the namespace `lazy/clever/TABLE`, and a row is a registration in it. Waymaker's own clients use the same
-//! namespaces, so they see the same locks.
+//! A table is the namespace `lazy/clever/TABLE`, and a row is a registration in it. Waymaker's own clients can use the
+//! same namespaces, and then see the same locks.
 //!
 //! ```text
 //!   body -> request (members, expression, meaning) -> lock, table -> Space -> Worker
 //!   body <- answer  (row, problem)                 <-             <- Reply <-
 //! ```
 //!
-//! `request` and the modules that it uses decide without I/O. `lock` and `table` send requests to the worker.
+//! Decoding a request and encoding an answer need no I/O. `lock` and `table` send requests to the worker, through a
+//! `Space`.
 
 mod answer;
 mod attribute;

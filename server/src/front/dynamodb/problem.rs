@@ -78,7 +78,7 @@ impl Problem {
         Self { kind, message: cut(message.into(), MESSAGE_CHARS_MAX) }
     }
 
-    /// Returns the problem of a member with a value that is not allowed or has no meaning for a lock.
+    /// Returns the problem of a member that is missing, is not allowed, or has no meaning for a lock.
     pub(super) fn validation(message: impl Into<String>) -> Self {
         Self::new(Kind::Validation, message)
     }
@@ -88,7 +88,7 @@ impl Problem {
         Self::new(Kind::ConditionalCheckFailed, "The conditional request failed")
     }
 
-    /// Returns the problem of a table that does not exist.
+    /// Returns the problem of a table that does not exist, or that is being created or deleted.
     pub(super) fn no_table(table: &str) -> Self {
         Self::new(
             Kind::ResourceNotFound,

@@ -5,7 +5,7 @@ use super::problem::{Kind, Problem};
 use super::table::{List, read_create, read_name};
 use super::write::{Delete, Get, Put};
 
-/// Interface version that precedes the operation name.
+/// Version of the interface. In the header `X-Amz-Target`, the operation name follows it.
 const VERSION: &[u8] = b"DynamoDB_20120810.";
 
 /// Request of a DynamoDB client.

@@ -1,7 +1,7 @@
 //! Conversion between rows of DynamoDB tables and registrations.
 //!
-//! A row that a client of this protocol wrote is stored with all its attributes. For a registration of another
-//! protocol, the server builds a row from its key, its owner and its times.
+//! A row that a client of this protocol wrote is stored with all its attributes. For any other registration, the server
+//! builds a row from its key, its owner and its times.
 
 use super::attribute::{self, Item, string};
 use super::instant;

@@ -24,12 +24,12 @@ use waymaker_engine::limits::REGISTRY_LEASE_MAX_MS;
 use waymaker_protocol::{ErrorCode, ListEntries, NamespaceKind, Register, Request, Response, Unregister};
 
 const OWNER: &[u8] = b"waymaker";
-/// Number of registrations that are read at once, for example to release them in DeleteTable. Also the number of tables
-/// whose rights ListTables checks at once.
+/// Maximum number of registrations in one page, for example of those that DeleteTable releases. Also the maximum number
+/// of tables whose rights ListTables checks at once.
 const PAGE_LEN: u16 = 64;
 /// Maximum number of tables in one response, as in DynamoDB.
 const LIST_LEN_MAX: i64 = 100;
-/// Rights that a client needs to release all locks of a table.
+/// Rights that DeleteTable requires for every key of the table.
 const RIGHTS_TO_DELETE: [Rights; 4] = [Rights::ADMIN, Rights::LIST, Rights::INSPECT, Rights::RELEASE_OTHERS];
 
 /// Tables of this server.
@@ -46,7 +46,7 @@ impl ServerTables {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loads the tables that the configuration declares and the tables of an earlier run.
+    /// Loads the tables that the configuration declares and, with a data directory, the tables of earlier runs.
     async fn restore(&self) -> Result<(), Problem> {
         Local::with(|local| {
             let mut tables = self.lock();
@@ -106,8 +106,8 @@ pub(super) async fn require(table: &str) -> Result<(), Problem> {
     tables().await?.lock().require(table)
 }
 
-/// Prevents the removal of the namespace of a table while it is idle, as long as the table exists. Does nothing if the
-/// table or the namespace does not exist.
+/// Prevents the removal of a table's idle namespace as long as the table exists. Does nothing if the table or the
+/// namespace does not exist.
 pub(super) fn pin_namespace(table: &str) {
     let find = || Local::with(|local| local.node.use_namespace(namespace(table).as_bytes()));
     FrontConfig::with(|fronts| fronts.dynamodb_tables.lock().pin_namespace(table, find));
@@ -207,8 +207,8 @@ pub(super) async fn delete(caller: &FrontCaller, table: &str) -> Result<String, 
     Ok(json!({ "TableDescription": table }).to_string())
 }
 
-/// Releases and counts all locks of a table, and removes its registration. A write that found the table before the
-/// deletion began can still acquire a lock, which may stay held.
+/// Releases and counts all locks of a table. Then removes the registration of the table, if there is a data directory.
+/// A write that found the table before the deletion began can still acquire a lock, which may stay held.
 async fn remove(table: &str, released_count: &mut u64) -> Result<(), Problem> {
     let namespace = namespace(table);
     let registry = is_durable().then(registry).transpose()?;
@@ -227,7 +227,7 @@ async fn remove(table: &str, released_count: &mut u64) -> Result<(), Problem> {
     }
 }
 
-/// Releases all locks that it finds, and counts them, even if a lock has ended in between. Other tasks run after each
+/// Releases all listed locks. Counts each of them, even if it has ended since it was listed. Other tasks run after each
 /// page.
 async fn release_all(locks: &Space, released_count: &mut u64) -> Result<(), Problem> {
     let mut cursor = 0;

@@ -56,15 +56,14 @@ pub(super) struct Table {
 }
 
 impl Tables {
-    /// Adds a table that the configuration declares. Names that a client could not send are ignored.
+    /// Adds a table that the configuration declares. Ignores a name that is not valid for a table.
     pub(super) fn declare(&mut self, name: &str) {
         if is_table_name(name) {
             self.by_name.insert(name.into(), State::Declared.into());
         }
     }
 
-    /// Adds a table of an earlier run, unless there is one of this name. Names that a client could not send are
-    /// ignored.
+    /// Adds a table of an earlier run, unless there is one of this name. Ignores a name that is not valid for a table.
     pub(super) fn restore(&mut self, name: &str, created_ms: i64) {
         if is_table_name(name) {
             self.by_name.entry(name.into()).or_insert_with(|| State::Active { created_ms }.into());
@@ -168,7 +167,7 @@ impl Tables {
     }
 
     /// Prevents the removal of the namespace of a table, as long as the table exists. `find` marks the namespace as
-    /// used; it is called if the table exists and its namespace is not marked yet.
+    /// used. It is called only if the table exists and its namespace is not marked yet.
     pub(super) fn pin_namespace(&mut self, name: &str, find: impl FnOnce() -> Option<NamespaceUse>) {
         if let Some(table @ NamedTable { namespace: None, .. }) = self.by_name.get_mut(name) {
             table.namespace = find();

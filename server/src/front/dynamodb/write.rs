@@ -8,7 +8,7 @@ use super::members::Members;
 use super::problem::Problem;
 use waymaker_protocol::limits::{KEY_LEN_MAX, OWNER_LEN_MAX};
 
-/// Row to write.
+/// Decoded PutItem: a row to write, and the meaning of its condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Put {
     pub(super) table: String,
@@ -155,7 +155,7 @@ fn key_of(item: &Item, member: &str) -> Result<String, Problem> {
     }
 }
 
-/// Returns a text attribute that every row must have.
+/// Returns a text attribute that the row of a lock must have.
 fn text_of(item: &Item, attribute: &str) -> Result<String, Problem> {
     let missing =
         || Problem::validation(format!("Item.{attribute}: the row of a lock has key, owner and leasedUntil"));

@@ -29,7 +29,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// Converts a refusal of the worker.
+    /// Converts an error response of the worker. Any other response becomes an internal error.
     pub(super) fn of(response: &Response<'_>) -> Self {
         let Response::Error(error) = response else {
             return Self::Other(

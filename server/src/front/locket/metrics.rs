@@ -84,8 +84,8 @@ pub(super) struct CallMetrics {
 }
 
 impl CallMetrics {
-    /// Counts the start of a request. If the returned call is dropped before [`Call::end`] and before its deadline, it
-    /// counts as cancelled.
+    /// Counts the start of a request. If the returned call is dropped before [`Call::end`] and before the client's
+    /// deadline, it counts as cancelled.
     pub(super) fn begin<T>(&self, request: &Request<T>) -> Call<'_> {
         self.started.inc();
         self.in_flight.inc();

@@ -53,7 +53,8 @@ impl ResourceType {
         }
     }
 
-    /// Returns the type of a resource to lock. The published document allows it to be missing.
+    /// Returns the type of a resource to lock. With [`LocketCompatibility::Documented`] the type may be missing, which
+    /// gives `Unknown`.
     pub(super) fn of_lock(resource: &Resource, compatibility: LocketCompatibility) -> Result<Self, Fault> {
         let is_missing = resource.type_code == 0 && resource.r#type.is_empty();
         if is_missing && compatibility == LocketCompatibility::Documented {
@@ -62,7 +63,8 @@ impl ResourceType {
         Self::of_filter(resource.type_code, &resource.r#type, compatibility)
     }
 
-    /// Returns the type of a filter, which must not be missing.
+    /// Returns the type that a code and a name express; [`LocketCompatibility::Code2024`] ignores the name. A missing
+    /// or unknown type is an error. With [`LocketCompatibility::Documented`], so is a name that contradicts the code.
     pub(super) fn of_filter(
         type_code: i32,
         name: &str,

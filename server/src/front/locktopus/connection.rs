@@ -31,13 +31,14 @@ use waymaker_protocol::{
     Response, RevokeReason, TraceParent,
 };
 
-/// Close code for errors of the Locktopus protocol; clients of the original Locktopus server know it.
+/// Close code for an invalid message, a refused lock or release, and a lost lock. Clients of the original Locktopus
+/// server know it.
 const CLOSE_BROKEN: u16 = 3000;
 /// Close code for frames that violate the WebSocket protocol.
 const CLOSE_PROTOCOL: u16 = 1002;
 /// Close code for text that is not UTF-8.
 const CLOSE_NOT_UTF8: u16 = 1007;
-/// Close code for a client that breaks a server rule: an unfinished message, a lost identity or a lost right.
+/// Close code for a client that does not finish a message in time, or that has lost its identity or a right.
 const CLOSE_POLICY: u16 = 1008;
 /// Close code for a message that is too long.
 const CLOSE_TOO_LONG: u16 = 1009;
@@ -52,7 +53,7 @@ const CLOSE_REASON_LEN_MAX: usize = 123;
 pub(super) struct Lane {
     pub(super) inlet: Inlet,
     pub(super) namespace: Arc<Namespace>,
-    /// Time for which a lock is kept after the connection is lost, in milliseconds.
+    /// Time for which a held lock stays held after the connection has ended, in milliseconds.
     pub(super) abandon_timeout_ms: u32,
     /// The trace context of the upgrade request, for all locks of the connection.
     pub(super) traceparent: Option<TraceParent>,
@@ -84,7 +85,7 @@ fn pings() -> Interval {
 struct Connection {
     socket: WebSocketStream<FramedSocket<FrontSocket>>,
     session: Session,
-    /// Worker replies about the lock.
+    /// Worker replies to the acquire of the lock, with the events of the claim; `None` without a lock.
     lock: Option<ReplyStream>,
     /// Pending worker reply to the release.
     release: Option<ReplyFuture>,
@@ -102,7 +103,7 @@ struct Connection {
 enum End {
     /// The client closed it, with this code.
     Left(Option<u16>),
-    /// The connection was lost, or the client did not answer pings.
+    /// The connection was lost, or the client sent nothing after several pings.
     Lost,
     /// The client violated the WebSocket protocol, or a limit for messages. The server closes with this code and
     /// without a reason, as RFC 6455 allows.
@@ -310,8 +311,8 @@ impl Connection {
         }
     }
 
-    /// Requests a hold that lasts until its release or revocation, or until the abandon timeout after the connection is
-    /// lost.
+    /// Requests a hold that lasts until its release or revocation, or until the abandon timeout after the end of the
+    /// connection.
     fn acquire(&self, set: &LockSet) -> ReplyStream {
         tracing::debug!(target: "locktopus::locks", peer = self.lane.peer, ?set, "lock requested");
         let mut buffer = Vec::new();
@@ -345,7 +346,7 @@ impl Connection {
     }
 }
 
-/// Returns the error code and message of a refusal.
+/// Returns the error code and message of a refusal; `Internal` and an empty message for any other response.
 pub(super) fn refusal_of(reply: &Reply) -> (ErrorCode, String) {
     let Response::Error(error) = reply.response() else { return (ErrorCode::Internal, String::new()) };
     let message = match error.detail {

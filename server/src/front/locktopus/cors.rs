@@ -1,5 +1,5 @@
-//! CORS rules for pages of other origins that may use the server: they may send simple requests only, as with the
-//! original server.
+//! CORS rules for pages of other origins: they may send only simple requests to the server, as with the original
+//! server.
 
 use axum::extract::Request;
 use axum::middleware::Next;
@@ -9,10 +9,11 @@ use http::header::{
 };
 use http::{Method, StatusCode};
 
-/// Headers that every cross-origin request may have.
+/// Headers that a page of another origin may set.
 const SIMPLE_HEADERS: [&str; 4] = ["Accept", "Accept-Language", "Content-Language", "Origin"];
 
-/// Answers OPTIONS requests as CORS preflight requests; passes other requests on.
+/// Answers OPTIONS requests: those with an `Origin` as CORS preflight requests, any other with 200. Passes other
+/// requests on.
 pub(super) async fn apply(request: Request, next: Next) -> Response {
     if request.method() != Method::OPTIONS {
         return next.run(request).await;

@@ -62,7 +62,7 @@ fn open(
     Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
 }
 
-/// Validates the upgrade request. Returns the accept value that proves a WebSocket server, or the status of the
+/// Validates the upgrade request. Returns the value of `Sec-WebSocket-Accept` for the response, or the status of the
 /// rejection.
 fn judge_upgrade(request: &Request) -> Result<HeaderValue, StatusCode> {
     let headers = request.headers();

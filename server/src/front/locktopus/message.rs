@@ -26,9 +26,9 @@ pub(super) enum Action {
 pub(super) enum State {
     /// No lock is held or waiting.
     Ready,
-    /// The last lock is waiting.
+    /// The requested lock is waiting.
     Enqueued,
-    /// The last lock is held.
+    /// The requested lock is held.
     Acquired,
 }
 
@@ -216,7 +216,8 @@ fn set_text<'a>(text: &mut Text<'a>, value: Option<Text<'a>>) {
     }
 }
 
-/// JSON string as raw bytes, so that distinct strings stay distinct paths. Copied only if it contains an escape.
+/// Unescaped JSON string as bytes that need not be UTF-8, so that distinct strings stay distinct paths. Copied only if
+/// it contains an escape.
 #[derive(Debug, Default)]
 struct Text<'a>(Cow<'a, [u8]>);
 
@@ -242,8 +243,8 @@ impl<'de> Deserialize<'de> for Text<'de> {
     }
 }
 
-/// JSON list that keeps at most `LEN_MAX + 1` values, enough to detect that it is too long. A null becomes an empty
-/// value.
+/// JSON list that keeps at most `LEN_MAX + 1` values, enough to detect that it is too long. A null in the list becomes
+/// the default value.
 struct List<T, const LEN_MAX: usize>(Vec<T>);
 
 impl<'de, T: Deserialize<'de> + Default, const LEN_MAX: usize> Deserialize<'de> for List<T, LEN_MAX> {

@@ -33,7 +33,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Locktopus {
     namespaces: Namespaces,
-    /// Time for which a lock is kept after its connection is lost, unless the client set its own timeout.
+    /// Time for which a held lock stays held after its connection has ended, unless the client set its own timeout.
     abandon_timeout: Duration,
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// All namespaces of a server, shared by its workers. The first connection to a namespace creates it. The mutex is
-/// taken only when a client connects, or reads statistics or the status page, so contention is low.
+/// Namespaces that clients of this server have connected to, shared by its workers. The mutex is taken only when a
+/// client connects, or reads statistics or the status page, so contention is low.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces {
     by_name: Mutex<BTreeMap<Box<str>, Arc<Namespace>>>,
@@ -33,7 +33,8 @@ impl Namespaces {
         Arc::clone(by_name.entry(name.into()).or_default())
     }
 
-    /// Returns the namespace with this name. `None` if no client has connected to it, or if it was forgotten since.
+    /// Returns the namespace with this name. `None` if no client has connected to it, or if it was removed after its
+    /// last connection closed.
     pub(super) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone)
     }
@@ -45,12 +46,12 @@ impl Namespaces {
 }
 
 impl Namespace {
-    /// Returns the id of the next lock; the first is 1.
+    /// Assigns the id of a new lock and returns it; the first is 1.
     pub(super) fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns the id of the last lock; 0 before the first.
+    /// Returns the id that was assigned most recently; 0 before the first.
     pub(super) fn last_id(&self) -> u64 {
         self.last_id.load(Ordering::Relaxed)
     }

@@ -42,8 +42,8 @@ impl Parameters {
         self.access_token.as_deref()
     }
 
-    /// Returns the time for which a lock is kept after its connection is lost; `None` if the URL does not set it.
-    /// Values above `u32::MAX` are capped.
+    /// Returns the time for which a held lock stays held after its connection has ended; `None` if the URL does not set
+    /// it. Values above `u32::MAX` are capped.
     pub(super) fn abandon_timeout_ms(&self) -> Result<Option<u32>, &'static str> {
         let Some(text) = &self.abandon_timeout_ms else { return Ok(None) };
         match text.parse::<i64>() {

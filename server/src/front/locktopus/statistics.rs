@@ -72,7 +72,8 @@ pub(super) async fn show(
     }
 }
 
-/// Returns whether a client may read the statistics of a namespace: it needs the right to inspect every key.
+/// Returns whether a client may read the statistics of a namespace: it needs the right to inspect every key of the
+/// namespace.
 fn may_see(name: &str, identity: Option<&Arc<Identity>>) -> bool {
     let policy = Local::with(|local| local.node.access.policy());
     let access = policy.access(identity, &tree_namespace(name), NamespaceKind::Tree);

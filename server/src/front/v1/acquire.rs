@@ -24,7 +24,8 @@ pub(super) struct AcquireParameters<'a> {
     pub(super) namespace: &'a str,
     pub(super) options: &'a v1::AcquireOptions,
     pub(super) max_wait_ms: u32,
-    /// Key that a cancellation of the claim must name; empty for a set of paths.
+    /// Key or pool name that a CANCEL of the claim must name: for a multi-key claim the smallest of its keys; empty for
+    /// a set of paths.
     pub(super) cancel_key: &'a [u8],
     /// Fields of the granted hold that the grant of the worker does not contain, such as its key or its permits. They
     /// are empty for a multi-key acquire, whose grant names the key of each hold.
@@ -63,7 +64,8 @@ pub(super) fn wire_terms<'a>(
 }
 
 impl AcquireParameters<'_> {
-    /// Acquires at once or fails. If the caller drops the future before it is ready, granted holds are released.
+    /// Acquires at once or fails. If the caller drops the future before it is ready, granted holds are released, unless
+    /// another request took them over.
     pub(super) async fn attempt(
         self,
         connection: &Connection,
@@ -208,7 +210,7 @@ impl AcquireStream {
 
     fn lost(&mut self, id: LockId, reason: v1::LostReason, message: &[u8]) -> Told {
         self.held.remove(&id);
-        // A multi-key claim loses its holds one by one. The stream ends when the last hold is lost.
+        // A multi-key claim loses its holds one by one. The stream ends when none is left.
         self.is_over = self.held.is_empty();
         Told::Lost(v1::Lost { id: id.to_string(), reason: reason.into(), message: text(message) })
     }

@@ -15,8 +15,9 @@ pub(super) fn id(text: &str) -> Result<LockId, Status> {
     text.parse().map_err(|_| status::bad_input("id", 0, "must be the 32 hexadecimal digits of a lock id"))
 }
 
-/// Returns the start and the end of a lease or wait, in Unix milliseconds. At the server time `stamp_ms` it has lasted
-/// `age_ms` and lasts `remaining_ms` more. An end of 0 means no end.
+/// Returns the start of a hold or wait, and the end of its lease or wait, in Unix milliseconds. At the server time
+/// `stamp_ms` the hold or wait is `age_ms` old, and its lease or wait lasts `remaining_ms` more. An end of 0 means no
+/// end.
 pub(super) fn times(stamp_ms: u64, age_ms: u64, remaining_ms: u32) -> (i64, i64) {
     let now = unix_ms(stamp_ms);
     let since = now.saturating_sub_unsigned(age_ms);
@@ -155,7 +156,8 @@ fn claim_of(kind: NamespaceKind, id: &str, answer: &wire::StatusAnswer<'_>) -> v
     }
 }
 
-/// Returns whether a fence is the newest of its key, whether that newest hold still exists, and the newest fence.
+/// Returns whether a fence is the newest of its key, whether the hold with the newest fence still exists, and the
+/// newest fence.
 pub(super) async fn verify(
     connection: &Connection,
     kind: NamespaceKind,

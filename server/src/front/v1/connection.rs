@@ -79,7 +79,7 @@ impl Connection {
         Self(Arc::new(Lanes { caller, spaces, own_count }))
     }
 
-    /// Returns the identity of the caller; `None` if the server requires none.
+    /// Returns the identity of the caller; `None` for a caller without one.
     pub(super) fn identity(&self) -> Option<&Arc<Identity>> {
         self.0.caller.identity.as_ref()
     }

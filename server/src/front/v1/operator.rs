@@ -300,8 +300,8 @@ impl OperatorService for Operators {
             wire::Response::NamespaceRemoved(_) => Some(v1::RemoveNamespaceResponse {}),
             _ => None,
         };
-        // Send the request on a lane of another namespace. A lane of the namespace `name` would count as its use, and
-        // the server does not remove a namespace in use.
+        // If possible, send the request on a lane of another namespace. A lane of the namespace `name` would count as
+        // its use, and the server does not remove a namespace in use.
         let (kind, other) = self.other_namespace(name).await;
         self.0.ask(kind, &other, remove, read).await.map(Response::new)
     }

@@ -14,7 +14,8 @@ use waymaker_protocol::limits::ITEM_COUNT_MAX;
 use waymaker_protocol::{ErrorAnswer, ErrorDetail, NamespaceKind, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Lazy;
-/// Time after the end of its lease until a lock is forgotten, in milliseconds.
+/// Time from the end of a lease until the lock is forgotten, in milliseconds. Until then, clients can renew, take or
+/// remove it.
 const FORGET_MS: i64 = waymaker_engine::limits::LAZY_FORGET_MS;
 
 /// `OwnedLockService` of the contract `waymaker.v1`, for one caller on a gRPC connection.
@@ -23,7 +24,7 @@ pub(super) struct OwnedLocks(pub(super) Connection);
 
 /// Returns the namespace of a table; empty for the default table. The client library of this project uses the same
 /// namespace for a registry named `clever/TABLE` of kind lazy. In a lazy registry, a key stays registered after its
-/// lease until another owner registers it, its owner removes it, or [`FORGET_MS`] have passed.
+/// lease until another owner registers it, a client removes it, or [`FORGET_MS`] have passed.
 fn namespace(table: &str) -> String {
     if table.is_empty() { String::new() } else { format!("lazy/clever/{table}") }
 }

@@ -206,7 +206,7 @@ fn a_removed_counter_continues_above_its_last_fence() {
     assert_eq!(fences(&mut counters), [Some(vec![8]), Some(vec![9])]);
 }
 
-/// A cluster that refuses every transaction with one particular counter.
+/// The cluster of this test refuses every transaction with one particular counter.
 #[test]
 fn a_refused_counter_does_not_slow_other_counters() {
     let mut counters = Counters::new(RUN);

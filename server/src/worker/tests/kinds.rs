@@ -45,8 +45,8 @@ struct Course {
     kind: Kind,
     /// Name whose shard is busy: another worker has its turn during each step, and gives it back after the step.
     busy: Option<&'static [u8]>,
-    /// Whether, after each new step, the client of the step loses its connection, resumes its session, and repeats all
-    /// its requests. A client with a waiting acquire does not.
+    /// Whether the client of a step loses its connection after it, resumes its session, and repeats all its requests.
+    /// Not after steps that an earlier sequence has tested, and not if the client has a waiting acquire.
     repeats: bool,
 }
 
@@ -180,7 +180,7 @@ impl Crew {
         }
     }
 
-    /// Ends the connection of a client. Its next connection resumes the session.
+    /// Ends the connection of a client, and resumes its session on a new connection.
     fn reconnect(&mut self, client: usize, kind: Kind) {
         let Client { worker, key, welcome, .. } = self.clients[client];
         self.rig.workers[worker].handle_lost(key, self.rig.now);

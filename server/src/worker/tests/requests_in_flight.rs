@@ -37,8 +37,8 @@ fn a_connection_may_have_few_broadcast_requests_in_flight() {
     }
 }
 
-/// Sends lists until the maximum number of them waits for the turn of the first shard. Returns the number of the next
-/// request.
+/// Sends lists until the maximum number of them waits for the turn of the first shard, which another worker must have.
+/// Returns the number of the next request.
 fn leave_lists(rig: &mut Rig, key: ConnectionKey) -> u32 {
     let next = 2 + LEFT_COST_MAX / (BATCH_COST_MAX as u32 / 2);
     for number in 2..next {

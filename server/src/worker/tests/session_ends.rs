@@ -38,14 +38,15 @@ fn crowded_session(rig: &mut Rig) -> Vec<ConnectionKey> {
     keys
 }
 
-/// Returns the number of holds that ended during this call.
+/// Returns the number of holds and waiters that ended during this call.
 fn ended_by(rig: &mut Rig, call: impl FnOnce(&mut Rig)) -> u32 {
     let before = claim_count(&rig.node);
     call(rig);
     before - claim_count(&rig.node)
 }
 
-/// Lets the first worker do the rest of its work. Returns the largest number of holds that ended in one call.
+/// Lets the first worker do the rest of its work. Returns the largest number of holds and waiters that ended in one
+/// tick.
 fn most_ended_at_once(rig: &mut Rig) -> u32 {
     let mut most = 0;
     while rig.workers[0].next_deadline() <= rig.now {

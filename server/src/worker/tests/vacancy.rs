@@ -45,7 +45,7 @@ impl Rig {
         self.workers[0].handle_lost(key, self.now);
     }
 
-    /// Resumes the first lane of a session. Returns `None` if the session has ended.
+    /// Resumes the lane of this welcome on a new connection. Returns `None` if the session has ended.
     fn resume(&mut self, kind: NamespaceKind, welcome: &Welcome) -> Option<ConnectionKey> {
         let session = SessionRequest::Resume { id: welcome.session_id, lane: welcome.lane };
         let key = self.workers[0].handle_open(b"peer", self.now);
@@ -72,7 +72,8 @@ pub(super) fn held(key: &[u8]) -> Request<'_> {
     })
 }
 
-/// Returns each request with its namespace kind, and whether it leaves a claim.
+/// Returns some requests, each with its namespace kind, and whether its claim lives when its session is checked for
+/// claims.
 fn each_request() -> Vec<(NamespaceKind, Request<'static>, bool)> {
     let lease = |lease_ms| {
         Request::Acquire(Acquire {

@@ -123,8 +123,8 @@ impl Shard {
         self.answer_decided(caller, decided, effects);
     }
 
-    /// Refuses a request whose capacity or order differs from that of its pool, or whose permits the pool can never
-    /// grant. Also refuses a capacity of 0, and a request without a capacity for a new pool.
+    /// Refuses a request whose capacity or order differs from that of its pool. Refuses 0 permits, and more permits
+    /// than the capacity. Also refuses a capacity of 0, and a request without a capacity for a new pool.
     fn check_pool(&self, known: KeyIx, acquire: &AcquirePermits<'_>) -> Result<(), Refusal> {
         if let Some(capacity) = acquire.capacity {
             checked_capacity(capacity)?;

@@ -169,8 +169,8 @@ impl Shard {
     }
 
     /// Refuses a set that was not held at once, if it must wait but may not, or if there is no room for one more
-    /// waiter. If `later`, the set is added to its tree over several turns. Only then does the tree find out whether
-    /// another claim blocks the set. So a set that may not wait is refused here only if its tree is frozen.
+    /// waiter. If `later`, the set is added to its tree over several turns, in which the tree finds out whether another
+    /// claim blocks the set. So here, only a frozen tree is then a reason to refuse the set because it may not wait.
     fn may_wait_for_set(
         &self,
         caller: &Caller,
@@ -220,8 +220,8 @@ impl Shard {
         self.note_named_paths(claim, items);
     }
 
-    /// Checks that a lane may have a set with `path_count` more paths, and that neither the tree nor the shard has
-    /// reached its maximum number of nodes.
+    /// Checks that a lane has room for one more set, with `path_count` paths. Also checks that neither the tree nor the
+    /// shard has reached its maximum number of nodes.
     fn has_room_for_paths(&self, lane: LaneIx, space: TreeIx, path_count: usize) -> Result<(), Refusal> {
         let Limits { path_count_per_lane_max, node_count_per_tree_max, node_count_max, .. } = self.limits;
         let full = |limit, value: u32| Err(Refusal::Overloaded { limit, value: u64::from(value) });
@@ -255,7 +255,7 @@ impl Shard {
     }
 
     /// Stores the position of a new set in its tree, and counts the paths that it adds. Updates the shard's count of
-    /// nodes if the number of nodes of the tree has changed by `NODE_COUNT_STEP`.
+    /// nodes if the number of nodes of the tree has changed by at least `NODE_COUNT_STEP`.
     #[inline]
     fn note_paths(&mut self, space: TreeIx, claim: ClaimIx, first_item: ItemIx) {
         let space_of_set = &self.trees[space];

@@ -57,7 +57,7 @@ pub(in crate::shard) struct TreeSpace {
 const COMPARED_SET_COST: u32 = 8 * COMPARED_PATH_COUNT_MAX as u32;
 
 /// Number of nodes by which a tree must have changed before a new set updates the shard's count of nodes. Tests have
-/// few nodes, so in debug builds each change updates the count.
+/// few nodes, so in debug builds any change suffices.
 const NODE_COUNT_STEP: u32 = if cfg!(debug_assertions) { 1 } else { 1024 };
 
 /// Discipline of tree namespaces.
@@ -111,7 +111,8 @@ impl Discipline for Paths {
         shard.lanes.lanes[to].path_count += path_count;
     }
 
-    /// Returns the first path of the set, cut to the maximum length of a key.
+    /// Returns the first path that no other path of the set covers. If that path is longer than a key may be, returns
+    /// only the leading whole segments that fit.
     fn shown_key(shard: &Shard, claim: ClaimIx) -> Vec<u8> {
         shard.tree_of(claim).first_path(shard.claims[claim].position.first_item(), KEY_LEN_MAX)
     }
@@ -236,9 +237,9 @@ impl Shard {
         matches!(record.occupancy(), Occupancy::Tree(_)).then_some(whole)
     }
 
-    /// Replaces the number of nodes of this tree in the shard's count of nodes by the present number. A new set calls
-    /// this function only if the tree has changed by `NODE_COUNT_STEP` nodes. The limit of a shard is millions of
-    /// nodes, so this small error does not matter.
+    /// Replaces the number of nodes of this tree in the shard's count of nodes by the present number. A new set causes
+    /// a call only if the number of nodes has changed by at least `NODE_COUNT_STEP`. The limit of a shard is millions
+    /// of nodes, so this small error does not matter.
     #[cold]
     fn note_nodes(&mut self, space: TreeIx) {
         let space = &mut self.trees[space];
@@ -256,7 +257,7 @@ impl Shard {
         &self.trees[self.keys.entries[entry].tree()].tree
     }
 
-    /// Checks the number of nodes of all trees. For tests.
+    /// Checks that the shard's count of nodes is the sum of the counts of its trees. For tests.
     pub(in crate::shard) fn verify_node_count(&self) {
         let node_counts = self.trees.iter().map(|space| space.node_count);
         assert_eq!(node_counts.sum::<u32>(), self.node_count, "nodes of all trees");

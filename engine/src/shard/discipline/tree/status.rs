@@ -28,7 +28,7 @@ impl Shard {
         let (mut claims, is_complete) = tree.overlapping(path, held, OVERLAP_SCAN_COUNT_MAX);
         if if held { tree.is_granting() } else { tree.is_entering() } {
             // The tree marks the paths of a large set step by step. So it may still mark some paths of a set as awaited
-            // that was just granted. It may mark some paths of a set as held while the set is being added.
+            // that was just granted. The tree may also mark some paths of a set as held while the set is being added.
             claims.extend(tree.overlapping(path, !held, OVERLAP_SCAN_COUNT_MAX).0);
             claims.sort_unstable();
             claims.dedup();
