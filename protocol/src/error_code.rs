@@ -80,7 +80,8 @@ error_codes! {
     QuorumUnavailable = 15, "quorum_unavailable";
     /// The server does not offer the requested scope, or its log has not confirmed a write for a long time.
     ScopeUnavailable = 16, "scope_unavailable";
-    /// A limit of the server is reached. The response names the limit.
+    /// A limit of the server is reached, and the response names it. Or too many logins from the address of the client
+    /// have failed: the response then has the field `credentials` and the length of the pause in milliseconds.
     Overloaded = 17, "overloaded";
     /// The credentials are missing or wrong, or do not permit the request.
     Unauthorized = 18, "unauthorized";

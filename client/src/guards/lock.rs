@@ -186,10 +186,10 @@ impl Lock {
             return Err(Error::Lost(reason));
         }
         let (reply, answer) = Reply::channel();
+        // Release even a lock that was lost at its local deadline, because the server may keep its hold for longer.
         self.handle.command(Command::Release { hold: Arc::clone(&self.hold), reply })?;
         let answer = answer.await.unwrap_or(Err(Error::Closed));
         match (lost, answer) {
-            // Release even a lock that was lost at its local deadline, because the server may keep its hold for longer.
             (Some(reason), _) => Err(Error::Lost(reason)),
             (None, Err(error)) => Err(lost_if_gone(error)),
             (None, Ok(_)) => Ok(()),

@@ -81,8 +81,8 @@ pub enum Event<'a> {
 pub enum RevokeReason {
     /// Another connection that knew the id released the hold.
     ReleasedElsewhere,
-    /// The connection of the hold was lost, and no connection resumed its lane within the `release_after_ms` of its
-    /// acquire.
+    /// The hold ended after its connection was lost: `release_after_ms` (of its acquire) after the loss, or at the end
+    /// of its lease if that was earlier.
     ConnectionLost,
     /// An operator released the hold.
     Forced,

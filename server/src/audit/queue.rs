@@ -48,7 +48,8 @@ impl QueuedWork {
 }
 
 impl Queue {
-    /// Returns whether a line of this act may be pushed. If not, counts the line as dropped.
+    /// Returns whether another line of this act may be pushed in the present second of the act. Counts the line, as
+    /// admitted or as dropped. `push` checks whether the queue has room.
     ///
     /// Each act has its own allowance, so that a flood of refusals does not displace the acts of operators.
     pub(super) fn admit(&mut self, act: Act, now_ms: u64) -> bool {

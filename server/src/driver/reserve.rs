@@ -1,5 +1,6 @@
-//! Places for connections that a listener accepts although the server is full: it has reached its connection limit or
-//! far exceeds its memory limit. They serve health checks, metrics and operators.
+//! Places for connections that the Unix socket and the HTTP port accept although the server is full: it has reached its
+//! connection limit, or its memory use is at least 5 % above the limit. These connections serve health checks, metrics
+//! and local operators.
 
 use crate::limits::RESERVED_CONNECTION_COUNT_MAX;
 use std::sync::Arc;

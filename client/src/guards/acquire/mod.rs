@@ -37,7 +37,7 @@ pub use future::AcquireFuture;
 /// # Errors
 ///
 /// - [`Error::Busy`] if a try is not granted at once, and [`Error::Timeout`] if the wait ends first. Both describe the
-///   claim in front.
+///   claim in front, if the server found one.
 /// - [`Error::Frozen`] if an operator froze the key.
 /// - [`Error::CapacityMismatch`] if the pool has another capacity.
 /// - [`Error::Refused`] for invalid settings and for other refusals.

@@ -189,12 +189,12 @@ impl Shard {
     }
 
     /// Returns the refusal of a set that is not held and may not wait: `Frozen` if no claim blocks it and its tree is
-    /// frozen, otherwise `Busy`. `blocker` is a claim that blocks it.
+    /// frozen, otherwise `Busy`. `blocker` is a claim that blocks it, if one was found.
     pub(super) fn refusal_of_try(&self, lane: LaneIx, entry: KeyIx, blocker: Option<ClaimIx>) -> Refusal {
         match blocker {
             None if self.is_entry_frozen(entry) => Refusal::Frozen,
-            // No claim blocks the set if the blocking paths belong to an ended claim and the tree has not removed them
-            // yet.
+            // `blocker` is `None` here if the path that was found to block the set belongs to an ended claim, whose
+            // paths the tree has not all removed yet. `Busy` then describes no claim.
             blocker => {
                 Refusal::Busy(Box::new(self.contention_with(lane, entry, blocker.unwrap_or(ClaimIx::NONE))))
             }
