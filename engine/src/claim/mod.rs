@@ -294,8 +294,8 @@ impl Claim {
 pub(crate) struct Position([u32; 2]);
 
 impl Position {
-    /// Position of a claim that is in no list and no tree. The only claim of a list has the same position, so this value
-    /// alone does not show that a claim is in no list.
+    /// Position of a claim that is in no list and no tree. The only claim of a list has the same position, so this
+    /// value alone does not show that a claim is in no list.
     pub(crate) const NOWHERE: Self = Self([u32::MAX; 2]);
 
     /// Returns the position of a set of paths: its first item in the tree, and the number of its paths beside the

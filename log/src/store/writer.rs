@@ -177,8 +177,8 @@ impl LogWriter {
     }
 
     /// Ends the log with a clean stop. If the next start would refuse the files of the log, a snapshot replaces them.
-    /// The snapshot has a `Started` record, the records that `write` provides, and a `Stopped` record. `Started` and the
-    /// records of `write` must give the same state as the log. `now` reads the clock.
+    /// The snapshot has a `Started` record, the records that `write` provides, and a `Stopped` record. `Started` and
+    /// the records of `write` must give the same state as the log. `now` reads the clock.
     ///
     /// # Errors
     /// If the disk failed or is full, or the new snapshot is damaged too. If the directory does not contain this log

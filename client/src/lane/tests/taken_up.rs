@@ -162,8 +162,8 @@ fn a_grant_taken_over_during_its_confirmation_is_not_delivered() {
     rig.sends(&[]);
 }
 
-/// The takeover event was lost with the connection. If the list of this lane's holds lacks the hold but its status shows
-/// that it exists, another lane has it. A listed hold stays held.
+/// The takeover event was lost with the connection. If the list of this lane's holds lacks the hold, but its status
+/// shows that it exists, another lane has it. A listed hold stays held.
 #[test]
 fn a_hold_taken_over_during_an_outage_is_superseded_after_listing() {
     for (listed_holds, reason) in [(&[][..], Some(LossReason::Superseded)), (&[(9, "k")][..], None)] {

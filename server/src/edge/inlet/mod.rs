@@ -121,7 +121,8 @@ enum PutOff {
 /// answered, because the cancellation names the number. A watch keeps its number as long as its lane.
 #[derive(Debug)]
 struct Abandoned {
-    /// Whether to release the holds that the worker still grants to this request, unless a newer request takes them over.
+    /// Whether to release the holds that the worker still grants to this request, unless a newer request takes them
+    /// over.
     undo: bool,
     is_answered: bool,
     /// Key or pool name that the CANCEL names. `None` if the wait is not to be cancelled, or once no CANCEL is needed
