@@ -8,7 +8,8 @@ use waymaker_protocol as wire;
 /// The claim in front of a claim that was not granted, and the number of waiters, as the refusal reports them.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Contention {
-    /// Whether `owner` holds the key. Otherwise no conflicting claim holds it, and `owner` is the waiter in front.
+    /// Whether the claim in front holds the key. If not, it is a waiter, is granted but not durable yet, or has ended
+    /// meanwhile. If it has ended, all fields except `waiter_count` are zero or empty.
     pub held: bool,
     /// Whether the claim in front is shared.
     pub shared: bool,
@@ -18,7 +19,8 @@ pub struct Contention {
     pub remaining: Option<Duration>,
     /// Number of waiters for the key.
     pub waiter_count: u32,
-    /// Owner of the claim in front, as its client named it; may be empty.
+    /// Owner of the claim in front, as its client named it. Empty if its client named none, or if this client has no
+    /// right to see it.
     pub owner: Vec<u8>,
 }
 

@@ -50,8 +50,8 @@
 //! where it writes, and the resource refuses writers with an older fence.
 //!
 //! The simplest way to stop in time is [`Client::with_lock`], or [`AcquireBuilder::run`] for every other kind of claim.
-//! Both renew the lease while the work runs and release the lock when the work ends. If the lock is lost, they drop the
-//! future of the work at its current await:
+//! Both renew the lease while the work runs, unless [`AcquireBuilder::renew`] turned this off, and release the lock
+//! when the work ends. If the lock is lost, they drop the future of the work at its current await:
 //!
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -118,9 +118,10 @@
 //! ```
 //!
 //! The client repairs a broken connection by itself, with pauses that differ from client to client, and resumes the
-//! session. Guards stay valid. Requests are repeated under their numbers. The server does not serve a repeated request
-//! twice, unless the session ended or the server restarted before the repetition. Callers notice only the delay, until
-//! it exceeds [`ClientBuilder::connect_timeout`]. [`ClientBuilder::connect`] accepts several addresses of a server.
+//! session. A guard stays valid if the server confirms its hold before the guard's local deadline. Requests are
+//! repeated under their numbers. The server does not serve a repeated request twice, unless the session ended or the
+//! server restarted before the repetition. Callers notice only the delay, until it exceeds a timeout such as
+//! [`ClientBuilder::connect_timeout`]. [`ClientBuilder::connect`] accepts several addresses of a server.
 //!
 //! # Many requests
 //!

@@ -70,10 +70,11 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`Error::Throttled`] if there are too few tokens, with the time until the next attempt can succeed.
-    /// [`Error::Refused`] for an invalid name or rule. [`Error::Unavailable`] if the server has not served the request,
-    /// for example because there is no connection. [`Error::Uncertain`] if the request was sent, but its outcome is
-    /// unknown because no response arrived in time. [`Error::Closed`] if the client was closed.
+    /// [`Error::Throttled`] if there are too few tokens, with the time until the next attempt can succeed. It has no
+    /// time if `cost` exceeds the burst. [`Error::Refused`] for an invalid name or rule, and for other refusals.
+    /// [`Error::Unavailable`] if the server has not served the request, for example because there is no connection.
+    /// [`Error::Uncertain`] if the request was sent, but its outcome is unknown because no response arrived in time.
+    /// [`Error::Closed`] if the client was closed.
     ///
     /// # Cancel safety
     ///

@@ -14,7 +14,7 @@ use waymaker_protocol::RevokeReason;
 pub enum LossReason {
     /// The server ended the lease, or does not know the lock any more.
     Expired,
-    /// The server revoked the lock.
+    /// The server revoked the lock, or a client released it by its id; the value says which.
     Revoked(RevokeReason),
     /// The session ended, and with it the locks on its lease. Locks with a [request
     /// id](crate::AcquireBuilder::request_id) are lost too: another client may have taken them over, and the server

@@ -16,9 +16,9 @@ use crate::space::Space;
 /// Registrations that name the owner of a key, from [`Client::registry`](crate::Client::registry) or
 /// [`Client::lazy`](crate::Client::lazy).
 ///
-/// A registration does not depend on a connection: it lasts as long as its lease. Its owner renews it by registering
-/// again or by a heartbeat. The server does not check who claims to be the owner. Callers never wait for a key that has
-/// another owner.
+/// A registration does not depend on a connection. Its owner renews it by registering again or by a heartbeat. Any
+/// client may name any owner. With access rules, a renewal or removal needs the identity that registered the key, or
+/// the right to release claims of others. Callers never wait for a key that has another owner.
 ///
 /// In a registry, a registration ends when its lease expires. A lazy registration survives its lease: another owner may
 /// take the key five seconds after the lease expired, and the server removes the registration 48 hours after it.
@@ -71,7 +71,8 @@ pub struct Registered {
     pub renewed: bool,
 }
 
-/// State of one registration, at the time of the server's response.
+/// State of one registration, at the time of the server's response. The id is zero, and the owner and the value are
+/// empty, if the client may not see them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistrationStatus {
     /// Id of the registration. Renewals by its owner keep the id; a new registration of the key has another id.
@@ -141,8 +142,8 @@ impl Registry {
             .await
     }
 
-    /// Returns all registrations, in no particular order. The client reads them page by page, as
-    /// [`Client::list`](crate::Client::list) does.
+    /// Returns all registrations that the client may list, in no particular order. The client reads them page by page,
+    /// as [`Client::list`](crate::Client::list) does.
     ///
     /// # Errors
     ///
@@ -151,7 +152,7 @@ impl Registry {
         self.list_registrations(None).await
     }
 
-    /// Returns all registrations of exactly this type.
+    /// Returns all registrations of exactly this type that the client may list.
     ///
     /// # Errors
     ///
@@ -207,8 +208,9 @@ impl Registration {
         self
     }
 
-    /// Registers this owner for the key, with a lease of this length, unless the key has another owner. If the key
-    /// already has this owner, renews the lease and overwrites the value and the type.
+    /// Registers this owner for the key, with a lease of this length, unless the key has another owner. A lazy
+    /// registration of another owner is replaced if its lease expired more than five seconds ago. If the key already
+    /// has this owner, renews the lease and overwrites the value and the type.
     ///
     /// # Errors
     ///

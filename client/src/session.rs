@@ -110,8 +110,9 @@ impl Session {
         self.lock().closed = true;
     }
 
-    /// Returns what the HELLO of a connection requests: a new session, to join the present session, or to resume `lane`
-    /// if it belongs to the present session. `None` while another connection opens the session.
+    /// Returns the session that the HELLO of a connection must request: a new session, to join the present session, or
+    /// to resume `lane` if it belongs to the present session. A caller that gets a new session to request must later
+    /// call `opened` or `not_opened`. Until then, other connections get `None`.
     pub(crate) fn request(&self, lane: Option<(SessionId, u16)>, lease_ms: u32) -> Option<SessionRequest> {
         let mut state = self.lock();
         match (state.stage, lane) {
@@ -168,7 +169,8 @@ impl Session {
         }
     }
 
-    /// Notes that the server has ended this session, and informs all connections.
+    /// Notes that the server has ended this session, and informs all connections. Has no effect if another session is
+    /// open.
     pub(crate) fn gone(&self, id: SessionId) {
         let mut state = self.lock();
         if state.stage != Stage::Open(id) {

@@ -39,7 +39,8 @@ pub struct Holder {
     pub held: Duration,
     /// Remaining lease; `None` if it has no end.
     pub remaining: Option<Duration>,
-    /// Owner; empty if the client set none, or if this client may not inspect the claim.
+    /// Owner that the client set, or else the address of its connection; empty if this client may not inspect the
+    /// claim.
     pub owner: Vec<u8>,
 }
 
@@ -59,7 +60,8 @@ pub struct Waiter {
     pub remaining: Option<Duration>,
     /// Priority of the claim.
     pub priority: u32,
-    /// Owner; empty if the client set none, or if this client may not inspect the claim.
+    /// Owner that the client set, or else the address of its connection; empty if this client may not inspect the
+    /// claim.
     pub owner: Vec<u8>,
 }
 
@@ -109,7 +111,8 @@ pub struct ClaimStatus {
     pub age: Duration,
     /// Priority of the claim.
     pub priority: u32,
-    /// Key of the claim. If the claim is for a set of paths, its first path.
+    /// Key of the claim. Of a set of paths, the first that no other path of it covers, cut to whole segments that fit
+    /// into a key.
     pub key: Vec<u8>,
 }
 
@@ -145,11 +148,12 @@ pub struct HeldLock {
     pub priority: u32,
     /// Key of the lock.
     pub key: Vec<u8>,
-    /// Owner; empty if the client set none, or if this client may not inspect the claim.
+    /// Owner that the client set, or else the address of its connection; empty if this client may not inspect the
+    /// claim.
     pub owner: Vec<u8>,
     /// Request id of the acquire; empty if the acquire had none, or if this client may not inspect the claim.
     pub request_id: Vec<u8>,
-    /// Metadata of the acquire; may be empty.
+    /// Metadata of the acquire; empty if it had none, or if this client may not inspect the claim.
     pub metadata: Vec<u8>,
 }
 
@@ -186,11 +190,12 @@ pub struct WaitingClaim {
     pub priority: u32,
     /// Key that the claim waits for: a key, the name of a pool, or the path key of a tree.
     pub key: Vec<u8>,
-    /// Owner; empty if the client set none, or if this client may not inspect the claim.
+    /// Owner that the client set, or else the address of its connection; empty if this client may not inspect the
+    /// claim.
     pub owner: Vec<u8>,
     /// Request id of the acquire; empty if the acquire had none, or if this client may not inspect the claim.
     pub request_id: Vec<u8>,
-    /// Metadata of the acquire; may be empty.
+    /// Metadata of the acquire; empty if it had none, or if this client may not inspect the claim.
     pub metadata: Vec<u8>,
 }
 
@@ -234,9 +239,10 @@ impl From<wire::Verified> for Verification {
 pub struct ReleasedClaim {
     /// Fence of the hold; 0 if the claim was waiting.
     pub fence: u64,
-    /// Key of the claim. If the claim is for a set of paths, its first path.
+    /// Key of the claim. Of a set of paths, the first that no other path of it covers, cut to whole segments that fit
+    /// into a key.
     pub key: Vec<u8>,
-    /// Owner of the claim; may be empty.
+    /// Owner that the client set, or else the address of its connection.
     pub owner: Vec<u8>,
     /// Whether the claim was still waiting.
     pub was_waiting: bool,
@@ -276,15 +282,16 @@ pub struct NamespaceStatus {
     pub name: Vec<u8>,
     /// Kind of the namespace, which determines its rules.
     pub kind: NamespaceKind,
-    /// Number of held claims.
+    /// Number of held claims. Each key of a multi-key claim counts.
     pub held: u64,
-    /// Number of waiting claims.
+    /// Number of waiting claims, including claims whose grant is not durable yet. A multi-key claim counts once.
     pub waiting: u64,
     /// Number of waits whose time limit expired before the grant.
     pub timeouts: u64,
     /// Number of holds whose lease expired.
     pub expired: u64,
-    /// Number of holds that an operator ended with [`Operator::force_release`](crate::Operator::force_release).
+    /// Number of holds that operators ended by force, for example with
+    /// [`Operator::force_release`](crate::Operator::force_release).
     pub revoked: u64,
 }
 
@@ -300,7 +307,7 @@ impl From<&wire::ListedNamespace<'_>> for NamespaceStatus {
 pub struct ServerStatus {
     /// Time since the start of the server.
     pub uptime: Duration,
-    /// Whether the server serves new claims.
+    /// Degree to which the server grants new claims.
     pub readiness: Readiness,
     /// Version of the server.
     pub version: String,
@@ -345,7 +352,7 @@ impl From<wire::ServerStatusAnswer<'_>> for ServerStatus {
 pub struct PoolStatus {
     /// Number of permits of the pool; 0 if there is no such pool.
     pub capacity: u64,
-    /// Number of held permits. It exceeds the capacity after the capacity was lowered.
+    /// Number of held permits. It may exceed the capacity after the capacity was lowered.
     pub held: u64,
     /// Newest fence of the pool; the next grant has a larger one.
     pub fence: u64,
@@ -372,7 +379,7 @@ pub struct PoolSummary {
     pub name: Vec<u8>,
     /// Number of permits of the pool.
     pub capacity: u64,
-    /// Number of permits that are held. It is above the capacity after the capacity was lowered.
+    /// Number of permits that are held. It may exceed the capacity after the capacity was lowered.
     pub held: u64,
     /// Newest fence of the pool.
     pub fence: u64,
@@ -418,7 +425,8 @@ pub struct PermitStatus {
     pub age: Duration,
     /// Remaining lease or remaining wait; `None` if it has no end.
     pub remaining: Option<Duration>,
-    /// Owner; empty if the client set none, or if this client may not inspect the claim.
+    /// Owner that the client set, or else the address of its connection; empty if this client may not inspect the
+    /// claim.
     pub owner: Vec<u8>,
 }
 

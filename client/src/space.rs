@@ -21,8 +21,8 @@ use crate::request::check::check_len;
 use crate::session::Session;
 
 /// Owner of a session's connections. The client shares it with the objects made from it, such as limiters, semaphores
-/// and registries. When the last of them is dropped, the connections end, except those that a guard, a watch or a running
-/// acquire still uses.
+/// and registries. When the last of them is dropped, the connections end, except those that a guard, a watch or a
+/// running acquire still uses.
 pub(crate) struct Space {
     /// Target of the first connection.
     target: Target,

@@ -4,8 +4,8 @@ use std::fmt;
 
 use tokio::sync::watch;
 
-/// A request whose outcome is unknown, in [`Error::Uncertain`](crate::Error::Uncertain): it was sent and got no
-/// response in time, or the server failed while it served the request.
+/// A request whose outcome is unknown, in [`Error::Uncertain`](crate::Error::Uncertain): it was sent, but the client
+/// has got no response that tells the outcome.
 ///
 /// As long as this value lives and the client is open, the client keeps trying to get the response. When the connection
 /// is restored, the client repeats the request under its number. As long as the session lives, a running server that

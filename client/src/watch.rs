@@ -57,7 +57,8 @@ impl Watch {
     }
 
     /// Waits for the newest state that was not returned yet. Returns `None` at the end of the watch: the client was
-    /// closed, its runtime has shut down, or, after an outage, the server refused the credentials or the watch.
+    /// closed, its runtime has shut down, or the server refused. The server may refuse the credentials after an outage,
+    /// or refuse to begin the watch again.
     ///
     /// # Cancel safety
     ///

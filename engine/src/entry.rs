@@ -44,13 +44,13 @@ pub(crate) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 32, "two keys to a cache line");
 
-/// Value of [`Entry::head`] for a key without holder and waiters.
+/// Value of [`Entry::head`] for a key without holder, waiters and watches.
 const FREE: u32 = u32::MAX;
 
 /// Record that has the claims of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occupancy {
-    /// The key has no holder and no waiter.
+    /// The key has no holder, no waiter and no watch.
     Free,
     /// One claim holds the key, and no claim waits for it.
     Held(ClaimIx),
@@ -79,7 +79,7 @@ impl Entry {
         self.flags & flag != 0
     }
 
-    /// Whether the key has no holder and no waiter, and a grant needs neither log nor cluster.
+    /// Whether the key has no holder, no waiter and no watch, and a grant needs neither log nor cluster.
     #[inline]
     pub(crate) fn is_free_and_ephemeral(&self) -> bool {
         self.is_free() && !self.has(flag::LOCAL | flag::QUORUM)
@@ -123,7 +123,7 @@ impl Entry {
         }
     }
 
-    /// Whether the key has no holder and no waiter.
+    /// Whether the key has no holder, no waiter and no watch, and the record stands for no pool or tree.
     #[inline]
     pub(crate) fn is_free(&self) -> bool {
         self.head == FREE

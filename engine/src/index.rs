@@ -9,7 +9,8 @@ use std::marker::PhantomData;
 const GROUP_LEN: usize = 12;
 /// Average number of entries per group at which the index begins to double.
 const FILL_MAX: usize = 8;
-/// Largest count of displaced entries of a group. A group with this count stops counting, and searches never end at it.
+/// Largest count of displaced entries of a group. A group with this count stops counting, and a search that finds no
+/// match in it always goes on to the next group.
 const OVERFLOW_MAX: u32 = 255;
 
 /// Group of entries and their tags, in one cache line.
@@ -18,7 +19,8 @@ const OVERFLOW_MAX: u32 = 255;
 struct Group {
     /// Seven hash bits of each entry, below a highest bit that is always set; 0 marks a free place.
     tags: [u8; GROUP_LEN],
-    /// Number of entries behind this group whose home is this group or an earlier one.
+    /// Number of entries behind this group whose home is this group or an earlier one; stays at `OVERFLOW_MAX` once it
+    /// was reached.
     overflow: u32,
     entries: [u32; GROUP_LEN],
 }

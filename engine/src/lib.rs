@@ -6,7 +6,7 @@
 //!
 //! A [`TurnCell`] lets any worker run any shard, one worker at a time, and no worker waits for a turn. A [`Mailbox`]
 //! carries the messages between workers. Apart from the atomic counters of an [`Account`], these two are the only data
-//! structures that threads share.
+//! structures that several threads change at the same time.
 
 mod access;
 mod account;

@@ -1,4 +1,4 @@
-//! All limits of the engine. A refusal because of a full table names the limit that was reached. Nothing grows without
+//! Limits of the engine. A refusal because of a full table names the limit that was reached. Nothing grows without
 //! bounds.
 
 /// Limits of one shard. For claims, idle keys, pools with a set capacity, and buckets, the server divides the limit of
@@ -8,9 +8,9 @@ pub struct Limits {
     /// Maximum number of claims, waiting or held. Bounds memory: 64 bytes for each claim, and more for its optional
     /// parts.
     pub claim_count_max: u32,
-    /// Maximum number of free keys with a fence counter of their own. Beyond it, the shard removes the counters of the
-    /// least used keys. It raises the floor, the fence at which the counter of an unknown key starts, at least to the
-    /// removed counters.
+    /// Number of free keys with a fence counter of their own from which the shard removes counters. Each new key then
+    /// removes those of a few keys that were not used recently. The shard raises the floor, the fence at which the
+    /// counter of an unknown key starts, at least to the removed counters.
     pub idle_key_count_max: u32,
     /// Maximum number of waiters of one key, one pool, or one tree namespace.
     pub waiter_count_per_key_max: u32,
@@ -38,11 +38,13 @@ pub struct Limits {
     /// Number of buckets from which the shard also removes some full buckets whenever it adds a bucket. Below this
     /// number, it keeps full buckets, because a frequently used bucket is soon needed again.
     pub kept_bucket_count: u32,
-    /// Lease in milliseconds for a request with a lease of 0.
+    /// Lease in milliseconds of an acquire or extend that requests a lease of 0. Does not apply to session leases, and
+    /// not in a namespace with a default of its own.
     pub lease_default_ms: u32,
-    /// Shortest lease in milliseconds; shorter ones are refused.
+    /// Shortest lease in milliseconds that an acquire or extend may request; shorter ones are refused, except 0.
     pub lease_min_ms: u32,
-    /// Longest lease in milliseconds; longer ones are clamped.
+    /// Longest lease in milliseconds that an acquire or extend gets; longer ones are clamped. The maximum for
+    /// registrations is [`REGISTRY_LEASE_MAX_MS`].
     pub lease_max_ms: u32,
     /// Time in milliseconds by which one step of priority moves a waiter ahead of its arrival.
     pub priority_step_ms: u32,
@@ -101,7 +103,7 @@ pub const WORK_PER_TURN_MIN: u32 = 4;
 /// enough that prefetched lines are still cached when they are used.
 pub const PREFETCH_COUNT: usize = 32;
 
-/// Longest key in bytes.
+/// Longest key in bytes, and longest name of a pool or bucket. Path keys of tree namespaces may be longer.
 pub const KEY_LEN_MAX: usize = 1024;
 /// Longest owner in bytes.
 pub const OWNER_LEN_MAX: usize = 256;
@@ -113,12 +115,12 @@ pub const METADATA_LEN_MAX: usize = 4096;
 pub const TYPE_NAME_LEN_MAX: usize = 256;
 /// Maximum number of keys, or of paths, of one claim.
 pub const ITEM_COUNT_MAX: usize = 1024;
-/// Maximum number of keys that one lane watches in one shard, and of lanes that watch one key.
+/// Maximum number of watches of one lane in one shard, and of watches of one key.
 pub const WATCH_COUNT_MAX: usize = 1024;
 /// Maximum number of prefixes of a server that are frozen at the same time, in all namespaces together.
 pub const FREEZE_COUNT_MAX: usize = 64;
-/// Number of frozen prefixes of a server from which clients that may not freeze their whole namespace are refused. The
-/// remaining ones are reserved for operators.
+/// Number of frozen prefixes of a server from which only clients that may freeze their whole namespace, such as
+/// operators, may freeze further prefixes.
 pub const FREEZE_COUNT_OF_PREFIXES_MAX: usize = FREEZE_COUNT_MAX * 3 / 4;
 /// Grace period in milliseconds after the expiry of a registration in a lazy namespace. During this period, the key
 /// still belongs to the owner of the registration. Later, other owners may take the key.
@@ -135,22 +137,22 @@ pub const COMPARED_PATH_COUNT_MAX: usize = 32;
 pub const INSPECT_HOLDER_COUNT_MAX: usize = 64;
 /// Maximum number of held or awaited paths that a search for sets with overlapping paths visits.
 pub const OVERLAP_SCAN_COUNT_MAX: usize = 1024;
-/// Maximum number of nodes of a tree that a search for held paths overlapping a given path visits. Most paths share
-/// their prefixes with others, so a few times the maximum number of paths suffices.
+/// Maximum number of nodes at and below a given path that a search for held paths overlapping this path visits. Most
+/// paths share their prefixes with others, so a few times the maximum number of paths suffices.
 pub const OVERLAP_NODE_COUNT_MAX: usize = 4 * OVERLAP_SCAN_COUNT_MAX;
 /// Maximum number of claims or pools that one step of a listing visits, so that no listing holds a shard for long.
 pub const LIST_SCAN_COUNT_MAX: u32 = 4096;
 /// Maximum number of lanes that one step of counting the claims of namespaces visits.
 pub const LANE_SCAN_COUNT_MAX: u32 = 1024;
-/// Maximum number of keys for which a shard counts the waits, to find its most contended keys.
+/// Maximum number of keys for which a shard counts the waits in one window of time, to find its most contended keys.
 pub const CONTENDED_KEY_COUNT_MAX: usize = 32;
 /// Length in milliseconds of the windows of time in which a shard counts waits, to find its most contended keys. The
 /// counts of the newest one or two windows are shown.
 pub const CONTENTION_WINDOW_MS: u64 = 60_000;
 /// Maximum number of waiters of a key that are compared to find the oldest one.
 pub const COMPARED_WAITER_COUNT_MAX: usize = 16;
-/// Highest number of waiters before a claim that is counted one by one for its queue position. The position of the last
-/// waiter of a key needs no counting, so it may be higher.
+/// Highest number of waiters before a claim that is counted one by one for its queue position. The positions of the
+/// last waiter of a key and of a waiting set of paths need no counting, so they may be higher.
 pub const POSITION_COUNT_MAX: usize = 1024;
 /// Number of key records that the clock hand (the search for idle keys to evict) visits for each new key while there
 /// are too many idle keys.

@@ -41,7 +41,7 @@ pub enum LossReason {
     SessionEnded,
     /// An operator released the hold.
     Forced,
-    /// Another client that knew the id of the hold released it.
+    /// A client with another owner or identity, which knew the id of the hold, released it.
     ReleasedElsewhere,
 }
 

@@ -21,11 +21,11 @@ use std::sync::atomic::AtomicUsize;
 /// [`Effects::withdraw`](crate::Effects::withdraw) removes the other stubs.
 ///
 /// A stub (the waiter that stands for the claim at one key) becomes *clear* when a claim for only its key would be
-/// granted. Its shard then calls [`Effects::recheck`](crate::Effects::recheck) once. A worker takes the turns of all
-/// shards of the claim and checks every stub again. If all stubs are clear, each becomes a hold with its own id, lease
-/// and fence. Otherwise nothing happens, and a stub that was not clear causes the next check when it becomes clear. No
-/// worker waits while it has a turn, no key is held while the claim waits for another one, and a failed attempt uses no
-/// fence.
+/// granted. Its shard then calls [`Effects::recheck`](crate::Effects::recheck), once until the stub may have become
+/// blocked again. A worker takes the turns of all shards of the claim and checks every stub again. If all stubs are
+/// clear, each becomes a hold with its own id, lease and fence. Otherwise nothing happens, and a stub that was not
+/// clear causes the next check when it becomes clear. No worker waits while it has a turn, no key is held while the
+/// claim waits for another one, and a failed attempt uses no fence.
 #[derive(Debug)]
 pub struct MultiKeyClaim {
     /// Stubs (the waiters that stand for the claim, one at each key), in the order of the keys. The first one is the

@@ -43,7 +43,7 @@ pub(crate) struct PoolWaiter {
 /// `hold`.
 ///
 /// Held permits exceed the capacity only after the capacity was lowered. The pool then grants nothing until enough
-/// holds have ended.
+/// holds have ended or the capacity is raised.
 #[derive(Debug)]
 pub(crate) struct Pool {
     capacity: u64,

@@ -21,7 +21,7 @@ pub(crate) struct Slab<Ix, T> {
     free: Vec<Ix>,
     /// Number of records for which the slab reserves address space, at once or when it has grown.
     count_max: u32,
-    /// Number of accesses to records, in builds with debug assertions.
+    /// Number of accesses to records plus number of copied cache lines, in builds with debug assertions.
     #[cfg(debug_assertions)]
     touched: AtomicU64,
 }

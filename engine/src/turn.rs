@@ -183,8 +183,8 @@ pub struct Pass {
 #[must_use = "a turn that is dropped keeps its shard locked"]
 pub struct Turn<'a, S, B> {
     cell: &'a TurnCell<S, B>,
-    /// Marks the turn as exclusive access to the value. So a turn may be sent or shared between threads if a `&mut S`
-    /// may.
+    /// Marks the turn as exclusive access to the value. So threads may send or share a turn only if they may send or
+    /// share a `&mut S`.
     value: PhantomData<&'a mut S>,
 }
 
@@ -226,8 +226,8 @@ impl<S, B> Deref for Turn<'_, S, B> {
 
     #[inline]
     fn deref(&self) -> &S {
-        // SAFETY: only one turn of the cell exists at a time, because its creation changed the word from FREE to HELD.
-        // The turn is borrowed as long as the reference lives.
+        // SAFETY: only one turn of the cell exists at a time. `enter` creates one only if it changes the word from FREE
+        // to HELD. `resume` uses up the pass of an earlier turn. The turn is borrowed as long as the reference lives.
         self.cell.value.with_mut(|value| unsafe { &*value })
     }
 }

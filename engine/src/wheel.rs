@@ -93,11 +93,11 @@ pub enum Popped {
 /// Hierarchical timing wheel (Varghese and Lauck, 1987). Setting and clearing a timer are O(1); the links are inside
 /// the records of the timers.
 ///
-/// Level 0 has a slot for each of the next 64 milliseconds, level 1 for each of the next 64 spans of 64 ms, and so on.
-/// So each level stands for a group of six bits of an instant. The level of a timer is the highest group in which its
-/// deadline differs from `elapsed`. When `elapsed` reaches the start of a slot of a higher level, its timers move to
-/// lower levels, one by one. [`Wheel::pop`] does one such step per call, so a million timers in one slot cause no long
-/// pause.
+/// Level 0 has a slot for each millisecond of the current 64 ms. Level 1 has one for each 64 ms of the current 4,096
+/// ms, and so on. So each level stands for a group of six bits of an instant. The level of a timer is the highest group
+/// in which its deadline differs from `elapsed`. When `elapsed` reaches the start of a slot of a higher level, its
+/// timers move to lower levels, one by one. [`Wheel::pop`] does one such step per call, so a million timers in one slot
+/// cause no long pause.
 #[derive(Debug)]
 pub struct Wheel {
     /// Current instant in milliseconds. All timers before it were popped, and timers at it are being popped.
@@ -124,7 +124,7 @@ impl Wheel {
         }
     }
 
-    /// Sets a timer that is not set. A deadline that has passed already counts as the millisecond after `elapsed`.
+    /// Sets a timer that is not set. A deadline that is not after `elapsed` counts as the millisecond after `elapsed`.
     #[inline]
     pub fn set(&mut self, timers: &mut impl Timers, timer: ClaimIx, deadline: Time) {
         let at = deadline.as_millis().clamp(self.elapsed + 1, HORIZON_MS);

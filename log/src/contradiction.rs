@@ -32,8 +32,8 @@ impl fmt::Display for Contradiction {
 }
 
 impl Image {
-    /// Returns one contradiction for each hold of a key or registration that conflicts with a newer hold of the same
-    /// key.
+    /// Returns one contradiction for each hold of a key or registration that conflicts with a newer valid hold of the
+    /// same key. A newer hold is valid unless it is itself the older one of a contradiction.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         let mut by_key: BTreeMap<(u16, &[u8]), Vec<Hold<'_>>> = BTreeMap::new();
         for hold in self.holds() {

@@ -210,7 +210,8 @@ impl FrameHeader {
     /// Reads the header of the frame that begins at this block of a file. `file` is the content of the whole file.
     ///
     /// # Errors
-    /// Returns an error if the checksum of the header does not match, or a field has an impossible value.
+    /// Returns an error if the file ends inside the header, its checksum does not match, its format version is unknown,
+    /// or a field has an impossible value.
     pub fn decode(origin: &Origin, file: &[u8], block: u32) -> Result<Self, BadFrame> {
         Self::decode_at(origin, file.get(block as usize * BLOCK_LEN..).ok_or(BadFrame::Short)?, block)
     }

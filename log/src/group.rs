@@ -40,7 +40,7 @@ impl<F: Fold> Grouped<F> {
         Self { fold, part: None, group: Group::default() }
     }
 
-    /// Returns the fold of all complete groups.
+    /// Returns the state to which all complete groups and records were applied.
     pub fn fold(&mut self) -> &mut F {
         &mut self.fold
     }

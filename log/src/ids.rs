@@ -89,7 +89,8 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Returns whether the counter survives a crash of the server, if the server has a log.
+    /// Returns whether the counter survives a crash of the server. A local counter does so only if the server has a
+    /// log.
     #[inline]
     pub fn is_durable(self) -> bool {
         self != Self::Ephemeral

@@ -44,7 +44,7 @@ struct Counter {
     scope: Scope,
 }
 
-/// Hold: its record as it was read, and the fields that later records changed.
+/// Hold: its record as it was read, and the present values of the fields that later records may change.
 #[derive(Debug)]
 struct StoredHold {
     record: Box<[u8]>,
@@ -300,7 +300,7 @@ impl Image {
         self.holds.len()
     }
 
-    /// Returns the number, the kind (as stored) and the name of each namespace.
+    /// Returns the number, the kind (as stored) and the name of each namespace that a `Namespace` record names.
     pub fn namespaces(&self) -> impl Iterator<Item = (u16, u8, &[u8])> {
         self.namespaces.iter().filter_map(|(number, namespace)| {
             namespace.named.as_ref().map(|(kind, name)| (*number, *kind, &**name))

@@ -5,8 +5,8 @@ pub const LOG_BATCH_LEN: usize = 256;
 /// Length of its records, in bytes, from which on a log group is full. All records of a group are written and synced
 /// together; later batches go into the next group.
 pub const LOG_GROUP_LEN_MAX: usize = 256 * 1024;
-/// Time after a flush of records until an idle server appends one frame without records, in milliseconds. That frame
-/// records that the frames before it are durable, and when they became durable.
+/// Time after the start or a flush of records until an idle server appends one frame without records, in milliseconds.
+/// That frame records that the frames before it are durable, and when they became durable.
 pub const LOG_IDLE_MS: u64 = 500;
 /// Minimum number of full log segments for a compaction into a snapshot. While the disk is full, one segment is enough.
 pub const LOG_COMPACT_SEGMENT_COUNT: u64 = 2;

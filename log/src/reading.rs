@@ -47,7 +47,7 @@ pub struct Unread<F> {
     pub damage: Damage,
     /// State that results from the records before the damage; empty if the snapshot is damaged.
     pub fold: F,
-    /// Last frame before the damage.
+    /// Last frame before the damage; the position before the first frame if the snapshot is damaged.
     pub position: Position,
 }
 

@@ -26,7 +26,8 @@ pub enum Record<'a> {
         /// Former number of the namespace.
         number: u16,
     },
-    /// A claim is held. The record also raises the fence counter of the held object to the fence of the hold.
+    /// A claim is held or, with [`Hold::awaits_count`], will be held once the cluster has counted it. The record also
+    /// raises the fence counter of the object to the fence of the hold.
     Held(Hold<'a>),
     /// The lease of a hold has a new end.
     LeaseMoved {
@@ -69,7 +70,7 @@ pub enum Record<'a> {
     Folded {
         /// Namespace of the key.
         namespace: u16,
-        /// Folded key.
+        /// Key of the removed counter.
         key: &'a [u8],
     },
     /// The fence floor was raised: the first fence of a key that has no counter is greater than `fence`.
@@ -79,7 +80,7 @@ pub enum Record<'a> {
     },
     /// Records were lost, so all later fences must be greater than `fence`, whether their key has a counter or not.
     BeginAbove {
-        /// Lower bound of all fences.
+        /// Bound that all later fences exceed.
         fence: Fence,
     },
     /// Group header: the next `count` records are applied only if the log contains all of them.

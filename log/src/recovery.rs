@@ -309,8 +309,9 @@ impl<F: Fold> Recovery<F> {
 
     /// Searches behind the last intact frame for frames of the newest server start. The search also uses a frame with
     /// an intact header but damaged records: its header says up to which frame the log was durable when it was built.
-    /// If the missing frame was durable then, the log is damaged. Otherwise, the intact frames are counted. Frames of
-    /// earlier starts are skipped: the newest start continued the log before them, so they are not part of it any more.
+    /// If the missing frame was durable then, the log is damaged. Frames at wrong places or of starts after the newest
+    /// one also show damage. Otherwise, the intact frames are counted. Frames of earlier starts are skipped: the newest
+    /// start continued the log before them, so they are not part of it any more.
     fn behind(
         &self,
         header: &SegmentHeader,
@@ -365,14 +366,14 @@ impl<F: Fold> Recovery<F> {
 }
 
 enum Remainder {
-    /// Proof that the bad frame was durable.
+    /// Proof that the log is damaged, for example that the frame that is not intact was durable.
     Durable(Evidence),
     /// Number of intact frames after the frame that is not intact. None of them proves that this frame was durable.
     Frames(u32),
 }
 
-/// Returns whether a block was never written, so that all its bytes are zero. Returns `true` for an empty slice too,
-/// which is read at the end of the file.
+/// Returns whether all bytes of a block are zero, as in a block that was never written. Returns `true` for an empty
+/// slice too, which is read at the end of the file.
 fn is_blank(block: &[u8]) -> bool {
     block.iter().all(|byte| *byte == 0)
 }

@@ -49,7 +49,7 @@ impl SnapshotHeader {
     /// Reads the header block at the beginning of `bytes`.
     ///
     /// # Errors
-    /// Returns an error if the block is damaged.
+    /// Returns an error if the block is damaged or has an impossible value.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadBlock> {
         let mut block = BlockReader::check(bytes, MAGIC)?;
         let (log_id, number, generation) = (block.u64(), block.u64(), block.u64());

@@ -36,7 +36,7 @@ impl Splitter {
         Self { limit, current: Payload::default() }
     }
 
-    /// Adds a record. If the current payload has no room left, passes it to `out` and begins the next one.
+    /// Adds a record. If the current payload has no room for it, passes that payload to `out` and begins the next one.
     pub fn push(&mut self, record: &[u8], out: &mut dyn FnMut(Payload)) {
         if LENGTH_LEN + record.len() > self.limit {
             return self.push_parts(record, 0, out);

@@ -126,7 +126,7 @@ impl Superblock {
     /// Reads the copy of the superblock at the beginning of `bytes`.
     ///
     /// # Errors
-    /// Returns an error if the copy is damaged.
+    /// Returns an error if the copy is damaged, has an impossible value, or has a newer format.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadBlock> {
         let mut block = BlockReader::check(bytes, MAGIC)?;
         let this = Self {

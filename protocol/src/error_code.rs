@@ -51,15 +51,17 @@ error_codes! {
     /// `CancelReason` says why. An outdated attempt to resume a lane, and a watch that is repeated after its connection
     /// was lost, also get this code.
     Cancelled = 3, "cancelled";
-    /// The claim, registration or namespace does not exist, or no longer exists.
+    /// The claim, registration or namespace does not exist, or no longer exists, or the client has no right for the
+    /// claim.
     NotFound = 4, "not_found";
     /// The registration belongs to another owner, which the response describes.
     NotOwner = 5, "not_owner";
     /// The claim is still waiting.
     NotHeld = 6, "not_held";
-    /// The lease has expired.
+    /// The lease has expired. This version of the server sends `not_found` instead.
     Expired = 7, "expired";
-    /// The hold was revoked.
+    /// The hold was revoked. This version of the server sends the event `REVOKED` instead, and answers later requests
+    /// with `not_found`.
     Revoked = 8, "revoked";
     /// The session has ended, or never existed.
     SessionGone = 9, "session_gone";
@@ -78,7 +80,8 @@ error_codes! {
     QuorumUnavailable = 15, "quorum_unavailable";
     /// The server does not offer the requested scope, or its log has not confirmed a write for a long time.
     ScopeUnavailable = 16, "scope_unavailable";
-    /// A limit of the server is reached. The response names the limit.
+    /// A limit of the server is reached, or the server checks no credentials of the address for a while because too
+    /// many were wrong. The response names the limit, or `credentials`.
     Overloaded = 17, "overloaded";
     /// The credentials are missing or wrong, or do not permit the request.
     Unauthorized = 18, "unauthorized";

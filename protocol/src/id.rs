@@ -10,7 +10,7 @@ macro_rules! opaque_id {
         pub struct $name {
             /// Location in the server. Only the server knows its layout.
             pub place: u64,
-            /// Random bits that authorize: any client that knows them may use the id.
+            /// Random bits that a request must contain: a client that does not know them cannot use the id.
             pub secret: u64,
         }
 

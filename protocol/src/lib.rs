@@ -1,9 +1,9 @@
 //! The binary wire format of Waymaker.
 //!
-//! Client and server exchange [`Frame`]s. A frame has a length, a request number, an opcode, flags and a body with
-//! fixed offsets, little endian. A client sends [`Request`]s, the server sends [`Response`]s. Decoding borrows from the
-//! receive buffer; encoding appends to the send buffer. This crate reads no socket, clock or random number, and never
-//! panics on bytes from a peer.
+//! Client and server exchange [`Frame`]s. A frame has a length, a request number, an opcode, flags and a body, whose
+//! fields have a fixed order. Numbers are little endian. A client sends [`Request`]s, the server sends [`Response`]s.
+//! Decoding borrows from the receive buffer; encoding appends to the send buffer. This crate reads no socket, clock or
+//! random number, and never panics on bytes from a peer.
 //!
 //! Each file under `message/` has the messages of one subject: usually a request and its response.
 //! `docs/reference/wire.md` describes every byte; the golden files under `tests/golden/` pin the format.

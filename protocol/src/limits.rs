@@ -35,8 +35,8 @@ pub const OWNER_LEN_MAX: usize = 256;
 pub const METADATA_LEN_MAX: usize = 4096;
 /// Longest name of a namespace in bytes.
 pub const NAMESPACE_LEN_MAX: usize = 256;
-/// Longest credentials in bytes. Leaves room for a JSON web token with a long signature. A `HELLO` with them stays
-/// below `FRAME_LEN_BEFORE_HELLO_MAX`.
+/// Longest credentials in bytes. Leaves room for a JSON web token with a long signature. A `HELLO` with them is at most
+/// `FRAME_LEN_BEFORE_HELLO_MAX` long.
 pub const CREDENTIALS_LEN_MAX: usize = 3_072;
 /// Maximum number of locks, registrations, pools or namespaces in one page.
 pub const LIST_PAGE_MAX: u16 = 1024;
@@ -48,8 +48,8 @@ pub const INSPECT_HOLDERS_MAX: usize = 64;
 /// Maximum number of holders, and of waiters, that one `POOL_DESCRIBED` lists. Its `holder_count` and `waiter_count`
 /// are exact even if the lists are cut.
 pub const DESCRIBE_LISTED_MAX: usize = 64;
-/// Maximum number of unanswered requests of one connection. Acquires that wait in a queue do not count. It is also the
-/// number of responses that a lane keeps for repeated requests.
+/// Maximum number of unanswered requests of one connection. Acquires that wait in a queue do not count. The same number
+/// limits the responses that a lane with a session keeps for repeated requests.
 pub const IN_FLIGHT_MAX: u32 = 1024;
 /// Value of `lease_ms` in an `ACQUIRE_SET` whose hold has no lease.
 pub const LEASE_NONE_MS: u32 = u32::MAX;

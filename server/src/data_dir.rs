@@ -14,7 +14,7 @@ const LOCK_WAIT: Duration = Duration::from_millis(50);
 /// Reasons why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    /// The directory or its lock file cannot be created or written.
+    /// The directory or its lock file cannot be created, opened, locked or written.
     #[error("--data-dir: cannot write to {path}: {error}")]
     Unwritable {
         /// Path of the directory or file.
@@ -44,7 +44,8 @@ pub enum DataDirError {
 pub struct DataDir {
     /// File `LOCK`, which servers of every version lock.
     lock: File,
-    /// The directory itself, locked too: a second server cannot start even if somebody deletes `LOCK`.
+    /// The directory itself. Unless the file system cannot lock directories, it is locked too, so that a second server
+    /// cannot start even if somebody deletes `LOCK`.
     _directory: File,
     path: PathBuf,
 }

@@ -1,16 +1,17 @@
-//! Every limit of the server: bounds for a connection, a session and the whole server.
+//! Limits of the server: bounds for a connection, a session and the whole server. A few limits of a single module are
+//! constants of that module.
 
 use waymaker_engine::limits as engine;
 use waymaker_protocol::limits as wire;
 
 /// Unsent output at which the server stops reading from a connection, in bytes.
 pub const OUTPUT_LEN_PAUSE: usize = 256 << 10;
-/// Unsent output at which the server refuses requests with long responses, in bytes. Reading pauses at half of it, so
-/// the further output comes from requests that were read before, such as those that other workers serve, and from
-/// events.
+/// Unsent output at which the server sends a refusal instead of a long response, in bytes. Reading pauses at half of
+/// it, so the further output comes from requests that were read before, such as those that other workers serve, and
+/// from events.
 pub const OUTPUT_LEN_REFUSE: usize = 2 * OUTPUT_LEN_PAUSE;
-/// Unsent output at which the server closes a connection, in bytes. Events continue after requests are refused, even if
-/// the client does not read. The longest response to an accepted request fits below it.
+/// Unsent output above which the server closes a connection, in bytes. Events continue after requests are refused, even
+/// if the client does not read. The longest response to an accepted request fits below it.
 pub const OUTPUT_LEN_MAX: usize = OUTPUT_LEN_REFUSE + wire::FRAME_LEN_MAX;
 /// Maximum of `--limits-connections`. It is just below the default limit of Linux for the file descriptors of one
 /// process, 1,048,576.
@@ -54,11 +55,11 @@ pub const LEFT_COST_MAX: u32 = 8 << 10;
 /// Maximum cost of the other workers' batches that a worker serves in one turn of a shard. After that, it passes the
 /// turn to the next worker. The last batch may exceed the maximum.
 pub const SERVED_COST_MAX: usize = 2 * BATCH_COST_MAX;
-/// Maximum cost of a batch, the requests that are served together. The unit is an acquire of one key. After each batch
-/// the worker measures the output and checks the connection's time.
+/// Cost at which a batch (requests that are served together) is full; its last request may exceed it. The unit is an
+/// acquire of one key. After each batch the worker measures the output and checks the connection's time.
 pub const BATCH_COST_MAX: usize = 256;
-/// Number of events for watchers after which a batch ends; its remaining requests become another batch. A single
-/// request causes at most 1,024 events.
+/// Number of events for watchers from which a batch ends; its remaining requests become another batch. The worker
+/// compares the number after every few requests, so a batch may exceed it.
 pub const TOLD_PER_BATCH_MAX: u32 = 1024;
 /// Maximum time that a worker serves one connection before it serves the others, in microseconds. The last batch may
 /// exceed it.
@@ -70,8 +71,9 @@ pub const READ_LEN_MAX: usize = 64 << 10;
 pub const TLS_OVERHEAD_PER_READ: usize = 8 << 10;
 /// Maximum length of the configuration file, in bytes.
 pub const CONFIG_FILE_LEN_MAX: u64 = 1 << 20;
-/// Time that a worker expires leases and does other deferred work before it serves connections, in microseconds. It is
-/// longer than the turn of a connection, so that a client cannot start leases faster than they expire.
+/// Time after which a worker stops to expire leases and to do other deferred work, and serves connections, in
+/// microseconds. It is longer than the turn of a connection, so that a client cannot start leases faster than they
+/// expire.
 pub const WORK_US: u64 = 500;
 /// Maximum total time of the turns that a worker gives one connection while it reads all sockets before leases expire,
 /// in microseconds. The time suffices for many times the requests in flight. When the time is used up, leases expire
@@ -112,7 +114,7 @@ pub const SESSION_LEASE_MAX_MS: u32 = 86_400_000;
 /// milliseconds. Without this limit such sessions could use up the maximum number of sessions for the longest lease.
 pub const SESSION_VACANT_MS: u64 = 60_000;
 /// Maximum number of lanes of ended sessions that a worker closes in shards before it does other work. A lane counts
-/// once for each shard in which the worker closes it.
+/// once for each shard in which the worker closes it, and once more at the end.
 pub const LANE_ENDS_PER_TICK: usize = 256;
 /// Number of lanes of vacant sessions (sessions without a connection) after which a worker stops asking shards for
 /// their claims and does other work. The lanes of a session count once for each shard that is asked.
@@ -126,8 +128,7 @@ pub(crate) const REAUTHORIZED_PER_STEP_MAX: u32 = 32;
 pub(crate) const COMPARED_PER_STEP_MAX: usize = 1024;
 /// Maximum number of identities that make calls on one gRPC connection.
 pub(crate) const GRPC_IDENTITIES_MAX: usize = 64;
-/// Maximum number of streams of one gRPC connection with their own lane: watches, and acquires that end with their
-/// stream.
+/// Maximum number of streams of one gRPC connection with their own lane: watches, and acquires with `release_after_ms`.
 pub const GRPC_OWN_LANES_MAX: usize = 1024;
 /// Number of bytes that a gRPC connection must have sent within the timeout of `HELLO`: the HTTP/2 preface and the head
 /// of its first frame.
@@ -143,7 +144,7 @@ pub const FRONT_READ_LEN_MAX: usize = 1 << 10;
 /// Length of input from which the requests of a front-end connection are served immediately, in bytes. After shorter
 /// input, other connections read first. Serving the requests of many connections together takes less time.
 pub const FRONT_BATCH_LEN: usize = 512;
-/// Input that a front-end connection reads in one turn, in bytes: some hundred of the smallest frames.
+/// Maximum input that a front-end connection reads in one turn, in bytes: some hundred of the smallest frames.
 pub const FRONT_TURN_LEN: usize = 4 << 10;
 /// Number of consecutive turns in which a gRPC connection may skip reading and writing because its requests take all
 /// the time. The next turn reads and writes first.
@@ -170,8 +171,8 @@ pub const LISTS_LEN_MAX: usize = 2 * LIST_LEN_MAX;
 /// Age from which the server may drop a list without pages (a whole list in one response), in milliseconds. The server
 /// does so only if another list needs the memory, but also while the client still reads the list.
 pub const LIST_KEPT_MS: u64 = 30_000;
-/// Number of locks in one step of building a list without pages. A step is short, so that the connection can also read
-/// in the same turn.
+/// Maximum number of locks or registrations in one step of building a list without pages. A step is short, so that the
+/// connection can also read in the same turn.
 pub const LIST_PAGE_COUNT: u16 = 256;
 /// Maximum number of requests of one gRPC connection whose messages have not arrived completely.
 pub const GRPC_AWAITED_MAX: usize = 1024;
@@ -224,7 +225,8 @@ pub const WEBSOCKET_OUTPUT_LEN_MAX: usize = 64 << 10;
 pub const WEBSOCKET_PING_MS: u64 = 15_000;
 /// Number of consecutive unanswered pings after which the server closes a WebSocket.
 pub const WEBSOCKET_PINGS_MISSED_MAX: u32 = 2;
-/// Time that a closing WebSocket has to read the close frame, in milliseconds.
+/// Longest time for which the server waits until the client of a closing WebSocket reads the close frame and closes its
+/// side, in milliseconds.
 pub const WEBSOCKET_LINGER_MS: u64 = 1_000;
 /// Maximum input that the server reads and discards while a WebSocket closes, in bytes. Unread input would reset the
 /// connection, and the client might not get the close frame.
@@ -261,7 +263,8 @@ pub const NAMESPACE_REMOVALS_MAX: usize = NAMESPACE_COUNT_MAX;
 /// Maximum number of requests of operators to remove a namespace that wait while the shards check other namespaces.
 /// Further requests are refused.
 pub const NAMESPACE_REMOVALS_WANTED_MAX: usize = 1024;
-/// Time that workers get to report a failed log to their clients before the process ends, in milliseconds.
+/// Time for which the process of a failed log continues, so that workers can report the failure to their clients, in
+/// milliseconds.
 pub const LOG_LAST_WORDS_MS: u64 = 300;
 /// Time within which the etcd cluster must count the fence of a claim of scope quorum, in milliseconds. After this time
 /// the server refuses the claim.
@@ -307,7 +310,8 @@ pub const LOGIN_PAUSE_MIN_MS: u64 = 1_000;
 pub const LOGIN_PAUSE_MAX_MS: u64 = 60_000;
 /// Time without a failed login after which the server forgets a source address, in milliseconds.
 pub const LOGIN_QUIET_MS: u64 = 600_000;
-/// Maximum number of source addresses with failed logins that the server tracks.
+/// Maximum number of source addresses with failed logins that the server tracks. Beyond it, a new address replaces the
+/// one whose last failure is oldest.
 pub const FAILING_ADDRESS_COUNT_MAX: usize = 1 << 16;
 /// Interval of the check for changed files, such as certificates, in milliseconds. A change takes effect after two
 /// checks.
@@ -327,9 +331,9 @@ pub const AUDIT_LINE_COUNT_MAX: usize = 4096;
 pub const AUDIT_QUEUE_LEN_MAX: usize = 4 << 20;
 /// Maximum number of audit lines per second for each kind of act. The server drops and counts further lines.
 pub const AUDIT_LINES_PER_S_MAX: u32 = 1000;
-/// Interval of the audit lines that report the number of dropped audit lines, in milliseconds.
+/// Shortest time between two audit lines that report the number of dropped audit lines, in milliseconds.
 pub const AUDIT_REPORT_MS: u64 = 1000;
-/// Time that a stopping server waits for the audit log, in milliseconds.
+/// Longest time for which a stopping server waits until the audit log is written, in milliseconds.
 pub const AUDIT_STOP_MS: u64 = 2000;
 /// Maximum number of characters of a key in an exported trace span.
 pub const SPAN_KEY_CHARS_MAX: usize = 128;
@@ -350,7 +354,7 @@ pub const SPAN_RETRY_MIN_MS: u64 = 1_000;
 pub const SPAN_RETRY_MAX_MS: u64 = 30_000;
 /// Maximum number of characters of a collector's error text in the log.
 pub const SPAN_PROBLEM_CHARS_MAX: usize = 200;
-/// Time that a stopping server tries to export the last spans, in milliseconds.
+/// Longest time for which a stopping server tries to export the last spans, in milliseconds.
 pub const SPAN_STOP_MS: u64 = 2_000;
 /// Maximum number of ready sockets that the operating system reports in one poll.
 pub const EVENTS_PER_POLL: usize = 4096;

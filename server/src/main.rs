@@ -7,7 +7,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use waymaker_server::options::{Configuration, LogFormat, Options, OptionsError, unknown_variables};
 use waymaker_server::server::{self, AddressUnavailable};
 
-/// Exit code for failures that may disappear without a change of options, from sysexits.
+/// Exit code, from sysexits, if the server cannot listen on an address. This failure may disappear without a change of
+/// options.
 const EXIT_UNAVAILABLE: u8 = 69;
 
 #[global_allocator]
@@ -43,7 +44,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     if error.is::<AddressUnavailable>() { EXIT_UNAVAILABLE.into() } else { ExitCode::FAILURE }
 }
 
-/// Prints every problem that would prevent the start of the server.
+/// Prints every error in the options and in the files that they name.
 fn check(options: &Options) -> ExitCode {
     let errors = server::errors(options);
     if errors.is_empty() {

@@ -42,7 +42,8 @@ const DRAIN_LOOK: Duration = Duration::from_millis(20);
 /// Runs a server until a signal stops it.
 ///
 /// # Errors
-/// Returns an error if the server cannot start; the error names the option to change.
+/// Returns an error if the server cannot start or cannot close its log cleanly. If an option is wrong, the error names
+/// it.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     options.limits.check()?;
     check_declared(options)?;
@@ -66,7 +67,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The contents of the files that the options name.
+/// Values read from the options and from the files that they name.
 struct Read {
     policy: Policy,
     tls: Option<Tls>,
@@ -108,7 +109,7 @@ pub fn errors(options: &Options) -> Vec<anyhow::Error> {
     errors
 }
 
-/// Checks that the declared namespaces fit the limits.
+/// Checks that no declared namespace has a lease above the maximum.
 fn check_declared(options: &Options) -> Result<(), LeaseAboveMaximum> {
     options.namespaces.iter().try_for_each(|namespace| namespace.check(options.limits.lease_max))
 }

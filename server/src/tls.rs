@@ -36,7 +36,7 @@ pub struct TlsOptions {
     pub cert: PathBuf,
     /// Private key of the certificate.
     pub key: PathBuf,
-    /// CA that signs client certificates; `None` requests no client certificates.
+    /// CAs that sign client certificates; `None` requests no client certificates.
     pub client_ca: Option<PathBuf>,
     /// Revocation lists for client certificates; `None` checks no revocation.
     pub client_crl: Option<PathBuf>,
@@ -73,7 +73,7 @@ pub enum TlsError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// A certificate or key is malformed, or of an unsupported kind.
+    /// A certificate, key or revocation list is malformed, or of an unsupported kind.
     #[error("{option}: cannot use {path}: {error}")]
     Unusable {
         /// Name of the option.
@@ -114,7 +114,7 @@ impl TlsError {
     }
 }
 
-/// The certificates of a server as last read.
+/// TLS configuration of a server, with the contents of its files as last read.
 #[derive(Clone, Debug)]
 pub struct Tls {
     options: TlsOptions,

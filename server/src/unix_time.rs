@@ -11,7 +11,7 @@ const READINGS_MAX: usize = 5;
 /// Converts instants of the server's clock into milliseconds since 1970.
 ///
 /// `offset_ms` is kept between calls, so that an instant is always displayed as the same time. It changes only if the
-/// machine's time of day was set or has drifted.
+/// machine's time of day was set or has drifted by more than `TOLERANCE_MS`.
 #[derive(Debug)]
 pub struct UnixTime {
     offset_ms: AtomicI64,

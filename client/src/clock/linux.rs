@@ -41,8 +41,8 @@ impl Timer for SystemTimer {
         const NONE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let value = match at {
             BootTime::NEVER => NONE,
-            // The kernel disarms a timer that is set to 0. So set 1 ns instead of 0: that instant has passed too, and the
-            // timer fires at once.
+            // The kernel disarms a timer that is set to 0. So set 1 ns instead of 0: that instant has passed too, and
+            // the timer fires at once.
             BootTime(nanos) => {
                 let nanos = nanos.max(1);
                 Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 }

@@ -45,8 +45,9 @@ const SUSPENSION_MIN: Duration = Duration::from_millis(100);
 /// clock that counts suspensions and may be set.
 ///
 /// A lock must not count as held after its lease. So the time between two readings is the advance of the wall clock if
-/// it exceeds the monotonic clock's by `SUSPENSION_MIN`. If the wall clock is set forward, `Elapsed` advances with it:
-/// guards then report a loss too early, which is safe. If the wall clock is set back, the monotonic clock counts.
+/// it exceeds the monotonic clock's by at least `SUSPENSION_MIN`. If the wall clock is set forward, `Elapsed` advances
+/// with it: guards then report a loss too early, which is safe. If the wall clock is set back, the monotonic clock
+/// counts.
 #[cfg(any(test, not(target_vendor = "apple")))]
 struct Elapsed {
     nanos: u64,

@@ -300,7 +300,7 @@ impl Drop for GuardedLane {
 }
 
 impl Guarded {
-    /// Reports the loss to the guard and calls its callback.
+    /// Reports the loss to the guard. Calls its callback, unless a loss or the release of the guard was noted before.
     fn lose(self, reason: LossReason, message: &str) {
         let first = self.hold.loss.set(reason, message);
         let (key, fence) = (Readable(&self.hold.key), self.hold.fence);

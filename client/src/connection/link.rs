@@ -26,7 +26,7 @@ use crate::lane::Offer;
 use crate::tls::Connector;
 use crate::url::ServerAddress;
 
-/// Free capacity of the buffer before each read, in bytes.
+/// Minimum free capacity of the buffer before each read, in bytes.
 const READ_BUFFER_LEN: usize = 16 << 10;
 
 /// One address at which the server may be reachable.

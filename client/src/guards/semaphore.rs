@@ -23,7 +23,8 @@ use crate::space::Space;
 ///
 /// No grant makes the total of held permits exceed the capacity. The server stores the capacity: the first client sets
 /// it, or [`Semaphore::set_capacity`]. While permits are held or requested, and after `set_capacity`, a client with
-/// another capacity is refused with [`Error::CapacityMismatch`](crate::Error::CapacityMismatch).
+/// another capacity is refused with [`Error::CapacityMismatch`](crate::Error::CapacityMismatch), unless it called
+/// [`Semaphore::any_capacity`].
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {
@@ -63,7 +64,7 @@ impl Semaphore {
     }
 
     /// Serves waiters by the timestamps of their requests, instead of in order of arrival. A pool with the other order
-    /// refuses the request with `bad_input` and the field `order`.
+    /// refuses the request with `bad_input` and the field `order`, unless [`Semaphore::any_capacity`] was called.
     #[must_use]
     pub fn by_timestamp(mut self) -> Self {
         self.order = PoolOrder::Timestamp;

@@ -52,7 +52,8 @@ impl Tree {
         self.builder().read(path)
     }
 
-    /// Returns the holders of this path and of all paths above or below it, and the waiters for these paths.
+    /// Returns the holders of this path and of all paths above or below it, and the waiters for these paths. Lists at
+    /// most 64 of each, but counts all.
     ///
     /// # Errors
     ///

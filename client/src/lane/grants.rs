@@ -106,8 +106,9 @@ impl Lane {
     }
 
     /// Handles the response that one hold of a grant still exists. Confirms the next hold, or delivers the grant after
-    /// the last one. If the server has reported the end of any hold of the grant since its confirmation began, releases
-    /// the other holds and sends the acquire again.
+    /// the last one. Exceptions: if a newer acquire has taken up the holds, ignores the response. If the server has
+    /// reported the end of any hold of the grant since its confirmation began, releases the other holds and sends the
+    /// acquire again. If the lease has moved since the request, confirms the same hold again.
     pub(super) fn confirmed(&mut self, mut job: ConfirmJob, remaining_ms: u32, stamp_ms: u64, now: BootTime) {
         if job.is_superseded {
             return;
@@ -132,7 +133,7 @@ impl Lane {
 
     /// Handles the refusal to confirm one hold of a grant. Releases all holds of the grant, except this hold if the
     /// refusal means that it has ended or was taken up. If it has ended, sends the acquire again; in all other cases,
-    /// fails the acquire.
+    /// fails the acquire. Ignores the refusal if a newer acquire has taken up the holds.
     pub(super) fn not_confirmed(&mut self, mut job: ConfirmJob, error: &ErrorAnswer<'_>) {
         if job.is_superseded {
             return;

@@ -53,8 +53,8 @@ impl Lane {
         }
     }
 
-    /// Notes that a caller's extend was dropped before it was sent. The extend no longer limits the local deadline. If
-    /// a renewal became due while the extend was pending, the lane sends the renewal now.
+    /// Notes that a caller's extend was dropped before it was sent. The extend then counts as answered. If the renewal
+    /// of the hold is marked as sent, makes it due at once: the lane may have left it out because of the extend.
     pub(super) fn extend_dropped(&mut self, id: LockId) {
         if let Some(entry) = self.holds.get_mut(id)
             && entry.renew_ms.is_some()
@@ -100,8 +100,9 @@ impl Lane {
         }
     }
 
-    /// Handles the response to the lane's status request for a hold. If another lane has the hold, its guard is
-    /// superseded. Otherwise the reported lease moves the local deadline.
+    /// Handles the response to the lane's status request for a hold. If another lane has the hold, and the server
+    /// decided the response after this connection was resumed, its guard is superseded. Otherwise applies the reported
+    /// lease, unless a newer report is known. `carried` says that the response may be older than this connection.
     pub(super) fn checked(
         &mut self,
         id: LockId,

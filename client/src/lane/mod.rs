@@ -92,9 +92,9 @@ use window::Window;
 pub(crate) struct SessionOptions {
     /// Lease of the session in milliseconds; 0 selects the server's default.
     pub(crate) lease_ms: u32,
-    /// How long callers wait for a new connection during an outage.
+    /// Longest time for which callers wait for a new connection during an outage.
     pub(crate) outage_max: Duration,
-    /// How long callers wait for the response to a request that has no wait of its own.
+    /// Longest time for which callers wait for the response to a request that has no wait of its own.
     pub(crate) request_timeout: Duration,
 }
 

@@ -39,7 +39,7 @@ impl Lane {
     }
 
     /// Sends each acquire with a request id again whose grant was being confirmed when the connection broke. Another
-    /// client may have taken up the holds during the outage, and a confirmation by id would not show this.
+    /// client may have taken up the holds during the outage, and a confirmation with STATUS would not show this.
     pub(super) fn ask_again_for_unconfirmed(&mut self) {
         let is_it = |job: &Job| matches!(job, Job::Confirm(job) if job.acquire.claim.may_be_taken_up());
         for job in self.window.take_prompt(is_it) {

@@ -36,7 +36,7 @@ pub(super) struct Reconciliation {
     missing: BTreeSet<LockId>,
     /// Whether more pages of the list will arrive on this connection.
     is_listing: bool,
-    /// Listed holds without a guard, with their keys.
+    /// Holds without a guard, with their keys: from the list, or from a grant that the lane does not deliver.
     strangers: Vec<(LockId, Vec<u8>)>,
     /// Holds without a guard that the lane has released on this connection.
     given_back: BTreeSet<LockId>,
@@ -58,7 +58,8 @@ impl Reconciliation {
 
 impl Lane {
     /// Checks every hold after a new welcome, because the known state is from before the outage. In a resumed session,
-    /// also requests the first page of the server's list of holds.
+    /// requests the first page of the server's list of holds, which checks the holds on the session's lease. Checks
+    /// each other hold with a request of its own.
     pub(super) fn ask_for_all(&mut self, resumed: bool, now: BootTime) {
         self.reconciliation.is_listing = resumed;
         self.reconciliation.strangers.clear();
@@ -150,8 +151,8 @@ impl Lane {
         }
     }
 
-    /// Releases the strangers (listed holds without a guard). Keeps a stranger for now if an unanswered acquire may be
-    /// granted it. Does nothing while pages of the list are missing.
+    /// Releases the strangers (holds of this lane without a guard). Keeps a stranger for now if an unanswered acquire
+    /// may be granted it. Does nothing while pages of the list are missing.
     pub(super) fn settle_strangers(&mut self) {
         if self.reconciliation.is_listing || self.reconciliation.strangers.is_empty() {
             return;
@@ -177,7 +178,8 @@ impl Lane {
         }
     }
 
-    /// Releases a hold that the server listed for this lane, unless another lane has taken it up since.
+    /// Releases a hold without a guard, unless another lane has taken it up since. Only servers with the capability
+    /// `OWN_CLAIM` check that.
     fn release_stranger(&mut self, id: LockId) {
         let (take_up_number, is_own, reply) = (None, true, Reply::Nobody);
         self.window.push(Job::Release { id, key: None, by_guard: true, take_up_number, is_own, reply });

@@ -29,7 +29,8 @@ pub(super) fn arm_wait(job: &mut AcquireJob, at: BootTime, timers: &mut Timers) 
 }
 
 impl Lane {
-    /// Queues a request of a caller, and starts its time limit.
+    /// Queues a request of a caller, and starts its time limit if it has one. Fails the request at once if the lane is
+    /// closing, or if an extend asks for less than the minimum lease.
     pub(crate) fn submit(&mut self, mut job: Job, now: BootTime) {
         match &mut job {
             Job::Acquire(job) if matches!(self.closing, Closing::Open) => {
@@ -103,8 +104,8 @@ impl Lane {
         }
     }
 
-    /// Moves the end of the lease of a guard's hold. Fails with the unused reply if this guard is not the owner of the
-    /// hold any more.
+    /// Queues a request that moves the end of the lease of a guard's hold. Fails with the unused reply if this guard is
+    /// not the owner of the hold any more.
     pub(crate) fn extend(
         &mut self,
         guard: GuardId,
@@ -177,7 +178,8 @@ impl Lane {
         }
     }
 
-    /// Removes this connection from the session, once. Returns `true` if no other connection is left.
+    /// Removes this connection from the session; later calls have no effect. Returns whether this call removed it and
+    /// no other connection is left.
     pub(super) fn leave(&mut self) -> bool {
         !std::mem::replace(&mut self.left, true) && self.session.leave()
     }

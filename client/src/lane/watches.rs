@@ -24,7 +24,7 @@ pub(super) struct Watches {
 struct Entry {
     key: Key,
     listener: Listener,
-    /// Request number of the watch; `None` while the server does not watch the key.
+    /// Request number of the watch; `None` while the server has not confirmed the watch.
     number: Option<u32>,
 }
 

@@ -42,7 +42,8 @@ const OLDER_SERVER: &str = "the server that got the request was replaced by an o
 /// A request that was sent and has no response yet.
 pub(super) struct Pending {
     pub(super) job: Job,
-    /// Time of the first transmission. The server cannot have decided earlier, even if the request was repeated.
+    /// Time of the first transmission under the present number. The server cannot have decided earlier, even if the
+    /// request was repeated.
     pub(super) sent: BootTime,
     /// Whether the request was already sent on an earlier connection, so its response may be old.
     pub(super) carried: bool,
@@ -124,7 +125,7 @@ impl Window {
     }
 
     /// Appends to `out` the unsent requests that the server's limit of requests in flight allows, and counts them as in
-    /// flight.
+    /// flight. Requests that need a capability that the server lacks fail instead.
     pub(super) fn transmit(&mut self, now: BootTime, out: &mut Vec<u8>) {
         while self.has_room() {
             // Prompt jobs go first: renewals and releases must not wait behind acquires.
@@ -206,7 +207,8 @@ impl Window {
     /// Sends every unanswered request again under its number, in the order of the numbers. The server remembers only
     /// its last `in_flight_max` responses. A waiting acquire with an older number is queued again, to be sent under a
     /// new number. The release of its old claim is queued before it, in case the server has granted the claim. If the
-    /// caller set a request id, nothing is released, since the new acquire finds the old claim.
+    /// caller set a request id, nothing is released, since the new acquire finds the old claim. A request that needs a
+    /// capability that the server lacks is not sent; its outcome becomes uncertain.
     pub(super) fn repeat(&mut self, is_other_process: bool, now: BootTime, out: &mut Vec<u8>) {
         let oldest = Sequence(self.next.0.saturating_sub(self.in_flight_max));
         let recent = self.waiting.split_off(&oldest);
@@ -379,8 +381,8 @@ impl Window {
         self.in_flight.is_empty() && self.waiting.is_empty() && !self.has_unsent()
     }
 
-    /// Returns whether the server may keep a hold without a guard if the lane sends nothing more. This is so if an
-    /// acquire, a release or a confirmation of a grant has no response yet.
+    /// Returns whether the server may keep a hold without a guard if the lane sends nothing more. This is so if a sent
+    /// acquire, or a release or a confirmation of a grant even if unsent, has no response yet.
     pub(super) fn may_leave_hold(&self) -> bool {
         let sent = self.in_flight.values().chain(self.waiting.values()).map(|pending| &pending.job);
         sent.chain(&self.unsent).any(|job| matches!(job, Job::Acquire(_)) || job.matters_unawaited())

@@ -4,7 +4,8 @@ use waymaker_protocol::{Capabilities, ErrorCode};
 
 use crate::error::Error;
 
-/// A capability without which a server cannot serve a request. The client refuses such a request before it sends it.
+/// A capability without which a server cannot serve a request. If the server lacks it, the client refuses the request
+/// and does not send it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     capability: Capabilities,

@@ -5,9 +5,10 @@ use waymaker_protocol::LockId;
 /// Queue position of a claim at the time when it began to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePlace {
-    /// Id of the claim. After the grant, the hold has the same id, but the holds of a multi-key claim have other ids.
+    /// Id of the claim. After the grant, the hold has the same id, unless the claim was queued again after its
+    /// connection broke. The holds of a multi-key claim have other ids.
     pub id: LockId,
-    /// Number of waiters in front of the claim.
+    /// Number of waiters in front of the claim. In a queue with priorities, the server counts at most 1024 of them.
     pub position: u32,
     /// Ticket, which rises with each waiting claim of the same shard. Waiters for one key with equal priority are
     /// served in this order.

@@ -14,11 +14,11 @@ pub(crate) enum Reply<T> {
     Nobody,
     Caller {
         sender: oneshot::Sender<Result<T>>,
-        /// Latest instant for the answer; then the caller gets an error. [`BootTime::NEVER`] for an acquire, which has
-        /// a timer of its own.
+        /// Latest instant for the answer; then the caller gets an error, but a `close` simply returns.
+        /// [`BootTime::NEVER`] for an acquire, which has a timer of its own.
         answer_by: BootTime,
-        /// Whether the request was sent to a server process that has ended, or in a session that has ended. That
-        /// process or session may have served it.
+        /// Whether the lane has sent the request before and must send it again, for example because the server process
+        /// or the session that got it has ended. The earlier transmission may have been served.
         was_sent: bool,
     },
     /// The caller got [`Error::Uncertain`], and may query the outcome later.

@@ -123,8 +123,9 @@ pub(crate) struct Detail {
     pub(crate) moved_record: u64,
     /// Time for which a hold had waited before its grant.
     pub(crate) waited_nanos: u64,
-    /// Time at which the end of a hold made room for this claim, while the fence of this claim is not durable yet; `NEVER`
-    /// if the grant has another cause. When the claim becomes held, the time since then is measured for the metrics.
+    /// Time at which the end of a hold made room for this claim, while the fence of this claim is not durable yet;
+    /// `NEVER` if the grant has another cause. When the claim becomes held, the time since then is measured for the
+    /// metrics.
     pub(crate) freed_at: FreedAt,
     /// Place in the id of a restored hold, which it had in the earlier server process. Clients know the hold by that
     /// id.
@@ -188,7 +189,8 @@ impl Detail {
         if let Extra::MultiKeyClaim(multi_key) = &self.extra { Some(multi_key) } else { None }
     }
 
-    /// Returns the hash of the paths of a set and their modes (read or write), if the set was acquired with a request id.
+    /// Returns the hash of the paths of a set and of their modes (read or write), if the set was acquired with a
+    /// request id.
     pub(crate) fn fingerprint(&self) -> Option<u64> {
         if let Extra::Paths(fingerprint) = self.extra { Some(fingerprint) } else { None }
     }
@@ -207,8 +209,8 @@ impl Detail {
         }
     }
 
-    /// Returns the keys of the multi-key claim to which the claim belongs; `None` for a restored hold, whose other keys
-    /// are unknown.
+    /// Returns the keys of the multi-key claim to which the claim belongs. `None` for any other claim, and for a
+    /// restored hold, whose other keys are unknown.
     pub(crate) fn key_set(&self) -> Option<&Arc<KeySet>> {
         match &self.extra {
             Extra::MultiKeyClaim(multi_key) => Some(&multi_key.keys),

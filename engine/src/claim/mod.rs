@@ -98,7 +98,8 @@ pub(crate) struct Claim {
     pub(crate) secret: u64,
     /// Fence of a claim that is held or reserved; 0 before.
     pub(crate) fence: Fence,
-    /// Instant at which the wait or the hold ends unless a request ends it before; [`Time::NEVER`] without a limit.
+    /// Instant at which the wait or the hold ends unless a request ends it before; [`Time::NEVER`] without a limit. For
+    /// a lazy registration, the end of its grace period, and then the time of its removal.
     pub(crate) deadline: Time,
     /// Time of the arrival of a claim that is not held, or of the grant of a hold.
     since: Nanos,
@@ -139,7 +140,8 @@ impl Default for Claim {
 }
 
 impl Claim {
-    /// Begins a claim in an unused record, as a waiter, or as a hold that a restart restores.
+    /// Begins a claim in an unused record: as a waiter, as one key of a multi-key claim, or as a hold that a restart
+    /// restores. A claim that is granted at once begins as a waiter too.
     #[inline(always)]
     pub(crate) fn begin(
         &mut self,
@@ -292,7 +294,7 @@ impl Claim {
 pub(crate) struct Position([u32; 2]);
 
 impl Position {
-    /// Position of a claim that is in no list and no tree.
+    /// Position of a claim that is in no list and no tree, or alone in its list.
     pub(crate) const NOWHERE: Self = Self([u32::MAX; 2]);
 
     /// Position of a set of paths: its first item in the tree, and the number of its paths beside the first.

@@ -18,7 +18,7 @@ pub(crate) enum State {
     /// begun, its acquire is not answered, and its client can still give it up.
     Reserved,
     /// The log failed while the claim was reserved, so its acquire was refused with an unknown outcome. The claim
-    /// blocks other claims until a client gives it up, or until the process ends.
+    /// blocks other claims until it ends like a waiter, or until the process ends.
     Unknown,
     /// The claim holds its key, and its client knows this or is about to learn it.
     Held,

@@ -1,4 +1,4 @@
-//! Events: messages to a lane that no request of the lane asked for.
+//! Events: messages to a lane that are no responses to a request.
 
 use crate::ids::{ClaimId, Fence};
 use std::sync::Arc;
@@ -24,11 +24,12 @@ pub enum Event {
         /// The hold.
         id: ClaimId,
     },
-    /// Another lane that knew the id moved the end of the lease.
+    /// Another lane that knew the id moved the end of the lease of a hold, or changed the future lease of a claim that
+    /// waits for permits.
     LeaseMoved {
         /// The hold.
         id: ClaimId,
-        /// Remaining lease from now on.
+        /// Remaining lease from now on. For a waiting claim, the length of the lease that begins with the grant.
         remaining_ms: u32,
     },
     /// A hold ended without a request of its lane.

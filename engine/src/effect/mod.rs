@@ -53,7 +53,8 @@ pub trait Effects {
     fn throttled(&mut self, ticket: Ticket, allowance: Allowance) {
         self.answer(ticket, Answer::Throttled(allowance));
     }
-    /// Sends the only response to an acquire that did not wait, except a grant, which [`Effects::granted`] sends.
+    /// Sends the only response to an acquire that did not wait, except a new grant of one claim at once, which
+    /// [`Effects::granted`] sends.
     fn answer_acquire(&mut self, ticket: Ticket, answer: Answer) {
         self.answer(ticket, answer);
     }
@@ -151,7 +152,8 @@ pub struct ActOnOther<'a> {
     pub namespace: u16,
     /// Id of the claim.
     pub id: ClaimId,
-    /// Key of the claim. For a set of paths, its first path, cut to the maximum length of a key.
+    /// Key of the claim. For a set of paths, its first path that no other path of the set covers. Of this path, only as
+    /// many whole segments as the maximum length of a key allows.
     pub key: Vec<u8>,
     /// Owner of the claim.
     pub owner: &'a [u8],

@@ -7,7 +7,8 @@ use std::borrow::Cow;
 /// Reason for a refusal. The server sends it as an error code of the protocol, with details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The acquire may not wait, and another claim is in its way.
+    /// The acquire may not wait and another claim is in its way, another owner has registered the key, or the pool to
+    /// remove is in use.
     Busy(Box<Contention>),
     /// The wait ended before the claim was granted.
     Timeout(Box<Contention>),
@@ -19,7 +20,7 @@ pub enum Refusal {
     NamespaceNotFound,
     /// The claim still waits, and the request is for holds only.
     NotHeld,
-    /// Another owner has the key.
+    /// Another owner has registered the key, or the client may not act for the owner.
     NotOwner(Box<Contention>),
     /// The pool has another capacity than the acquire says.
     CapacityMismatch {

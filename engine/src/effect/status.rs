@@ -42,7 +42,8 @@ pub struct ClaimStatus {
     pub priority: u32,
     /// Time for which the claim waited before its grant. 0 while it waits, and for a restored hold.
     pub waited_ms: u64,
-    /// Key of the claim. For a set of paths, its first path, cut to the maximum length of a key.
+    /// Key of the claim. Of a set of paths, the first that no other path of it covers, cut to whole segments that fit
+    /// into a key.
     pub key: Vec<u8>,
 }
 
@@ -97,7 +98,8 @@ pub struct HeldLock {
     pub remaining_ms: u32,
     /// Priority of the acquire.
     pub priority: u32,
-    /// Key of the claim. For a set of paths, its first path, cut to the maximum length of a key.
+    /// Key of the claim. Of a set of paths, the first that no other path of it covers, cut to whole segments that fit
+    /// into a key.
     pub key: Vec<u8>,
     /// Owner of the claim; empty if the client may not see it.
     pub owner: Arc<[u8]>,
@@ -125,7 +127,8 @@ pub struct ForceReleased {
     pub was_waiting: bool,
     /// Fence of the hold; 0 for a waiting claim.
     pub fence: Fence,
-    /// Key of the claim. For a set of paths, its first path, cut to the maximum length of a key.
+    /// Key of the claim. Of a set of paths, the first that no other path of it covers, cut to whole segments that fit
+    /// into a key.
     pub key: Vec<u8>,
     /// Owner of the claim.
     pub owner: Arc<[u8]>,
@@ -155,7 +158,7 @@ pub struct Registration {
     pub id: ClaimId,
     /// Fence of the registration. A renewal keeps it; a new registration of the key gets a higher one.
     pub fence: Fence,
-    /// Time since the key was registered or renewed.
+    /// Time since the key was registered or last renewed.
     pub age_ms: u64,
     /// Remaining lease. Negative in a lazy namespace if the lease has expired.
     pub remaining_ms: i64,
@@ -247,15 +250,16 @@ pub struct TreeStatistics {
     pub set_count: u64,
     /// Number of waiting sets.
     pub waiting_set_count: u64,
-    /// Number of held sets.
+    /// Number of held sets, including sets whose fence is not durable yet.
     pub held_set_count: u64,
     /// Number of paths of waiting sets. A path that another path of the same set covers does not count.
     pub waiting_path_count: u64,
-    /// Number of paths of held sets. A path that another path of the same set covers does not count.
+    /// Number of paths of held sets, including sets whose fence is not durable yet. A path that another path of the
+    /// same set covers does not count.
     pub held_path_count: u64,
     /// Number of distinct paths of all sets.
     pub distinct_path_count: u64,
-    /// Number of segments of all paths, and one for the namespace itself.
+    /// Sum of the numbers of segments of all paths, plus one for the namespace itself.
     pub segment_count: u64,
     /// Number of distinct segments, and one for the namespace itself.
     pub distinct_segment_count: u64,

@@ -48,8 +48,8 @@ const _: () = assert!(size_of::<Bucket>() == 32, "two buckets to a cache line");
 /// A bucket is full once the instant at which it fills has passed, and a full bucket behaves like a new one. So
 /// removing a full bucket changes no answer. Memory is bounded by the number of buckets that are not full, or by
 /// `kept_bucket_count` if that is larger. While the table has at least `kept_bucket_count` buckets, each new bucket
-/// makes a clock hand check a few old ones. With fewer buckets, none is removed: a removed bucket that is soon used
-/// again would cost more than a kept one.
+/// makes a clock hand check a few old ones. With fewer buckets, a new bucket removes none: a removed bucket that is
+/// soon used again would cost more than a kept one.
 #[derive(Debug)]
 pub(crate) struct BucketTable {
     buckets: Slab<BucketIx, Bucket>,

@@ -19,11 +19,12 @@ pub struct ContendedKeys {
 pub struct ContendedKey {
     /// Number of its namespace.
     pub namespace: u16,
-    /// The key, or the first path of a set of paths.
+    /// The key, or the first path of a set of paths, cut after the last segment that fits into
+    /// [`KEY_LEN_MAX`](crate::limits::KEY_LEN_MAX) bytes.
     pub key: Vec<u8>,
     /// Estimated number of claims that began to wait for the key within `window_ms`.
     pub waits: u64,
-    /// Number of claims that wait for the key now; `None` for a path.
+    /// Number of claims that wait for the key now. For a path `None`, or 0 if the shard has no record of its tree.
     pub waiter_count: Option<u32>,
     /// Longest time for which one of the first waiters of the key has waited so far, in milliseconds; `None` for a
     /// path, or if nobody waits.
@@ -57,7 +58,8 @@ impl Shard {
     }
 
     /// Returns the number of claims that wait for a key, and the longest time in milliseconds for which one of its
-    /// first waiters has waited so far. Returns `None` twice for a path.
+    /// first waiters has waited so far. Returns `None` twice for a path, and 0 and `None` if the shard has no record of
+    /// its tree.
     fn waiters_now(&self, namespace: u16, key: &[u8]) -> (Option<u32>, Option<u64>) {
         let entry = self.keys.find(namespace, key, self.hash(namespace, key));
         if entry.is_none() {

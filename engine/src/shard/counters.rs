@@ -10,7 +10,7 @@ use crate::limits::LANE_SCAN_COUNT_MAX;
 pub struct NamespaceCounters {
     /// Number of held claims.
     pub held: u64,
-    /// Number of waiting claims, including grants that are not durable yet.
+    /// Number of waiting claims, including claims whose grant is not durable yet. A multi-key claim counts once.
     pub waiting: u64,
     /// Number of waits that ended because their time expired.
     pub timeouts: u64,
@@ -25,7 +25,7 @@ pub struct NamespaceCounters {
 }
 
 impl NamespaceCounters {
-    /// Adds the counters of another shard.
+    /// Adds the public counters of the same namespace in another shard.
     pub fn add(&mut self, other: &Self) {
         self.held += other.held;
         self.waiting += other.waiting;

@@ -56,7 +56,8 @@ impl Shard {
         }
     }
 
-    /// Ends the wait or the hold of a claim whose deadline has come.
+    /// Ends the hold of a claim whose deadline has come, or marks a lazy registration as overdue. A claim that is not
+    /// held is added to `waits_over`: its wait ends later.
     fn end_of_state(&mut self, claim: ClaimIx, at: Time, effects: &mut impl Effects) {
         match self.claims[claim].state() {
             State::Free => return debug_assert!(false, "a free record has a timer"),

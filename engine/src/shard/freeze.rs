@@ -14,8 +14,8 @@ struct Freeze {
     prefix: Box<[u8]>,
 }
 
-/// All frozen prefixes of a server. Every shard gets a copy of the server's list. A copy that is older than the shard's
-/// has no effect, so the order of arrival does not matter.
+/// All frozen prefixes of a server. Every shard gets a copy of the server's list. A copy that is not newer than the
+/// shard's has no effect, so the order of arrival does not matter.
 #[derive(Clone, Debug, Default)]
 pub struct FreezeList {
     version: u64,
@@ -32,7 +32,8 @@ impl FreezeList {
         self.freezes.is_empty()
     }
 
-    /// Freezes or thaws the keys of a namespace that begin with `prefix`. Returns whether the list changed.
+    /// Adds `prefix` to the frozen prefixes of a namespace, or removes exactly this prefix. Returns whether the list
+    /// changed.
     ///
     /// Keys that begin with a frozen prefix are not granted. If the list already has the maximum number of frozen
     /// prefixes, a further prefix is not frozen, and the error is this maximum.
@@ -40,7 +41,8 @@ impl FreezeList {
         self.change_within(FREEZE_COUNT_MAX, namespace, prefix, frozen)
     }
 
-    /// Freezes or thaws like [`Self::change`], but freezes no further prefix if `count_max` prefixes are frozen.
+    /// Adds or removes a prefix like [`Self::change`], but freezes no further prefix if `count_max` prefixes are
+    /// frozen.
     pub fn change_within(
         &mut self,
         count_max: usize,
@@ -86,14 +88,14 @@ impl FreezeList {
     }
 }
 
-/// Progress of the walk that grants waiters after a thaw: over all waiters of a shard, or over the sets that wait in
-/// one tree. Only one work item for the walk is queued at a time.
+/// Progress of the walk that grants waiters after the list of frozen prefixes has changed. The walk is over all waiters
+/// of a shard, or over the sets that wait in one tree. Only one work item for the walk is queued at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Thaw {
     /// Whether a work item (work for a later turn) is queued that will begin or continue the walk over the waiters. The
     /// walk grants the waiters of thawed keys, which an operator allowed to be granted again.
     is_queued: bool,
-    /// Whether another walk over the waiters must follow, because of a thaw after the present walk began.
+    /// Whether another walk over the waiters must follow, because the list changed again after the present walk began.
     is_asked_again: bool,
     /// Position at which the walk continues.
     pub(super) next: u64,
@@ -107,9 +109,8 @@ impl Thaw {
         !std::mem::replace(&mut self.is_queued, true)
     }
 
-    /// Ends the walk over the waiters, which has granted the waiters of thawed keys. If another thaw was requested
-    /// after the walk began, another walk must follow. Returns whether this is so, and the caller must queue a work
-    /// item for it.
+    /// Ends the walk over the waiters, which has granted the waiters of thawed keys. If another walk was requested
+    /// after this one began, it must follow. Returns whether this is so, and the caller must queue a work item for it.
     pub(super) fn end(&mut self) -> bool {
         *self = Self { is_queued: self.is_asked_again, ..Self::default() };
         self.is_queued
@@ -117,7 +118,7 @@ impl Thaw {
 }
 
 impl Shard {
-    /// Sets the frozen prefixes, unless the shard has a newer list. Keys that begin with one of them are no longer
+    /// Sets the frozen prefixes, if this list is newer than the shard's. Keys that begin with one of them are no longer
     /// granted. Waiters of thawed keys are granted in later turns.
     pub fn set_freezes(&mut self, freezes: &FreezeList) {
         if freezes.version <= self.freezes.version {
@@ -147,8 +148,8 @@ impl Shard {
     }
 
     /// Continues the walk over the waiters of the shard after the list of frozen prefixes has changed. Grants the
-    /// waiters of thawed keys: no frozen prefix prevents their grants any more. Each claim takes one step of the
-    /// limited follow-up work of this turn. If no step is left, a later turn continues.
+    /// waiters of thawed keys: no frozen prefix prevents their grants any more. Each claim record, in use or not, takes
+    /// one step of the limited follow-up work of this turn. If no step is left, a later turn continues.
     pub(super) fn go_on_thawing(&mut self, effects: &mut impl Effects) {
         while self.thaw.next < u64::from(self.claims.end()) {
             if !self.steps.take() {

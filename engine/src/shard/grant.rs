@@ -100,7 +100,8 @@ impl Shard {
         self.tell_held(claim, effects);
     }
 
-    /// Reports to the metrics how long a claim waited that is granted now, and the time since its key became free.
+    /// Reports to the metrics how long a claim waited that is granted now. If the grant follows the end of a hold, also
+    /// reports the time since that end.
     #[inline]
     pub(super) fn measure_grant(&self, claim: ClaimIx, freed_at: FreedAt, effects: &mut impl Effects) {
         effects.measure(Measure::Waited { nanos: self.nanos.since(self.claims[claim].arrived()) });
@@ -206,7 +207,8 @@ impl Shard {
         contention
     }
 
-    /// Returns the data about a blocking claim that a lane may know. `in_front` is `NONE` if there is no such claim.
+    /// Returns the data about the blocking claim `in_front` that a lane may know, and the number of waiters of the key.
+    /// `in_front` is `NONE` if there is no such claim.
     pub(super) fn contention_with(&self, lane: LaneIx, entry: KeyIx, in_front: ClaimIx) -> Contention {
         let waiter_count = self.waiter_count(entry);
         if in_front.is_none() {

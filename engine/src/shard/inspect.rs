@@ -15,13 +15,13 @@ use crate::limits::{INSPECT_HOLDER_COUNT_MAX, LIST_SCAN_COUNT_MAX};
 pub struct PageBounds {
     /// Maximum number of items.
     pub count_max: usize,
-    /// Number of bytes of keys and strings at which the page ends.
+    /// Number of bytes at which the page ends: the bytes of keys and strings, and 64 for each item.
     pub bytes_max: usize,
 }
 
 impl Shard {
-    /// Answers with the state of the claim with this id. The holder will rely on the lease in the answer. So if a lease
-    /// was lengthened and its record is not durable yet, the answer waits for that.
+    /// Answers with the state of the claim with this id. The holder will rely on the lease in the answer. So if the log
+    /// has the claim, and the record of any longer lease in this shard is not durable yet, the answer waits for that.
     pub fn status(&self, caller: &Caller, id: ClaimId, key: Option<&[u8]>, effects: &mut impl Effects) {
         let claim = match self.claim_of(id, caller.namespace, key) {
             Ok(claim) => claim,
@@ -69,8 +69,8 @@ impl Shard {
         effects.answer(caller.ticket, Answer::Inspected(Box::new(status)));
     }
 
-    /// Returns the holders for a response, from a list that begins with `first` and has `count` holders that are not
-    /// reserved.
+    /// Returns the first holders, at most `INSPECT_HOLDER_COUNT_MAX`, for a response. Their list begins with `first`
+    /// and has `count` holders that are not reserved.
     ///
     /// The search visits at most `LIST_SCAN_COUNT_MAX` holders. Claims become durable in the order in which they were
     /// granted, so reserved holders (their fence is not durable yet) are mostly behind all others. If so many reserved
@@ -104,8 +104,8 @@ impl Shard {
         self.tree_of_namespace(namespace).unwrap_or_else(find)
     }
 
-    /// Returns a hold as a lane may see it: without its id and the strings of its holder, unless the lane may know
-    /// them.
+    /// Returns a hold or a waiting claim as a lane may see it: without its id, owner, request id and metadata, unless
+    /// the lane may know them.
     pub(super) fn held_lock(&self, lane: LaneIx, index: ClaimIx) -> HeldLock {
         let claim = &self.claims[index];
         let is_known = self.may(lane, index, Rights::INSPECT);
@@ -130,8 +130,8 @@ impl Shard {
 
     /// Lists held locks of the namespace, or waiting claims, from this slot on. Their keys begin with `prefix`, and the
     /// caller may list them. A page has at most `count_max` of them. It ends once it has `bytes_max` of keys and
-    /// strings, or once `LIST_SCAN_COUNT_MAX` claims were visited. A claim keeps its slot, so a lock that is held from
-    /// the first page to the last is in exactly one page.
+    /// strings (64 more for each claim), or once `LIST_SCAN_COUNT_MAX` claims were visited. A claim keeps its slot, so
+    /// a lock that is held from the first page to the last is in exactly one page.
     pub fn list(
         &self,
         caller: &Caller,
@@ -223,7 +223,7 @@ impl Shard {
         if entry.is_some() {
             return self.verified_of_key(entry, key, fence);
         }
-        // The floor is the fence at which unknown keys start. The key has no record, so no fence above the floor was
+        // The first fence of an unknown key is above the floor. The key has no record, so no fence above the floor was
         // granted for it. So the answer shows the floor as the newest fence.
         let newest_fence = self.keys.floor();
         Ok(Verified { newest_fence, newest: newest_fence == fence && fence > Fence::NONE, held: false })

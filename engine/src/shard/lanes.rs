@@ -40,7 +40,8 @@ impl Shard {
     }
 
     /// Notes that the connection of this lane was lost; a client may resume its session. The watches and waiters of the
-    /// lane end, and so do holds with `release_after_ms`, that long after now unless the lane is resumed before.
+    /// lane end, and so do holds with `release_after_ms`, at the latest that long after now, unless the lane is resumed
+    /// before.
     pub fn detach_lane(&mut self, address: LaneAddress, effects: &mut impl Effects) {
         self.change_lane(address, LaneState::Detached, effects);
     }
@@ -50,8 +51,8 @@ impl Shard {
         self.change_lane(address, LaneState::Open, effects);
     }
 
-    /// Notes that the lane ended for good. Its watches and waiters end, and so do holds with `release_after_ms`, that
-    /// long after the loss of the connection. If the session ended, holds on its lease end too.
+    /// Notes that the lane ended for good. Its watches and waiters end, and so do holds with `release_after_ms`, at the
+    /// latest that long after the loss of the connection. If the session ended, holds on its lease end too.
     pub fn close_lane(&mut self, address: LaneAddress, session_ended: bool, effects: &mut impl Effects) {
         if let Some(lane) = self.lanes.find(address) {
             self.lanes.lanes[lane].session_ended = session_ended;

@@ -54,9 +54,9 @@ pub struct RequestedThrottle<'a> {
     pub throttle: Throttle<'a>,
 }
 
-/// Takes tokens from all of several buckets, or from none. Answers with the state of the bucket with the longest wait
-/// or, among equals, the fewest tokens left. `participants` are the shards of all buckets in rising order, each with
-/// its turn held.
+/// Takes tokens from, or returns tokens to, all of several buckets or none. Answers with the state of the bucket with
+/// the longest wait or, among equals, the fewest tokens left. `participants` are the shards of all buckets in rising
+/// order, each with its turn held.
 ///
 /// # Panics
 /// Panics if the shard of a bucket is not among `participants`.
@@ -107,8 +107,8 @@ fn take_all(
     }
     for (number, (place, throttle)) in asked.iter().enumerate() {
         if let Err(refusal) = participants[*place].shard.buckets.take(now_ns, namespace, throttle) {
-            // The table has no room for this bucket. So the request fails as a whole, and the changes to the buckets
-            // before it are undone.
+            // The table of this shard or the memory of the process has no room for this bucket. So the request fails as
+            // a whole, and the changes to the buckets before it are undone.
             for (place, throttle) in &asked[..number] {
                 let back = Throttle { refund: !throttle.refund, ..*throttle };
                 let _ = participants[*place].shard.buckets.take(now_ns, namespace, &back);

@@ -208,8 +208,8 @@ pub struct Shard {
     recorded: u64,
     /// Number of the last log record of this shard that is known to be durable.
     durable: u64,
-    /// Number of the newest log record that makes a lease longer. An answer that shows a recorded lease waits until
-    /// this record is durable.
+    /// Number of the newest log record of a renewal that may make a lease longer. An answer that shows a recorded lease
+    /// waits until this record is durable.
     lengthened: u64,
     registrations: Registrations,
     /// Claims that an earlier server process granted, by their ids from that process.
@@ -337,12 +337,13 @@ impl Shard {
         self.now
     }
 
-    /// Returns the number of claims, waiting and held.
+    /// Returns the number of claims: waiting, reserved (granted, but not durable yet) and held.
     pub fn claim_count(&self) -> u32 {
         self.claims.live_count()
     }
 
-    /// Returns the number of claims whose acquire is not answered.
+    /// Returns the number of claims whose acquire is not answered. A multi-key claim counts once, in the shard of its
+    /// first key.
     pub fn waiting_count(&self) -> u32 {
         self.waiting.len() as u32
     }

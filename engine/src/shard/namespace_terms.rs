@@ -1,8 +1,8 @@
 //! Terms that all clients of a namespace share: its default lease, its lowest scope and its quotas.
 //!
 //! [`Shard::apply_terms`] applies the default lease and the lowest scope of the namespace to an acquire before the
-//! shard decides about it. So the code of acquires need not know them. Renewals and registrations look up both
-//! themselves. `account_for` adds the quota account of the namespace to each lane.
+//! shard decides about it. So the code of acquires need not know them. Renewals look up the default lease themselves,
+//! and registrations the lowest scope. `account_for` adds the quota account of the namespace to each lane.
 
 use super::{AcquireOptions, AcquireTerms, Shard};
 use crate::account::{Account, Accounts};

@@ -238,8 +238,9 @@ impl Shard {
         Ok((claim, true))
     }
 
-    /// Refuses a renewal with more bytes than the quota accounts of its lane allow. A renewal without additional bytes
-    /// is not refused, because a registration may be older than its quota.
+    /// Refuses a renewal for which the quota accounts of the lane have no room. Accounts that count the registration
+    /// already need room only for its additional bytes; other accounts need room for all of it. So a renewal without
+    /// additional bytes stays possible even if the registration is older than the quota.
     #[inline]
     fn may_grow(&self, claim: ClaimIx, lane: LaneIx, register: &Register<'_>) -> Result<(), Refusal> {
         if self.has_accounts { self.has_quota_to_grow(claim, lane, register) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! Request ids: a repeated request finds the claim of the first one.
+//! Request ids: a repeated acquire finds the claim of the first one.
 
 use super::Shard;
 use crate::access::Rights;
@@ -22,8 +22,8 @@ impl Shard {
         state.finish()
     }
 
-    /// Returns the claim that a request id of this lane names. If `keys` is `None`, the request was for this key alone;
-    /// otherwise it was for these keys, including this one.
+    /// Returns the claim for this key that has this owner and request id, if the lane may take the claim over. If
+    /// `keys` is `None`, the request was for this key alone; otherwise it was for these keys, including this one.
     pub(super) fn find_request_id(
         &self,
         lane: LaneIx,

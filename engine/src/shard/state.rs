@@ -5,9 +5,9 @@ use super::Shard;
 /// Numbers of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardState {
-    /// Number of held claims.
+    /// Number of held claims. Each key of a multi-key claim counts.
     pub held: u64,
-    /// Number of waiting acquires.
+    /// Number of acquires that wait in a queue or for the durability of their fences.
     pub waiting: u64,
     /// Memory of the tables.
     pub memory: TableMemory,

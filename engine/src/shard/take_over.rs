@@ -8,8 +8,8 @@ use crate::effect::{Answer, CancelReason, ClaimAct, Effects, Event, Grant, Refus
 use crate::handle::{ClaimIx, LaneIx};
 
 impl Shard {
-    /// Serves a repeated request id. If its claim is held, the grant is the answer; if the claim waits, the new request
-    /// takes it over.
+    /// Serves an acquire that repeats the request id of this claim. The acquire takes the claim over. If the claim is
+    /// held, the answer is its grant; otherwise the acquire waits in place of the older one.
     pub(super) fn acquire_again(
         &mut self,
         caller: &Caller,
@@ -65,8 +65,9 @@ impl Shard {
     }
 
     /// Moves a waiter to a newer acquire and refuses the older one. If the claim is in the log, the move is recorded.
-    /// The refusal and the grant then wait until the records of all its keys are durable. Before that, a crash could
-    /// still grant the claim to the older acquire.
+    /// `are_others_recorded` tells whether claims of the request's other keys are in the log. If any of its claims is,
+    /// the refusal and the grant wait until these records are durable. Before that, a crash could still grant the claim
+    /// to the older acquire.
     pub(super) fn supersede(
         &mut self,
         claim: ClaimIx,
@@ -161,9 +162,9 @@ impl Shard {
         }
     }
 
-    /// Moves a hold to the lane that requested it again under this number, and notifies the former lane. Returns
-    /// whether the move was recorded. If so, the answer must wait until the record is durable, because the log has the
-    /// session and the request number of a hold.
+    /// Moves a hold to the request that repeated its request id, with this lane and number. Notifies the former lane,
+    /// which may be the same one. Returns whether the move was recorded. If so, the answer must wait until the record
+    /// is durable, because the log has the session and the request number of a hold.
     pub(super) fn move_hold(
         &mut self,
         claim: ClaimIx,
@@ -175,8 +176,8 @@ impl Shard {
         if self.claims[claim].lane == lane && before == number {
             return false;
         }
-        // The event tells the former lane that it no longer has the hold. `tell_holder` sends it to the present lane of
-        // the claim, so it must precede the move.
+        // The event tells the former lane that its older acquire no longer has the hold. `tell_holder` sends it to the
+        // present lane of the claim, so it must precede the move.
         self.taken_up_event(claim, before, effects);
         self.move_to_lane(claim, lane, ClaimAct::TakeOver, effects);
         let detail = self.detail_mut(claim);

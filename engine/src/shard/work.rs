@@ -113,7 +113,7 @@ impl WorkList {
         self.last_number
     }
 
-    /// Returns the number of the newest item of work that was left over.
+    /// Returns the newest number that a work item has got; 0 if none has.
     pub(super) fn last_number(&self) -> WorkNumber {
         self.last_number
     }
@@ -145,8 +145,8 @@ impl Shard {
         self.run_work(Kind::Others, effects);
     }
 
-    /// Continues with the work items of this kind that earlier turns left over. Unfinished items go to the end of the
-    /// queue.
+    /// Continues with each queued work item of this kind once, as long as the turn has steps. Unfinished items go to
+    /// the end of the queue.
     fn run_work(&mut self, kind: Kind, effects: &mut impl Effects) {
         for _ in 0..self.work.of(kind).len() {
             let left = self.steps.left();
@@ -179,8 +179,8 @@ impl Shard {
         }
     }
 
-    /// Returns the number of the unfinished grants of a key, including grants that this turn is continuing; 0 if there
-    /// are none.
+    /// Returns the work item number of the unfinished grants of a key, including grants that this turn is continuing; 0
+    /// if there are none.
     pub(super) fn grants_left(&self, entry: KeyIx) -> WorkNumber {
         if let Some((resumed, number)) = self.work.resumed
             && resumed == entry

@@ -190,8 +190,8 @@ impl Tree {
         self.is_open(Place { node: item.node, exact: true }, item.write, item.arrival)
     }
 
-    /// Holds the items of a new request if all of them would be clear behind all waiting items. Returns the first item
-    /// of the claim. If an item is not clear, adds nothing and returns `None`.
+    /// Holds the items of a new request, except covered ones, if all of them would be clear behind all waiting items.
+    /// Returns the first item of the claim. If an item is not clear, adds nothing and returns `None`.
     #[inline]
     pub(crate) fn try_hold(&mut self, claim: ClaimIx, items: &[TreeItem]) -> Option<ItemIx> {
         if let [item] = items {
@@ -202,15 +202,15 @@ impl Tree {
         self.is_clear(items).then(|| self.hold(claim, items))
     }
 
-    /// Adds the items of a new request to the tree as held. The caller must know that no held or waiting item blocks
-    /// any of them. Returns the first item.
+    /// Adds the items of a new request to the tree as held, except items that another item of the request covers. The
+    /// caller must know that no held or waiting item blocks any of them. Returns the first item.
     pub(crate) fn hold(&mut self, claim: ClaimIx, items: &[TreeItem]) -> ItemIx {
         debug_assert!(self.is_clear(items), "a claim that is held must be clear");
         self.place_all(claim, items, None)
     }
 
-    /// Adds the items of a request as waiting. `arrival` must be larger than that of each earlier claim. Returns the
-    /// first item.
+    /// Adds the items of a request as waiting, except items that another item of the request covers. `arrival` must be
+    /// larger than that of each earlier claim. Returns the first item.
     pub(crate) fn wait(&mut self, claim: ClaimIx, arrival: u64, items: &[TreeItem]) -> ItemIx {
         self.place_all(claim, items, Some(arrival))
     }
@@ -330,7 +330,8 @@ impl Tree {
         self.held_count -= 1;
     }
 
-    /// Returns the number of nodes: one for each path of an item, and for each prefix of such a path.
+    /// Returns the number of nodes: the root, and one for each path of an item and for each prefix of such a path. Also
+    /// counts nodes without items that a pending recheck of waiting items still needs.
     pub(crate) fn node_count(&self) -> u32 {
         self.trie.nodes.live_count()
     }

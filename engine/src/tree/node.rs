@@ -152,8 +152,8 @@ impl<'a> Overlapping<'a> {
     }
 }
 
-/// Number of nodes for which the hash index of a trie reserves address space once it is large, so that its growth copies
-/// nothing. An index that grows beyond this number is copied.
+/// Number of nodes for which the hash index of a trie reserves address space once it is large, so that its growth
+/// copies nothing. A trie may have more nodes; its index is copied when it grows beyond this number.
 const NODE_COUNT_MAX: usize = 1 << 24;
 
 /// Number of nodes for each step when the segments of all nodes are counted for statistics. The steps limit the

@@ -229,7 +229,8 @@ impl Tree {
     /// Skips items that must stay blocked because of an item that is held or waits earlier at the node or above it.
     fn next_due(&self, node: NodeIx, from: Order) -> Option<Order> {
         let (mut read, mut write) = (Earliest::default(), Earliest::default());
-        // Items that arrived after these are justified.
+        // Reads of claims that arrived after `read_horizon`, and writes of claims that arrived after `write_horizon`,
+        // stay blocked: an item at the node or above it blocks them.
         let (mut read_horizon, mut write_horizon) = (Earliest::default(), Earliest::default());
         let mut reads_held = false;
         for at in self.trie.overlapping(Place { node, exact: true }) {

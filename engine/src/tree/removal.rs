@@ -29,9 +29,9 @@ impl Removal {
 }
 
 impl Tree {
-    /// Removes a held or waiting claim. If it has many items (paths), only the first ones are removed at once. Each
-    /// later call of [`Tree::next_verdict`] removes some of the others. Those calls also find the waiting claims that
-    /// no other claim blocks any more.
+    /// Removes a held or waiting claim. If it has many items (paths), only `REMOVED_AT_ONCE` of them are removed at
+    /// once. Each later call of [`Tree::next_verdict`] removes some of the others. Those calls also find the waiting
+    /// claims that no other claim blocks any more.
     #[inline]
     pub(crate) fn remove(&mut self, first_item: ItemIx, steps: &mut Steps) {
         if self.items[first_item].next.is_none() {

@@ -11,7 +11,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Position before all items.
+    /// Lowest position; no item has a lower one.
     pub(super) const FIRST: Self = Self { arrival: 0, item: ItemIx::new(0) };
 
     /// Returns the first position behind this one.

@@ -47,8 +47,8 @@ impl Directory {
         self.not_a_file
     }
 
-    /// Returns whether the directory contains no log: no file except the lock and files whose creation was not
-    /// finished.
+    /// Returns whether the directory contains no log: no file with the name of a log file, except the lock and files
+    /// whose creation was not finished.
     pub fn is_fresh(&self) -> bool {
         self.files.keys().all(|file| matches!(file, FileName::Lock | FileName::Temporary(_)))
     }
@@ -58,7 +58,7 @@ impl Directory {
         self.files.get(&file).copied()
     }
 
-    /// Returns all files.
+    /// Returns all files that have names of log files.
     pub fn files(&self) -> impl Iterator<Item = FileName> + '_ {
         self.files.keys().copied()
     }

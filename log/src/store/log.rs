@@ -121,8 +121,8 @@ impl Log {
     }
 
     /// Appends one frame of records, each preceded by its length (`u32`, little endian). The frame is durable only when
-    /// [`flush`](Self::flush) has returned. A frame without records is allowed. Its header tells recovery that the
-    /// frames before it were durable, and when they became durable.
+    /// [`flush`](Self::flush) has returned. The header of each frame tells recovery which frame the last flush made
+    /// durable, and when. A frame without records is allowed, for its header alone.
     ///
     /// # Errors
     /// If the records form no valid frame, there is no room for another segment, or the disk failed.
@@ -251,8 +251,7 @@ impl Log {
     /// Names the snapshot that [`super::keeper::compact`] wrote for this plan in the superblock. Returns the files that
     /// may now be removed. The previous snapshot is not among them: it stays until the next compaction.
     ///
-    /// # Errors
-    /// If the disk failed, now or before.
+    /// # Errors If the disk failed, now or before, or if another compaction finished first.
     pub fn compacted(&mut self, plan: &CompactionPlan) -> io::Result<ObsoleteFiles> {
         self.check()?;
         let superblock = self.superblock();
@@ -268,7 +267,8 @@ impl Log {
     }
 
     /// Makes all frames durable, appends a last frame without records, and writes the number of that frame to the
-    /// superblock. If the log of the next start ends with this frame, no record is missing. Returns the log, which is
+    /// superblock. If this start has appended no frame, and the log is not empty, the frame that it found is the last
+    /// one. If the log of the next start ends with the last frame, no record is missing. Returns the log, which is
     /// ended.
     ///
     /// # Errors

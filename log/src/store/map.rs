@@ -23,7 +23,7 @@ const EXIT_SIGBUS: i32 = 74;
 static MAP_START: AtomicUsize = AtomicUsize::new(0);
 static MAP_LEN: AtomicUsize = AtomicUsize::new(0);
 
-/// A file that is changed by stores into a memory map of it.
+/// A file that is changed by stores into a memory map of it, or by write calls after the map was dropped.
 pub(super) struct MappedFile {
     /// The mapped file, open for syncs. It was opened before the first store: a sync reports only the failed writes
     /// that happened while the file was open.

@@ -35,8 +35,8 @@ pub struct OpenOptions {
 pub struct OpenResult {
     /// Whether there was no log.
     pub is_new: bool,
-    /// Whether the previous server stopped cleanly. If it did, the log has every record of that server, acknowledged or
-    /// not.
+    /// Whether the previous server stopped cleanly and this start accepted no damage. If so, the log has every record
+    /// of that server, acknowledged or not.
     pub is_clean: bool,
     /// State of the bytes behind the last frame in the last segment.
     pub tail: Tail,
@@ -86,7 +86,7 @@ pub enum OpenError {
         "log: no space for another segment: the disk is full, or a quota or the file size limit is reached"
     )]
     NoSpace,
-    /// The disk failed.
+    /// An operation on a file or on the directory failed.
     #[error("log: cannot {doing}: {error}")]
     Io {
         /// The action that failed.
@@ -116,8 +116,9 @@ impl Log {
     /// durable.
     ///
     /// # Errors
-    /// If the state of the files cannot result from a crash; the error names the file and the byte. Or if
-    /// the disk fails.
+    /// Returns an error if the segment length is invalid, or if an operation on a file fails. Also returns an error if
+    /// a file is missing, comes from a newer server, or is damaged in a way that no crash causes. With
+    /// [`OpenOptions::accept_damage`], damaged or missing segments and snapshots are no error.
     pub fn open<F: Fold>(
         storage: Arc<dyn Storage>,
         options: &OpenOptions,

@@ -22,9 +22,9 @@ pub struct LogBatch<W> {
     /// Runs of records with consecutive numbers, each run of one shard. Records that belong to no single shard are in
     /// no run.
     pub runs: Vec<Run>,
-    /// Highest fence of the holds in the records.
+    /// Highest fence of a hold in the records that grant holds or set their fences.
     pub fence_max: Fence,
-    /// Longest lease of the holds in the records and of their sessions, in milliseconds.
+    /// Longest lease of a hold or of its session in the records of grants and renewals, in milliseconds.
     pub lease_ms_max: u32,
     /// Effects, such as responses, to deliver once this batch and all batches that were posted before it are durable.
     pub waiting: Vec<W>,
@@ -201,8 +201,8 @@ impl LogStatus {
     }
 
     /// Returns the reason for which the last compaction failed. Until a compaction succeeds, the log grows. Returns
-    /// `None` if the last compaction succeeded. Also returns `None` if it failed because the disk is full, because
-    /// [`has_no_space`](Self::has_no_space) tells that.
+    /// `None` if the last compaction succeeded, or if there was none. Also returns `None` if it failed because the disk
+    /// is full, because [`has_no_space`](Self::has_no_space) tells that.
     pub fn compaction_failure(&self) -> Option<String> {
         self.compaction_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

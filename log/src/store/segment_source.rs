@@ -12,7 +12,7 @@ use super::storage::{SegmentFile, Storage, is_no_space};
 pub(super) enum BeginError {
     /// The disk has no room for the segment. No existing file was changed.
     NoSpace,
-    /// The disk failed.
+    /// A file operation failed for another reason.
     Failed(io::Error),
 }
 
@@ -22,9 +22,9 @@ impl From<io::Error> for BeginError {
     }
 }
 
-/// Begins the segment with this header. Uses the spare or the reserve file if it exists, otherwise creates a file. When
-/// this function returns, the header and the name of the segment are durable. All frames up to `header.after` must be
-/// durable before the call.
+/// Begins the segment with this header. Uses the spare or the reserve file if one exists with the length of the
+/// segment, otherwise creates a file. When this function returns, the header and the name of the segment are durable.
+/// All frames up to `header.after` must be durable before the call.
 pub(super) fn begin_segment(
     storage: &dyn Storage,
     header: &SegmentHeader,

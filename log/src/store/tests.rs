@@ -57,8 +57,8 @@ fn refusal(path: &Path) -> String {
     Log::open::<Everything>(disk(path), &options()).unwrap_err().to_string()
 }
 
-/// Returns a temporary directory on a file system for which the log uses a memory map. Returns `None` if there is none,
-/// or if the kernel does not count the bytes that a thread writes.
+/// Returns a temporary directory. Reports the test as skipped and returns `None` if the log uses no memory map on its
+/// file system. Does the same if the kernel does not count the bytes that a thread writes.
 pub(super) fn mappable(test: &str) -> Option<tempfile::TempDir> {
     let directory = tempfile::tempdir().unwrap();
     if Device::suitable(directory.path()).unwrap().0 == Device::Map && dirtied_len().is_some() {
@@ -313,7 +313,7 @@ fn a_clean_stop_replaces_a_log_whose_last_frame_was_lost() {
 }
 
 /// The running server has its files open. If they are moved or replaced, it writes the end of the log to files that the
-/// next start will not find.
+/// next start will not find. The next start also refuses a directory or a pipe with the name of a log file.
 #[test]
 fn a_clean_stop_fails_if_the_next_start_would_not_find_its_log() {
     type Harm = fn(&Path);

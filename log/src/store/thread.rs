@@ -26,14 +26,14 @@ pub trait LogHost: Send + 'static {
     /// Notes the duration of a sync of the log, in nanoseconds, for the metrics of the server.
     fn note_sync(&self, nanos: u64);
 
-    /// Tells the server the number of segments of the log.
+    /// Tells the server the number of segments that are in no snapshot, including the current one.
     fn set_segment_count(&self, count: u64);
 
     /// Delivers effects whose records have this outcome.
     fn deliver(&self, effects: impl Iterator<Item = Self::Effect>, outcome: Outcome);
 
-    /// Passes records to `put` that, applied to an empty state, give the whole state of the server. No worker may run
-    /// during the call.
+    /// Passes records to `put` that, applied after a `Started` record, give the same state as the log. No worker may
+    /// run during the call.
     fn write_contents(&self, put: &mut dyn FnMut(&Record<'_>));
 }
 
@@ -102,7 +102,7 @@ struct Run<H: LogHost> {
 }
 
 impl<H: LogHost> Run<H> {
-    /// Runs until the server stops or the disk fails.
+    /// Runs until the server stops or the log fails.
     fn run(mut self) -> Result<(), AppendError> {
         loop {
             while let Ok(order) = self.orders.try_recv() {

@@ -92,8 +92,8 @@ impl LogWriter {
         self.started
     }
 
-    /// Returns whether frames are not appended yet, because the disk had no room for them. [`Self::take`] made these
-    /// frames from the batches of workers.
+    /// Returns whether frames that [`Self::take`] made from the batches of workers are not appended yet. After a call
+    /// of `append`, this means that the disk had no room for them.
     pub fn waits_for_room(&self) -> bool {
         !self.frames.is_empty()
     }

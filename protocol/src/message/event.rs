@@ -14,8 +14,8 @@ pub enum Event<'a> {
     Queued {
         /// Id of the claim. The hold keeps it, except that the holds of an `ACQUIRE_KEYS` get ids of their own.
         id: LockId,
-        /// Number of waiters in front of the claim when it began to wait. In a queue with priorities at most 1024 are
-        /// counted.
+        /// Number of waiters in front of the claim when it began to wait. In a pool, and in a queue with priorities, at
+        /// most 1,024 are counted. For a set of paths, the number of all other waiting sets of its tree.
         position: u32,
         /// Position in the order of arrival in the shard. Waiters of one key with equal priority are served in this
         /// order.
@@ -38,7 +38,8 @@ pub enum Event<'a> {
     /// The session ended, with all its waiters and all holds on its lease. Its other holds last until their leases
     /// expire.
     SessionExpired,
-    /// Another connection that knew the id of a hold changed the end of its lease. The new end may be earlier.
+    /// Another connection that knew the id of a hold changed the end of its lease; the new end may be earlier. Also
+    /// sent if it changed the future lease of a claim that waits for permits.
     LeaseMoved {
         /// Id of the hold.
         id: LockId,

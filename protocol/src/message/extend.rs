@@ -13,8 +13,9 @@ pub const EXTENDED: u8 = opcode::EXTEND | opcode::ANSWER;
 pub const CLAMPED: u16 = 1 << 0;
 
 /// Sets the end of the lease of a hold to the current time plus `lease_ms`. The new end may be earlier than the old
-/// one. If the claim waits for permits of a pool, sets the length of the lease that begins with the grant. If another
-/// claim waits, the server responds with the error `not_held`.
+/// one. If the claim waits for permits of a pool, sets the length of the lease that begins with the grant. If the claim
+/// waits for anything else, the server responds with `not_held`. It responds with `bad_input` for a registration, and
+/// for a hold on a session lease or without a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Extend<'a> {
     /// Id from the grant.
@@ -58,7 +59,8 @@ impl<'a> Extend<'a> {
 /// Response to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Extended {
-    /// Remaining lease at `stamp_ms`, in milliseconds.
+    /// Remaining lease at `stamp_ms`, in milliseconds. For a waiting claim, the length of the lease that begins with
+    /// the grant.
     pub remaining_ms: u32,
     /// Time when the server determined the content of this message, in milliseconds of its boot-time clock.
     pub stamp_ms: u64,

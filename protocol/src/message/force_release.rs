@@ -50,7 +50,8 @@ impl<'a> ForceRelease<'a> {
 pub struct ForceReleased<'a> {
     /// Fence of the claim; 0 if it was waiting.
     pub fence: u64,
-    /// Key of the claim, name of its pool, or first path of its set.
+    /// Key of the claim, name of its pool, or first path of its set. A path above 1,024 bytes is cut after the last
+    /// segment that fits.
     pub key: &'a [u8],
     /// Owner of the claim.
     pub owner: &'a [u8],

@@ -13,7 +13,8 @@ pub const FAREWELL: u8 = opcode::GOODBYE | opcode::ANSWER;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Goodbye;
 
-/// Response to a goodbye: the session has ended. The server closes the connection after this frame.
+/// Response to a goodbye: the session, if the connection had one, has ended. The server closes the connection after
+/// this frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Farewell;
 

@@ -23,8 +23,8 @@ pub const RESUMED: u16 = 1 << 0;
 /// Flag of `WELCOME`: the frame has the field `capabilities`. The server sends the field only if `HELLO` had it.
 pub const WELCOME_CAPABILITIES: u16 = 1 << 1;
 
-/// Kind of a namespace: what it contains, and which requests it serves. The first `HELLO` that names a namespace fixes
-/// its kind.
+/// Kind of a namespace: what it contains, and which requests it serves. The first accepted `HELLO` for a namespace
+/// fixes its kind, unless the server or its configuration defines the namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[expect(missing_docs, reason = "described in docs/reference/wire.md")]
 pub enum NamespaceKind {
@@ -71,7 +71,7 @@ pub enum SessionRequest {
     },
     /// Takes over the lane of a lost connection of a session. The server closes the old connection if it is still open,
     /// and discards its unread input. If a request has a number that was already answered on this lane, the server
-    /// sends the first response again.
+    /// sends the first response again, if it still keeps that response.
     Resume {
         /// Session id from the welcome.
         id: SessionId,
@@ -225,11 +225,11 @@ pub struct Welcome {
     pub stamp_ms: u64,
     /// Number that differs for each start of a server.
     pub server_id: u64,
-    /// Lease granted for a `lease_ms` of 0, in milliseconds.
+    /// Lease granted for an acquire or extend with a `lease_ms` of 0, in milliseconds.
     pub lease_default_ms: u32,
-    /// Shortest lease, in milliseconds.
+    /// Shortest lease that an acquire may request, in milliseconds.
     pub lease_min_ms: u32,
-    /// Longest lease, in milliseconds. The server shortens longer requests.
+    /// Longest lease of an acquire, in milliseconds. If an acquire requests more, the server grants this lease.
     pub lease_max_ms: u32,
     /// Maximum number of unanswered requests of the connection, without acquires that wait in a queue.
     pub in_flight_max: u32,

@@ -20,8 +20,8 @@ pub struct List<'a> {
     pub cursor: u64,
     /// Maximum number of locks or claims in the page; 0 is as many as fit.
     pub count_max: u16,
-    /// Lists only keys that begin with these bytes; in a tree namespace, only the path with this path key and the paths
-    /// below it.
+    /// Lists only claims whose key begins with these bytes. In a tree namespace, these bytes are a path key: lists only
+    /// sets with that path or a path below it.
     pub prefix: &'a [u8],
     /// Whether to list waiting claims instead of held locks.
     pub waiting: bool,
@@ -72,7 +72,8 @@ pub struct ListedLock<'a> {
     pub remaining_ms: u32,
     /// Priority that the acquire requested.
     pub priority: u32,
-    /// Key of the lock, name of its pool, or first path of its set.
+    /// Key of the lock, name of its pool, or first path of its set. Of a path, only as many whole segments as the
+    /// maximum length of a key allows.
     pub key: &'a [u8],
     /// Owner of the claim.
     pub owner: &'a [u8],

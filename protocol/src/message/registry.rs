@@ -28,8 +28,9 @@ pub const KEY_OFFSET: usize = HEADER_LEN + 8;
 /// Offset of the length of the key in `UNREGISTER`, in bytes. The key follows it.
 pub const UNREGISTER_KEY_OFFSET: usize = HEADER_LEN;
 
-/// Registers a key for `owner`, unless it has another owner. If `owner` already has the registration, renews its lease
-/// and replaces value and type.
+/// Registers a key for `owner`, unless it has another owner. In a lazy namespace, replaces the registration of another
+/// owner whose lease and grace period have expired. If `owner` already has the registration, renews its lease and
+/// replaces value and type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Register<'a> {
     /// Lease in milliseconds: its length from now, or its end since 1970 if `absolute` is set.

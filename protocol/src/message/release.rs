@@ -24,7 +24,8 @@ pub struct Release<'a> {
     /// Key that the claim must belong to. `None` skips this check.
     pub key: Option<&'a [u8]>,
     /// Whether the claim must belong to the lane of this connection. If it belongs to another lane, the server refuses
-    /// the release with `cancelled`. Only servers with the capability `OWN_CLAIM` accept this flag.
+    /// the release with `cancelled`, or with `not_found` if the client may not know of the claim. Only servers with the
+    /// capability `OWN_CLAIM` accept this flag.
     pub own: bool,
 }
 

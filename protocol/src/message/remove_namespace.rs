@@ -9,8 +9,8 @@ use crate::message::opcode;
 /// Opcode of the response to `REMOVE_NAMESPACE`.
 pub const NAMESPACE_REMOVED: u8 = opcode::REMOVE_NAMESPACE | opcode::ANSWER;
 
-/// Removes a namespace. It must be empty, no connection or session may use it, and it must not be the namespace of a
-/// front end.
+/// Removes a namespace. The namespace must have no claims and no frozen prefix, and no connection or session may use
+/// it. It must not belong to a front end or be declared in the configuration of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RemoveNamespace<'a> {
     /// Name of the namespace, 1 to 256 bytes long.

@@ -20,10 +20,10 @@ pub struct ServerStatus;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Readiness {
-    /// The server serves all requests.
+    /// The server refuses no kind of new claim.
     #[default]
     Ready = 0,
-    /// The server refuses some new claims.
+    /// The server refuses some new claims, or it cannot compact its durable log.
     Degraded = 1,
     /// The server refuses all new claims.
     NotReady = 2,

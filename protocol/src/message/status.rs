@@ -53,7 +53,7 @@ impl<'a> Status<'a> {
 /// The state of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockState {
-    /// The claim waits in a queue.
+    /// The claim waits in a queue, or until its fence is durable.
     Waiting,
     /// The claim is granted.
     Held,
@@ -82,7 +82,8 @@ pub struct StatusAnswer<'a> {
     /// Time from the acquire to the grant, in milliseconds. 0 while the claim waits, and if the server was restarted
     /// after the grant.
     pub waited_ms: u64,
-    /// Key of the claim, name of its pool, or first path of its set.
+    /// Key of the claim or name of its pool. Of a set of paths, the first that no other path of it covers, cut to whole
+    /// segments that fit into a key.
     pub key: &'a [u8],
 }
 

@@ -11,7 +11,7 @@ use crate::message::opcode;
 pub const THROTTLED: u8 = opcode::THROTTLE | opcode::ANSWER;
 /// Flag of `THROTTLE` and `THROTTLE_ALL`: refund the tokens instead of taking them.
 pub const REFUND: u16 = 1 << 0;
-/// Flag of `THROTTLED`: the tokens were taken.
+/// Flag of `THROTTLED`: the tokens were taken. Also set for a cost of 0 and for a refund.
 pub const ALLOWED: u16 = 1 << 0;
 /// Offset of the length of the name in `THROTTLE`, in bytes. The name follows it.
 pub const NAME_OFFSET: usize = HEADER_LEN + 20;

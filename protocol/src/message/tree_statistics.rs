@@ -38,15 +38,15 @@ pub struct TreeStatisticsAnswer {
     /// Number of sets of paths that were requested since the start of the server. Includes the sets restored at the
     /// start, but no refused sets.
     pub sets: u64,
-    /// Sets that are waiting.
+    /// Number of sets that are waiting.
     pub waiting_sets: u64,
-    /// Sets that are held.
+    /// Number of sets that are held.
     pub held_sets: u64,
-    /// Paths of waiting sets.
+    /// Number of paths of waiting sets.
     pub waiting_paths: u64,
-    /// Paths of held sets.
+    /// Number of paths of held sets.
     pub held_paths: u64,
-    /// Distinct paths of all sets.
+    /// Number of distinct paths of all sets.
     pub distinct_paths: u64,
     /// Number of segments in the paths of all sets, counted with repetitions, plus one for the namespace itself.
     pub segments: u64,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_access::Identity;
 use waymaker_engine::{Account, Accounts, Holder};
 
-/// All accounts of the server that are in use.
+/// All accounts of identities that are in use. The accounts of namespaces are elsewhere.
 ///
 /// An account exists while it counts a connection, a session, a namespace or a claim. The clients of one identity share
 /// an account, even if they use different credentials. Clients whose tokens name other groups have another account,

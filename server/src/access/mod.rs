@@ -50,7 +50,7 @@ pub struct AccessControl {
 /// The reason why a client is not identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotIdentified {
-    /// The credentials are missing or not valid.
+    /// The credentials are missing or not valid, or the certificate belongs to no identity.
     #[error("{reason}")]
     Unauthenticated {
         reason: LoginRefusal,
@@ -70,15 +70,16 @@ pub(crate) enum NotIdentified {
 /// The reason why the client of a request that should be signed is not identified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotSigned {
-    /// The signature is missing or not valid.
+    /// The signature is missing, incomplete or wrong, or its key is unknown or has expired, or its time or scope is
+    /// wrong.
     Refused {
         refusal: SignatureRefusal,
         /// Pause of the client's address, if this wrong signature starts one.
         pause: Option<Pause>,
     },
-    /// The request was not refused because of its signature. Either the server has no access keys, so it checked no
-    /// signature, and nothing else identifies the client, such as a certificate. Or the server refuses logins from the
-    /// client's address for a while, after too many of them failed.
+    /// Either the server has no access keys, so it checked no signature, and nothing else identifies the client, such
+    /// as a certificate. Or the signature is wrong or its key unknown, and the client's address is paused after too
+    /// many failed logins.
     NotIdentified(NotIdentified),
 }
 
@@ -97,8 +98,8 @@ impl AccessControl {
     ///
     /// # Errors
     /// Returns an error if the client needs credentials and has none, if they are not valid, or if its address is
-    /// paused after failed logins. A client without credentials may be refused, but that is no failed login, and pauses
-    /// do not apply to it.
+    /// paused after failed logins. A client with neither credentials nor a certificate may be refused, but that is no
+    /// failed login, and pauses do not apply to it.
     pub(crate) fn identify(
         &self,
         evidence: &Evidence,
@@ -121,8 +122,9 @@ impl AccessControl {
     /// client is identified like a client without credentials.
     ///
     /// # Errors
-    /// Returns an error if the server has access keys and the signature is missing or not valid, or if the address is
-    /// paused and the signature is wrong. Without access keys, returns the errors of [`AccessControl::identify`].
+    /// Returns an error if the server has access keys and the signature is missing or not valid. If the signature is
+    /// wrong or its key unknown, and the address is paused, the error is [`NotIdentified::Paused`]. Without access
+    /// keys, returns the errors of [`AccessControl::identify`].
     pub(crate) fn identify_signed(
         &self,
         evidence: &Evidence,
@@ -134,8 +136,8 @@ impl AccessControl {
         let Some(keys) = &policy.access_keys else {
             return self.identify(evidence, b"", now, now_unix_s).map_err(NotSigned::NotIdentified);
         };
-        // Accept a valid signature even while its address is paused. Otherwise wrong signatures of one client would
-        // pause the address, and other clients at this address could not renew their locks.
+        // Accept a valid signature even while its address is paused. Otherwise, after wrong signatures of one client,
+        // other clients at this address could not renew their locks during the pause.
         let identity = keys.verify(request, now_unix_s).map_err(|refusal| {
             // Only an unknown key and a wrong signature can be guesses of a secret. In all other cases the client knows
             // the secret, or it sent no complete signature.
@@ -205,8 +207,8 @@ impl AccessControl {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Replaces the policy. New connections use the new policy at once. Each worker checks its open connections against
-    /// the new policy in its next periodic housekeeping.
+    /// Replaces the policy. New connections use the new policy at once. Each worker begins to check its open
+    /// connections against the new policy in its next periodic housekeeping.
     pub fn replace(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
         // Store the policy first and raise `version` with Release ordering: a thread that sees the new version then

@@ -13,14 +13,14 @@ use waymaker_protocol::NamespaceKind;
 /// Reasons why a client is not identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoginRefusal {
-    /// The client has no credentials.
+    /// The client needs an identity, but has sent no credentials that the server checks.
     #[error("the server needs credentials: send a token, or connect with a client certificate")]
     Missing,
     /// The access file maps no name of the certificate to an identity.
     #[error("the client certificate belongs to no identity of the access file")]
     UnknownCertificate,
-    /// The credentials are not a token, or the token is unknown, or its secret is wrong. The client cannot distinguish
-    /// these.
+    /// The credentials are not a valid token or JSON web token, for example because the token is unknown or its secret
+    /// is wrong. The client cannot distinguish the causes.
     #[error("the token is not valid")]
     Invalid,
     /// The token has expired.
@@ -128,7 +128,8 @@ impl Policy {
         self.rules.jwt().map(|jwt| &*jwt.jwks)
     }
 
-    /// Returns whether an identity that was verified earlier is still valid.
+    /// Returns whether an identity that was verified earlier is still valid. Always true for an identity from a
+    /// certificate or a user id.
     pub fn is_current(&self, identity: &Identity, now_unix_s: u64) -> bool {
         match &identity.proof {
             Proof::Token(id) => {

@@ -6,8 +6,8 @@ use waymaker_access::Identity;
 use waymaker_engine::{Access, Grants};
 use waymaker_protocol::NamespaceKind;
 
-/// Table of the rights that were computed under one policy. Open connections own these rights, and the table only finds
-/// them. The rights are dropped with the last connection that uses them.
+/// Table of the rights that were computed under one policy. Connections and their requests own these rights, and the
+/// table only finds them. The rights are dropped with their last owner.
 ///
 /// With many rules, the rights of an identity take much memory and time to compute. The connections of the identity
 /// therefore share them.
@@ -18,8 +18,8 @@ pub(super) struct SharedGrants(Mutex<SharedValues<Key, Grants>>);
 type Key = (Arc<str>, Vec<Arc<str>>, Box<[u8]>, u8);
 
 impl SharedGrants {
-    /// Returns the rights of an identity in a namespace. Calls `find` to compute them, unless an open connection
-    /// already uses the computed rights of this identity.
+    /// Returns the rights of an identity in a namespace. Calls `find` to compute them, unless the computed rights of
+    /// this identity are still in use.
     pub(super) fn access(
         &self,
         identity: &Identity,

@@ -23,7 +23,7 @@ impl<K, V> Default for SharedValues<K, V> {
 }
 
 impl<K: Eq + Hash, V> SharedValues<K, V> {
-    /// Returns the value of a key. Returns `None` if the value no longer has an owner.
+    /// Returns the value of a key. Returns `None` if the key has no entry, or if its value no longer has an owner.
     pub(super) fn get(&self, key: &K) -> Option<Arc<V>> {
         self.values.get(key).and_then(Weak::upgrade)
     }

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 use waymaker_protocol::{Hex, LockId, Quoted};
 
-/// Kind of an event.
+/// Kind of an event. [`Outcome`] says whether the server performed the act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Act {
     /// A client released the hold of another identity.
@@ -16,21 +16,22 @@ pub enum Act {
     RegisterOther,
     /// A client acquired with the request id of another identity's claim. That claim now belongs to the client.
     TakeOver,
-    /// An operator ended a claim.
+    /// Request of an operator to end a claim.
     ForceRelease,
-    /// An operator froze a prefix.
+    /// Request of an operator to freeze a prefix.
     Freeze,
-    /// An operator thawed a prefix.
+    /// Request of an operator to thaw a prefix.
     Thaw,
-    /// An operator removed a namespace.
+    /// Request of an operator to remove a namespace.
     RemoveNamespace,
-    /// A client of DynamoDB created a table.
+    /// Request of a DynamoDB client to create a table.
     CreateTable,
-    /// A client of DynamoDB deleted a table, with its locks.
+    /// Request of a DynamoDB client to delete a table, with its locks.
     DeleteTable,
-    /// A client set the capacity of a pool.
+    /// Request of a client to set the capacity of a pool.
     SetCapacity,
-    /// A client showed credentials that the server does not accept.
+    /// Failed login: the credentials or the certificate of a client are missing or not accepted, or give it no right in
+    /// the namespace.
     Authenticate,
     /// Too many logins of a source address failed, so the server refuses further logins of the address for a while.
     PauseLogins,

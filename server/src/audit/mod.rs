@@ -1,9 +1,10 @@
 //! The audit log: one line for each act of an operator or on the claim of another identity, each refused credential or
 //! right, and each change of the configuration. [`Act`] lists all kinds of lines.
 //!
-//! A worker describes an act as an [`AuditEvent`] and passes it to [`Audit`], which never blocks. The `queue` holds a
-//! bounded number of encoded lines for one thread, and counts the lines that do not fit. The thread writes the lines to
-//! the [`AuditTarget`]. Neither a slow disk nor a flood of refusals therefore delays a request.
+//! A worker, or another thread of the server, describes an act as an [`AuditEvent`] and passes it to [`Audit`], which
+//! never waits for the disk. The `queue` holds a bounded number of encoded lines for one thread, and counts the lines
+//! that do not fit. The thread writes the lines to the [`AuditTarget`]. Neither a slow disk nor a flood of refusals
+//! therefore delays a request.
 //!
 //! ```text
 //! worker -> AuditEvent -> Audit -> queue -> thread -> log | stdout | stderr | file
@@ -29,7 +30,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 pub struct Audit(Option<Arc<Shared>>);
 
-/// The state shared by the workers, which record events, and the thread that writes the audit log.
+/// The state shared by the threads that record events, such as the workers, and the thread that writes the audit log.
 #[derive(Debug)]
 struct Shared {
     encoding: Encoding,

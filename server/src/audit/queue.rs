@@ -34,7 +34,8 @@ struct Allowance {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct QueuedWork {
     pub(super) lines: Vec<String>,
-    /// Number of dropped lines that the thread must report now; 0 if there are none or the next report is not due.
+    /// Number of dropped and unwritten lines that the thread must report now; 0 if there are none or the next report is
+    /// not due.
     pub(super) dropped_count: u64,
     pub(super) wants_reopen: bool,
     pub(super) is_stopping: bool,
@@ -47,7 +48,8 @@ impl QueuedWork {
 }
 
 impl Queue {
-    /// Returns whether a line of this act may be pushed. If not, counts the line as dropped.
+    /// Counts a line of this act against the act's allowance for the current second, and returns true. If the allowance
+    /// is used up, counts the line as dropped instead, and returns false.
     ///
     /// Each act has its own allowance, so that a flood of refusals does not displace the acts of operators.
     pub(super) fn admit(&mut self, act: Act, now_ms: u64) -> bool {
@@ -64,7 +66,7 @@ impl Queue {
         is_admitted
     }
 
-    /// Adds a line, unless the queue is full.
+    /// Adds a line. If the queue is full, counts the line as dropped instead.
     pub(super) fn push(&mut self, line: String) {
         if self.lines.len() >= AUDIT_LINE_COUNT_MAX || self.len + line.len() > AUDIT_QUEUE_LEN_MAX {
             return self.drop_line();
@@ -90,7 +92,7 @@ impl Queue {
         self.dropped_count
     }
 
-    /// Takes all work that is due.
+    /// Takes all queued lines and, if it is due, the report of dropped lines.
     pub(super) fn take(&mut self, now_ms: u64) -> QueuedWork {
         self.len = 0;
         let is_due = self.is_stopping || self.report_in_ms(now_ms) == Some(0);
@@ -106,8 +108,8 @@ impl Queue {
         }
     }
 
-    /// Returns the time until the next line that reports dropped lines is due, in milliseconds; `None` if all dropped
-    /// lines were reported.
+    /// Returns the time until the next line that reports dropped and unwritten lines is due, in milliseconds; `None` if
+    /// all of them were reported.
     pub(super) fn report_in_ms(&self, now_ms: u64) -> Option<u64> {
         let since_ms = now_ms.checked_sub(self.reported_at_ms).unwrap_or(AUDIT_REPORT_MS);
         (self.unreported_count > 0).then(|| AUDIT_REPORT_MS.saturating_sub(since_ms))

@@ -23,7 +23,7 @@ pub struct AuditThread {
     ended: Receiver<()>,
 }
 
-/// Reasons why the audit log cannot be written.
+/// Reasons why the audit log cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The file cannot be opened.
@@ -126,7 +126,8 @@ impl Run {
         Ok(())
     }
 
-    /// Counts a failed write. Logs the first of several consecutive failures, and the first success after them.
+    /// Counts a failed write. Logs a failure unless the write before failed too, and a success if the write before
+    /// failed.
     fn note(&mut self, written: &io::Result<()>) {
         if let Err(error) = written {
             self.shared.write_failure_count.fetch_add(1, Ordering::Relaxed);

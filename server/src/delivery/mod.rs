@@ -21,11 +21,11 @@ pub fn end_of(outcome: Outcome) -> ReservedEnd {
     }
 }
 
-/// Returns the mail that delivers deferred effects to their workers, in the order of the effects. These are responses,
-/// events and grants that waited until the log synced a record or the cluster counted a fence. `end` is the outcome of
-/// this wait. A grant is mailed together with `end`, which tells whether its hold begins. If `end` is not
-/// [`ReservedEnd::Begins`], each response becomes an error that says that the outcome is unknown, and events are
-/// dropped.
+/// Returns the mail that delivers deferred effects to their workers. The effects are responses, events and grants that
+/// waited until the log synced a record or the cluster counted a fence. Responses and events for one worker keep the
+/// order of the effects; a grant may come before earlier responses. `end` is the outcome of this wait. A grant is
+/// mailed together with `end`, which tells whether its hold begins. If `end` is not [`ReservedEnd::Begins`], each
+/// response becomes an error that says that the outcome is unknown, and events are dropped.
 pub fn mails(deferred: impl Iterator<Item = DeferredEffect>, end: ReservedEnd) -> Vec<(u16, Mail)> {
     let is_durable = matches!(end, ReservedEnd::Begins(_));
     let mut mails: Vec<(u16, Mail)> = Vec::new();

@@ -121,12 +121,12 @@ mod tests {
             Self { local, turns, wakes: Arc::default() }
         }
 
-        /// Returns how often the connection has woken itself.
+        /// Returns how often the task of the connection was woken.
         fn wake_count(&self) -> u32 {
             self.wakes.count()
         }
 
-        /// Runs a turn of the connection. The turn takes no time, however slow the machine is.
+        /// Runs a turn of the connection. The clock of the turn is stopped, so a slow machine does not use up its time.
         fn turn(&mut self, act: impl FnOnce(&Local, &mut FrontTurn)) {
             let waker = Waker::from(Arc::clone(&self.wakes));
             let mut context = Context::from_waker(&waker);

@@ -29,8 +29,8 @@ const STEP: Duration = Duration::from_millis(1);
 /// Number of steps that the client waits after it has sent one piece of its input, so that the server serves the piece
 /// alone.
 const STEPS_PER_PIECE: u32 = 2;
-/// Maximum time between the end of the client's output and the end of the connection. It exceeds every time limit of
-/// the front ends.
+/// Maximum time between the end of the client's output and the end of the connection, and then until the worker ends.
+/// It exceeds every time limit of the front ends.
 const END: Duration = Duration::from_secs(600);
 
 /// Serves a connection whose client sends these pieces one after the other, and then closes its side. Returns the

@@ -44,8 +44,8 @@ pub(crate) struct Local {
     front_count: Cell<usize>,
     /// Whether front ends must end their connections, because the server stops.
     finishing: watch::Sender<bool>,
-    /// Waker of the flusher, the task that writes the output of all connections. `flush_is_due` is set from a call of
-    /// this waker until the flusher runs.
+    /// Waker of the flusher, the task that writes the output of all connections. `flush_is_due` is set just before a
+    /// call of this waker, and cleared when the flusher runs.
     flusher: RefCell<Option<Waker>>,
     flush_is_due: Cell<bool>,
     /// Read buffer that all connections of the thread share. A connection copies out the bytes that it keeps after its
@@ -68,7 +68,8 @@ pub(crate) struct Local {
     pub(super) spinner_sleeps: Cell<bool>,
     /// Whether the worker has sent mail to itself: long work that it continues after connections had their turns.
     pub(super) has_own_mail: Cell<bool>,
-    /// Notified when a connection ends. A stopping worker waits for the end of its last connection.
+    /// Notified when a connection ends or moves to another worker, and when the lane of a front end closes. A stopping
+    /// worker waits for the end of its last connection.
     pub(super) connection_ended: Notify,
 }
 
@@ -142,8 +143,8 @@ impl Local {
         self.clock.moment()
     }
 
-    /// Returns the time of the last input that the worker got: bytes, or a tick of its timer. Directly after a request,
-    /// this is the time at which the request was served.
+    /// Returns the time of the last input that the worker got, such as bytes, mail, or a tick of its timer. Directly
+    /// after a request, this is the time at which the request was served.
     pub(crate) fn worker_now(&self) -> Time {
         self.worker.borrow().moment().now
     }
@@ -300,7 +301,8 @@ impl Local {
         self.connection_ended.notify_one();
     }
 
-    /// Sends the request that `encode` writes, and collects the worker's output. Returns `None` if the lane is closed.
+    /// Sends the request that `encode` writes, and hands the worker's output for the lane to the listeners of its
+    /// requests. `begin` chooses the number of the request. Returns `None` if the lane is closed.
     pub(super) fn ask(
         &self,
         key: ConnectionKey,

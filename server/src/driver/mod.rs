@@ -141,7 +141,7 @@ pub struct Workers {
     pub handles: WorkerHandles,
     /// Handles of the acceptors.
     pub acceptors: AcceptorHandles,
-    /// Numbers of connections that the Unix socket and the HTTP port have accepted although the server was full.
+    /// Numbers of open connections that the Unix socket and the HTTP port accepted although the server was full.
     reserves: Reserves,
     /// Numbers of connections of each source address, with their limits.
     addresses: Mutex<Addresses>,

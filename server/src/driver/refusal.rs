@@ -10,7 +10,7 @@ use waymaker_protocol::{ErrorAnswer, ErrorCode, ErrorDetail};
 pub(super) enum Refusal {
     /// The number of open connections is at this maximum.
     Connections(usize),
-    /// The memory use of the server exceeds this maximum in bytes.
+    /// The memory use of the server has reached this maximum in bytes.
     Memory(u64),
     /// A limit of the source address is reached.
     Address(Excess),

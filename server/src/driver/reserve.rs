@@ -1,5 +1,5 @@
-//! Places for connections that a listener accepts although the server has reached its connection limit. They serve
-//! health checks, metrics and operators.
+//! Places for connections that a listener accepts although the server is full: at its connection limit or far above its
+//! memory limit. They serve health checks, metrics and operators.
 
 use crate::limits::RESERVED_CONNECTION_COUNT_MAX;
 use std::sync::Arc;
@@ -19,8 +19,9 @@ impl Reserve {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Takes one of the places that this listener has for connections beyond the server's connection limit. The
-    /// acceptor calls this for a new connection if the server is full. Returns `None` if all places are occupied.
+    /// Takes one of the places that this listener has for connections of a full server. The acceptor calls this for a
+    /// new connection if the server is at its connection limit or far above its memory limit. Returns `None` if all
+    /// places are occupied.
     pub(super) fn take(&self) -> Option<Reserved> {
         let take = |count| (count < RESERVED_CONNECTION_COUNT_MAX).then_some(count + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
@@ -28,11 +29,11 @@ impl Reserve {
     }
 }
 
-/// Places for connections beyond the server's connection limit: some for the HTTP port, and some for the Unix socket.
-/// Each listener has its own places, so a flood of connections on one takes no place from the other.
+/// Places for connections that a full server still accepts: some on the HTTP port, and some on the Unix socket. Each
+/// listener has its own places, so a flood of connections on one takes no place from the other.
 #[derive(Debug, Default)]
 pub(super) struct Reserves {
-    /// Reserve of the HTTP port, which serves health checks and metrics. They matter most when the server is full.
+    /// Places of the HTTP port, which serves health checks and metrics. They matter most when the server is full.
     pub(super) http: Reserve,
     /// Places of the Unix socket. If the server is full, local operators can still connect through this socket and end
     /// the cause of the overload.

@@ -83,8 +83,8 @@ async fn take_mail(local: &Local) {
     }
 }
 
-/// Expires leases and waits that are due, and continues work that the worker has put off. Reads all sockets if a due
-/// lease or wait requires it, or if another worker or the watchdog requests it. Never returns.
+/// Ends leases, waits and sessions that are due, and continues work that the worker has put off. Reads all sockets if a
+/// due lease, wait or session requires it, or if another worker or the watchdog requests it. Never returns.
 async fn sweep(local: Rc<Local>, handler: Arc<impl ConnectionHandler>) {
     loop {
         let until = local.worker.borrow().next_deadline();
@@ -112,8 +112,8 @@ fn has_work(local: &Local) -> bool {
     local.worker.borrow().next_deadline() <= local.now().passed
 }
 
-/// Expires leases and waits that are due, and continues work that the worker has put off. Stops after [`WORK_US`] plus
-/// one timer tick at the latest.
+/// Ends leases, waits and sessions that are due, and continues work that the worker has put off. Begins no call of
+/// `tick` when [`WORK_US`] are over.
 fn work(local: &Local) {
     let mut worker = local.worker.borrow_mut();
     let since = Instant::now();
@@ -141,8 +141,9 @@ async fn sleep_until(local: &Local, until: Time) {
 /// served yet. Returns an instant: all bytes that had arrived by then were served, except those of connections that
 /// used up their time ([`crate::limits::SWEEP_TURNS_US`]).
 ///
-/// Each `yield_now` lets the runtime poll the operating system once and run every connection that became readable,
-/// before this function continues. The read barrier (`edge::read_barrier`) decides how many such yields are needed.
+/// Each `yield_now` lets the runtime poll the operating system once and run the connections that this poll reports as
+/// readable, before this function continues. The read barrier (`edge::read_barrier`) decides how many such yields are
+/// needed.
 async fn read_all(local: &Rc<Local>, handler: &Arc<impl ConnectionHandler>) -> Time {
     let at = local.now().passed;
     take_intake(local, handler);
@@ -225,7 +226,8 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Waker};
 
-    /// Returns how often the runtime polls the operating system until `read_all` reports that all sockets are read.
+    /// Returns how often `read_all` yields until it reports that all sockets are read. At each yield, the runtime would
+    /// poll the operating system.
     fn poll_count(local: &Rc<Local>) -> usize {
         let handler = Arc::new(NoFronts);
         let mut reading = pin!(read_all(local, &handler));

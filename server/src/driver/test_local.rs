@@ -59,7 +59,7 @@ impl Wake for Wakes {
     }
 }
 
-/// Creates a worker with two connections, and makes it the worker of this thread.
+/// Creates a worker that counts two connections but has none, and makes it the worker of this thread.
 pub(crate) fn enter_crowded() -> Rc<Local> {
     let local = test_local();
     Local::enter(&local);

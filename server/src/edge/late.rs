@@ -20,8 +20,8 @@ impl<T> LateQueue<T> {
         self.0.push_back(connection);
     }
 
-    /// Returns the connection that continues in this round of tasks. Returns `None` while leases are due: otherwise
-    /// clients could acquire new leases faster than the worker expires old ones.
+    /// Removes and returns the connection that continues in this round of tasks, if one waits. Returns `None` while
+    /// leases are due: otherwise clients could acquire new leases faster than the worker expires old ones.
     pub fn continue_one(&mut self, are_leases_due: bool) -> Option<T> {
         if are_leases_due { None } else { self.0.pop_front() }
     }

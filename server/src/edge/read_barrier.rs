@@ -8,8 +8,8 @@
 //! A sweep first asks the operating system which sockets have bytes, and each of these connections has one turn. Then
 //! each connection with a place gets a debt: the bytes that are unread when it next reads. The sweep waits until the
 //! connection has read and served these bytes, but not for later bytes. It also stops waiting for a connection whose
-//! turns took more than [`TurnReport::spent_max`] (a few milliseconds) in all. Renewals behind expensive requests then
-//! come too late. They belong to the client that sent those requests, while all other clients wait for the sweep.
+//! turns took more than [`TurnReport::spent_max`] (a few milliseconds) in all. Renewals behind expensive requests may
+//! then come too late. They belong to the client that sent those requests, while all other clients wait for the sweep.
 //!
 //! A connection of a front end also gives way between reading its requests and serving them, so that other connections
 //! read in between.
@@ -54,7 +54,7 @@ pub struct ReadBarrier {
 pub struct Place(u32);
 
 /// Debt of one connection with a place (an entry in the barrier): bytes that it must serve before a sweep ends. A sweep
-/// is the read of all sockets of a worker before leases expire. It is the present sweep of this worker, or a sweep of
+/// is the read of all sockets of a worker before leases expire: here the present sweep of this worker, or a sweep of
 /// the worker that the connection left. By default, the connection owes nothing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Debt {
@@ -119,15 +119,15 @@ pub struct TurnReport {
     pub served: Served,
     /// Length of the turn; 0 if it was not measured.
     pub spent: Duration,
-    /// Time that the turns of the connection may take in all while a sweep waits for its bytes. A sweep is the worker's
-    /// read of all sockets before leases expire. After this time, the sweep no longer waits for them.
+    /// Time that the turns of the connection may take in all while a sweep waits for its unread bytes. A sweep is the
+    /// worker's read of all sockets before leases expire. After this time, the sweep no longer waits for the bytes.
     pub spent_max: Duration,
 }
 
 /// Requests of a connection that are served at the end of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// All requests that were read.
+    /// All requests that this turn and earlier turns read.
     All,
     /// All requests that earlier turns read. Requests that this turn read are left.
     Earlier,

@@ -67,7 +67,7 @@ impl<W: Stopwatch> Turn<W> {
         self.read_len += len as u64;
         self.read_count += 1;
         // A read that leaves room in the buffer has usually emptied the socket. But an encrypted connection returns one
-        // record at a time. So after the second read of a turn, assume that the socket may have more bytes.
+        // record at a time. So from the second read of a turn on, assume that the socket may have more bytes.
         len == READ_LEN_MAX || self.read_count > 1
     }
 

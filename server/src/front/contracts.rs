@@ -59,12 +59,13 @@ pub(super) struct Callers {
 
 #[derive(Default)]
 struct KnownCallers {
-    /// Credentials of the latest call. While `version` is still the version of the policy, a call with the same
-    /// credentials uses the services in `newest` without another identification.
+    /// Credentials of the latest call. While `version` is still the version of the policy and the identity is valid, a
+    /// call with the same credentials uses the services in `newest` without another identification.
     credentials: Box<[u8]>,
     version: u64,
     newest: Option<Arc<Contracts>>,
-    /// Services of all identities that have called on this connection, since calls of several identities may alternate.
+    /// Services of the identities that have called on this connection, since calls of several identities may alternate.
+    /// When a new identity calls, those of expired identities are removed.
     all: Vec<Arc<Contracts>>,
 }
 
@@ -84,8 +85,9 @@ impl Callers {
     /// Returns the services for the caller with these headers.
     ///
     /// # Errors
-    /// Fails if the caller cannot be identified, if logins of its address are paused, or if the connection already has
-    /// the maximum number of identities. Also fails if a new identity's quota has no room for this connection.
+    /// Fails if the caller cannot be identified, or if logins of its address are paused. For an identity that is new on
+    /// this connection, also fails if the connection has the maximum number of identities, or if the quota of the
+    /// identity has no room for the connection.
     pub(super) fn contracts(&self, headers: &HeaderMap) -> Result<Arc<Contracts>, Status> {
         let credentials = bearer(headers);
         let version = Local::with(|local| local.node.access.version());

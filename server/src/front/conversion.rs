@@ -9,7 +9,8 @@ pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Truncates a text to `chars_max` characters, and then appends an ellipsis. A shorter text stays as it is.
+/// Truncates a text of more than `chars_max` characters to this number, and then appends an ellipsis. Leaves other
+/// texts as they are.
 pub(super) fn cut(mut text: String, chars_max: usize) -> String {
     if truncate(&mut text, chars_max) {
         text.push('…');

@@ -249,8 +249,8 @@ fn refuse_media_type() -> http::Response<Body> {
 }
 
 /// Returns whether a method responds with a single short message. The server encodes it as soon as the response is
-/// ready, and counts its bytes until the client takes them. Streams and the long responses of [`LongAnswers`] are sent
-/// part by part instead.
+/// ready, and counts its bytes until the HTTP/2 library takes them to send them. Streams and the long responses of
+/// [`LongAnswers`] are sent part by part instead.
 fn is_one_message(path: &str) -> bool {
     !STREAMS.contains(&path) && !LongAnswers::has(path)
 }

@@ -38,7 +38,7 @@ impl Health {
         Self { services: Arc::new(services), phase: Arc::default() }
     }
 
-    /// Sets whether new claims are served. Has no effect once the server stops.
+    /// Sets whether the services are reported as serving. Has no effect after [`Self::stop`].
     pub(super) fn set_ready(&self, is_ready: bool) {
         let next = if is_ready { Phase::Serving } else { Phase::Waiting };
         self.phase.send_if_modified(|phase| {
@@ -85,8 +85,9 @@ impl Contract for Health {
     }
 }
 
-/// Status stream of one service: the current status, then every change. For an unknown service, the stream reports that
-/// status once and stays open, as the health protocol requires.
+/// Status stream of one service: the current status, then the new status after each change. If the status changes twice
+/// before it is read, the stream may omit both changes. For an unknown service, the stream reports that status once and
+/// stays open, as the health protocol requires.
 pub(super) struct Statuses {
     /// Status to report next.
     next: Option<ServingStatus>,

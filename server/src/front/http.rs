@@ -67,8 +67,8 @@ pub(super) fn router(locktopus: &Arc<Locktopus>, metrics: &Arc<Metrics>) -> Rout
         .fallback(locktopus::not_found)
 }
 
-/// Returns the routes for connections that the HTTP port accepts beyond the connection limit: health checks and
-/// metrics. All other paths get 503.
+/// Returns the routes for connections that the HTTP port accepts although the server has reached its connection or
+/// memory limit: health checks and metrics. All other paths get 503.
 pub(super) fn reserved_router(metrics: &Arc<Metrics>) -> Router {
     Router::new()
         .route("/metrics", get(show_metrics))
@@ -125,7 +125,7 @@ impl Connection {
         self.client.identify_signed(request)
     }
 
-    /// Identifies the caller of a request by its headers or by the token in its URL.
+    /// Identifies the caller of a request by the token in its headers or, if they have none, by the token in its URL.
     ///
     /// # Errors
     /// Returns the HTTP response that refuses the request: its credentials are missing or not valid, or its address is
@@ -192,7 +192,8 @@ pub(super) async fn serve(
     Some(after(UpgradedConnection::of(parts)))
 }
 
-/// Serves the single request of a connection beyond the connection limit.
+/// Serves the single request of a connection that was accepted although the server has reached its connection or memory
+/// limit.
 pub(super) async fn serve_reserved(socket: FrontSocket, client: FrontClient, router: &Router) {
     let connection = Connection { client, after: Arc::default() };
     let service = service_fn(|mut request: http::Request<Incoming>| {

@@ -83,7 +83,7 @@ impl Run {
         &self.bytes[self.place..]
     }
 
-    /// Returns the sort key of the next item: its first two fields, such as key and id.
+    /// Returns the sort key of the next item: its fields with the numbers 1 and 2, such as key and id.
     fn order(&self) -> [&[u8]; 2] {
         let (_, mut item) = field(self.rest()).unwrap_or_default();
         let mut next = |number| match field(item) {
@@ -197,7 +197,8 @@ impl List {
     /// Adds a page of encoded, sorted items.
     ///
     /// # Errors
-    /// Fails if the list or all lists together would be too long, or if the server's memory limit is reached.
+    /// Fails if the list or all lists together would be too long, or if the list was dropped to make room for another.
+    /// Fails if the server's memory limit is reached, unless the list has no unsent page.
     pub(super) fn push(&self, page: Vec<u8>) -> Result<(), Status> {
         self.push_at(page, Local::with(|local| local.node.memory.full()), Instant::now())
     }

@@ -1,4 +1,4 @@
-//! `/healthz` and `/readyz`: report whether the process runs and whether it accepts new claims, as text or JSON.
+//! `/healthz` and `/readyz`: report whether the process runs and whether it is ready, as text or JSON.
 
 use crate::driver::Local;
 use crate::front::conversion::json_text;
@@ -9,7 +9,7 @@ use http::{HeaderMap, StatusCode, Uri};
 
 const JSON: &str = "application/json";
 
-/// Reports that the process responds.
+/// Responds, which shows that the process runs.
 pub(super) async fn healthz(uri: Uri, headers: HeaderMap) -> Response {
     if wants_json(&uri, &headers) {
         return ([(CONTENT_TYPE, JSON)], r#"{"status":"ok"}"#).into_response();
@@ -17,7 +17,8 @@ pub(super) async fn healthz(uri: Uri, headers: HeaderMap) -> Response {
     "ok".into_response()
 }
 
-/// Reports whether new claims are accepted, and every reason if not.
+/// Reports whether the server is ready, degraded or not ready, with all reasons. The status is an error only for a
+/// server that is not ready.
 pub(super) async fn readyz(uri: Uri, headers: HeaderMap) -> Response {
     let readiness = Local::with(|local| Readiness::of(&local.node));
     response(&readiness, wants_json(&uri, &headers))
@@ -38,7 +39,7 @@ fn response(readiness: &Readiness, is_json: bool) -> Response {
     response
 }
 
-/// Returns whether a request wants JSON, by `format=json` in its query or by its `Accept` header.
+/// Returns whether a request wants JSON: by `format` in its query or, without that, by its `Accept` header.
 fn wants_json(uri: &Uri, headers: &HeaderMap) -> bool {
     let query = uri.query().unwrap_or_default().as_bytes();
     let format = form_urlencoded::parse(query).find_map(|(name, value)| (name == "format").then_some(value));

@@ -16,8 +16,8 @@ use tonic::{Code, Status};
 
 /// Waits for the response of a gRPC service and prepares it for the client. The response ends when its connection must
 /// close. A single message counts as unread bytes until the client takes it. If the service reports by the status
-/// `refused_stream` that it did not process the call, the call is reset, so that gRPC clients retry it automatically.
-/// Errors of the gRPC library get the codes and messages that clients expect.
+/// `refused_stream` that it did not process the call, the call is reset when its connection must close. gRPC clients
+/// then retry it automatically. Errors of the gRPC library get the codes and messages that clients expect.
 pub(super) struct Response {
     answer: BoxFuture<http::Response<Body>, Infallible>,
     path: PathAndQuery,

@@ -20,14 +20,15 @@ const PREFIX_LEN: usize = 5;
 
 /// Body of a request with one message. The body passes the message on only when it is complete, because the decoding
 /// library allocates the claimed length of the message in advance. The body fails if it is too long or does not arrive
-/// in time. It also fails if its connection has too many incomplete bodies or too many unread response bytes. Most
-/// bodies are complete at the first poll and cost nothing.
+/// in time. It also fails if its connection has too many incomplete bodies, too many bytes of them, or too many unread
+/// response bytes. Most bodies are complete at the first poll and cost nothing.
 #[derive(Debug)]
 pub(super) struct TimedBody {
     body: Incoming,
     bodies: OpenBodies,
     unread: Arc<UnreadResponses>,
-    /// Bytes of the message that have arrived; set if the message was incomplete at the first poll of the body.
+    /// Bytes of the message that have arrived; `None` for a message that arrives in one frame at the first poll of the
+    /// body.
     part: Option<Box<Part>>,
 }
 
@@ -105,8 +106,8 @@ impl TimedBody {
         self.body
     }
 
-    /// Returns the bytes of the message that have arrived, with their deadline. Creates them when the message is first
-    /// found incomplete.
+    /// Returns the bytes of the message that have arrived, with their deadline. The first call creates them, counts the
+    /// request as incomplete, and sets the deadline.
     fn part(&mut self) -> Result<&mut Part, Status> {
         if self.part.is_none() {
             self.part = Some(Box::new(self.bodies.begin()?));

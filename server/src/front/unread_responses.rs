@@ -1,8 +1,8 @@
 //! Responses that a client has not taken yet.
 //!
-//! A call produces its response even if its client does not read. Each connection therefore counts the bytes of the
-//! responses that its client has not taken, and rejects calls above a limit. This bounds the memory that such a client
-//! can occupy.
+//! A call produces its response even if its client does not read. Each connection therefore counts the bytes of
+//! single-message responses that its client has not taken. Above a limit, it rejects calls. This bounds the memory that
+//! such a client can occupy.
 
 use super::rejection::reject;
 use crate::limits::{GRPC_PIECE_LEN, GRPC_SHORT_LEN, GRPC_UNTAKEN_LEN_MAX};
@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use tonic::Status;
 use tonic::body::Body;
 
-/// Number of response bytes that the client of one connection has not taken.
+/// Number of bytes of single-message responses that the client of one connection has not taken.
 #[derive(Debug, Default)]
 pub(super) struct UnreadResponses(AtomicUsize);
 
@@ -58,7 +58,8 @@ impl Drop for Counted {
     }
 }
 
-/// Body of a gRPC response. If the response is a single message, its bytes count as unread until the client takes them.
+/// Body of a gRPC response. If the response is a single message, all its bytes count as unread until the client has
+/// taken the last of them.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// Bytes of the message that the client has not taken yet, if the message was encoded in advance.

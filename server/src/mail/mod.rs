@@ -147,14 +147,14 @@ pub enum Batch {
     /// Outcome of claims of the shard, whose grants were conditional: the log had to store their records, or the etcd
     /// cluster to count their fences. The claims are now held, have ended, or stay unknown because the log failed.
     Reserved(ReservedEnd, Vec<Reserved>),
-    /// Expire the leases that were due by this time. Renewals that workers had read by then were queued at the shard
-    /// before this batch.
+    /// End the leases and waits that were due by this time. Renewals that workers had read by then were queued at the
+    /// shard before this batch.
     Expire {
         /// Time up to which every worker had read its sockets.
         drained: Time,
     },
-    /// A waiting multi-key claim (one claim for several keys) ended, so the shard ends its part of the claim. The
-    /// second value is the time at which the input that ended the claim was read.
+    /// A waiting or reserved multi-key claim (one claim for several keys) ended, so the shard ends its part of the
+    /// claim. The second value is the time at which the input that ended the claim was read.
     Withdraw(Arc<MultiKeyClaim>, Reading),
     /// Send [`Mail::Knocked`] to this worker when the turn is free. The worker needs the turns of several shards at
     /// once.
@@ -178,7 +178,7 @@ pub struct LeftCost {
 impl LeftCost {
     /// Adds this cost to `of_lane`, the total cost of a lane's requests that wait for turns of shards. Dropping the
     /// returned value subtracts the cost. While the total is at its limit, the server refuses long requests of the
-    /// lane.
+    /// lane, except requests that end or renew claims.
     #[must_use]
     pub fn new(of_lane: &Arc<AtomicU32>, cost: usize) -> Self {
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
@@ -212,7 +212,7 @@ pub struct RequestBatch {
     pub session_end: Time,
     /// Time at which the frames were read.
     pub at: Reading,
-    /// Cost of serving the frames, in the unit of `BATCH_COST_MAX`.
+    /// Estimated cost of serving the frames, in the unit of `BATCH_COST_MAX`.
     pub cost: usize,
     /// Guard that adds `cost` to the total cost of the lane's requests that wait for turns of shards. The guard is
     /// dropped, and the cost subtracted, when the frames are served.

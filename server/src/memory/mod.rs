@@ -1,9 +1,9 @@
 //! The memory limit of the server.
 //!
 //! Every buffer of a connection has its own bound. But there may be many connections, sessions and claims, so the
-//! server also limits its total memory. At the limit it refuses requests that need more: new claims, registrations,
-//! watches and sessions. At 105 % of the limit it also refuses new connections. Open connections can always renew,
-//! release and read.
+//! server also limits its total memory. At the limit it refuses requests that need more, such as new claims,
+//! registrations, watches and sessions. At 105 % of the limit it also refuses new connections. Open connections can
+//! always renew, release and read.
 
 mod allocator;
 
@@ -109,8 +109,8 @@ impl MemoryUse {
         self.is_full.load(Ordering::Relaxed)
     }
 
-    /// Returns whether memory use is so far above the limit that connections are refused too. Below this bound, clients
-    /// that lost their connection can reconnect to renew and release.
+    /// Returns whether memory use is 5 % or more above the limit, so that connections are refused too. Below this
+    /// bound, clients that lost their connection can reconnect to renew and release.
     pub fn is_exceeded(&self) -> bool {
         self.is_full() && self.used() >= self.limit / 100 * EXCEEDED_PERCENT
     }

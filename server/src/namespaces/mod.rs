@@ -26,15 +26,16 @@ const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 
 /// All namespaces of a server, by name.
 ///
-/// The first accepted `HELLO` for a name creates the namespace with its kind. The server removes a namespace when no
-/// lane uses it and it has no claim and no frozen prefix:
+/// The first accepted `HELLO` for a name creates the namespace with its kind. After an idle time, when room is needed,
+/// or at the request of an operator, the server removes a namespace without use and content. Content is claims, frozen
+/// prefixes, pools with a set capacity, and buckets that are not full.
 ///
 /// - If no shard has received the number of an unused namespace, from a request or from the log, no shard has a claim
 ///   in it. The server removes such a namespace without asking the shards. Another namespace may get the number.
 /// - A namespace is not removed if the configuration declares it. A built-in namespace, which belongs to a front end,
 ///   is not removed once a shard has received its number from a request or from the log.
 /// - If the namespace is neither declared nor built in and a shard has received its number, a `Removal` asks every
-///   shard. Each shard checks that it has no claim in the namespace, and forgets the idle keys of the namespace. The
+///   shard. Each shard checks that it has no content of the namespace, and forgets the idle keys of the namespace. The
 ///   server then removes the namespace unless a connection opened it since it was found unused. Its number is not used
 ///   again before the next start, because late answers of the etcd cluster may still name it.
 #[derive(Debug, Default)]
@@ -95,7 +96,7 @@ pub enum NamespaceChange<'a> {
 pub enum NamespaceRefusal {
     /// The namespace has another kind, or its name is built in with another kind.
     OtherKind(NamespaceKind),
-    /// The server has the maximum number of namespaces.
+    /// The server has the maximum number of namespaces, or no number is left for a new one.
     TooMany,
     /// The client has created as many namespaces as its quota allows.
     Quota(QuotaReached),
@@ -108,9 +109,9 @@ impl Namespaces {
         self.limits = NamespaceLimits { count_max, idle_ms };
     }
 
-    /// Opens the namespace, and creates it if it is new. A created namespace counts for the quotas of the client
-    /// (`accounts`). Calls `tell` for each unused namespace that was removed to make room. The caller must call
-    /// [`Namespaces::settle`] when it knows whether the client is accepted.
+    /// Opens the namespace, and creates it if it is new. A created namespace that is not built in counts for the quotas
+    /// of the client (`accounts`). Calls `tell` for each recorded namespace that was removed to make room. The caller
+    /// must call [`Namespaces::settle`] when it knows whether the client is accepted.
     ///
     /// # Errors
     /// Returns a [`NamespaceRefusal`] if the kind is wrong or a limit is reached.
@@ -149,8 +150,8 @@ impl Namespaces {
         Ok(NamespaceUse(Arc::clone(&entry.namespace)))
     }
 
-    /// Opens a declared namespace and returns its number. No limit applies to it, and it is never removed. Must be
-    /// called before a lane uses the namespace.
+    /// Opens a declared namespace and returns its number. The maximum number of namespaces does not apply to it, and it
+    /// is never removed. Must be called before a lane uses the namespace.
     pub(crate) fn declare(
         &mut self,
         name: &[u8],

@@ -25,7 +25,7 @@ pub(super) struct Namespace {
 }
 
 impl Namespace {
-    /// Returns whether a lane uses the namespace. Lanes start a use only while they hold the lock of all namespaces.
+    /// Returns whether a [`NamespaceUse`] of the namespace exists. A use starts only under the lock of all namespaces.
     pub(super) fn is_used(&self) -> bool {
         let is_used = Arc::strong_count(&self.namespace) > 1;
         // The caller may remove the namespace. Everything that the last lane did must be visible to this thread before
@@ -34,7 +34,7 @@ impl Namespace {
         is_used
     }
 
-    /// Returns the number of lanes that use the namespace.
+    /// Returns the number of lanes and DynamoDB tables that use the namespace.
     pub(super) fn lane_count(&self) -> u64 {
         Arc::strong_count(&self.namespace) as u64 - 1
     }
@@ -54,7 +54,7 @@ pub(super) struct SharedNamespace {
     pub(super) lease_default_ms: Option<u32>,
 }
 
-/// The use of a namespace by a lane. A namespace in use is not removed.
+/// The use of a namespace by a lane or a DynamoDB table. A namespace in use is not removed.
 #[derive(Clone, Debug)]
 pub struct NamespaceUse(pub(super) Arc<SharedNamespace>);
 

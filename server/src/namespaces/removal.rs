@@ -69,9 +69,9 @@ pub struct EmptinessCheck {
 
 impl Namespaces {
     /// Notes which namespaces are idle; must be called regularly. Of the namespaces that have been idle for
-    /// `--limits-namespace-idle`, removes those whose numbers no shard has received. For the other ones, returns an
-    /// [`EmptinessCheck`]: the caller must send it to every shard, which reports the namespaces with claims. Returns
-    /// `None` if there are no others or another check is in progress.
+    /// `--limits-namespace-idle` (at most `NAMESPACE_REMOVALS_MAX` in one call), removes those whose numbers no shard
+    /// has received. For the other ones, returns an [`EmptinessCheck`]: the caller must send it to every shard, which
+    /// reports the namespaces with claims. Returns `None` if there are no others or another check is in progress.
     pub fn look(
         &mut self,
         now: Time,

@@ -15,7 +15,8 @@ fn at(ms: u64) -> Time {
     Time::from_millis(ms)
 }
 
-/// Checks all namespaces that are idle at this time; the only shard finds claims in `in_use`.
+/// Checks all namespaces that are idle at this time, of which the only shard finds those in `in_use` not empty. Returns
+/// the numbers of the removed namespaces.
 fn look_for(namespaces: &mut Namespaces, now: Time, in_use: &[u16]) -> Vec<u16> {
     let Some(looking) = namespaces.look(now, 1, |_| false, |_| {}) else { return Vec::new() };
     namespaces.note_looked(looking.removal, in_use, |_| {}).removed

@@ -41,7 +41,8 @@ pub struct NodeConfig {
     pub acceptor_count: usize,
     /// Limits of the whole node.
     pub limits: Limits,
-    /// Longest life of a session without connections, holds and waiters, in milliseconds.
+    /// Time for which a session has no connection until the server checks whether it has holds or waiters, in
+    /// milliseconds. A session without any ends. The check is repeated after this time.
     pub session_vacant_ms: u64,
     /// Current time.
     pub start: Time,
@@ -75,8 +76,8 @@ pub struct HostedShard {
     pub armed: Time,
     /// Workers that get `Mail::Knocked` when the turn of this shard is free.
     pub knocks: Vec<u16>,
-    /// Batches that a worker took out of the queue of the shard (its [`TurnCell`]) but did not serve, because it passed
-    /// the turn to another worker.
+    /// Batches to serve before the turn is given back. They come from the queue of the shard (its [`TurnCell`]), or are
+    /// the rest of a batch that was served in part.
     pub left: VecDeque<Batch>,
     /// Closed lanes whose claims later turns will end. Their clients learn of the closing only after all these claims
     /// have ended.

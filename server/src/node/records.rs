@@ -9,7 +9,7 @@ use waymaker_log::Record;
 use waymaker_log::limits::LOG_GROUP_LEN_MAX;
 
 impl Node {
-    /// Writes to the log the holds and counters that are not in it, because they survive only a clean stop, and then a
+    /// Writes to the log the holds and counters that are not in it, so that they survive this clean stop, and then a
     /// record of the stop itself. Does nothing without a log. No worker may be running.
     pub fn record_ephemeral(&self) {
         let Some(log) = &self.log else { return };
@@ -71,8 +71,8 @@ impl Node {
 /// are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder<'a> {
-    /// Port that gets the records as soon as `batch` has half the maximum length of a log group (records that the log
-    /// writes together). Without a port, all records stay in `batch`.
+    /// Port that gets the records as soon as `batch` has more than half the maximum length of a log group (records that
+    /// the log writes together). Without a port, all records stay in `batch`.
     pub(crate) log: Option<&'a LogPort>,
     pub(crate) batch: LogBatch,
 }

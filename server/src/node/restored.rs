@@ -41,7 +41,7 @@ pub(crate) struct RestoredLane {
 }
 
 impl Restored {
-    /// Returns the sessions of this worker, once.
+    /// Takes the restored sessions of this worker. Later calls for the same worker return none.
     pub(crate) fn take_sessions(&self, worker: u16) -> Vec<RestoredSession> {
         let sessions = self.sessions.get(usize::from(worker));
         sessions

@@ -27,7 +27,8 @@ const SCOPES: [(&str, Scope); 3] =
 /// Resources of claims that a namespace can limit.
 const LIMITED: [Resource; 3] = [Resource::Claims, Resource::Waiters, Resource::Bytes];
 
-/// Returns a declaration as written in a file.
+/// Returns a declaration as the text of a configuration file. Each line ends with the comment `# file`, the source of
+/// the value.
 pub(super) fn text(namespace: &DeclaredNamespace) -> String {
     let name = toml::Value::from(namespace.name.as_str());
     let mut text =
@@ -54,7 +55,8 @@ fn scope_name(scope: Scope) -> &'static str {
 /// Returns the declarations in a file.
 ///
 /// # Errors
-/// Returns all unknown keys and wrong values.
+/// Returns all problems: unknown or missing keys, wrong values, and names that are declared twice. A value that is no
+/// array of tables, or a too long one, is the only problem reported.
 pub(super) fn parse(
     text: &str,
     value: &Spanned<DeValue<'_>>,

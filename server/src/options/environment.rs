@@ -22,7 +22,8 @@ const OF_PROGRAMS: [&str; 12] = [
     "TOKEN",
     "TOKEN_FILE",
 ];
-/// Beginnings of the names of variables for tests and the load generator, after the prefix `WAYMAKER_`.
+/// Beginnings of the names of variables for tests and the load generator, and of variables of Kubernetes, after the
+/// prefix `WAYMAKER_`.
 const OF_TESTS: [&str; 12] = [
     "CUTS",
     "DEPTH",
@@ -39,7 +40,7 @@ const OF_TESTS: [&str; 12] = [
 ];
 
 /// Returns a warning for each variable of this process that has the prefix of the options but is unknown. Variables of
-/// other programs and of Kubernetes cause no warning.
+/// other programs, of tests and of Kubernetes cause no warning.
 pub fn unknown_variables() -> Vec<String> {
     warnings(std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()))
 }

@@ -64,7 +64,8 @@ pub(super) struct FileContents {
 /// Parses a configuration file.
 ///
 /// # Errors
-/// Returns all unknown keys and wrong values, or the first syntax error.
+/// Returns the first syntax error, or all other problems: unknown keys, wrong values, and wrong declarations of
+/// namespaces.
 pub(super) fn parse(command: &Command, text: &str) -> Result<FileContents, Vec<Problem>> {
     let table = DeTable::parse(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);

@@ -11,7 +11,7 @@ use std::fmt::{self, Display, Formatter};
 
 impl Display for Configuration {
     /// Writes a configuration file that sets the same options. Each option has a comment with its source. Secrets are
-    /// omitted.
+    /// omitted, and user names and passwords in addresses are replaced by `***`.
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         writeln!(formatter, "# Configuration of waymaker-server {}.", env!("CARGO_PKG_VERSION"))?;
         let options = || self.command.get_arguments().filter_map(|option| Some((option, file_key(option)?)));
@@ -60,7 +60,7 @@ impl Configuration {
     }
 }
 
-/// Returns a value as written in the file.
+/// Returns a value as written in the file, without the user and the password in an address.
 fn value(form: Form, texts: &[String]) -> toml::Value {
     let text = || texts.concat();
     match form {

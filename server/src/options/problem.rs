@@ -15,7 +15,7 @@ pub struct Problem {
 /// The reason why options cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
-    /// A flag or an environment variable is wrong, or the arguments ask for help.
+    /// A flag or an environment variable is wrong, or the arguments ask for help or the version.
     #[error(transparent)]
     CommandLine(#[from] clap::Error),
     /// The file cannot be read.

@@ -31,7 +31,8 @@ pub(super) enum Source {
     Default,
 }
 
-/// Reads a file. Rejects endless files such as `/dev/zero`.
+/// Reads a file of at most `CONFIG_FILE_LEN_MAX` bytes. Without this maximum, reading an endless file such as
+/// `/dev/zero` would not end.
 fn read_file(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(CONFIG_FILE_LEN_MAX + 1).read_to_string(&mut text)?;
@@ -46,7 +47,7 @@ impl Configuration {
     /// Reads the options of a process with these arguments. The first argument is the name of the program.
     ///
     /// # Errors
-    /// Returns an error if a flag, a variable or the file is wrong, or if the arguments ask for help.
+    /// Returns an error if a flag, a variable or the file is wrong, or if the arguments ask for help or the version.
     pub fn read<I, T>(arguments: I) -> Result<Self, OptionsError>
     where
         I: IntoIterator<Item = T>,

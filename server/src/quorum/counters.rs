@@ -19,8 +19,8 @@ pub struct Attempt {
     pub number: u64,
 }
 
-/// One step of one counter: a conditional write in the cluster. It writes this fence, unless the counter was written
-/// after this revision.
+/// One step of one counter: a conditional write in the cluster. It writes this fence only if the counter still has the
+/// revision `since`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Name of the counter.
@@ -43,7 +43,8 @@ pub enum Reply {
         /// Revision of the cluster.
         revision: i64,
     },
-    /// The step was not applied because the counter has another revision. `None` if the counter does not exist.
+    /// This write was not applied because the counter has another revision, or does not exist (`None`). If the stored
+    /// attempt is that of the step, an earlier try of the step was applied.
     Found(Option<StoredCounter>),
     /// The step (a conditional write of the counter's next fence) was not applied. The value that etcd stores under the
     /// name of the counter is not a valid counter.
@@ -236,8 +237,9 @@ impl Counters {
             }
             Reply::Nonsense => counted.iter().for_each(|(place, _)| self.give_up(place.question)),
             _ => {
-                // The counter did not have the revision that the step assumed. Another server has counted, or this
-                // server had forgotten the counter. Retry from the found fence, before the grants that arrived later.
+                // The counter did not have the revision that the step assumed. Another server has counted, somebody has
+                // deleted the counter, or this server had forgotten it. Retry from the known fence, before the grants
+                // that arrived later.
                 if let Some(line) = self.lines.get_mut(&step.name) {
                     line.waiting.splice(0..0, counted);
                 }

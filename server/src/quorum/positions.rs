@@ -27,7 +27,7 @@ pub(crate) struct Positions {
     old: BTreeMap<CounterName, Position>,
 }
 
-/// Maximum size of one generation in bytes.
+/// Maximum size of each of the two maps, in bytes.
 const GENERATION_LEN_MAX: usize = 64 << 20;
 /// Memory of one counter without its key, in bytes.
 const ENTRY_LEN: usize = 96;

@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use waymaker_engine::{CounterName, QuorumQuestion, QuorumState, Time};
 
-/// Minimum time between two log messages about failures, in milliseconds. Clients can cause some failures and must not
-/// fill the log.
+/// Minimum time between two log messages about failed transactions, rejected probes and malformed counters, in
+/// milliseconds. Clients can cause some of these failures and must not fill the log.
 const NOTE_MS: u64 = 1_000;
 
 /// The next act of the quorum thread.
@@ -42,8 +42,9 @@ pub enum Act {
 ///
 /// A question is a group of grants that wait until the cluster has counted their fences. If a question is overdue and
 /// no transaction was answered for [`QUORUM_ATTEMPT_MS`], the cluster counts as unavailable. The same applies if etcd
-/// rejects the user. The requester then fails all open questions, and shards refuse new grants of scope quorum. This
-/// ends when a probe (a read of one key) succeeds, or when a late response shows that a transaction has succeeded.
+/// rejects the user of a transaction. The requester then fails all open questions, and shards refuse new grants of
+/// scope quorum. This ends when etcd serves or refuses a probe (a read of one key), or when a late response shows that
+/// a transaction has succeeded.
 #[derive(Debug)]
 pub struct Requester {
     counters: Counters,
@@ -52,9 +53,9 @@ pub struct Requester {
     acts: VecDeque<Act>,
     /// Number of transactions without a result.
     in_flight: usize,
-    /// Earliest time of the next transaction, after a failure.
+    /// Earliest time of the next transaction after one whose outcome is unknown or that could not be sent.
     retry_at: Option<Time>,
-    /// Time of the last response to a transaction, or of the start.
+    /// Time of the last response to a transaction, except rejections of the user; at first the time of the start.
     answered_at: Time,
     /// Maximum number of steps in one transaction. It shrinks when etcd refuses a transaction as too large.
     step_count_max: usize,
@@ -69,7 +70,7 @@ pub struct Requester {
     is_first_look: bool,
     /// Pause before the next probe, in milliseconds.
     look_pause_ms: u64,
-    /// Time of the last log message about a failure.
+    /// Time of the last log message to which the minimum time `NOTE_MS` applies.
     noted_at: Option<Time>,
 }
 
@@ -179,7 +180,7 @@ impl Requester {
     }
 
     /// Accepts the result of a probe. The cluster is up if it answers, even if it refuses to read the key. If etcd
-    /// rejects the user, the cluster stays unavailable and probes become less frequent, because a password check is
+    /// rejects the user, the cluster counts as unavailable and probes become less frequent, because a password check is
     /// expensive for a member.
     pub fn take_look(&mut self, look: Result<(), ClusterError>, now: Time) {
         self.is_looking = false;
@@ -245,7 +246,7 @@ impl Requester {
         self.plan_look(now);
     }
 
-    /// Plans the next probe if the cluster is unavailable.
+    /// Plans the next probe if the cluster is unavailable and no probe is running. Otherwise no probe is planned.
     fn plan_look(&mut self, now: Time) {
         let is_needed = self.is_unavailable() && !self.is_looking;
         self.look_at = is_needed.then(|| now.after_ms(self.look_pause_ms));

@@ -29,7 +29,7 @@ pub(super) fn verdict(status: &Status, reason: String) -> ClusterError {
         _ if is_stale_token(status) => ClusterError::NotSent { reason },
         // All members apply the same requests in the same order and check for these errors first, so the request has
         // changed nothing on any member. Examples are no space, a repeated key, missing permission, and a corrupt
-        // cluster. A retry fails until an operator corrects the cause.
+        // cluster. The same request fails again until an operator corrects the cause.
         Code::InvalidArgument
         | Code::NotFound
         | Code::AlreadyExists

@@ -30,7 +30,7 @@ pub enum RestoreError {
     /// The configuration contradicts the log.
     #[error(transparent)]
     Declaration(#[from] DeclarationError),
-    /// A shard refuses a hold, because it conflicts with another hold of its key or with the kind of the key.
+    /// A shard refuses a hold, because it conflicts with another hold of its key or its key has holds of another kind.
     #[error("log: the hold with fence {fence} of key \"{key}\" cannot be restored: {refusal:?}")]
     Hold {
         /// Fence of the hold.
@@ -257,8 +257,9 @@ impl<'a> Restoration<'a> {
         Some(LaneAddress { worker: session.worker, slot, generation: 1 })
     }
 
-    /// Keeps the answer that granted a hold in the restored lane of its session. The client may not have received the
-    /// answer, and may repeat the request under the same number. The server then sends the kept answer.
+    /// Keeps the answer that granted a hold in the restored lane of its session, except for registrations. The client
+    /// may not have received the answer, and may repeat the request under the same number. The server then sends the
+    /// kept answer.
     fn keep_answer(&mut self, hold: &Hold<'_>, key: &[u8]) {
         let lane = hold.session.and_then(|tag| {
             let session = self.sessions.get_mut(&SessionId { place: tag.place, secret: tag.secret })?;

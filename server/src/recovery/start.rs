@@ -197,7 +197,7 @@ pub struct RestoredLog {
 }
 
 impl RestoredLog {
-    /// Starts the log thread of a server. If the disk fails, the thread ends the process.
+    /// Starts the log thread of a server. If the disk fails or is full, the thread ends the process.
     ///
     /// # Errors
     /// If a thread cannot be created.
@@ -206,8 +206,8 @@ impl RestoredLog {
     }
 }
 
-/// Logs a failure of the disk, gives workers [`LOG_LAST_WORDS_MS`] to report it to clients, and ends the process. A
-/// failed sync is final: only a restart shows which records are durable.
+/// Logs that the disk failed or is full, gives workers [`LOG_LAST_WORDS_MS`] to report it to clients, and ends the
+/// process. A failed sync is final: only a restart shows which records are durable.
 fn end_process(error: &AppendError) {
     match error {
         AppendError::NoSpace => {

@@ -18,13 +18,13 @@ pub(crate) struct AcquireSpan {
     pub(crate) key: Box<[u8]>,
     /// Time at which the worker had read the request.
     pub(crate) begun: Nanos,
-    /// Time at which the claim entered a queue. `None` if the worker answered the acquire in the same step in which it
-    /// read it.
+    /// Time at which the claim entered a queue. `None` if it entered none, or if its acquire was answered in the same
+    /// step.
     pub(crate) queued: Option<Nanos>,
     /// Time of the response.
     pub(crate) ended: Nanos,
     pub(crate) result: AcquireResult,
-    /// Fence of the grant.
+    /// Fence of the grant; of a multi-key claim, the first fence of the response.
     pub(crate) fence: Option<u64>,
     /// Reason why the claim was not granted.
     pub(crate) error: Option<SpanError>,

@@ -38,7 +38,7 @@ impl TraceThread {
     /// span.
     ///
     /// # Errors
-    /// Fails if the thread cannot be started.
+    /// Fails if the runtime or the thread cannot be created.
     pub fn start(collector: Endpoint, server_id: u64, clock: Arc<dyn Clock>) -> io::Result<(Traces, Self)> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (queue, spans) = channel(SPAN_QUEUE_COUNT_MAX);
@@ -84,7 +84,7 @@ struct Run {
     stopping: watch::Receiver<bool>,
     /// Connection to the collector; `None` if there is none or the last request failed.
     channel: Option<Channel>,
-    /// Pause after the last failure in milliseconds; 0 if the last batch was accepted.
+    /// Pause after the last failure in milliseconds; 0 if the last batch was accepted, and before the first batch.
     retry_ms: u64,
     /// Number of spans in the batch that is being sent.
     in_flight_count: usize,
@@ -106,7 +106,8 @@ impl Run {
 
     /// Sends batches until the server stops. Then it sends what is left in the queue, up to the first batch that fails.
     ///
-    /// After a check that found the queue empty, the thread sleeps for a fixed time, so no worker has to wake it.
+    /// If the queue is empty or a batch failed, the thread sleeps before it reads the queue again. So no worker has to
+    /// wake it.
     async fn run(&mut self) {
         loop {
             // Read `stopping` before the queue. Then all spans that were queued before the stop are still in the queue
@@ -133,8 +134,8 @@ impl Run {
         }
     }
 
-    /// Sends a batch. A batch that fails is dropped, because keeping it for a retry would need more memory for newer
-    /// spans.
+    /// Sends a batch. A batch that fails is dropped, because a kept batch would need memory in addition to the queue of
+    /// newer spans.
     async fn send(&mut self, batch: Vec<AcquireSpan>) {
         let count = batch.len();
         self.in_flight_count = count;

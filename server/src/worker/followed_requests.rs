@@ -1,5 +1,5 @@
 //! Requests that the worker follows from their arrival to their response, because they need an audit event (acts of
-//! operators) or a span (traced acquires).
+//! operators) or a span (traced acquires and registrations).
 //!
 //! The worker keeps an event or a span for a followed request until its response. Nearly all requests are not followed.
 //! The outbox, which writes the responses, finds this out by comparing two worker numbers, without a lookup.

@@ -129,7 +129,8 @@ impl State {
         Ok(if resumed { Next::Rebound(key) } else { Next::Continue })
     }
 
-    /// Returns the worker that should serve this connection, if it is another one.
+    /// Returns the worker that should serve this connection, if it is another one. Returns `None` if the connection was
+    /// already moved once.
     fn elsewhere(
         &mut self,
         node: &Node,
@@ -156,7 +157,7 @@ impl State {
     }
 
     /// Identifies the client, unless its identity is known, and returns its rights in the namespace. `None`: all
-    /// rights.
+    /// rights. Also counts the connection for the quotas of a client that was identified here.
     fn identify(
         &mut self,
         node: &Node,
@@ -204,8 +205,8 @@ impl State {
         Ok(access)
     }
 
-    /// Opens, joins or resumes the session. Returns the key of the connection from now on, the number of its lane in
-    /// the session, and whether it took over an existing lane.
+    /// Opens, joins or resumes the session, if `HELLO` requests one, and sets up the lane. Returns the key of the
+    /// connection from now on, the number of its lane in the session, and whether it took over an existing lane.
     fn join_session(
         &mut self,
         node: &Node,

@@ -9,8 +9,9 @@ use std::sync::PoisonError;
 use waymaker_engine::{Answer, Effects as _, Refusal, Ticket, WhenDurable};
 
 impl State {
-    /// Every `NAMESPACE_LOOK_MS` milliseconds, removes idle namespaces whose numbers no shard has got. Asks the shards
-    /// whether the other idle ones are empty. Only worker 0 does this.
+    /// Every `NAMESPACE_LOOK_MS` milliseconds, removes the namespaces that were idle for `--limits-namespace-idle` and
+    /// whose numbers no shard has got. Asks the shards whether the other idle ones are empty, unless such a check is in
+    /// progress. Only worker 0 does this.
     pub(super) fn look_for_idle_namespaces(&mut self, node: &Node) {
         if self.index != 0 || self.now.ms_since(self.namespaces_looked_at) < NAMESPACE_LOOK_MS {
             return;
@@ -35,8 +36,8 @@ impl State {
         }
     }
 
-    /// Removes a namespace at the request of an operator. If no shard has got the number of the namespace, it is
-    /// removed at once, otherwise after all shards have found it empty.
+    /// Removes a namespace at the request of an operator, or refuses the request. If no shard has got the number of the
+    /// namespace, it is removed at once, otherwise after all shards have found it empty.
     pub(super) fn remove_namespace(&mut self, node: &Node, ticket: Ticket, name: &[u8]) {
         let removed = {
             let mut namespaces = node.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +78,7 @@ impl State {
         self.begin_requested(node);
     }
 
-    /// Answers the operator. With a log, the answer waits until the removal is durable.
+    /// Answers the operator. With a log, the confirmation of a removal waits until the removal is durable.
     fn answer_removed(&mut self, node: &Node, ticket: Ticket, answer: Result<(), RemovalRefusal>) {
         let mut outbox = self.outbox(node, 0, self.now);
         match answer {

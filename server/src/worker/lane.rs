@@ -116,7 +116,7 @@ pub(crate) struct Lane {
     /// Properties of this lane that may require checks of a request: the rights that the client lacks, the kind of the
     /// namespace, and tracing.
     pub(crate) barriers: Barriers,
-    /// Shard of the namespace, if its kind keeps the whole namespace in one shard.
+    /// Shard that the name of the namespace selects. Used only if the kind keeps a whole namespace in one shard.
     pub(crate) namespace_shard: u16,
     /// Number of the lane in its session.
     pub(crate) number: u16,
@@ -158,7 +158,7 @@ pub(crate) struct Lane {
     pub(crate) written: usize,
     /// Watches that lost events while the output was full. Each of them got one `OVERRUN`.
     pub(crate) overrun: BTreeSet<u32>,
-    /// Event that the server waits for from this client.
+    /// Input that the server waits for from this client.
     pub(crate) expectation: Expectation,
     /// Whether the client answers `PING`.
     pub(crate) answers_ping: bool,

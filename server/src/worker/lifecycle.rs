@@ -1,4 +1,4 @@
-//! The end of connections and sessions.
+//! The end of connections and sessions, and the search for clients that do not send or read in time.
 
 use super::State;
 use super::expectation::{Expectation, Silence};
@@ -25,8 +25,9 @@ pub(super) struct LaneEnd {
 }
 
 impl State {
-    /// Ends a connection. The waiting claims of its lane end now. Each hold with `release_after_ms` ends after that
-    /// time. A lane with a session stays for the next connection.
+    /// Ends a connection. The waiting claims of its lane end now. A lane with a session stays for the next connection.
+    /// Each hold with `release_after_ms` ends after that time, unless its lease ends earlier or the lane gets another
+    /// connection earlier.
     pub(super) fn lose(&mut self, node: &Node, key: ConnectionKey) {
         let Some(lane) = self.lanes.of(key) else { return };
         let (address, known_to) = (lane.address, lane.known_to.clone());
@@ -104,8 +105,9 @@ impl State {
         }
     }
 
-    /// Closes lanes of ended sessions in shards, at most `LANE_ENDS_PER_TICK` times, so that other work does not wait
-    /// long. The remaining lanes follow in [`State::tick`].
+    /// Closes lanes of ended sessions in shards, in at most `LANE_ENDS_PER_TICK` steps, so that other work does not
+    /// wait long. A step closes one lane in one shard, or notes that all shards of a lane were told. The remaining
+    /// lanes follow in [`State::tick`].
     pub(super) fn close_lanes(&mut self, node: &Node) {
         for _ in 0..LANE_ENDS_PER_TICK {
             let Some(lane) = self.lane_ends.front_mut() else { return };
@@ -177,8 +179,8 @@ impl State {
         mark_dirty(lane, &mut self.dirty);
     }
 
-    /// Ends the session of the client, or only this connection if it has no session. `FAREWELL` follows once all shards
-    /// have closed the lanes.
+    /// Ends the session of the client, or closes only the lane of this connection if it has no session. `FAREWELL`
+    /// follows once all shards have closed the lanes.
     pub(super) fn say_goodbye(&mut self, node: &Node, key: ConnectionKey, number: u32) {
         let lane = &mut self.lanes[key.slot];
         lane.stage = Stage::Leaving(number);
@@ -196,8 +198,8 @@ impl State {
     }
 
     /// Closes connections that do not send `HELLO`, do not complete a frame, do not read their answers, or do not
-    /// answer `PING`. Sends `PING` to silent clients. Time in which the server did not run does not count, because
-    /// bytes that arrived then are not read yet.
+    /// answer `PING`. Sends `PING` to silent clients. Except for `PING`, time in which the server did not run does not
+    /// count, because bytes that arrived then are not read yet.
     pub(super) fn close_stalled(&mut self, node: &Node) {
         let now = self.now;
         let last = std::mem::replace(&mut self.housekept_at, now);
@@ -377,9 +379,9 @@ mod tests {
         }
     }
 
-    /// The second worker has posted an answer of its shard and has noted that this shard closed the lane. The turn of
-    /// this shard has not ended. The worker of the lane then notes that the last shard closed the lane, and must send
-    /// the answer before `FAREWELL`.
+    /// The second worker has an answer of its shard for the lane, and the turn of this shard has not ended. It notes
+    /// that this shard closed the lane, and posts the answer before. The worker of the lane then notes that all shards
+    /// were told, and must send the answer before `FAREWELL`.
     #[test]
     fn a_farewell_follows_all_responses_of_the_worker_that_closed_the_lane() {
         let now = Time::from_millis(1_000);

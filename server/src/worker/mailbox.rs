@@ -7,7 +7,8 @@ use crate::mail::{Batch, Content, Letter, Mail};
 use crate::node::Node;
 
 impl Worker {
-    /// Takes and handles the mail of this worker. Returns whether there was any.
+    /// Takes the mail of this worker and handles it. After an item that takes long, leaves the rest for a later call.
+    /// Returns whether there was any mail, or work that an earlier step left.
     #[inline]
     pub fn handle_mail(&mut self, now: impl Into<Moment>) -> bool {
         let letters = self.state.read_letters(&self.node);

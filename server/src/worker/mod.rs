@@ -64,7 +64,7 @@ pub enum Next {
     Continue,
     /// Continue under this key: the connection took over a lane of its session.
     Rebound(ConnectionKey),
-    /// Hand the socket, and the bytes read from it so far, to this worker.
+    /// Hand the socket, and the bytes that were read from it and not served, to this worker.
     Move(u16),
 }
 
@@ -92,7 +92,7 @@ pub enum Next {
 /// output of their connections. It then serves the batches that other workers left in the shard meanwhile. If another
 /// worker holds the turn, this worker continues with the next shard and tries this one once more at the end. If that
 /// fails too, it leaves a copy of its frames for the worker that holds the turn. Answers for lanes of other workers
-/// go to the mailboxes of these workers, as one mail for each batch.
+/// go to the mailboxes of these workers, as one mail for each of them.
 pub struct Worker {
     node: Arc<Node>,
     state: State,
@@ -195,7 +195,7 @@ impl Worker {
     }
 
     /// Reports to the worker that sent a connection here with this ticket: the connection has served the bytes that
-    /// were unread when it moved.
+    /// were unread when it moved, has used up the time for that, or has ended.
     pub fn handle_settled(&mut self, ticket: MoveTicket) {
         self.state.mail(&self.node, ticket.from, Mail::Settled(ticket.number));
     }
@@ -314,8 +314,8 @@ impl Worker {
         })
     }
 
-    /// Returns a connection that must move to another worker, with all bytes read from it, and removes it here. This
-    /// worker publishes its next reading of all sockets only after the other worker has called
+    /// Returns a connection that must move to another worker, with all bytes that were read and not served, and removes
+    /// it here. This worker publishes its next reading of all sockets only after the other worker has called
     /// [`Worker::handle_settled`] with the ticket.
     pub fn take_moving(&mut self, key: ConnectionKey) -> MovedConnection {
         let lane = self.state.lanes.of(key);

@@ -34,7 +34,8 @@ pub(crate) struct Outbox<'a> {
     pub(crate) lanes: &'a mut Lanes,
     /// Connections that have something to write, each once.
     pub(crate) dirty: &'a mut Vec<ConnectionKey>,
-    /// Letters (answers and events for lanes of other workers) that are not posted yet, indexed by worker.
+    /// Letters for lanes of other workers (answers, events, and notices that an acquire waits) that are not posted yet,
+    /// indexed by worker.
     pub(crate) letters: &'a mut [Vec<Letter>],
     /// Records for the log that are not posted yet.
     pub(crate) log: &'a mut LogBatch,
@@ -43,7 +44,7 @@ pub(crate) struct Outbox<'a> {
     pub(crate) questions: &'a mut Vec<QuorumQuestion>,
     /// Work to do after the turn is given back.
     pub(crate) follow_ups: &'a mut Vec<FollowUp>,
-    /// Acts of operators and traced acquires.
+    /// Acts of operators and traced acquires that are not answered yet.
     pub(crate) followed: &'a mut FollowedRequests,
     /// Namespaces of the server, to look up their names.
     pub(crate) namespaces: &'a Mutex<Namespaces>,
@@ -208,7 +209,7 @@ impl Outbox<'_> {
     }
 
     /// Counts the acquire of this ticket as waiting in a queue, and no longer as a request in flight. Its lane has a
-    /// limit for each count. If the acquire is traced, its span gets the time of the wait.
+    /// limit for each count. If the acquire is traced, its span notes that it waits.
     pub(crate) fn note_waits(&mut self, ticket: Ticket) {
         self.followed.note_waits(ticket);
         if let Some(lane) = self.lanes.at(ticket.lane) {
@@ -233,7 +234,8 @@ impl Outbox<'_> {
         self.deliver(ticket, answer, AcquireResult::of(answer));
     }
 
-    /// Writes an answer to the output of its lane, and keeps it if the lane has a session.
+    /// Writes an answer to the output of its lane. If the lane has a session, keeps the answer to a request with an
+    /// effect for repetitions of the request.
     #[inline]
     pub(crate) fn deliver_answer(&mut self, ticket: Ticket, answer: &Answer) {
         self.deliver(ticket, answer, None);
@@ -364,7 +366,8 @@ fn comes_too_late(stage: Stage, answer: &Answer) -> bool {
     }
 }
 
-/// Adds a connection to the list of connections that have something to write.
+/// Adds the connection of a lane to the list of connections that have something to write, unless the connection is in
+/// the list already. Does nothing for a lane without a connection.
 #[inline]
 pub(crate) fn mark_dirty(lane: &mut Lane, dirty: &mut Vec<ConnectionKey>) {
     if !lane.dirty && lane.epoch != 0 {
@@ -373,7 +376,8 @@ pub(crate) fn mark_dirty(lane: &mut Lane, dirty: &mut Vec<ConnectionKey>) {
     }
 }
 
-/// Writes an answer to a lane and keeps it for a repeated request. A lane without a connection keeps the answer only.
+/// Keeps the answer to a request with an effect for repetitions of the request. Also writes the answer to the output of
+/// the lane, if the present connection of the lane sent the request.
 fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) {
     let start = lane.output.len();
     put_answer(&mut lane.output, number, answer, context);
@@ -390,8 +394,8 @@ fn keep_answer(lane: &mut Lane, number: u32, answer: &Answer, context: Context) 
     }
 }
 
-/// Whether the answer belongs to a request without an effect, which can be served again. A watch ends with its
-/// connection, so it counts as such a request.
+/// Whether only requests without an effect get such an answer. The server can serve these requests again. A watch ends
+/// with its connection, so it counts as such a request.
 fn changes_nothing(answer: &Answer) -> bool {
     matches!(
         answer,
@@ -409,7 +413,7 @@ fn changes_nothing(answer: &Answer) -> bool {
     )
 }
 
-/// Whether the answer belongs to a request without an effect, and may be long.
+/// Whether only requests without an effect get such an answer, and it may be long.
 fn is_long(answer: &Answer) -> bool {
     changes_nothing(answer)
         && !matches!(

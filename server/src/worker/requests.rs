@@ -15,7 +15,8 @@ use waymaker_protocol::limits::FRAME_LEN_MAX;
 use waymaker_protocol::{ErrorCode, Frame, KeptAlive, Request, Route, next_frame, route};
 
 impl State {
-    /// Serves the bytes just read, together with bytes that were set aside before. Sets aside an incomplete frame.
+    /// Serves the bytes just read, together with bytes that were set aside before. Sets aside the bytes that it does
+    /// not serve: an incomplete frame, or whole frames beyond the budget or the limit of the output.
     #[inline]
     pub(super) fn receive(
         &mut self,
@@ -69,8 +70,8 @@ impl State {
         lane.input = input;
     }
 
-    /// Serves whole frames in batches, until the budget is spent or too many bytes of answers are pending. Returns
-    /// the number of bytes served.
+    /// Serves whole frames in batches, until the budget is spent or too many bytes of answers are pending. Returns the
+    /// number of bytes served, or of all bytes if the connection ends.
     fn serve_frames(
         &mut self,
         node: &Node,
@@ -140,7 +141,7 @@ impl State {
         }
     }
 
-    /// Serves a request again that a connection of this lane repeated, if that connection is still open.
+    /// Serves a request again that a client repeated in this lane, if the lane has an open connection.
     #[cold]
     pub(super) fn serve_again(&mut self, node: &Node, address: LaneAddress, frame: &[u8]) {
         if let Some(lane) = self.lanes.at(address).filter(|lane| lane.epoch != 0 && lane.stage == Stage::Open)

@@ -24,7 +24,7 @@ fn first_joining_lane(node: &Node) -> u16 {
     (1 + node.server_id % block_count) as u16 * LANES_PER_SESSION_MAX as u16
 }
 
-/// Subtracts the time since the restore of holds from the leases in an answer.
+/// Subtracts the time since the restore of holds from the remaining times in an answer. Leases without an end stay so.
 fn shorten(answer: &mut Answer, elapsed_ms: u64) {
     let elapsed_ms = u32::try_from(elapsed_ms).unwrap_or(u32::MAX);
     let shorten = |grant: &mut Grant| {
@@ -135,8 +135,8 @@ impl State {
         }
     }
 
-    /// Completes a restored lane that a client resumes. `HELLO` provides the owner, and also the namespace and its
-    /// kind if the log does not contain them.
+    /// Completes a restored lane that a client resumes. `HELLO` provides the owner; without one in `HELLO`, the owner
+    /// is that of the connection. `HELLO` also provides the namespace and its kind if the log does not contain them.
     pub(super) fn introduce_restored(
         &mut self,
         node: &Node,

@@ -93,7 +93,8 @@ impl Barriers {
     }
 }
 
-/// Returns the name of the right that a request needs and lacks, and the first key for which it lacks the right.
+/// Returns the name of a right that the client needs for the request and lacks. Also returns the first key for which it
+/// lacks the right, or no key if the right for any key would suffice.
 pub(crate) fn missing_right<'a>(
     access: &Access,
     request: &Request<'a>,

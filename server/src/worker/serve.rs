@@ -84,9 +84,9 @@ pub(crate) struct Sender {
     pub(crate) has_session: bool,
 }
 
-/// Serves a batch. On a large table a request mostly waits for memory. So two passes prefetch the memory that all
-/// requests need, before the last pass applies the requests in order. The first pass prefetches lines of the index and
-/// claims, the second one key records.
+/// Serves a batch in parts. On a large table a request mostly waits for memory. So two passes prefetch the memory that
+/// all requests of a part need, before the last pass applies them in order. The first pass prefetches lines of the
+/// index and claims, the second one records of keys and buckets.
 ///
 /// Returns the number of requests that were served. Serving stops early when the requests have caused
 /// `TOLD_PER_BATCH_MAX` events to watchers. The caller then queues the remaining requests at the shard as a batch of

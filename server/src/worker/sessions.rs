@@ -32,7 +32,7 @@ pub(crate) struct Session {
     secret: u64,
     /// Identity of the client, if it is known. Clients with another identity do not find the session.
     pub(crate) identity: Option<Arc<str>>,
-    /// Counts the session for the quotas of its client until the session ends. `None` if the client has no quotas.
+    /// Counts the session for the quotas of its client until the session ends. `None` if the session was restored.
     _counted: Option<Counted>,
     pub(crate) lease_ms: u32,
     pub(crate) deadline: Time,
@@ -69,7 +69,8 @@ pub(crate) enum SessionRefusal {
 pub(crate) struct SessionLimits {
     /// Maximum number of sessions.
     count_max: usize,
-    /// Time after which a session without a connection and without a claim ends, in milliseconds.
+    /// Time between two checks of a session without a connection, in milliseconds. The session ends at a check that
+    /// finds no claim of it.
     vacant_ms: u64,
     /// Lease of a session that requests 0.
     lease_default_ms: u32,
@@ -355,8 +356,8 @@ impl Sessions {
         self.looks.first().map_or(Time::NEVER, |(at, _)| *at)
     }
 
-    /// Ends the lease of a session that had no claim after it lost its last connection at `left_at`. Does nothing if
-    /// the session has had a connection since.
+    /// Ends the lease of a session that had no claim after it lost its last connection at `left_at`. Has no effect if
+    /// the session has had a connection after that.
     pub(crate) fn vacate(&mut self, id: SessionId, left_at: Time, now: Time) {
         let Some(slot) = self.find(id) else { return };
         let Some(Some(session)) = self.slots.get_mut(slot.index()) else { return };

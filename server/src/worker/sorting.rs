@@ -23,7 +23,7 @@ pub(super) enum FrameRoute {
 }
 
 impl State {
-    /// Adds a frame to the batch, or answers it here if it does not belong to a shard.
+    /// Adds a frame to the batch, answers or refuses it here, or leaves it until after the batch.
     #[inline]
     pub(super) fn sort(
         &mut self,

@@ -110,7 +110,7 @@ impl Spans {
 }
 
 impl State {
-    /// Opens a span if a new request is an acquire of a sampled trace.
+    /// Opens a span if a new request is an acquire or a REGISTER of a sampled trace.
     pub(super) fn begin_span(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) {
         // A malformed request passes here and is refused as malformed later.
         let Ok(request) = Request::decode(frame) else { return };

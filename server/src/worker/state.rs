@@ -27,11 +27,12 @@ pub(crate) struct State {
     pub(super) metrics: Arc<WorkerMetrics>,
     /// Maximum number of acquires of one connection that may wait in queues.
     pub(super) waiting_max: i32,
-    /// Time at which sockets were last read, rounded up. Leases and waits that begin now begin at this instant.
+    /// Latest reading of the clock, rounded up. The driver passes a reading with each input, such as bytes, mail or a
+    /// tick. Leases and waits that begin now begin at this instant.
     pub(super) now: Time,
-    /// Time at which sockets were last read, rounded down: the latest instant that has certainly passed.
+    /// Latest reading of the clock, rounded down: the latest instant that has certainly passed.
     pub(super) passed: Time,
-    /// Time at which sockets were last read, in nanoseconds and not rounded.
+    /// Latest reading of the clock, in nanoseconds and not rounded.
     pub(super) nanos: Nanos,
     pub(super) lanes: Lanes,
     pub(super) sessions: Sessions,
@@ -126,7 +127,7 @@ impl State {
         self.nanos = self.nanos.max(moment.nanos);
     }
 
-    /// Returns the time at which sockets were last read.
+    /// Returns the latest reading of the clock, which came with the last input of the worker.
     #[inline]
     pub(super) fn reading(&self) -> Reading {
         Reading { time: self.now, nanos: self.nanos }

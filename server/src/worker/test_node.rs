@@ -32,17 +32,17 @@ pub(crate) fn test_node(worker_count: usize, start: Time) -> Arc<Node> {
     test_node_with(worker_count, start, Arc::default())
 }
 
-/// Returns such a node with this memory.
+/// Returns a node without log and cluster that starts at `start` and reads its use of memory from `memory`.
 pub(crate) fn test_node_with(worker_count: usize, start: Time, memory: Arc<MemoryUse>) -> Arc<Node> {
     node_of(worker_count, start, memory, Limits::default(), None)
 }
 
-/// Returns such a node with these limits.
+/// Returns a node without log and cluster that starts at `start` and has these limits.
 pub(crate) fn test_node_with_limits(worker_count: usize, start: Time, limits: Limits) -> Arc<Node> {
     node_of(worker_count, start, Arc::default(), limits, None)
 }
 
-/// Returns a node with a log, and the orders that the log gets.
+/// Returns a node with the port of a log, and the receiver of the orders to the log. No log thread runs.
 pub(crate) fn test_node_with_log(worker_count: usize, start: Time) -> (Arc<Node>, Receiver<LogOrder>) {
     let (port, orders) = LogPort::new(shard_count(worker_count));
     (node_of(worker_count, start, Arc::default(), Limits::default(), Some(port)), orders)

@@ -167,7 +167,7 @@ impl Rig {
         }
     }
 
-    /// Lets time pass in which the server does not run. Then the worker does its housekeeping before it reads its
+    /// Lets time pass in which the server does not run. Then the first worker does its housekeeping before it reads its
     /// connections.
     fn stand_still_ms(&mut self, millis: u64) {
         self.now = self.now.after_ms(millis);

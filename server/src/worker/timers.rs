@@ -22,7 +22,8 @@ pub(crate) struct Timers {
     /// For each shard, the end of the next lease or wait. `shards` may contain an earlier visit, for leftover work,
     /// which does not require that sockets are read. So the end has its own entry.
     ends: Vec<Time>,
-    /// Time of the next call of `tick`.
+    /// Time by which `tick` must be called for shards, ended lanes and vacant sessions. `State::sessions_wake` has the
+    /// time for ending sessions.
     pub(super) next_wake: Time,
     /// Whether a lease, wait or session of this worker is due and ends only after all workers have read their sockets
     /// empty.
@@ -64,7 +65,7 @@ struct Moves {
 /// includes connections that must move to the worker of the session.
 #[derive(Clone, Copy, Debug)]
 struct Ending {
-    /// Instant by which a session must be renewed, or it ends.
+    /// Latest deadline of the sessions that end.
     due: Time,
     /// Step that is under way.
     step: EndingStep,
@@ -103,9 +104,9 @@ impl Timers {
     pub(super) fn arm(&mut self, shard: u16, at: Time, end: Time) {
         let shard = usize::from(shard);
         self.shards[shard] = at.min(self.shards[shard]);
-        // Keep an earlier end even if it is outdated, because another worker has ended that lease. `shards` may still
-        // contain the time that was set with it. `tick` takes the turn for that time only after all sockets were read,
-        // and only an entry in `ends` makes the worker request the reading.
+        // Keep an earlier end, even if another worker has already ended that lease. `shards` may still contain the time
+        // that was set with it. `tick` takes the turn for that time only after all sockets were read, and only an entry
+        // in `ends` makes the worker request the reading.
         self.ends[shard] = end.min(self.ends[shard]);
         self.next_wake = self.next_wake.min(at);
     }
@@ -146,16 +147,17 @@ impl Timers {
 }
 
 impl State {
-    /// Returns when the driver must call `tick` to begin or continue the end of sessions. Returns `NEVER` while leases
-    /// or sessions that are due wait until all workers have read their sockets. The worker itself calls `tick` when it
-    /// learns of the end of that reading.
+    /// Returns when the driver must call `tick` to begin or continue the end of sessions. Returns `NEVER` while leases,
+    /// waits or sessions that are due must wait until all workers have read their sockets. The worker itself calls
+    /// `tick` when it learns of the end of that reading.
     #[inline]
     pub(super) fn sessions_wake(&self) -> Time {
         if self.timers.due { Time::NEVER } else { self.sessions_due() }
     }
 
-    /// Returns the time at which the next step of ending sessions is due: the deadline of a session, or the time after
-    /// which all sockets must be read.
+    /// Returns the time at which the next step of ending sessions is due. This is the deadline of a session, or the
+    /// time after which all sockets must be read. `NEVER` while new connections must be accepted first; `ZERO` if
+    /// sessions may end now.
     #[inline]
     fn sessions_due(&self) -> Time {
         match self.timers.ending {
@@ -167,8 +169,8 @@ impl State {
     }
 
     /// Ends the leases, the waits of waiters, and the sessions that are due. A deadline counts only if all workers have
-    /// read their sockets since, because a renewal may still be in a socket. Asks workers that have not done so to
-    /// read.
+    /// read their sockets since, because a renewal may still be in a socket. Makes workers that have not done so read.
+    /// Also continues the checks of vacant sessions and the closing of ended lanes.
     pub(super) fn tick(&mut self, node: &Node) {
         let drained = node.drained();
         for shard in 0..self.timers.shards.len() {
@@ -197,8 +199,8 @@ impl State {
         }
     }
 
-    /// Continues to end the sessions that are due. First all new connections must be accepted and then all sockets
-    /// read, because a client may be resuming its session.
+    /// Begins or continues to end the sessions that are due. First all new connections must be accepted and then all
+    /// sockets read, because a client may be resuming its session.
     fn end_sessions(&mut self, node: &Node, drained: Time) {
         if self.timers.ending.is_none() && self.sessions.first_over(self.passed).is_some() {
             self.timers.ending = Some(Ending { due: self.passed, step: EndingStep::Accept });
@@ -226,7 +228,8 @@ impl State {
         self.timers.ending = Some(Ending { due, step });
     }
 
-    /// Asks each worker that has not read its sockets since `due` to do so, once.
+    /// Makes each worker read its sockets if it is not known to have read them up to `due`. Another worker is asked by
+    /// mail, unless it was already asked for `due` or a later time. For its own sockets, this worker only sets `own`.
     fn ask_for_drain(&mut self, node: &Node, due: Time) {
         for worker in 0..node.worker_count() {
             if node.drained_by(worker) >= due {
@@ -282,8 +285,8 @@ impl State {
         self.tick(node);
     }
 
-    /// Makes every shard of this worker refuse its waiters, because the server is stopping. A repeated call does no
-    /// harm.
+    /// Makes every shard of this worker refuse its waiters and new claims, because the server is stopping. A repeated
+    /// call does no harm.
     pub(super) fn stop_shards(&mut self, node: &Node) {
         for shard in self.home_shards(node) {
             self.hand_over(node, shard, Batch::Stop);
@@ -298,7 +301,8 @@ impl State {
         }
     }
 
-    /// Counts the claims of this worker's shards.
+    /// Counts the claims of this worker's shards that a stop of the server would lose. With a log, these are only the
+    /// waiters.
     pub(super) fn count_claims(&mut self, node: &Node) {
         for shard in self.home_shards(node) {
             self.hand_over(node, shard, Batch::Count);

@@ -161,7 +161,7 @@ impl State {
         self.hand_over(node, shard, Batch::Requests(batch));
     }
 
-    /// Copies requests of a lane into a batch that is served later.
+    /// Makes a batch, to be served later, of these frames of a lane. Counts its cost for the lane.
     fn batch_of(&mut self, slot: LaneSlot, frames: Vec<u8>, cost: usize) -> RequestBatch {
         let lane = &mut self.lanes[slot];
         let counted = LeftCost::new(lane.left_cost.get_or_insert_default(), cost);
@@ -259,8 +259,8 @@ impl State {
         }
     }
 
-    /// Gives a turn back. Before that, serves all batches that other workers left during the turn, and arms a timer for
-    /// the next deadline.
+    /// Gives a turn back. Before that, serves all batches that were left during the turn, and arms a timer for the next
+    /// deadline. If the batches cost too much, passes the turn on to the next worker instead.
     #[inline]
     pub(super) fn leave(&mut self, node: &Node, mut turn: ShardTurn<'_>, shard: u16) {
         let mut served_cost = 0;
@@ -309,7 +309,7 @@ impl State {
         }
     }
 
-    /// Serves batches that other workers left, until their cost reaches the maximum.
+    /// Serves batches that were left for this turn, until none is left or their cost reaches the maximum.
     fn serve_all_left(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, served_cost: &mut usize) {
         while *served_cost < SERVED_COST_MAX
             && let Some(batch) = turn.left.pop_front()
@@ -330,7 +330,7 @@ impl State {
         self.leave(node, turn, shard);
     }
 
-    /// Serves a batch that another worker left.
+    /// Serves a batch that this or another worker handed over to the shard.
     fn serve_left(&mut self, node: &Node, turn: &mut ShardTurn<'_>, shard: u16, batch: Batch) {
         match batch {
             Batch::Requests(batch) => self.serve_requests(node, turn, shard, batch),

@@ -37,7 +37,8 @@ impl Withdrawals {
         self.closings.push_back((self.added_count, closing));
     }
 
-    /// Removes and returns a closed lane whose claims are all removed.
+    /// Removes and returns the oldest closed lane, if all claims that were in `claims` when it was added have been
+    /// taken out.
     pub(super) fn next_closed(&mut self) -> Option<Arc<LaneClosing>> {
         let removed_count = self.added_count - self.claims.len() as u64;
         let (_, closing) = self.closings.pop_front_if(|(count, _)| *count <= removed_count)?;

@@ -94,16 +94,16 @@ impl<G> AcquireBuilder<G> {
         self.wait(Duration::ZERO)
     }
 
-    /// Sets the length of the lease. The server's limits are 10 ms and 24 h unless configured otherwise. It refuses a
-    /// shorter lease. It shortens a longer lease, and [`Lock::is_clamped`] then returns true.
+    /// Sets the length of the lease. The server refuses a lease below 10 ms. It shortens a lease above its maximum, 24
+    /// h unless configured otherwise, and [`Lock::is_clamped`] then returns true.
     pub fn lease(mut self, lease: Duration) -> Self {
         let checked = lease_milliseconds(lease).map(|ms| self.claim.lease = Lease::Own { ms });
         self.check(checked);
         self
     }
 
-    /// Puts the lock on the session's lease, instead of on a lease of its own. One message then renews any number of
-    /// locks, and all of them end together.
+    /// Puts the lock on the session's lease, instead of on a lease of its own. One message then renews all such locks
+    /// of the session, and those that are still held end with the session.
     pub fn session_lease(mut self) -> Self {
         self.claim.lease = Lease::Session;
         self
@@ -149,8 +149,8 @@ impl<G> AcquireBuilder<G> {
         self
     }
 
-    /// Names the span of the caller. A server that exports traces then records the acquire as a part of its trace.
-    /// The client sends no trace context to a server that does not support it.
+    /// Names the span of the caller. A server that exports traces then records the acquire as a part of the caller's
+    /// trace. The client sends no trace context to a server that does not support it.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/doctest.rs"))(async |client: waymaker_client::Client, _: &str| {

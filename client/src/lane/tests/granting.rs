@@ -162,8 +162,8 @@ fn a_grant_is_confirmed_again_if_its_lease_is_extended_meanwhile() {
     assert!(only(&mut answer).is_held());
 }
 
-/// The server held back its response to the confirmation until the log was durable. In that time, another client
-/// released the hold.
+/// The server held back its response to the confirmation until the log was durable. In that time, an operator released
+/// the hold by force.
 #[test]
 fn an_acquire_is_sent_again_if_its_grant_ends_during_confirmation() {
     let (mut rig, mut answer) = confirming();
@@ -222,7 +222,8 @@ fn a_repeated_grant_with_an_old_stamp_moves_no_deadline() {
     assert!(!other.is_held());
 }
 
-/// Another client may have taken up the hold during the outage, and a confirmation would not show it.
+/// Another client may have taken up the hold during the outage, and a confirmation by a status request would not show
+/// it.
 #[test]
 fn an_acquire_is_sent_again_if_an_outage_interrupts_its_confirmation() {
     let (mut rig, _answer) = confirming();

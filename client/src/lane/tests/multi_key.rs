@@ -53,8 +53,8 @@ fn the_locks_of_a_multi_key_claim_are_renewed_and_released_independently() {
 }
 
 /// Returns a lane that received a grant of two keys after an outage, although the server had decided the grant before
-/// it. So the lane asks the server to confirm each hold. The first hold is confirmed, and the lane waits for the response
-/// about the second. Also returns the answer of the acquire, which is still open.
+/// it. So the lane asks the server to confirm each hold. The first hold is confirmed, and the lane waits for the
+/// response about the second. Also returns the answer of the acquire, which is still open.
 fn confirming_the_second() -> (Rig, Answer) {
     let mut rig = Rig::new();
     let answer = rig.acquire_keys();
@@ -133,8 +133,8 @@ fn the_loss_callback_of_a_multi_key_claim_runs_once() {
     assert_eq!(*told.lock().unwrap(), [LossReason::Expired]);
 }
 
-/// The granted holds have other ids than the waiting claim had, and request numbers start again in a new session. So
-/// only the request id leads to the holds.
+/// The client does not know the ids of holds that were granted during the outage, and request numbers start again in a
+/// new session. So only the request id leads to the holds.
 #[test]
 fn a_multi_key_claim_keeps_its_request_id_in_a_new_session() {
     let mut rig = Rig::new();

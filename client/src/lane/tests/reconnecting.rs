@@ -347,7 +347,7 @@ fn the_margin_of_a_checked_hold_is_that_of_its_whole_lease() {
     assert_eq!(lock.remaining(), Duration::from_millis(1_000 - 350));
 }
 
-/// No keep-alive could be frequent enough.
+/// No keep-alive could be frequent enough for a `release_after_ms` below 1 s.
 #[test]
 fn a_very_short_release_after_a_lost_connection_does_not_limit_the_deadline() {
     for (release_after_ms, remaining_ms) in [(999, 60_000 - 650), (1_000, 1_000 - 60)] {

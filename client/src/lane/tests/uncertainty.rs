@@ -70,7 +70,8 @@ fn calls_fail_after_the_maximum_outage_or_their_wait() {
     assert!(matches!(long.try_recv().unwrap(), Err(Error::Uncertain(_))));
     assert!(late.try_recv().unwrap().is_err());
     assert!(!rig.lane.wants_connection(rig.now()));
-    // If the connection is restored after all, the lane releases a hold that may have been granted.
+    // If the connection is restored after all, the lane repeats the acquires, so that it can release holds that were
+    // granted, and cancels them.
     rig.come_back(true);
     let sent = rig.sent();
     let texts: Vec<_> = sent.iter().map(|(_, text)| text.as_str()).collect();

@@ -122,7 +122,7 @@ impl Job {
         }
     }
 
-    /// Returns the destination of the response, or `None` for a request that the lane sends by itself.
+    /// Returns the destination of the response, or `None` for a request whose response goes to no caller.
     pub(crate) fn reply(&mut self) -> Option<&mut dyn Awaited> {
         Some(match self {
             Self::Acquire(job) => &mut job.reply,

@@ -141,7 +141,7 @@ impl Discipline for Flat {
 }
 
 impl Shard {
-    /// Makes a claim the only holder of its free key.
+    /// Makes a claim the only holder of its free key, and starts its lease.
     #[inline(always)]
     pub(in crate::shard) fn hold_alone(&mut self, claim: ClaimIx, lease_ms: u32) -> Grant {
         let entry = self.claims[claim].entry;
@@ -182,9 +182,10 @@ impl Shard {
         queue
     }
 
-    /// Grants waiters from the front of the queue, within the budget of steps, until a waiter is blocked. A waiter of a
-    /// multi-key claim (a stub) is not granted here. Instead, the shard requests a recheck of all keys of its claim: it
-    /// *announces* the stub.
+    /// Unless an operator froze the key, grants waiters from the front of the queue, within the budget of steps, until
+    /// a waiter is blocked. A waiter that may not be granted any more is refused or, if it lost its connection,
+    /// cancelled. A waiter of a multi-key claim (a stub) is not granted here. Instead, the shard requests a recheck of
+    /// all keys of its claim: it *announces* the stub.
     pub(in crate::shard) fn grant_from_head(
         &mut self,
         entry: KeyIx,
@@ -270,7 +271,8 @@ impl Shard {
         self.contention_with(lane, entry, self.in_front(entry, shared))
     }
 
-    /// Returns the claim that blocks a claim of this mode, or `NONE`.
+    /// Returns the claim that blocks a claim of this mode, or `NONE`. Without a queue, returns the only holder even if
+    /// both claims could share the key.
     fn in_front(&self, entry: KeyIx, shared: bool) -> ClaimIx {
         let record = &self.keys.entries[entry];
         if !record.has(entry::flag::QUEUED) {

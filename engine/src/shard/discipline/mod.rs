@@ -37,13 +37,14 @@ trait Discipline {
     /// Ends a wait, and grants the waiters that it blocked.
     fn end_wait(shard: &mut Shard, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects);
 
-    /// Grants the waiters of a record whose freeze has ended, in this turn or in a later one. The shard calls this
-    /// function once for each waiter, in any order.
+    /// Grants the waiters of a record that no frozen prefix covers, in this turn or in a later one. After each change
+    /// of the frozen prefixes, the shard calls this function once for each waiter, in any order. Records that are still
+    /// frozen get no grant.
     fn thaw(shard: &mut Shard, entry: KeyIx, effects: &mut impl Effects);
 
-    /// Adds 1 to the count of reserved holders of the key if `is_reserved`, otherwise subtracts 1. A reserved holder is
-    /// a granted claim that is not held yet, because its fence is not durable. Responses do not show such claims as
-    /// holders.
+    /// Adds a claim to the counts of reserved holders of its key or pool if `is_reserved`, otherwise subtracts it. A
+    /// reserved holder is a granted claim that is not held yet, because its fence is not durable. Responses do not show
+    /// such claims as holders. Trees keep no such count.
     fn count_reserved(shard: &mut Shard, claim: ClaimIx, is_reserved: bool);
 
     /// Returns the number of waiters.
@@ -56,7 +57,8 @@ trait Discipline {
     /// Returns the claim that blocks a waiter, or `NONE`.
     fn blocker_of(shard: &Shard, claim: ClaimIx) -> ClaimIx;
 
-    /// Moves the counts that lanes keep for this kind of claim, such as its paths, from one lane to another.
+    /// Moves the number of further paths of a set (all but its first) from the count of one lane to that of another.
+    /// Lanes keep no such count for other kinds of claims.
     fn change_lane(_shard: &mut Shard, _claim: ClaimIx, _from: LaneIx, _to: LaneIx) {}
 
     /// Returns the key of a claim for display.
@@ -66,7 +68,8 @@ trait Discipline {
     /// visited claim.
     fn has_prefix(shard: &Shard, claim: ClaimIx, prefix: &[u8], looked: &mut u32) -> bool;
 
-    /// Whether a client has this right for all keys of a claim.
+    /// Whether a client has this right for all keys of a claim. False for a set of more than `COMPARED_PATH_COUNT_MAX`
+    /// paths, to bound the cost.
     fn is_covered(shard: &Shard, claim: ClaimIx, access: &Access, right: Rights) -> bool;
 
     /// Returns the holders and waiters of a key, as a lane may see them.
@@ -127,8 +130,9 @@ impl Shard {
         with_discipline!(self, entry, D => D::thaw(self, entry, effects));
     }
 
-    /// Adds 1 to the count of reserved holders of the key of a claim if `is_reserved`, otherwise subtracts 1. A
-    /// reserved holder is a granted claim that is not held yet, because its fence is not durable.
+    /// Adds a claim to the counts of reserved holders of its key or pool if `is_reserved`, otherwise subtracts it. A
+    /// reserved holder is a granted claim that is not held yet, because its fence is not durable. Trees keep no such
+    /// count.
     pub(super) fn count_reserved(&mut self, claim: ClaimIx, is_reserved: bool) {
         with_discipline!(self, self.claims[claim].entry, D => D::count_reserved(self, claim, is_reserved));
     }
@@ -147,13 +151,15 @@ impl Shard {
     /// Returns the contention of a waiter: the data about the claim that blocks it, as far as its client may know them.
     pub(super) fn contention_of_waiter(&self, claim: ClaimIx) -> Contention {
         let entry = self.claims[claim].entry;
-        // `blocker` is `NONE` in two cases. Either an operator has frozen the key, and only that prevents the grant. Or
-        // nothing blocks the waiter any more, but its wait ends before a later turn makes the grant.
+        // `blocker` is `NONE` if no claim for this key blocks the waiter. Then an operator has frozen the key, or the
+        // waiter belongs to a multi-key claim that waits for another key. Or the wait ends before a later turn grants
+        // or refuses the claim.
         let blocker = with_discipline!(self, entry, D => D::blocker_of(self, claim));
         self.contention_with(self.claims[claim].lane, entry, blocker)
     }
 
-    /// Moves the number of paths of a set from one lane to another. Lanes keep no such count for other kinds of claims.
+    /// Moves the number of further paths of a set (all but its first) from the count of one lane to that of another.
+    /// Lanes keep no such count for other kinds of claims.
     pub(super) fn move_amounts(&mut self, claim: ClaimIx, from: LaneIx, to: LaneIx) {
         with_discipline!(self, self.claims[claim].entry, D => D::change_lane(self, claim, from, to));
     }
@@ -170,7 +176,8 @@ impl Shard {
     }
 
     /// Whether a client with this access has this right for the key of a claim, or for all paths if the claim is for a
-    /// set. For a multi-key claim, only the key of this claim counts; each other key has a claim of its own.
+    /// set. False for a set of more than `COMPARED_PATH_COUNT_MAX` paths, to bound the cost. For a multi-key claim,
+    /// only the key of this claim counts; each other key has a claim of its own.
     pub(super) fn is_covered(&self, claim: ClaimIx, access: &Access, right: Rights) -> bool {
         with_discipline!(self, self.claims[claim].entry, D => D::is_covered(self, claim, access, right))
     }
@@ -199,7 +206,8 @@ impl Shard {
         with_discipline!(self, entry, D => D::verified(self, entry, key, fence))
     }
 
-    /// Returns whether a fence is still the newest of a key whose newest holder is `holder` or `NONE`.
+    /// Returns whether a fence is still the newest of a key, and whether it is still held. `holder` is the newest
+    /// holder of the key, or `NONE`.
     fn verified_of_newest(&self, entry: KeyIx, fence: Fence, holder: ClaimIx) -> Verified {
         let newest_fence = self.keys.entries[entry].fence;
         let newest = newest_fence == fence && fence > Fence::NONE;

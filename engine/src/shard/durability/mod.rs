@@ -34,7 +34,7 @@ impl Shard {
             || self.keys.entries[claim.entry].has(entry::flag::LOCAL | entry::flag::QUORUM)
     }
 
-    /// Whether a cluster counts this claim.
+    /// Whether the counter of this claim's fence is in a cluster.
     pub(super) fn is_counted(&self, claim: ClaimIx) -> bool {
         self.scope_of(claim) == Scope::Quorum
     }
@@ -100,7 +100,7 @@ impl Shard {
         }
     }
 
-    /// Answers once all existing records are durable.
+    /// Answers once all records that this shard has made so far are durable.
     pub(super) fn answer_durably(&self, ticket: Ticket, answer: Answer, effects: &mut impl Effects) {
         if self.recorded > self.durable {
             effects.when_durable(WhenDurable::Answer(ticket, answer));

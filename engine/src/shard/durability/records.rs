@@ -59,7 +59,8 @@ impl Shard {
         }
     }
 
-    /// Records the state that survives only a clean stop: holds and counters that are not in the log.
+    /// Records the fence floor, and the state that survives only a clean stop: holds and counters that are not in the
+    /// log.
     pub fn record_ephemeral(&mut self, effects: &mut impl Effects) {
         self.record(&Record::Floor { fence: self.keys.floor() }, effects);
         for index in self.keys.entries.handles() {
@@ -88,7 +89,8 @@ impl Shard {
         let none = Detail::default();
         let detail = self.details.get(claim.detail).unwrap_or(&none);
         let lane = &self.lanes.lanes[claim.lane];
-        // A reserved claim gets its lease when this record is durable; any other hold keeps its present lease.
+        // A reserved claim has no lease yet. Its lease begins when this record and, for quorum scope, the record of its
+        // count are durable.
         let begun = claim.is_held() && !claim.lease().is_untimed();
         let end = if claim.state() == State::Releasing { detail.lease_end } else { claim.deadline };
         let length_ms = match &detail.extra {

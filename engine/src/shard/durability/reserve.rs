@@ -25,9 +25,9 @@ impl Shard {
         effects.when_durable(WhenDurable::Begin(self.reserved(claim)));
     }
 
-    /// First half of [`Shard::reserve`]: assigns the fence and records it in the log. In the second half, the log or
-    /// the cluster is asked to confirm the fence; only then is the claim held. Until then, the claim can be given up
-    /// like a waiter: it is linked to its lane, can be found by its ticket, and its wait may end.
+    /// First half of [`Shard::reserve`]: assigns the fence, and records the hold if its scope is durable and the server
+    /// has a log. In the second half, the log or the cluster is asked to confirm the fence; only then is the claim
+    /// held. Until then, the claim can be given up like a waiter: its ticket finds it, and its wait may end.
     pub(in crate::shard) fn stand_reserved(&mut self, index: ClaimIx, effects: &mut impl Effects) {
         let scope = self.scope_of(index);
         let is_recorded = scope.is_durable() && self.log_state != LogState::Absent;
@@ -113,7 +113,7 @@ impl Shard {
     }
 
     /// Ends the reservation of one key. `multi_key` has the grants of all keys of a multi-key claim, for the answer
-    /// that its first key sends; `None` for any other key.
+    /// that its first key sends; `None` for its other keys and for a claim for one key.
     pub(in crate::shard) fn end_member(
         &mut self,
         end: ReservedEnd,
@@ -130,7 +130,7 @@ impl Shard {
         }
     }
 
-    /// Whether a reserved claim was not given up, and its client is still connected.
+    /// Whether a reserved claim was not given up, and the connection that sent its acquire is still open.
     pub(in crate::shard) fn may_begin_reserved(&self, reserved: &Reserved) -> bool {
         self.is_reserved(reserved.slot, reserved.secret) && self.is_asker_there(reserved.slot)
     }
@@ -144,7 +144,7 @@ impl Shard {
     }
 
     /// Notes that a reserved claim could begin at `at`, but must wait until the record of a takeover is durable. Its
-    /// lease runs from `at` nevertheless.
+    /// lease runs from the earliest noted `at` nevertheless.
     pub(in crate::shard) fn put_off(&mut self, at: Time, reserved: &mut Reserved) {
         reserved.since = reserved.since.min(at);
         if self.is_reserved(reserved.slot, reserved.secret) {
@@ -152,7 +152,8 @@ impl Shard {
         }
     }
 
-    /// Makes a reserved claim held. Its lease begins at `at`.
+    /// Makes a reserved claim held, with a lease that begins at `at`. If its client is disconnected, ends the claim
+    /// instead. Has no effect if the claim was given up.
     fn begin_reserved(
         &mut self,
         at: Time,
@@ -170,8 +171,8 @@ impl Shard {
             record.fence = reserved.fence;
             let entry = &mut self.keys.entries[record.entry];
             entry.fence = entry.fence.max(reserved.fence);
-            // The key still has the flag `QUORUM`, which `stand_reserved` set for this claim or an earlier one. Only
-            // the end of the claim that set the flag clears it, and only if no later claim of the key got a fence.
+            // The key still has the flag `QUORUM`, which `stand_reserved` set for this claim or an earlier one. The
+            // flag is cleared only if the claim that set it is given up and no later claim of the key got a fence.
             debug_assert!(
                 entry.has(entry::flag::QUORUM),
                 "the key of a counted claim is not of scope Quorum"
@@ -179,7 +180,7 @@ impl Shard {
         }
         let is_far = self.is_far(claim);
         if !is_far && !self.is_asker_there(claim) {
-            // The client is disconnected: a hold that no client knows must not begin.
+            // The connection that sent the acquire was lost: a hold that no client knows must not begin.
             self.answer_lost(claim, effects);
             return self.end_reserved(claim, effects);
         }
@@ -229,9 +230,10 @@ impl Shard {
         }
     }
 
-    /// Marks a reserved claim as unknown after the log failed, and reports that in the answer to its acquire. Only a
-    /// restart of the server shows whether the log has the claim. Until the process ends, the claim blocks other
-    /// claims. If its wait ends or its client disconnects, no second answer is sent.
+    /// Marks a reserved claim as unknown after the log failed, and reports that in the answer to its acquire. Of a
+    /// multi-key claim, only the claim at the first key is marked and answered. Only a restart of the server shows
+    /// whether the log has the claim. The claim blocks other claims until it ends like a waiter, without a second
+    /// answer, or until the process ends.
     fn lose_reserved(&mut self, reserved: &Reserved, effects: &mut impl Effects) {
         let claim = reserved.slot;
         if self.is_reserved(claim, reserved.secret)
@@ -260,7 +262,8 @@ impl Shard {
         self.claims.get(claim).is_some_and(|claim| claim.is_reserved() && claim.secret == secret)
     }
 
-    /// Answers the acquire of a waiting or reserved claim.
+    /// Answers the acquire of a waiting or reserved claim. Has no effect on an unknown claim, whose acquire was
+    /// answered when the log failed.
     pub(in crate::shard) fn answer_reserved(
         &self,
         claim: ClaimIx,
@@ -278,8 +281,9 @@ impl Shard {
         self.details[detail].waited || !self.claims[claim].is_reserved()
     }
 
-    /// Ends a reserved claim. Its caller has answered the acquire before, for example with a refusal because the wait
-    /// ended. No later claim gets the same fence.
+    /// Ends a reserved claim, whose acquire the calling function has already answered, for example with a refusal
+    /// because the wait ended. Withdraws the claims at the other keys of a multi-key claim. No later claim gets the
+    /// same fence.
     pub(in crate::shard) fn end_reserved(&mut self, claim: ClaimIx, effects: &mut impl Effects) {
         let multi_key = self.details[self.claims[claim].detail].multi_key().cloned();
         self.give_up_reserved(claim);
@@ -289,8 +293,8 @@ impl Shard {
         }
     }
 
-    /// Ends a reservation because the claim ends. If the claim raised the scope of its key to Quorum, and no claim came
-    /// after it, the scope is lowered again.
+    /// Ends a reservation because the claim ends. If the claim raised the scope of its key to Quorum, and no later
+    /// claim of the key got a fence, lowers it again.
     pub(in crate::shard) fn give_up_reserved(&mut self, claim: ClaimIx) {
         let Claim { entry, detail, fence, .. } = self.claims[claim];
         let entry = &mut self.keys.entries[entry];

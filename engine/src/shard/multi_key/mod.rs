@@ -31,7 +31,8 @@ pub struct Participant<'a> {
     pub lane: LaneIx,
 }
 
-/// Grants a waiting multi-key claim if nothing blocks any of its keys. `participants` are the shards of all its keys in
+/// Grants a waiting multi-key claim if nothing blocks any of its keys, or refuses it if the log or the cluster accepts
+/// no grant. If a fence must be durable, reserves all keys instead. `participants` are the shards of all its keys in
 /// rising order, each with its turn held. Does nothing if the claim is already decided.
 ///
 /// # Panics
@@ -136,7 +137,8 @@ fn begin_multi_key(
     effects.when_durable(WhenDurable::BeginMultiKey(Box::new(ReservedMultiKey { members, grants })));
 }
 
-/// Ends the reservations of all keys of a claim at one instant. If the keys began one after the other, one could end
+/// Ends the reservations of all keys of a claim at one instant. If a newer request has taken the claim over, the claim
+/// begins only after the record of that takeover is durable. If the keys began one after the other, one could end
 /// before the claim is answered, and its client could learn of that end before the grant. `participants` are the shards
 /// of all keys in rising order, each with its turn held.
 ///
@@ -175,7 +177,8 @@ pub fn end_reservation(
     }
 }
 
-/// Whether a multi-key claim waits, its client is connected, and nothing blocks any of its keys.
+/// Whether a multi-key claim waits, its client is connected, its wait is not over, no shard stops, and nothing blocks
+/// any of its keys. If not, notes the key at which the next check begins.
 fn is_grantable(participants: &[Participant<'_>], multi_key: &MultiKeyClaim) -> bool {
     let is_clear = |number: &usize| {
         let member = &multi_key.members[*number];
@@ -246,9 +249,9 @@ fn align_time(participants: &mut [Participant<'_>]) {
 }
 
 impl Shard {
-    /// Ends the claims in this shard that belong to a multi-key claim, and grants the waiters that they blocked. The
-    /// multi-key claim has ended at its first key, whose shard decides for all keys. The worker then calls this
-    /// function for each of its shards. Until then, its claims wait in their queues or are among the holders.
+    /// Ends the remaining claims in this shard that belong to a multi-key claim, and grants the waiters that they
+    /// blocked. The multi-key claim has ended at its first key, whose shard decides for all keys. The worker then calls
+    /// this function for each of its shards. Until then, its claims wait in their queues or are among the holders.
     pub fn withdraw(&mut self, multi_key: &MultiKeyClaim, effects: &mut impl Effects) {
         for member in &multi_key.members {
             if member.shard != self.number || self.claims[member.claim].secret != member.id.secret {

@@ -1,4 +1,5 @@
-//! Tests of the strings and key sets that the claims of one request share.
+//! Tests of multi-key claims: the strings and key sets that they share, their times, limits and log records, and
+//! rechecks.
 
 use super::{AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey, acquire, key_set_hash};
 use crate::effect::{Answer, Effects, Event, LogState};
@@ -10,7 +11,8 @@ use crate::time::{Reading, Time};
 use std::sync::Arc;
 use waymaker_log::Record;
 
-/// Returns a shard in which one lane has requested three keys, twice with the same request id.
+/// Returns a shard in which one lane has requested three keys, twice with the same request id. If `key_is_held`, an
+/// earlier claim holds one of the keys, so these requests wait.
 fn asked(key_is_held: bool) -> Shard {
     let mut shards = Shards::at(&[1000]);
     let [a, b, c] = [b"a", b"b", b"c"].map(|name| key(name, false));
@@ -166,7 +168,7 @@ fn a_claim_has_at_least_one_key_and_at_most_the_maximum() {
         shards.acquire(1, &keys[..count]);
         let is_granted = matches!(shards.heard.answers[..], [Answer::GrantedMultiKey(_)]);
         assert_eq!(is_granted, is_accepted, "{count} keys");
-        // The same request must wait.
+        // A second request for the same keys must wait, if their number is accepted.
         shards.acquire(2, &keys[..count]);
         let waiting = shards.shards[0].0.waiting_multi_key_claims();
         let key_counts: Vec<usize> = waiting.iter().map(|multi_key| multi_key.key_count()).collect();

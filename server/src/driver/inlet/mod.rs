@@ -81,8 +81,8 @@ impl Inlet {
     }
 
     /// Sends a request for holds that only the waiting caller can use. If the future is dropped before it has returned
-    /// the response, its wait is cancelled and its granted holds are released. A `CANCEL` of the request names the key
-    /// `cancel_key`.
+    /// the response, the wait is cancelled, and holds that the response grants for the first time are released. A
+    /// `CANCEL` of the request names the key `cancel_key`.
     pub(crate) fn ask_for_holds(
         &self,
         cancel_key: &[u8],

@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 /// Otherwise the inlet keeps the request, and its claim keeps waiting.
 #[derive(Debug)]
 pub struct Listener {
-    /// Number of the request; `None` if the lane is closed, or if no more replies can come.
+    /// Number of the request; `None` if the lane was closed, if the only answer was returned, or after
+    /// [`Listener::leave`].
     number: Option<u32>,
     /// Key that a CANCEL of the request must name if the listener leaves. `None` if the request must not be cancelled.
     /// Also `None` once the listener has read the answer to a request with events ([`InletState::begin_followed`]).
@@ -28,7 +29,8 @@ impl Listener {
         Self { number: sent.map(|sent| sent.number), cancel_key }
     }
 
-    /// Returns the answer to a request with one answer. `None` means that the lane has ended.
+    /// Returns the answer to a request with one answer. `None` means that the lane has ended, or that the answer was
+    /// returned before.
     pub fn poll_answer(&mut self, inlet: &mut InletState, context: &mut Context<'_>) -> Poll<Option<Reply>> {
         let Some(number) = self.number else { return Poll::Ready(None) };
         let polled = inlet.poll_answer(number, context);
@@ -39,7 +41,7 @@ impl Listener {
     }
 
     /// Returns the next reply to a request that is followed: its answer, and events before and after it. `None` means
-    /// that the lane has ended.
+    /// that the lane has ended or that the listener has left.
     pub fn poll_reply(&mut self, inlet: &mut InletState, context: &mut Context<'_>) -> Poll<Option<Reply>> {
         let Some(number) = self.number else { return Poll::Ready(None) };
         let polled = inlet.poll_reply(number, context);

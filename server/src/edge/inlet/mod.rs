@@ -46,10 +46,11 @@ pub(crate) fn greet(
 
 /// The requests of an inlet, by their numbers.
 ///
-/// A number is reused once its request was answered and has no listener. An *answer* belongs to the request with its
-/// number, because each request is answered once. But an *event* may name the number of a past request: TAKEN_UP has
-/// the number of the acquire that was granted the hold, however long ago. So the inlet passes an event of a hold to a
-/// request only if this request was granted the hold. An earlier request with the same number does not count.
+/// A number is reused once its request was answered, has no listener, and waits for no answer to a CANCEL. The number
+/// of a watch is not reused. An *answer* belongs to the request with its number, because each request is answered once.
+/// But an *event* may name the number of a past request: TAKEN_UP has the number of the acquire that was granted the
+/// hold, however long ago. So the inlet passes an event of a hold to a request only if this request was granted the
+/// hold. An earlier request with the same number does not count.
 #[derive(Debug)]
 pub struct InletState {
     key: ConnectionKey,
@@ -93,8 +94,8 @@ enum Slot {
     Request {
         waker: Option<Waker>,
         answer: Option<Box<[u8]>>,
-        /// Whether a newer request took over the hold that the answer grants. The hold then stays if the listener
-        /// leaves without reading the answer.
+        /// Whether a newer request took over a hold that the answer grants. If so, all holds of the answer stay when
+        /// the listener leaves without reading it.
         is_taken_up: bool,
     },
     Abandoned(Abandoned),
@@ -123,7 +124,7 @@ struct Abandoned {
     /// Whether to release a hold if the worker still grants it to this request.
     undo: bool,
     is_answered: bool,
-    /// Key that the CANCEL names. `None` if the wait is not to be cancelled, or once the CANCEL was served.
+    /// Key that the CANCEL names. `None` if the wait is not to be cancelled, or once no CANCEL is needed any more.
     cancel_key: Option<Box<[u8]>>,
 }
 
@@ -223,7 +224,8 @@ impl InletState {
         matches!(&self.slots[number as usize - 1], Slot::Followed(following) if following.is_watch)
     }
 
-    /// Hands the frame of a request to the worker, and processes the output of the worker.
+    /// Hands the frame of a request to the worker, and processes the output of the worker. Answers a frame above the
+    /// maximum length with an error instead.
     pub fn send(&mut self, worker: &mut Worker, number: u32, frame: &[u8], now: Moment) -> SentRequest {
         if frame.len() <= FRAME_LEN_MAX {
             worker.handle_bytes(self.key, frame, now);
@@ -483,7 +485,8 @@ impl InletState {
     }
 }
 
-/// Returns whether the frame is the worker's refusal of a request because too many requests are in flight.
+/// Returns whether the frame refuses a request with `Overloaded`. The worker refuses a CANCEL or a RELEASE in this way
+/// only if too many requests are in flight.
 fn is_overloaded(frame: Frame<'_>) -> bool {
     matches!(Response::decode(frame), Ok(Response::Error(error)) if error.code == ErrorCode::Overloaded)
 }

@@ -1,6 +1,5 @@
-//! Tests of two requests of one lane with the same request id. The newer one takes over the hold of the older one. Then
-//! the front end stops listening to the older request, and the inlet must not release the hold that now belongs to the
-//! newer one.
+//! Tests of front ends that stop listening to an acquire. The inlet must release the hold of this acquire. But if a
+//! newer acquire of the lane with the same request id has taken the hold over, the inlet must not release it.
 
 use super::interleavings::open;
 use super::{InletState, Reply};

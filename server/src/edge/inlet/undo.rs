@@ -1,6 +1,7 @@
-//! Requests whose front end no longer listens to them. A request that waits is cancelled. A request with one answer may
-//! have been granted holds in an answer that the front end has not read. These holds are released, because no client
-//! knows them. A request with a stream of events (a followed request) keeps its holds.
+//! Requests whose front end no longer listens to them. If the front end passes a cancel key, a request that waits is
+//! cancelled. A request with one answer may have been granted holds in an answer that the front end has not read. With
+//! a cancel key, these holds are released, because no client knows them. A request with a stream of events (a followed
+//! request) keeps its holds.
 
 use super::reply::given_back;
 use super::{Abandoned, InletState, PutOff, Slot, granted_ids, is_overloaded};
@@ -12,8 +13,9 @@ use waymaker_protocol::{Cancel, Frame, LockId, Release, Response, next_frame};
 impl InletState {
     /// Removes the listener of a request, because the front end needs no replies any more. With `cancel_key`, the inlet
     /// cancels the request if it still waits. If the request has one answer ([`InletState::begin_asked`]) that the
-    /// front end has not read, the inlet also releases the holds that this answer grants. Without a key, or for a
-    /// request with events ([`InletState::begin_followed`]), granted holds stay.
+    /// front end has not read, the inlet also releases the holds that this answer grants. It does not if a newer
+    /// request has taken them over. Without a key, or for a request with events ([`InletState::begin_followed`]),
+    /// granted holds stay.
     pub fn leave(&mut self, worker: &mut Worker, number: u32, cancel_key: Option<&[u8]>, now: Moment) {
         if self.is_closed {
             return;
@@ -45,7 +47,7 @@ impl InletState {
         self.take_output(worker);
     }
 
-    /// Sends a CANCEL for an abandoned acquire that still waits. The CANCEL names the cancel key that the front end
+    /// Sends a CANCEL for an abandoned acquire that is unanswered. The CANCEL names the cancel key that the front end
     /// passed to [`InletState::leave`]; without a key, sends nothing. If the worker has answered the acquire by now,
     /// sends nothing and frees the number of the acquire.
     pub(super) fn cancel(&mut self, worker: &mut Worker, acquire_number: u32, now: Moment) {

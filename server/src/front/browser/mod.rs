@@ -3,9 +3,9 @@
 //!
 //! Requests of pages of other origins are recognizable: WebSocket handshakes and requests with side effects carry
 //! `Origin`, and other requests carry `Sec-Fetch-Site`. A page that rebinds its own DNS name to the address of this
-//! server looks like the same origin, but its `Host` header contains that name. `rule` decides from these headers alone
-//! whether the server serves a request. The options `--http-hosts` and `--http-origins` allow further names and
-//! origins.
+//! server looks like the same origin, but its `Host` header contains that name. `rule` decides from such headers
+//! whether the server serves a request; it never refuses health checks. The options `--http-hosts` and `--http-origins`
+//! allow further names and origins.
 
 mod authority;
 mod options;

@@ -126,7 +126,8 @@ impl Origin {
         Self { authority: authority.without_default_port(&scheme), scheme }
     }
 
-    /// Parses the value of an `Origin` header. Returns `None` for `null`, which hides the origin of the page.
+    /// Parses the value of an `Origin` header. Returns `None` if it is no origin, such as `null`, with which a browser
+    /// hides the origin of the page.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (scheme, authority) = text.split_once("://")?;
         let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())

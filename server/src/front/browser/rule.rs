@@ -25,16 +25,17 @@ pub(crate) struct Rule {
 /// Reason to refuse a request.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    /// The request has no `Host` header, several of them, or a malformed one.
+    /// The request has a malformed host, several `Host` headers, or none in HTTP/1.1 or later.
     #[error("the request needs one valid Host header")]
     BadHost,
-    /// The request names a host that is not this server.
+    /// The request names this host, which is not a known name of this server.
     #[error(
         "the Host header names {0:?}, which is not a known name of this server; to allow it, add it to --http-hosts. IP \
          addresses and localhost need no entry, but the name of a Docker or Kubernetes service does"
     )]
     OtherHost(String),
-    /// A page of this origin sent the request, and `--http-origins` does not allow it.
+    /// A page of this origin (empty if the header is repeated or is not text) sent the request. `--http-origins` does
+    /// not allow the origin.
     #[error(
         "web pages of the origin {0:?} may not use this server; to allow them, add the origin to --http-origins"
     )]
@@ -115,7 +116,8 @@ impl Rule {
         self.config.origins.contains(&AllowedOrigin::Every)
     }
 
-    /// Returns whether this is a name or an address of the server.
+    /// Returns whether a host counts as this server: any IP address, `localhost`, the host of the listen address, or a
+    /// name that `--http-hosts` allows.
     fn knows(&self, authority: &Authority) -> bool {
         let host = authority.host.as_str();
         let is_listed = |allowed: &AllowedHost| match allowed {

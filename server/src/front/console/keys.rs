@@ -20,7 +20,7 @@ pub(super) fn shown(kind: NamespaceKind, key: &[u8]) -> String {
 /// Returns the key for a text; in a tree, the text is a path with slashes.
 ///
 /// # Errors
-/// Fails if the path is too long.
+/// Fails if the path is above a limit.
 pub(super) fn of_text(kind: NamespaceKind, text: &str) -> Result<Vec<u8>, Problem> {
     if kind != NamespaceKind::Tree {
         return Ok(text.as_bytes().to_vec());

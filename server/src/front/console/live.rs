@@ -42,7 +42,7 @@ const FRESH: Duration = Duration::from_millis(500);
 const SHOWN_CHARS_MAX: usize = 128;
 /// Maximum number of contended keys in an event.
 const CONTENDED_MAX: usize = 32;
-/// Total length of names and keys in bytes after which no more keys are added to an event.
+/// Maximum total length in bytes of the namespaces and contended keys in an event.
 const CONTENDED_LEN_MAX: usize = 12 << 10;
 /// Factor that spreads the clients' events over a second: the multiples of this number modulo 1 are spread evenly.
 const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
@@ -301,8 +301,8 @@ struct Viewer {
 type Coming = Pin<Box<dyn Future<Output = Option<Bytes>> + Send>>;
 
 impl Viewer {
-    /// Waits until this time and returns the event with the state of the server then. Returns `None` if the client may
-    /// not get further events or the server stops.
+    /// Waits until this time and returns the event with the state of the server, which may be up to [`FRESH`] old.
+    /// Returns `None` if the client may not get further events or the server stops.
     async fn event(self: Arc<Self>, at: Deadline) -> Option<Bytes> {
         let mut finishing = Local::with(Local::finishing);
         tokio::select! {
@@ -333,7 +333,7 @@ impl Viewer {
         })
     }
 
-    /// Returns the keys with the most waits per second, without the keys that the client may not list.
+    /// Returns the keys with the most waits per second that the client may list, as many as an event may have.
     async fn contention(&self, contended: &[Contended]) -> Vec<ContendedRow> {
         // Computing the rights of the client in a namespace is expensive, and most of the contended keys are in few
         // namespaces. So `accesses` keeps the rights of each namespace until all keys are checked.
@@ -369,7 +369,8 @@ impl Viewer {
 /// Server-sent events as the body of a response.
 struct Events {
     viewer: Arc<Viewer>,
-    /// Time at which the next event is due.
+    /// Time at which the event in `coming` is due, from which the time of the event after it is computed. The first
+    /// event is sent at once, so its value differs from the time of the first event by up to half a second.
     due: Deadline,
     coming: Coming,
 }

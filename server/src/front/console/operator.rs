@@ -71,8 +71,8 @@ impl Operator {
         }
     }
 
-    /// Opens a lane in an existing namespace; never creates one. A client without the right does not learn whether the
-    /// namespace exists.
+    /// Opens a lane in an existing namespace. If the namespace is removed between the lookup and the opening, creates
+    /// it again. A client without the right does not learn whether the namespace exists.
     pub(super) fn space(&self, name: &str, right: Rights) -> Result<Space, Problem> {
         if name.is_empty() {
             return Err(Problem::bad_input("namespace", "must be the name of a namespace"));

@@ -32,7 +32,7 @@ impl Parameters {
         self.0.get(name).map_or("", String::as_str)
     }
 
-    /// Returns the number in a parameter; `None` if the URL does not contain it.
+    /// Returns the number in a parameter; `None` if the parameter is missing or empty.
     pub(super) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Problem> {
         let text = self.text(name);
         let number = (!text.is_empty()).then(|| text.parse());

@@ -31,10 +31,10 @@ const LOCK_PAGES_MAX: usize = 64;
 const LOCKS_LEN_MAX: usize = 64 * 1024;
 /// Maximum number of waiters in a response.
 const WAITER_COUNT_MAX: usize = 100;
-/// Maximum number of LIST responses of the worker that are read to find the longest waiters. Each response covers at
-/// most 4,096 claims.
+/// Maximum number of LIST responses of the worker that are read to find the claims that have waited longest. Each
+/// response covers at most 4,096 claims.
 const WAITING_PAGES_MAX: usize = 1_024;
-/// Maximum number of waiters that are compared.
+/// Number of compared waiters after which the search for those that have waited longest ends.
 const COMPARED_WAITERS_MAX: usize = 100_000;
 
 type Result<T> = std::result::Result<T, Problem>;
@@ -60,7 +60,7 @@ struct NamespaceRow {
     may: Permissions,
 }
 
-/// Lists the namespaces that the operator may list.
+/// Returns one page of the namespaces that the operator may list.
 pub(super) async fn namespaces(operator: Operator, parameters: Parameters) -> Result<Answer> {
     #[derive(Serialize)]
     struct Page {
@@ -189,7 +189,7 @@ impl Claims<'_> {
     }
 }
 
-/// Lists the held locks of a namespace.
+/// Returns one page of the held locks of a namespace whose keys begin with the requested prefix.
 pub(super) async fn locks(operator: Operator, parameters: Parameters) -> Result<Answer> {
     #[derive(Serialize)]
     struct Page {
@@ -204,7 +204,7 @@ pub(super) async fn locks(operator: Operator, parameters: Parameters) -> Result<
     let prefix = keys::of_text(kind, parameters.text("prefix"))?;
     let claims = Claims { space: &space, prefix: &prefix, waiting: false };
     let (mut locks, mut len) = (Vec::new(), 0);
-    // One LIST response covers about 4,096 claims of one shard. So the page may need several responses.
+    // One LIST response covers at most 4,096 claims of one shard. So the page may need several responses.
     for _ in 0..LOCK_PAGES_MAX {
         let count_max = count - locks.len() as u16;
         let read = |page: &Listed<'_>| {
@@ -226,7 +226,8 @@ pub(super) async fn locks(operator: Operator, parameters: Parameters) -> Result<
     Ok(json(Page { kind: kind.name(), locks, next: next(cursor) }))
 }
 
-/// Lists the claims of a namespace that have waited longest.
+/// Returns the claims of a namespace that have waited longest. The search ends after about `COMPARED_WAITERS_MAX`
+/// waiters or after `WAITING_PAGES_MAX` responses.
 pub(super) async fn waiting(operator: Operator, parameters: Parameters) -> Result<Answer> {
     #[derive(Serialize)]
     struct Longest {
@@ -309,7 +310,7 @@ struct Key {
     may: Permissions,
 }
 
-/// Returns the holders and the queue of one key.
+/// Returns the first holders and waiters of one key or pool, with the numbers of all.
 pub(super) async fn lock(operator: Operator, parameters: Parameters) -> Result<Answer> {
     let space = operator.space(parameters.text("namespace"), Rights::INSPECT)?;
     let key = match parameters.text("key_hex") {
@@ -405,7 +406,7 @@ fn pool_state(pool: &PoolDescribed<'_>, state: Key) -> Key {
     }
 }
 
-/// Returns whether this key gets no new grants.
+/// Returns whether an operator froze a prefix of this key, so that the key gets no new grants.
 fn is_frozen(namespace: u16, key: &[u8]) -> bool {
     Local::with(|local| {
         let freezes = local.node.freezes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -413,7 +414,7 @@ fn is_frozen(namespace: u16, key: &[u8]) -> bool {
     })
 }
 
-/// Lists the frozen prefixes of a namespace.
+/// Lists the frozen prefixes of a namespace that the operator may list.
 pub(super) async fn frozen(operator: Operator, parameters: Parameters) -> Result<Answer> {
     #[derive(Serialize)]
     struct Frozen {

@@ -72,7 +72,7 @@ pub(super) struct Placeholders<'a> {
     pub(super) values: &'a Map<String, Value>,
 }
 
-/// Parses a condition expression.
+/// Parses a condition expression, and checks that it uses all placeholders.
 ///
 /// # Errors
 /// Returns an error message for the client.
@@ -119,7 +119,7 @@ enum TokenKind {
 
 struct Parser<'a> {
     text: &'a str,
-    /// Offset of the remaining text.
+    /// Offset of the remaining text in bytes.
     at: usize,
     placeholders: Placeholders<'a>,
     used: BTreeSet<&'a str>,
@@ -299,7 +299,7 @@ impl<'a> Parser<'a> {
         format!("Syntax error; token: \"{}\", near: {}{hint}", token.text, self.near(begin))
     }
 
-    /// Quotes the expression from this offset on.
+    /// Quotes at most `QUOTED_MAX` characters of the expression, from this byte offset on.
     fn near(&self, at: usize) -> String {
         format!("{:?}", self.text[at..].chars().take(QUOTED_MAX).collect::<String>())
     }

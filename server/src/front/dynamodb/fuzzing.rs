@@ -1,4 +1,4 @@
-//! Entry points of the targets in `fuzz/`.
+//! Entry point of the fuzz target for DynamoDB.
 
 use super::request::Request;
 use super::row::row_of;

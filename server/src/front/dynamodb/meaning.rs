@@ -10,10 +10,10 @@ use super::instant;
 /// Purpose of a conditional write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// The write succeeds if there is no row, if the row belongs to the owner that the condition names, or if the lease
-    /// of another owner has expired.
+    /// The condition is true if there is no row, if the row belongs to the owner that the condition names, or if the
+    /// lease of another owner has expired. The server adds a grace period to such a lease.
     Take,
-    /// The write succeeds if the row belongs to the owner that the condition names, even if its lease has expired.
+    /// The condition is true if the row belongs to the owner that the condition names, even if its lease has expired.
     Keep,
 }
 

@@ -124,7 +124,7 @@ impl Members {
         }
     }
 
-    /// Rejects all members that were not read.
+    /// Returns an error if a member that is not null was not read.
     pub(super) fn finish(self) -> Result<(), Problem> {
         match self.0.iter().find(|(_, value)| !value.is_null()) {
             None => Ok(()),

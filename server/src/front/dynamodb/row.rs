@@ -17,7 +17,8 @@ pub(super) fn row_of(registration: &Entry<'_>, now_ms: i64) -> String {
     written(registration).unwrap_or_else(|| made(registration, now_ms))
 }
 
-/// Returns the stored row, if the value of the registration is a row with the same key and owner.
+/// Returns the stored row, if the registration has the type name of rows and its value is a row with the same key and
+/// owner.
 fn written(registration: &Entry<'_>) -> Option<String> {
     if registration.type_name != TYPE_NAME {
         return None;

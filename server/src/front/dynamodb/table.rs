@@ -24,7 +24,8 @@ use waymaker_engine::limits::REGISTRY_LEASE_MAX_MS;
 use waymaker_protocol::{ErrorCode, ListEntries, NamespaceKind, Register, Request, Response, Unregister};
 
 const OWNER: &[u8] = b"waymaker";
-/// Number of locks that DeleteTable releases at once, and of tables whose rights ListTables checks at once.
+/// Maximum number of registrations that are read from a worker, and released by DeleteTable, at once. Also the number
+/// of tables whose rights ListTables checks at once.
 const PAGE_LEN: u16 = 64;
 /// Maximum number of tables in one response, as in DynamoDB.
 const LIST_LEN_MAX: i64 = 100;
@@ -76,7 +77,7 @@ impl ServerTables {
     }
 }
 
-/// Returns the tables of this server. The first call loads them.
+/// Returns the tables of this server. Loads them first if no earlier call has done so.
 async fn tables() -> Result<Arc<ServerTables>, Problem> {
     let tables = FrontConfig::with(|fronts| Arc::clone(&fronts.dynamodb_tables));
     let restore = async || {
@@ -153,7 +154,8 @@ pub(super) async fn create(caller: &FrontCaller, table: &str) -> Result<String, 
     Ok(json!({ "TableDescription": table }).to_string())
 }
 
-/// Creates the namespace of a table and its registration. Returns the creation time in Unix milliseconds.
+/// Creates the namespace of a table and, with a data directory, the registration of the table. Returns the creation
+/// time in Unix milliseconds.
 async fn make(caller: &FrontCaller, table: &str) -> Result<i64, Problem> {
     // Open a lane in the namespace, which creates the namespace. This fails if the namespace has another kind, or if
     // the server has no room for another namespace.

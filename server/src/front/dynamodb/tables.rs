@@ -62,7 +62,7 @@ impl Tables {
         }
     }
 
-    /// Adds a table of an earlier run.
+    /// Adds a table of an earlier run, unless a table has this name already.
     pub(super) fn restore(&mut self, name: &str, created_ms: i64) {
         if is_table_name(name) {
             self.by_name.entry(name.into()).or_insert_with(|| State::Active { created_ms }.into());
@@ -173,7 +173,8 @@ impl Tables {
         }
     }
 
-    /// Returns the names of at most `count_max` tables that follow `after` in order.
+    /// Returns the names of at most `count_max` tables that follow `after` in order, without those that are being
+    /// created.
     pub(super) fn names_after(&self, after: &str, count_max: usize) -> Vec<String> {
         let range = self.by_name.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
         let names =

@@ -124,7 +124,8 @@ impl Locket {
         let released = if key.len() > KEY_LEN_MAX {
             Err(Fault::NotFound)
         } else if resource.owner.len() > TEXT_LEN_MAX {
-            // No registration has an owner whose name is this long. So if the key is held, another owner holds it.
+            // No registration made over Locket has an owner this long. So if the key is held, report that another owner
+            // holds it.
             self.find(&resource.key).await.and(Err(Fault::Collision))
         } else {
             let unregister = wire::Unregister { key, owner: resource.owner.as_bytes() };

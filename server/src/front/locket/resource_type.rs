@@ -44,7 +44,7 @@ impl ResourceType {
         }
     }
 
-    /// Returns the type with this stored name.
+    /// Returns the type with this name; `Unknown` for any other name.
     pub(super) fn named(name: &[u8]) -> Self {
         match name {
             b"lock" => Self::Lock,

@@ -31,7 +31,8 @@ use waymaker_protocol::{
     Response, RevokeReason, TraceParent,
 };
 
-/// Close code for errors of the Locktopus protocol; clients of the original Locktopus server know it.
+/// Close code for an invalid message, and for a lock that the worker refused or ended. Clients of the original
+/// Locktopus server know this code.
 const CLOSE_BROKEN: u16 = 3000;
 /// Close code for frames that violate the WebSocket protocol.
 const CLOSE_PROTOCOL: u16 = 1002;
@@ -41,7 +42,8 @@ const CLOSE_NOT_UTF8: u16 = 1007;
 const CLOSE_POLICY: u16 = 1008;
 /// Close code for a message that is too long.
 const CLOSE_TOO_LONG: u16 = 1009;
-/// Close code for a server shutdown.
+/// Close code for a server shutdown. Also used if the worker ended the lane for a reason other than a lost identity or
+/// right.
 const CLOSE_GOING_AWAY: u16 = 1001;
 
 /// Maximum length of the reason in a close frame, in bytes. The close code takes two more bytes.
@@ -120,12 +122,12 @@ struct Connection {
 enum End {
     /// The client closed it, with this code.
     Left(Option<u16>),
-    /// The connection was lost.
+    /// The connection was lost, or the client sent nothing while the server sent several pings. No close frame is sent.
     Lost,
-    /// The client violated the WebSocket protocol. The server closes with this code and without a reason, as RFC 6455
-    /// allows.
+    /// The client violated the WebSocket protocol, or its message was too long or not finished in time. The server
+    /// closes with this code and without a reason, as RFC 6455 allows.
     Violated(u16),
-    /// The server closes it.
+    /// The server closes the connection for this reason.
     Closed(Closing),
 }
 
@@ -327,7 +329,7 @@ impl Connection {
     }
 }
 
-/// Returns the error code and message of a refusal.
+/// Returns the error code and message of a refusal. For any other reply, returns `Internal` and an empty message.
 pub(super) fn refusal_of(reply: &Reply) -> (ErrorCode, String) {
     let Response::Error(error) = reply.response() else { return (ErrorCode::Internal, String::new()) };
     let message = match error.detail {
@@ -337,7 +339,8 @@ pub(super) fn refusal_of(reply: &Reply) -> (ErrorCode, String) {
     (error.code, message)
 }
 
-/// Sends the close frame, then reads and discards remaining input so that the client can receive the frame.
+/// Closes the socket. If the connection was not lost, first sends the close frame, with `CLOSE_BROKEN` after a text
+/// about the error. Then reads and discards remaining input so that the client can receive the frame.
 async fn close(mut socket: WebSocketStream<FramedSocket<FrontSocket>>, end: End) {
     let mut reason = String::new();
     let code = match end {

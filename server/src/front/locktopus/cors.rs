@@ -12,7 +12,8 @@ use http::{Method, StatusCode};
 /// Headers that every cross-origin request may have.
 const SIMPLE_HEADERS: [&str; 4] = ["Accept", "Accept-Language", "Content-Language", "Origin"];
 
-/// Answers CORS preflight requests; passes other requests on.
+/// Answers every `OPTIONS` request as a CORS preflight, with status 200 if it names no origin. Passes other requests
+/// on.
 pub(super) async fn apply(request: Request, next: Next) -> Response {
     if request.method() != Method::OPTIONS {
         return next.run(request).await;

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Length of a frame header without its extended length and mask.
 const HEAD_LEN: usize = 2;
 const MASK_LEN: usize = 4;
-/// First opcode of control frames, which may occur between the frames of a message.
+/// Lowest opcode of control frames, which may occur between the frames of a message.
 const CONTROL: u8 = 0x8;
 
 /// Finds the WebSocket frame boundaries in the bytes of a client and counts its messages, without looking at their
@@ -32,7 +32,8 @@ pub(super) struct FrameTracker {
 }
 
 impl FrameTracker {
-    /// Returns the number of the message that has begun and is not complete, if there is one.
+    /// Returns the number of the message that has begun and is not complete, if there is one. A control frame between
+    /// two messages counts as a message here.
     pub(super) fn partial(&self) -> Option<u64> {
         let is_partial = !self.header.is_empty() || self.payload_left > 0 || self.is_fragmented;
         is_partial.then_some(self.begun_count)

@@ -26,14 +26,13 @@ impl Namespaces {
             return Arc::clone(namespace);
         }
         if by_name.len() >= NAMESPACE_COUNT_MAX {
-            // Forget the namespaces without connections, as the engine does with unused namespaces. Their lock ids
-            // start at 1 again.
+            // Forget the namespaces without connections. If one is opened again, its lock ids start at 1 again.
             by_name.retain(|_, namespace| Arc::strong_count(namespace) > 1);
         }
         Arc::clone(by_name.entry(name.into()).or_default())
     }
 
-    /// Returns the namespace with this name if a client has connected to it.
+    /// Returns the namespace with this name, if a client has connected to it and it was not forgotten since.
     pub(super) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone)
     }

@@ -41,7 +41,7 @@ fn use_up_turn() {
     Local::with(|local| local.front_turn.borrow_mut().use_up());
 }
 
-/// Number of requests of one connection.
+/// Number of requests that `requests` creates.
 const COUNT: usize = 8;
 
 /// Observations of a test: the numbers of the served requests in order, and how often the connection polled its

@@ -12,8 +12,8 @@ use waymaker_access::Identity;
 use waymaker_engine::{Access, Rights};
 use waymaker_protocol::{NamespaceKind, Request, Response};
 
-/// Lanes of one caller on a gRPC connection, by namespace. All services of the connection share them. A lane is opened
-/// at its first use and stays open as long as the connection, unless the worker closes it.
+/// Lanes of one caller on a gRPC connection, by namespace. All services of this caller share them. A lane is opened at
+/// its first use. It closes with these services, or if the worker closes it; the next use then opens a new one.
 #[derive(Clone, Debug)]
 pub(super) struct Connection(Arc<Lanes>);
 
@@ -140,8 +140,8 @@ impl Connection {
         Ok(OwnLane { inlet, lanes: Arc::clone(&self.0) })
     }
 
-    /// Sends a request on the lane in the namespace with this kind and name, and reads the expected response. Errors of
-    /// the worker become gRPC statuses.
+    /// Sends a request on the `questions` lane in the namespace with this kind and name, and reads the expected
+    /// response. Errors of the worker become gRPC statuses.
     pub(super) async fn ask<T>(
         &self,
         kind: NamespaceKind,

@@ -159,7 +159,8 @@ impl Operators {
 
 impl Operators {
     /// Returns a namespace on whose lane the client can send a request about the namespace `name`. The result is the
-    /// default namespace, or another one if the client has no right in the default one.
+    /// default namespace. If the client has no right there, the result is the first namespace other than `name` in
+    /// which it has a right. Without such a namespace, the result is the default one.
     async fn other_namespace(&self, name: &str) -> (NamespaceKind, String) {
         let access = self.0.access(DEFAULT, NamespaceKind::Flat);
         let is_other = |other: &[u8]| other != name.as_bytes();

@@ -14,7 +14,7 @@ use waymaker_protocol::limits::ITEM_COUNT_MAX;
 use waymaker_protocol::{ErrorAnswer, ErrorDetail, NamespaceKind, TraceParent};
 
 const KIND: NamespaceKind = NamespaceKind::Lazy;
-/// Time after the end of its lease until a lock is forgotten, in milliseconds.
+/// Time from the end of a lock's lease until the server forgets the lock, in milliseconds.
 const FORGET_MS: i64 = waymaker_engine::limits::LAZY_FORGET_MS;
 
 /// `OwnedLockService` of the contract `waymaker.v1`, for one caller on a gRPC connection.
@@ -23,7 +23,7 @@ pub(super) struct OwnedLocks(pub(super) Connection);
 
 /// Returns the namespace of a table; empty for the default table. The client library of this project uses the same
 /// namespace for a registry named `clever/TABLE` of kind lazy. In a lazy registry, a key stays registered after its
-/// lease until another owner registers it.
+/// lease until another owner registers it or `FORGET_MS` have passed.
 fn namespace(table: &str) -> String {
     if table.is_empty() { String::new() } else { format!("lazy/clever/{table}") }
 }
@@ -50,7 +50,8 @@ fn form<'a>(
     Ok(wire::Register { lease_ms, absolute, key, owner, traceparent, ..wire::Register::default() })
 }
 
-/// Converts the worker's response to a REGISTER to the lock of the contract `waymaker.v1`, or to an error status.
+/// Converts the worker's response to a REGISTER or HEARTBEAT to the lock of the contract `waymaker.v1`, or to an error
+/// status.
 fn granted(register: &wire::Register<'_>, response: &wire::Response<'_>) -> Result<v1::OwnedLock, Status> {
     let registered = match response {
         wire::Response::Registered(registered) => registered,

@@ -28,9 +28,11 @@ const HEARTBEAT_MS: (u64, u64) = (250, 5_000);
 /// [Waiting] -> Failed
 /// ```
 ///
-/// The stream is woken only by worker events about its claim and by its next due heartbeat. If the client does not
-/// read, heartbeats are skipped, and the next event describes the current state. Dropping the stream while its claim
-/// waits cancels the claim. Dropping it after the grant does not release the lock.
+/// An error status ends the stream instead if the lane closes, or if another stream with the same request id takes up
+/// the claim. The stream is woken only by worker events about its claim, by the answer to its status request, and by
+/// its next due heartbeat. If the client does not read, heartbeats are skipped, and the next event describes the
+/// current state. Dropping the stream while its claim waits cancels the claim. Dropping it after the grant does not
+/// release the lock.
 #[derive(Debug, Default)]
 pub(in crate::front) struct LockStream {
     key: Box<str>,
@@ -139,7 +141,7 @@ impl LockStream {
                 None
             }
             Response::Event(Event::Expired { .. }) => self.end(Some(Ok(self.expired()))),
-            // The contract has no event for a release, so the stream just ends.
+            // The contract has no event for a hold that was released or revoked, so the stream just ends.
             Response::Event(Event::Revoked { .. }) => self.end(None),
             Response::Event(Event::TakenUp { .. }) => self.end(Some(Err(superseded()))),
             Response::Event(_) => None,

@@ -40,7 +40,7 @@ const NAMESPACE: &[u8] = b"waymaker";
 /// `WaymakerService` for one caller on a gRPC connection.
 #[derive(Debug)]
 pub(super) struct Waymaker {
-    /// Lane of all claims of the connection.
+    /// Lane of all acquires of this caller.
     streams: LazyInlet,
     /// Lane of all requests other than acquires. The worker reports a release to the claim's stream only if another
     /// lane requested it. With this separate lane, the stream hears even of releases that its own connection sent.
@@ -95,7 +95,7 @@ impl Waymaker {
         lease::of(&*self.calls.get()?, id, &request.key).await
     }
 
-    /// Lists all held locks, page by page. Between pages, other connections get a turn.
+    /// Lists all held locks whose keys begin with `prefix`, page by page. Between pages, other connections get a turn.
     async fn list(&self, prefix: &[u8]) -> Result<Arc<List>, Status> {
         let fields = ListAcquiredLocksResponse { success: true, locks: Vec::new() }.encode_to_vec();
         let list = FrontConfig::with(|fronts| fronts.lists.begin(fields));

@@ -23,7 +23,7 @@ enum Code {
     Shutdown,
     NotFound,
     NotHeld,
-    /// No rule grants the required right.
+    /// No rule grants the required right, or the identity of the client is no longer valid.
     Unauthorized,
     Internal,
 }
@@ -71,7 +71,8 @@ impl Outcome {
         Self { code: Code::Shutdown, detail: "the server is stopping".to_owned() }
     }
 
-    /// Converts a refusal of the worker. This is the only mapping from our errors to codes of the contract.
+    /// Converts an error response of the worker; any other response becomes `Internal`. This is the only mapping from
+    /// our errors to codes of the contract.
     pub(super) fn of(response: &Response<'_>) -> Self {
         let Response::Error(ErrorAnswer { code, detail }) = response else {
             return Self {

@@ -86,7 +86,7 @@ fn each_grant_increments_the_counter_by_one() {
     ask(&mut other, &[("k", 1)]);
     serve(&mut other, &mut cluster);
     assert_eq!(fences(&mut other), [Some(vec![4])]);
-    // The first server's position is now outdated.
+    // The state of the counter that the first server remembers is now outdated.
     ask(&mut counters, &[("k", 4)]);
     serve(&mut counters, &mut cluster);
     assert_eq!(fences(&mut counters), [Some(vec![5])]);
@@ -206,7 +206,7 @@ fn a_removed_counter_continues_above_its_last_fence() {
     assert_eq!(fences(&mut counters), [Some(vec![8]), Some(vec![9])]);
 }
 
-/// A cluster that refuses every transaction with one particular counter.
+/// The cluster of this test refuses every transaction with one particular counter.
 #[test]
 fn a_refused_counter_does_not_slow_other_counters() {
     let mut counters = Counters::new(RUN);

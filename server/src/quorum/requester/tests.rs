@@ -162,7 +162,7 @@ fn a_silent_cluster_is_unavailable_until_a_probe_succeeds() {
     requester.take_look(Ok(()), at(look_at));
     assert_eq!(requester.status.state(), QuorumState::Ready);
     assert_eq!(requester.next(at(look_at)), Act::Wait(Time::NEVER));
-    // The requester ignores a late result.
+    // A late result finishes no question, because all its questions have already failed.
     requester.take_answer(&steps, Ok(written(&steps)), at(look_at));
     assert!(requester.settled(at(look_at)).is_empty());
 }

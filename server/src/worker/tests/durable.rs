@@ -176,7 +176,7 @@ fn a_repeated_freeze_is_answered_once_the_first_freeze_is_durable() {
     }
 }
 
-/// Makes the log fail. The workers find the notice in their mailboxes.
+/// Makes the log fail. The first worker handles the notice of that.
 fn fail_log(rig: &mut Rig, orders: &Receiver<LogOrder>) {
     for order in orders.try_iter() {
         let LogOrder::Batch(batch) = order else { break };

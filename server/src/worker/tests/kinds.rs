@@ -46,7 +46,7 @@ struct Course {
     /// Name whose shard is busy: another worker has its turn during each step, and gives it back after the step.
     busy: Option<&'static [u8]>,
     /// Whether, after each step, the client of the step loses its connection, resumes its session, and repeats all its
-    /// requests.
+    /// requests, unless one of its acquires waits.
     repeats: bool,
 }
 
@@ -55,7 +55,7 @@ struct Client {
     worker: usize,
     key: ConnectionKey,
     welcome: Welcome,
-    /// All frames that it has received.
+    /// All frames that it has received, without the welcomes and the answers to repeated requests.
     heard: Vec<u8>,
     /// Number of bytes of `heard` that the judge, the model of the grant rules, has checked.
     judged_len: usize,
@@ -188,7 +188,8 @@ impl Crew {
         self.clients[client].key = self.connect(worker, kind, resume).0;
     }
 
-    /// Returns the number of holds and waiters in all shards.
+    /// Returns the number of holds and waiters in all shards. With `verifies`, also checks the invariants of each
+    /// shard.
     fn claim_count(&self, verifies: bool) -> usize {
         let count = |cell: &waymaker_engine::TurnCell<crate::node::HostedShard, crate::mail::Batch>| {
             let turn = cell.enter().expect("nobody has it");

@@ -77,7 +77,8 @@ fn other_clients_see_the_session_lease_of_a_hold() {
     }
 }
 
-/// Returns a set of so many paths that the shard needs several turns to add it to the tree.
+/// Returns a set of these paths, all for writing. Callers pass so many paths that the shard needs several turns to add
+/// the set to its tree.
 pub(super) fn large_set<'a>(paths: &'a [Vec<u8>], buffer: &'a mut Vec<u8>) -> AcquireSet<'a> {
     let item = |path| PathItem { write: true, path: PathKey::new(path).expect("a path key") };
     let items = paths.iter().map(|path| item(path));
@@ -131,8 +132,7 @@ fn a_worker_armed_twice_reads_its_sockets_for_the_earlier_deadline() {
     assert!(!rig.workers[0].wants_drain());
 }
 
-/// Leases begin at many points within a millisecond. The worker checks them ten times in a millisecond, like a
-/// driver.
+/// Leases begin at ten points within a millisecond. The worker gets the time every tenth of a millisecond.
 #[test]
 fn a_lease_lasts_in_full_and_expires_after_at_most_two_reads() {
     const MILLISECOND_NS: u64 = 1_000_000;

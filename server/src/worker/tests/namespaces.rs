@@ -6,8 +6,8 @@ use waymaker_protocol::AcquireTerms;
 use waymaker_protocol::message::remove_namespace::NAMESPACE_REMOVED;
 use waymaker_protocol::{Bucket, Freeze, Inspect, Release, RemoveNamespace, SetCapacity, Throttle};
 
-/// Opens a namespace of kind flat, then acquires and releases a key three times. Returns the last fence, 3 for a new
-/// key.
+/// Opens a namespace of kind flat, acquires and releases a key three times, and loses the connection. Returns the last
+/// fence: 3 for a new key, if the shard has removed no key with a fence.
 fn use_namespace(rig: &mut Rig, name: &[u8]) -> u64 {
     let key = rig.open(name, NamespaceKind::Flat);
     let mut fence = 0;

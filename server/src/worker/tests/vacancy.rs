@@ -15,7 +15,8 @@ const LONG: SessionRequest = SessionRequest::New { lease_ms: SESSION_LEASE_MAX_M
 const STEPS_MS: u64 = 20;
 
 impl Rig {
-    /// Lets `millis` pass. All workers run and read their sockets.
+    /// Lets `millis` pass. Then lets `STEPS_MS` pass, in each millisecond of which all workers run and read their
+    /// sockets.
     pub(super) fn run_ms(&mut self, millis: u64) {
         self.now = self.now.after_ms(millis);
         for _ in 0..STEPS_MS {
@@ -71,7 +72,7 @@ pub(super) fn held(key: &[u8]) -> Request<'_> {
     })
 }
 
-/// Returns each request with its namespace kind, and whether it leaves a claim.
+/// Returns each request with its namespace kind, and whether it leaves a claim that lasts to the end of the test.
 fn each_request() -> Vec<(NamespaceKind, Request<'static>, bool)> {
     let lease = |lease_ms| {
         Request::Acquire(Acquire {

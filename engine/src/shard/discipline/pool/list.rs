@@ -7,9 +7,9 @@ use crate::limits::LIST_SCAN_COUNT_MAX;
 use crate::shard::{Caller, PageBounds, Shard};
 
 impl Shard {
-    /// Lists pools of the namespace whose names begin with `prefix`, from the pool number `from` on. A page visits at
-    /// most `LIST_SCAN_COUNT_MAX` pools. A pool keeps its number, so a pool that exists from the first page to the last
-    /// is in exactly one page.
+    /// Lists this shard's pools of the namespace whose names begin with `prefix` and that the caller may list, from the
+    /// pool number `from` on. A page visits at most `LIST_SCAN_COUNT_MAX` numbers. A pool keeps its number, so a pool
+    /// that exists from the first page to the last is in exactly one page.
     pub fn list_pools(
         &self,
         caller: &Caller,

@@ -36,7 +36,7 @@ pub(in crate::shard) struct PoolSpace {
     /// Number of the work item that will continue in a later turn to grant permits, or to refuse waiters after the
     /// capacity was lowered; 0 if there is no such item.
     pub(in crate::shard) working: u64,
-    /// Time at which permits were last released, until the resulting grants are finished.
+    /// Time at which a hold of permits last ended, until the grants that this allows are finished; otherwise `NEVER`.
     pub(in crate::shard) freed_at: FreedAt,
 }
 
@@ -242,8 +242,9 @@ impl Shard {
         self.pools[space].pool.remove_waiter(key);
     }
 
-    /// Grants the first waiters of the pool that fit, within the budget of steps. Removes the pool if it has no claims
-    /// and no request set its capacity explicitly.
+    /// Grants waiters from the front of the pool, within the budget of steps, until the first waiter does not fit. If
+    /// the name of the pool is frozen, grants nothing. Removes the pool if it has no claims and no request set its
+    /// capacity explicitly.
     fn grant_permits(&mut self, entry: KeyIx, effects: &mut impl Effects) {
         let space = self.keys.entries[entry].pool();
         if !self.is_entry_frozen(entry) {
@@ -272,12 +273,14 @@ impl Shard {
         self.pools[self.keys.entries[entry].pool()].pool.waiters().map(|waiter| waiter.claim)
     }
 
-    /// Returns the data about the claim that blocks an acquire of permits, as far as the lane may know them.
+    /// Returns the data about the claim that an acquire of permits reports as its blocker, as far as the lane may know
+    /// them.
     fn pool_contention(&self, lane: LaneIx, entry: KeyIx) -> Contention {
         self.contention_with(lane, entry, self.in_front_of_pool(entry))
     }
 
-    /// Returns the claim that blocks a claim for permits: the first waiter, otherwise the first holder.
+    /// Returns the claim that is reported as the blocker of a claim for permits: the first waiter, otherwise the first
+    /// holder. `NONE` if the pool has neither.
     fn in_front_of_pool(&self, entry: KeyIx) -> ClaimIx {
         let space = &self.pools[self.keys.entries[entry].pool()];
         space.pool.waiters().next().map_or(space.holders.first, |waiter| waiter.claim)

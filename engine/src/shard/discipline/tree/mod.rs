@@ -111,7 +111,8 @@ impl Discipline for Paths {
         shard.lanes.lanes[to].path_count += path_count;
     }
 
-    /// Returns the first path of the set, cut to the maximum length of a key.
+    /// Returns the first path of the set that no other path of the set covers. If it is longer than a key may be,
+    /// returns as many of its whole segments as fit.
     fn shown_key(shard: &Shard, claim: ClaimIx) -> Vec<u8> {
         shard.tree_of(claim).first_path(shard.claims[claim].position.first_item(), KEY_LEN_MAX)
     }

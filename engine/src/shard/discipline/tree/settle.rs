@@ -81,7 +81,8 @@ impl Shard {
         self.begin_hold(claim, self.trees[space].freed_at, effects);
     }
 
-    /// Refuses a set that was added to its tree over several turns, if another set blocks it and it may not wait.
+    /// Refuses a set that was added to its tree over several turns, because another set blocks it and it may not wait.
+    /// If its connection was lost, any answer names that as the reason.
     fn refuse_set(&mut self, claim: ClaimIx, blocker: Option<ClaimIx>, effects: &mut impl Effects) {
         let Claim { entry, lane, .. } = self.claims[claim];
         let space = self.keys.entries[entry].tree();
