@@ -37,8 +37,8 @@ pub enum Error {
     /// The wait ended before the grant.
     #[error("timeout: {0}")]
     Timeout(Contention),
-    /// The claim ended while it waited: an operator or another client ended it, a newer acquire with the same request
-    /// id replaced it, or the server ended it with its connection.
+    /// The claim ended while it waited: an operator or a client ended it, a newer acquire with the same request id
+    /// replaced it, or the server ended it with its connection.
     #[error("cancelled: {}", cancelled(.message))]
     Cancelled {
         /// Why the claim ended.
@@ -135,7 +135,7 @@ pub enum Unavailable {
     Refused {
         /// Code of the refusal: `shutdown`, `recovering`, `no_space`, `quorum_unavailable` or `overloaded`.
         code: ErrorCode,
-        /// Limit that the refusal concerns; may be empty.
+        /// Limit or field that the refusal concerns; may be empty.
         field: String,
         /// Message for people; may be empty.
         message: String,

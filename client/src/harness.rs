@@ -126,29 +126,29 @@ impl Harness {
         harness
     }
 
-    /// Starts an acquire, as `client.write(key)` does.
+    /// Returns the builder of an acquire, as `client.write(key)` does.
     pub fn write(&self, key: &[u8]) -> AcquireBuilder<Lock> {
         self.key(key, false)
     }
 
-    /// Starts an acquire, as `client.write(key)` or `client.read(key)` does.
+    /// Returns the builder of an acquire, as `client.write(key)` or `client.read(key)` does.
     pub fn key(&self, key: &[u8], shared: bool) -> AcquireBuilder<Lock> {
         self.builder(Wanted::Key { key: key.into(), shared })
     }
 
-    /// Starts an acquire, as `client.multi(keys)` does.
+    /// Returns the builder of an acquire, as `client.multi(keys)` does.
     pub fn keys<'a>(&self, keys: impl IntoIterator<Item = (&'a [u8], bool)>) -> AcquireBuilder<MultiLock> {
         let wanted = keys.into_iter().map(|(key, shared)| WantedKey { key: key.into(), shared });
         self.builder(Wanted::Keys(wanted.collect()))
     }
 
-    /// Starts an acquire, as `client.tree()` does, without paths yet.
+    /// Returns the builder of an acquire, as `client.tree()` does, without paths yet.
     pub fn paths(&self) -> AcquireBuilder<TreeLock> {
         self.builder(Wanted::Paths(Vec::new()))
     }
 
-    /// Starts an acquire, as `client.semaphore(name, capacity)` does, or with `any_capacity` if there is no capacity.
-    /// With a timestamp, the pool serves by timestamps.
+    /// Returns the builder of an acquire, as `client.semaphore(name, capacity)` does, or with `any_capacity` if there
+    /// is no capacity. With a timestamp, it requests a pool that serves by timestamps.
     pub fn permits(
         &self,
         name: &[u8],

@@ -41,7 +41,8 @@ pub struct Holder {
     pub held: Duration,
     /// Remaining lease; `None` if it has no end.
     pub remaining: Option<Duration>,
-    /// Owner; empty if the client set none, or if this client may not inspect the claim.
+    /// Owner that the client set, or else the address of its connection; empty if this client may not inspect the
+    /// claim.
     pub owner: Vec<u8>,
 }
 
@@ -61,7 +62,8 @@ pub struct Waiter {
     pub remaining: Option<Duration>,
     /// Priority of the claim.
     pub priority: u32,
-    /// Owner; empty if the client set none, or if this client may not inspect the claim.
+    /// Owner that the client set, or else the address of its connection; empty if this client may not inspect the
+    /// claim.
     pub owner: Vec<u8>,
 }
 
@@ -149,7 +151,8 @@ pub struct HeldLock {
     /// Key of the lock, name of its pool, or first path of its set that no other path of the set covers. Of a path key
     /// above 1,024 bytes, only the first whole segments.
     pub key: Vec<u8>,
-    /// Owner; empty if the client set none, or if this client may not inspect the claim.
+    /// Owner that the client set, or else the address of its connection; empty if this client may not inspect the
+    /// claim.
     pub owner: Vec<u8>,
     /// Request id of the acquire; empty if the acquire had none, or if this client may not inspect the claim.
     pub request_id: Vec<u8>,
@@ -192,7 +195,8 @@ pub struct WaitingClaim {
     /// Key that the claim waits for: a key, the name of a pool, or the first path of a set that no other path of the
     /// set covers. Of a path key above 1,024 bytes, only the first whole segments.
     pub key: Vec<u8>,
-    /// Owner; empty if the client set none, or if this client may not inspect the claim.
+    /// Owner that the client set, or else the address of its connection; empty if this client may not inspect the
+    /// claim.
     pub owner: Vec<u8>,
     /// Request id of the acquire; empty if the acquire had none, or if this client may not inspect the claim.
     pub request_id: Vec<u8>,
@@ -244,7 +248,7 @@ pub struct ReleasedClaim {
     /// Key of the claim. Of a waiting claim for several keys, the smallest key. Of a set of paths, the first path that
     /// no other path of the set covers; of a path key above 1,024 bytes, only the first whole segments.
     pub key: Vec<u8>,
-    /// Owner of the claim; may be empty.
+    /// Owner that the client set, or else the address of its connection.
     pub owner: Vec<u8>,
     /// Whether the claim was still waiting.
     pub was_waiting: bool,
@@ -310,7 +314,7 @@ impl From<&wire::ListedNamespace<'_>> for NamespaceStatus {
 pub struct ServerStatus {
     /// Time since the start of the server.
     pub uptime: Duration,
-    /// Whether the server serves new claims.
+    /// Degree to which the server grants new claims.
     pub readiness: Readiness,
     /// Version of the server.
     pub version: String,
@@ -428,7 +432,8 @@ pub struct PermitStatus {
     pub age: Duration,
     /// Remaining lease or remaining wait; `None` if it has no end.
     pub remaining: Option<Duration>,
-    /// Owner; empty if the client set none, or if this client may not inspect the claim.
+    /// Owner that the client set, or else the address of its connection; empty if this client may not inspect the
+    /// claim.
     pub owner: Vec<u8>,
 }
 

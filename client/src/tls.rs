@@ -160,7 +160,7 @@ pub enum TlsError {
         /// Cause of the failure.
         problem: String,
     },
-    /// A CA certificate is malformed.
+    /// A CA certificate is malformed or unsupported.
     #[error("cannot use the CA {place}: {source}")]
     Authority {
         /// Path of the file, or a note that the PEM was given as text.
@@ -168,7 +168,7 @@ pub enum TlsError {
         /// Cause of the failure.
         source: rustls::Error,
     },
-    /// The client certificate and its key do not match, or their kind is unsupported.
+    /// The client certificate and its key do not match, or one of them is malformed or unsupported.
     #[error("cannot use the client certificate with its key: {source}")]
     Identity {
         /// Cause of the failure.
@@ -180,7 +180,7 @@ pub enum TlsError {
         /// The invalid name.
         name: String,
     },
-    /// The system has no trusted CA certificates.
+    /// No CA was set, and the system has no CA certificate that can be used.
     #[error("the system has no CA certificates; name a CA")]
     NoRoots,
 }

@@ -28,7 +28,7 @@ impl Rights {
     pub const FREEZE: Self = Self(1 << 6);
     /// Right to set the capacity of pools.
     pub const RESIZE: Self = Self(1 << 7);
-    /// Right to remove namespaces.
+    /// Right to remove namespaces and to create DynamoDB tables. The deletion of a DynamoDB table needs it too.
     pub const ADMIN: Self = Self(1 << 8);
     /// Right to read the metrics of the server.
     pub const METRICS: Self = Self(1 << 9);
@@ -93,7 +93,7 @@ pub struct Access {
     accounts: Accounts,
 }
 
-/// Rights that all clients of an identity share in a namespace.
+/// Name of an identity, and its rights in one namespace. Several accesses can share one value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Grants {
     identity: Arc<str>,
@@ -175,7 +175,7 @@ struct Prefixes(Box<[Prefix]>);
 #[derive(Debug, PartialEq, Eq)]
 struct Prefix {
     bytes: Box<[u8]>,
-    /// Rights for keys that begin with this prefix, including the rights of shorter prefixes.
+    /// Rights for keys that begin with this prefix, including the rights of the prefixes with which it begins itself.
     rights: Rights,
     /// Position, in the list of all prefixes, of the longest other prefix with which this prefix begins; `None` if
     /// there is none.

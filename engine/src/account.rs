@@ -59,7 +59,7 @@ impl Resource {
 pub enum Holder {
     /// All clients of one identity.
     Identity,
-    /// The clients of an identity at one source address.
+    /// The clients of an identity at one IPv4 address, or in one /64 network of IPv6 addresses.
     Address,
     /// All clients of a namespace.
     Namespace,
@@ -103,7 +103,8 @@ impl Quotas {
     }
 }
 
-/// Counts of the resources of one identity, source address or namespace, in all shards and workers.
+/// Counts of the resources of one identity, of one identity at one source address, or of one namespace, in all shards
+/// and workers.
 ///
 /// A worker first checks for room and adds later. Workers that serve the same owner at the same moment can thus exceed
 /// a quota, each by the amount of one request.

@@ -37,8 +37,8 @@ pub(crate) struct Lane {
     pub(crate) accounts: Accounts,
     /// Amounts of this lane in `accounts`.
     pub(crate) counts: Counts,
-    /// Whether the lane had claims when it got its first accounts, and has had claims ever since. The accounts count
-    /// neither waiters nor bytes of those claims.
+    /// Whether the lane had claims when it last got accounts after having none, and has had claims ever since. The
+    /// accounts count neither waiters nor bytes of those claims.
     pub(crate) is_late: bool,
     /// Whether `accounts` are not empty.
     pub(crate) is_counted: bool,

@@ -103,7 +103,7 @@ pub const WORK_PER_TURN_MIN: u32 = 4;
 /// small enough that prefetched lines are still cached when they are used.
 pub const PREFETCH_COUNT: usize = 32;
 
-/// Longest key in bytes.
+/// Longest key in bytes, and longest name of a pool or bucket. Path keys of tree namespaces may be longer.
 pub const KEY_LEN_MAX: usize = 1024;
 /// Longest owner in bytes.
 pub const OWNER_LEN_MAX: usize = 256;
@@ -153,8 +153,8 @@ pub const CONTENDED_KEY_COUNT_MAX: usize = 32;
 pub const CONTENTION_WINDOW_MS: u64 = 60_000;
 /// Maximum number of waiters of a key that are compared to find the oldest one.
 pub const COMPARED_WAITER_COUNT_MAX: usize = 16;
-/// Highest number of waiters before a claim that is counted one by one for its queue position. The position of the last
-/// waiter of a key needs no counting, so it may be higher.
+/// Highest number of waiters before a claim that is counted one by one for its queue position. The positions of the
+/// last waiter of a key and of a waiting set of paths need no counting, so they may be higher.
 pub const POSITION_COUNT_MAX: usize = 1024;
 /// Number of key records that the clock hand (the search for idle keys to evict) visits for each new key, and for each
 /// key of a multi-key acquire, while there are too many idle keys.

@@ -17,7 +17,8 @@ pub(crate) struct TopWaits {
     /// key; 0 if there was none.
     previous_ms: u64,
     /// Time of the last wait that [`TopWaits::count`] counted (a claim began to wait), and the position of its counter
-    /// in `current`. `current` has the counters of keys for the present window.
+    /// in `current`. `current` has the counters of keys for the present window. `None` if the window began or lost
+    /// counters since that wait.
     counted: Option<(Time, usize)>,
     /// Number of claims that began to wait in the same millisecond as the wait in `counted`, but after it. They count
     /// for the key of that wait, but are not in its counter yet.

@@ -184,8 +184,8 @@ pub struct Pass {
 #[must_use = "a turn that is dropped keeps its shard locked"]
 pub struct Turn<'a, S, B> {
     cell: &'a TurnCell<S, B>,
-    /// Marks the turn as exclusive access to the value. So a turn may be sent or shared between threads if a `&mut S`
-    /// may.
+    /// Marks the turn as exclusive access to the value. So threads may send or share a turn only if they may send or
+    /// share a `&mut S`.
     value: PhantomData<&'a mut S>,
 }
 

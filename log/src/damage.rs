@@ -52,10 +52,11 @@ pub enum Damage {
     Stranger {
         /// Unexpected file.
         file: FileName,
-        /// Name of the field that does not fit: a field in the head of the file, or `number`.
+        /// Name of the value that does not fit: a field in the head of the file, or `number` for a segment number that
+        /// the log cannot have reached.
         field: &'static str,
     },
-    /// The first frame of a file does not directly follow the last frame of the file before it.
+    /// The head of a segment says that the segment continues after another frame than the last valid frame before it.
     #[error(
         "{file}, byte 0: the file continues after frame {after}, but the previous file ends with frame {end}"
     )]
@@ -67,7 +68,8 @@ pub enum Damage {
         /// Number of the last frame before it.
         end: u64,
     },
-    /// The checksum of a frame matches, but one of its records is malformed, so this server cannot apply it.
+    /// The checksum of a frame matches, but one of its records is malformed or does not fit the records before it. So
+    /// this server cannot apply it.
     #[error("{file}, byte {offset}: a record of frame {lsn} is malformed: {reason}")]
     Record {
         /// File of the record.
@@ -76,7 +78,7 @@ pub enum Damage {
         offset: u64,
         /// Number of the frame.
         lsn: u64,
-        /// Reason why the record is malformed.
+        /// Reason why the record cannot be applied.
         reason: String,
     },
     /// A file cannot be read.

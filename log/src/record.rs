@@ -70,7 +70,7 @@ pub enum Record<'a> {
     Folded {
         /// Namespace of the key.
         namespace: u16,
-        /// Folded key.
+        /// Key of the removed counter.
         key: &'a [u8],
     },
     /// The fence floor was raised: the first fence of a key that has no counter is greater than `fence`.
@@ -81,7 +81,7 @@ pub enum Record<'a> {
     /// Records may have been lost, so all later fences must be greater than `fence`, whether their key has a counter or
     /// not.
     BeginAbove {
-        /// Lower bound of all fences.
+        /// Bound that all later fences exceed.
         fence: Fence,
     },
     /// Group header: the next `count` records are applied only if the log contains all of them.

@@ -369,7 +369,7 @@ impl<F: Fold> Recovery<F> {
 }
 
 enum Remainder {
-    /// Proof that the bad frame was durable.
+    /// Proof that the log is damaged, for example that the frame that is not intact was durable.
     Durable(Evidence),
     /// Number of intact frames after the frame that is not intact. None of them proves that this frame was durable.
     Frames(u32),

@@ -106,7 +106,7 @@ fn a_frame_is_valid_only_where_it_was_written() {
     ] {
         assert_eq!(FrameHeader::decode(&other, &bytes, 0), Err(BadFrame::HeaderChecksum));
     }
-    // A segment has frames of the server start that began it, and of later starts.
+    // A segment may have frames of the server start that began it, and of later starts.
     let begun_by = |generation| FrameHeader::decode(&Origin::segment(log_id, number, generation), &bytes, 0);
     assert_eq!(begun_by(generation - 1).map(|header| header.generation), Ok(generation));
     assert_eq!(begun_by(generation + 1), Err(BadFrame::Field("generation")));
@@ -433,8 +433,8 @@ fn all_frames_up_to_the_start_position_must_be_present() {
     assert_eq!(damage.offset(), 3 * BLOCK_LEN as u64);
 }
 
-/// Servers of version 1 raised the durable LSN in the middle of a flush, but left the instant of the previous flush
-/// beside it.
+/// Servers of format version 1 raised the durable LSN in the middle of a flush, but left the instant of the previous
+/// flush beside it.
 #[test]
 fn a_version_1_durable_lsn_counts_only_with_a_later_timestamp() {
     let (_, found) =

@@ -36,8 +36,8 @@ impl Time {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Returns the milliseconds from `earlier` to this instant, as a response states them. Larger values become
-    /// `u32::MAX`, which means "without end".
+    /// Returns the milliseconds from `earlier` to this instant, as a response states them. Values above `u32::MAX`
+    /// become `u32::MAX`, which means "without end".
     #[inline]
     pub const fn remaining_ms_since(self, earlier: Self) -> u32 {
         let millis = self.ms_since(earlier);

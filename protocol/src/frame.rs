@@ -22,7 +22,8 @@ pub struct Frame<'a> {
     bytes: &'a [u8],
 }
 
-/// The stream of frames is broken: the start of the next frame is unknown, so the connection must close.
+/// The length field of a frame is out of range. The receiver cannot read the frames after it, so the connection must
+/// close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The frame is longer than the limit.
@@ -45,7 +46,7 @@ pub enum FrameError {
 /// field is complete, so that the receiver never buffers a frame that is too long.
 ///
 /// # Errors
-/// Returns a [`FrameError`] if the length is below the length of a header or above `frame_len_max`.
+/// Returns a [`FrameError`] if the frame is shorter than a header or longer than `frame_len_max`.
 #[inline]
 pub fn next_frame(bytes: &[u8], frame_len_max: usize) -> Result<Option<Frame<'_>>, FrameError> {
     let Some(length) = bytes.first_chunk::<LENGTH_LEN>() else { return Ok(None) };

@@ -35,8 +35,8 @@ pub const OWNER_LEN_MAX: usize = 256;
 pub const METADATA_LEN_MAX: usize = 4096;
 /// Longest name of a namespace in bytes.
 pub const NAMESPACE_LEN_MAX: usize = 256;
-/// Longest credentials in bytes. Leaves room for a JSON web token with a long signature. A `HELLO` with them stays
-/// below `FRAME_LEN_BEFORE_HELLO_MAX`.
+/// Longest credentials in bytes. Leaves room for a JSON web token with a long signature. A `HELLO` with them is at most
+/// `FRAME_LEN_BEFORE_HELLO_MAX` long.
 pub const CREDENTIALS_LEN_MAX: usize = 3_072;
 /// Maximum number of locks, waiting claims, registrations, pools or namespaces in one page.
 pub const LIST_PAGE_MAX: u16 = 1024;

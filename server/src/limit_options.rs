@@ -17,7 +17,8 @@ use waymaker_engine::limits::{
     CLAIM_COUNT_MAX, LEASE_DEFAULT_MS, LEASE_MAX_MS, LEASE_MIN_MS, WAITER_COUNT_PER_KEY_MAX,
 };
 
-/// Limits of a server. They are plain values, so that no request waits for a lock to read one.
+/// Limits of a server that operators set with the options `--limits-...`. They are plain values, so that no request
+/// waits for a lock to read one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 #[command(next_help_heading = heading::SET_LIMITS)]
 pub struct LimitOptions {

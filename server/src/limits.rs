@@ -6,9 +6,9 @@ use waymaker_protocol::limits as wire;
 
 /// Unsent output at which the server stops reading from a connection and drops events of its watches, in bytes.
 pub const OUTPUT_LEN_PAUSE: usize = 256 << 10;
-/// Unsent output at which the server refuses requests with long responses, in bytes. Reading pauses at half of it, so
-/// the further output comes from requests that were read before, such as those that other workers serve, and from
-/// events.
+/// Unsent output at which the server sends a refusal instead of a long response, in bytes. Reading pauses at half of
+/// it, so the further output comes from requests that were read before, such as those that other workers serve, and
+/// from events.
 pub const OUTPUT_LEN_REFUSE: usize = 2 * OUTPUT_LEN_PAUSE;
 /// Unsent output above which the server closes a connection, in bytes. Events continue after requests are refused, even
 /// if the client does not read. The longest response to an accepted request fits below it.
@@ -58,8 +58,8 @@ pub const SERVED_COST_MAX: usize = 2 * BATCH_COST_MAX;
 /// Cost at which a batch (requests that are served together) ends. The unit is an acquire of one key. The last request
 /// may exceed the cost. After each batch the worker measures the output and checks the connection's time.
 pub const BATCH_COST_MAX: usize = 256;
-/// Number of events for watchers after which a batch ends; its remaining requests become another batch. A single
-/// request causes at most 1,024 events.
+/// Number of events for watchers from which a batch ends; its remaining requests become another batch. The worker
+/// compares the number after every few requests, so a batch may exceed it.
 pub const TOLD_PER_BATCH_MAX: u32 = 1024;
 /// Maximum time that a worker serves one connection before it serves the others, in microseconds. The last batch may
 /// exceed it.
@@ -270,7 +270,8 @@ pub const NAMESPACE_REMOVALS_MAX: usize = NAMESPACE_COUNT_MAX;
 /// Maximum number of requests of operators to remove a namespace that wait while the shards check other namespaces.
 /// Further requests are refused.
 pub const NAMESPACE_REMOVALS_WANTED_MAX: usize = 1024;
-/// Time that workers get to report a failed log to their clients before the process ends, in milliseconds.
+/// Time for which the process of a failed log continues, so that workers can report the failure to their clients, in
+/// milliseconds.
 pub const LOG_LAST_WORDS_MS: u64 = 300;
 /// Time within which the etcd cluster must count the fence of a claim of scope quorum, in milliseconds. After this time
 /// the server refuses the claim.
@@ -320,7 +321,8 @@ pub const LOGIN_PAUSE_MAX_MS: u64 = 60_000;
 /// Time without a failed login after which the server may forget a source address, in milliseconds. Its next pause is
 /// then a first pause again.
 pub const LOGIN_QUIET_MS: u64 = 600_000;
-/// Maximum number of source addresses with failed logins that the server tracks.
+/// Maximum number of source addresses with failed logins that the server tracks. Beyond it, a new address replaces the
+/// one whose last failure is oldest.
 pub const FAILING_ADDRESS_COUNT_MAX: usize = 1 << 16;
 /// Interval of the check for changed files, such as certificates, in milliseconds. A change takes effect after two
 /// checks.

@@ -1,8 +1,8 @@
 //! Readiness of the server, with all reasons against it.
 //!
-//! Two reasons prevent service: the server is stopping, or it refuses grants because records were lost. Clients should
-//! then wait or use another server. Other reasons only degrade it: the server may refuse new claims, but holders still
-//! need it to renew and release. A load balancer must keep a degraded server in service.
+//! Two reasons prevent service: the server is stopping, or it refuses grants because holds may have been lost. Clients
+//! should then wait or use another server. Other reasons only degrade it: the server may refuse new claims, but holders
+//! still need it to renew and release. A load balancer must keep a degraded server in service.
 
 use crate::log::LogPort;
 use crate::memory;
@@ -16,11 +16,11 @@ use waymaker_engine::{LogState, QuorumState};
 pub struct Facts {
     /// Whether the server is draining.
     pub is_stopping: bool,
-    /// Time until grants resume after lost holds, in milliseconds; 0 if grants are allowed.
+    /// Time until grants resume if they are refused because holds may have been lost, in milliseconds; otherwise 0.
     pub refused_ms: u64,
     /// State of the durable log.
     pub log: LogState,
-    /// Reason why old log segments cannot be compacted into a snapshot.
+    /// Reason why old log segments cannot be compacted into a snapshot; `None` if they can, or if the disk is full.
     pub compaction_failure: Option<String>,
     /// Memory limit in bytes, if memory use has reached it.
     pub full_memory: Option<u64>,

@@ -73,7 +73,7 @@ pub enum TlsError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// A certificate or key is malformed, or of an unsupported kind.
+    /// A certificate, key or revocation list is malformed, or of an unsupported kind.
     #[error("{option}: cannot use {path}: {error}")]
     Unusable {
         /// Name of the option.

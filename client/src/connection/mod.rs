@@ -368,9 +368,9 @@ impl Task {
 }
 
 impl Drop for Task {
-    /// Sends the releases that are still queued when the runtime shuts down while connected, for example of guards that
-    /// are dropped at the end of `main`. Sends only as much as the socket accepts without waiting. Other clients then
-    /// need not wait for the leases of these locks to expire.
+    /// Sends the requests that are still queued when the runtime shuts down while connected. Examples are releases of
+    /// guards that are dropped at the end of `main`: other clients then need not wait for the leases to expire. Sends
+    /// only as much as the socket accepts without waiting.
     fn drop(&mut self) {
         let Some(Link { writer, .. }) = &mut self.link else { return };
         let now = self.clock.now();

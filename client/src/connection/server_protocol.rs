@@ -22,7 +22,7 @@ pub enum Protocol {
 
 impl Protocol {
     /// Returns the protocol of a server that sends these bytes first, if it is known. A server of the binary protocol
-    /// is detected only by its refusal of other bytes, since in that protocol the client speaks first.
+    /// is detected only by its refusal of other bytes, because in that protocol the client speaks first.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         match bytes {
             [b'H', b'T', b'T', b'P', b'/', ..] => Some(Self::Http),

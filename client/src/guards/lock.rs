@@ -87,7 +87,7 @@ impl Lock {
         self.hold.shared
     }
 
-    /// Returns whether the server shortened the requested lease to its maximum.
+    /// Returns whether the server shortened the lease that the acquire requested to its maximum.
     pub fn is_clamped(&self) -> bool {
         self.hold.clamped
     }
@@ -215,7 +215,7 @@ fn lost_if_gone(error: Error) -> Error {
 impl Drop for Lock {
     fn drop(&mut self) {
         if self.armed {
-            // Without the connection task the release cannot be sent; the hold then ends with its lease.
+            // Without the connection task the release cannot be sent; the hold then ends with its lease or its session.
             let release = Command::Release { hold: Arc::clone(&self.hold), reply: Reply::Nobody };
             let _ = self.handle.command(release);
         }

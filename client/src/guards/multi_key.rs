@@ -34,8 +34,8 @@ impl AcquireBuilder<MultiLock> {
         self
     }
 
-    /// Adds keys, all exclusive or all shared. A key that is named twice counts once, and exclusively if one of the
-    /// two is exclusive.
+    /// Adds keys, all exclusive or all shared. A key that is named several times counts once, and exclusively if any of
+    /// them is exclusive.
     pub(crate) fn with(mut self, keys: impl IntoIterator<Item = impl AsRef<[u8]>>, shared: bool) -> Self {
         if let Wanted::Keys(wanted) = &mut self.claim.wanted {
             wanted.extend(keys.into_iter().map(|key| WantedKey { key: Key::from(key.as_ref()), shared }));

@@ -104,8 +104,8 @@ impl Lane {
         }
     }
 
-    /// Moves the end of the lease of a guard's hold. Fails with the unused reply if this guard is not the owner of the
-    /// hold any more.
+    /// Queues a request that moves the end of the lease of a guard's hold. Fails with the unused reply if this guard is
+    /// not the owner of the hold any more.
     pub(crate) fn extend(
         &mut self,
         guard: GuardId,

@@ -162,7 +162,7 @@ impl Rig {
         self.now().as_nanos() / 1_000_000 - SKEW_MS
     }
 
-    /// Moves the clock to `ms`, and fires every timer at its instant.
+    /// Moves the clock to `ms`. Fires every timer that is due by then, at its instant.
     fn advance_to(&mut self, ms: u64) {
         while self.lane.next_timeout() <= at(ms) {
             let next = self.lane.next_timeout().max(self.now());
@@ -315,7 +315,7 @@ impl Rig {
         only(&mut answer)
     }
 
-    /// Returns a lane whose callers wait two seconds for a response.
+    /// Returns a lane whose callers wait at most two seconds for a response.
     fn impatient() -> Self {
         let mut rig = Self::new();
         rig.lane.options.request_timeout = Duration::from_secs(2);
@@ -330,7 +330,7 @@ impl Rig {
         self.ask_or_change(false)
     }
 
-    /// Sends a query for a caller. If `is_change` is true, the lane treats it like a request that changes something.
+    /// Queues a query for a caller. If `is_change` is true, the lane treats it like a request that changes something.
     fn ask_or_change(&mut self, is_change: bool) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = Reply::channel();
         let encode =
@@ -369,8 +369,8 @@ impl Rig {
 /// Answer to an acquire, as its caller gets it.
 struct Answer {
     holds: oneshot::Receiver<Result<OneOrMore<Arc<Hold>>>>,
-    /// An `Answer` stands for a caller without a future, so it must not keep the connection open as a strong handle
-    /// would.
+    /// Handle for the guards of granted holds. It is weak, because a strong handle would keep the connection open as
+    /// long as the `Answer` lives.
     handle: Weak<Handle>,
 }
 

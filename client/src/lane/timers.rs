@@ -15,7 +15,7 @@ pub(super) enum TimerKey {
     Hold(LockId),
     /// Time limit for the response to the acquire with this token.
     Wait(u64),
-    /// Time limit of an unanswered request other than an acquire. One timer serves all of them.
+    /// Earliest time limit of all unanswered requests other than acquires, sent or not, and of calls of `close`.
     Answer,
     /// Next keep-alive, or the time at which an unanswered keep-alive casts doubt on the connection.
     KeepAlive,

@@ -43,7 +43,8 @@ const OLDER_SERVER: &str = "the server that got the request was replaced by an o
 /// A request that was sent and has no response yet.
 pub(super) struct Pending {
     pub(super) job: Job,
-    /// Time of the first transmission. The server cannot have decided earlier, even if the request was repeated.
+    /// Time of the first transmission under the present number. The server cannot have decided earlier, even if the
+    /// request was repeated.
     pub(super) sent: BootTime,
     /// Whether the request was already sent on an earlier connection, so its response may be old.
     pub(super) carried: bool,
@@ -126,7 +127,7 @@ impl Window {
     }
 
     /// Appends to `out` the unsent requests that the server's limit of requests in flight allows, and counts them as in
-    /// flight.
+    /// flight. Requests that need a capability that the server lacks fail instead.
     pub(super) fn transmit(&mut self, now: BootTime, out: &mut Vec<u8>) {
         while self.has_room() {
             // Prompt jobs go first: renewals and releases must not wait behind acquires.

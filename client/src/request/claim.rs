@@ -46,8 +46,8 @@ pub(crate) enum Lease {
     Own { ms: u32 },
     /// The session's lease.
     Session,
-    /// No lease: held until it is released, or until the claim's `release_after` has passed since the connection was
-    /// lost.
+    /// No lease: held until a client or an operator releases it, or until the claim's `release_after` has passed since
+    /// the connection was lost.
     Without,
 }
 
@@ -191,8 +191,8 @@ impl Claim {
         }
     }
 
-    /// Returns the key that a cancellation of this claim must name: of several keys the smallest, and for paths the
-    /// empty key.
+    /// Returns the key that a cancellation of this claim must name: its key, of several keys the smallest, for permits
+    /// the name of the pool, and for paths the empty key.
     pub(crate) fn cancel_key(&self) -> Key {
         match &self.wanted {
             Wanted::Key { key, .. } => key.clone(),

@@ -141,7 +141,8 @@ impl Default for Claim {
 }
 
 impl Claim {
-    /// Begins a claim in an unused record, as a waiter, or as a hold that a restart restores.
+    /// Begins a claim in an unused record: as a waiter, as one key of a multi-key claim, or as a hold that a restart
+    /// restores. A claim that is granted at once begins as a waiter too.
     #[inline(always)]
     pub(crate) fn begin(
         &mut self,

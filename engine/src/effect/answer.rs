@@ -99,7 +99,7 @@ pub enum Answer {
 pub struct Grant {
     /// Id of the claim.
     pub id: ClaimId,
-    /// Fence, which is larger than the fence of every earlier grant of the key.
+    /// Fence, which is larger than the fence of every earlier grant of the key, pool or tree namespace.
     pub fence: Fence,
     /// Remaining lease; `u32::MAX` if the hold has no end of its own. Without meaning if `session_lease` is set.
     pub remaining_ms: u32,

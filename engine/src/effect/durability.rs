@@ -68,7 +68,7 @@ pub enum ReservedEnd {
     Begins(Time),
     /// The log failed, so it is unknown whether the claim will be held.
     Unknown,
-    /// The cluster did not count the grant, so the claim ends.
+    /// The cluster did not confirm that it counted the grant, so the claim ends.
     NotCounted,
 }
 
@@ -113,7 +113,7 @@ pub enum QuorumState {
     /// The server has no cluster.
     #[default]
     Absent,
-    /// The cluster counts grants.
+    /// The cluster is not known to be unavailable, so the shard asks it to count grants.
     Ready,
     /// The cluster does not respond, so the shard makes no grants of quorum scope.
     Unavailable,

@@ -26,7 +26,8 @@ pub enum Event {
         /// The hold.
         id: ClaimId,
     },
-    /// Another lane that knew the id moved the end of the lease.
+    /// Another lane that knew the id moved the end of the lease of a hold, or changed the future lease of a claim that
+    /// waits for permits.
     LeaseMoved {
         /// The hold.
         id: ClaimId,

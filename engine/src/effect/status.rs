@@ -164,7 +164,7 @@ pub struct Registration {
     pub id: ClaimId,
     /// Fence of the registration. A renewal keeps it; a new registration of the key gets a higher one.
     pub fence: Fence,
-    /// Time since the key was registered or renewed.
+    /// Time since the key was registered or last renewed.
     pub age_ms: u64,
     /// Remaining lease. Negative if the lease has expired: in a lazy namespace, or just before the registration ends.
     pub remaining_ms: i64,

@@ -119,7 +119,7 @@ fn bucket_time_never_goes_back() {
     let ten = throttle(b"b", 10);
     assert!(take(&mut table, 5 * SECOND_NS, &ten).allowed);
     assert_eq!(take(&mut table, 0, &ten).retry_after_ns, SECOND_NS);
-    // The latest instant applies to all buckets.
+    // The latest instant of any request applies to all buckets.
     take(&mut table, 6 * SECOND_NS, &throttle(b"other", 0));
     assert!(take(&mut table, 0, &ten).allowed);
 }

@@ -80,7 +80,7 @@ impl Throttle<'_> {
     }
 
     /// Decides whether this request may take its tokens from a bucket that will be full in `missing_ns`. Returns the
-    /// answer, and the time until the bucket is full once the tokens are taken or returned.
+    /// answer, and the time until the bucket is full after this request.
     #[inline]
     pub(super) fn decide(&self, missing_ns: u64) -> (Allowance, u64) {
         let emission_ns = self.emission_ns();

@@ -9,8 +9,8 @@ use crate::ids::LaneAddress;
 use std::sync::Arc;
 
 impl Shard {
-    /// Sets the identity and the rights of a lane, and the quota accounts of this identity. `None` means no identity
-    /// and all rights.
+    /// Sets the identity and the rights of a lane, and the quota accounts that count its claims. `None` means no
+    /// identity, all rights and no accounts.
     pub fn note_access(&mut self, lane: LaneIx, access: Option<&Arc<Access>>) {
         let known = &mut self.lanes.lanes[lane].access;
         if known.as_ref().map(Arc::as_ptr) != access.map(Arc::as_ptr) {

@@ -171,8 +171,8 @@ impl Shard {
         count: u32,
         counted: impl FnOnce() -> NewClaims,
     ) -> Result<(), Refusal> {
-        // `room_at_once` is the number of claims up to which no quota needs a check. It is 0 once any lane has had
-        // quota accounts, so this comparison never skips a quota.
+        // `room_at_once` is the number of claims up to which neither the limits of the shard nor quotas need a check.
+        // It is 0 once any lane has had quota accounts, so this comparison never skips a quota.
         if self.claims.live_count().saturating_add(count) <= self.room_at_once {
             return Ok(());
         }

@@ -57,8 +57,8 @@ pub(super) trait Admission {
     /// them again. The watchers of the key are notified of a hold.
     fn note_joined(&self, shard: &mut Shard, claim: ClaimIx, is_held: bool, effects: &mut impl Effects);
 
-    /// Adds a claim to the waiters. Returns the number of waiters before it, which may be 0 if the request does not ask
-    /// for it.
+    /// Adds a claim to the waiters. Returns the number of waiters before it, as `Shard::position_of` counts them. The
+    /// number may be 0 if the request does not ask for it.
     fn enqueue(&self, shard: &mut Shard, claim: ClaimIx) -> usize;
 }
 
@@ -127,7 +127,7 @@ impl Shard {
         Ok(None)
     }
 
-    /// Answers an acquire that was decided.
+    /// Answers an acquire that was granted or refused. Does nothing if its answer comes later (`None`).
     pub(super) fn answer_decided(
         &self,
         caller: &Caller,
@@ -146,7 +146,8 @@ impl Shard {
         }
     }
 
-    /// Returns the claim that the request id of an acquire names, if there is one.
+    /// Returns the claim that the request id and the owner of an acquire name, if there is one that the lane may take
+    /// over.
     #[inline]
     pub(super) fn claim_of_request(
         &self,

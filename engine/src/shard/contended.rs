@@ -58,7 +58,8 @@ impl Shard {
     }
 
     /// Returns the number of claims that wait for a key, and the longest time in milliseconds for which one of its
-    /// first waiters has waited so far. Returns `None` twice for a path.
+    /// first waiters has waited so far. Returns `None` twice for a path, and 0 and `None` if the shard has no record of
+    /// its tree.
     fn waiters_now(&self, namespace: u16, key: &[u8]) -> (Option<u32>, Option<u64>) {
         let entry = self.keys.find(namespace, key, self.hash(namespace, key));
         if entry.is_none() {

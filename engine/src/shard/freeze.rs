@@ -14,8 +14,8 @@ struct Freeze {
     prefix: Box<[u8]>,
 }
 
-/// All frozen prefixes of a server. Every shard gets a copy of the server's list. A copy that is older than the shard's
-/// has no effect, so the order of arrival does not matter.
+/// All frozen prefixes of a server. Every shard gets a copy of the server's list. A copy that is not newer than the
+/// shard's has no effect, so the order of arrival does not matter.
 #[derive(Clone, Debug, Default)]
 pub struct FreezeList {
     version: u64,
@@ -32,7 +32,8 @@ impl FreezeList {
         self.freezes.is_empty()
     }
 
-    /// Freezes or thaws the keys of a namespace that begin with `prefix`. Returns whether the list changed.
+    /// Adds `prefix` to the frozen prefixes of a namespace, or removes exactly this prefix. Returns whether the list
+    /// changed.
     ///
     /// Keys that begin with a frozen prefix are not granted. If the list already has the maximum number of frozen
     /// prefixes, a further prefix is not frozen, and the error is this maximum.
@@ -40,7 +41,8 @@ impl FreezeList {
         self.change_within(FREEZE_COUNT_MAX, namespace, prefix, frozen)
     }
 
-    /// Freezes or thaws like [`Self::change`], but freezes no further prefix if `count_max` prefixes are frozen.
+    /// Adds or removes a prefix like [`Self::change`], but freezes no further prefix if `count_max` prefixes are
+    /// frozen.
     pub fn change_within(
         &mut self,
         count_max: usize,

@@ -208,7 +208,8 @@ impl Shard {
         contention
     }
 
-    /// Returns the data about a blocking claim that a lane may know. `in_front` is `NONE` if there is no such claim.
+    /// Returns the data about the blocking claim `in_front` that a lane may know, and the number of waiters of the key.
+    /// `in_front` is `NONE` if there is no such claim.
     pub(super) fn contention_with(&self, lane: LaneIx, entry: KeyIx, in_front: ClaimIx) -> Contention {
         let waiter_count = self.waiter_count(entry);
         if in_front.is_none() {

@@ -69,8 +69,8 @@ impl Shard {
         effects.answer(caller.ticket, Answer::Inspected(Box::new(status)));
     }
 
-    /// Returns the holders for a response, from a list that begins with `first` and has `count` holders that are not
-    /// reserved.
+    /// Returns the first holders, at most `INSPECT_HOLDER_COUNT_MAX`, for a response. Their list begins with `first`
+    /// and has `count` holders that are not reserved.
     ///
     /// The search visits at most `LIST_SCAN_COUNT_MAX` holders. Claims become durable in the order in which they were
     /// granted, so reserved holders (their fence is not durable yet) are mostly behind all others. If so many reserved
@@ -224,7 +224,7 @@ impl Shard {
         if entry.is_some() {
             return self.verified_of_key(entry, key, fence);
         }
-        // The floor is the fence at which unknown keys start. The key has no record, so no fence above the floor was
+        // The first fence of an unknown key is above the floor. The key has no record, so no fence above the floor was
         // granted for it. So the answer shows the floor as the newest fence.
         let newest_fence = self.keys.floor();
         Ok(Verified { newest_fence, newest: newest_fence == fence && fence > Fence::NONE, held: false })

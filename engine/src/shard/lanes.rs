@@ -50,8 +50,8 @@ impl Shard {
         self.change_lane(address, LaneState::Open, effects);
     }
 
-    /// Notes that the lane ended for good. Its watches and waiters end, and so do holds with `release_after_ms`, that
-    /// long after the loss of the connection. If the session ended, holds on its lease end too.
+    /// Notes that the lane ended for good. Its watches and waiters end, and so do holds with `release_after_ms`, at the
+    /// latest that long after the loss of the connection. If the session ended, holds on its lease end too.
     pub fn close_lane(&mut self, address: LaneAddress, session_ended: bool, effects: &mut impl Effects) {
         if let Some(lane) = self.lanes.find(address) {
             self.lanes.lanes[lane].session_ended = session_ended;

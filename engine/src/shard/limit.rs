@@ -108,8 +108,8 @@ fn take_all(
     }
     for (number, (place, throttle)) in asked.iter().enumerate() {
         if let Err(refusal) = participants[*place].shard.buckets.take(now_ns, namespace, throttle) {
-            // The table has no room for this bucket. So the request fails as a whole, and the changes to the buckets
-            // before it are undone.
+            // The table of this shard or the memory of the process has no room for this bucket. So the request fails as
+            // a whole, and the changes to the buckets before it are undone.
             for (place, throttle) in &asked[..number] {
                 let back = Throttle { refund: !throttle.refund, ..*throttle };
                 let _ = participants[*place].shard.buckets.take(now_ns, namespace, &back);

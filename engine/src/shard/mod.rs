@@ -340,7 +340,7 @@ impl Shard {
         self.now
     }
 
-    /// Returns the number of claims, waiting and held.
+    /// Returns the number of claims: waiting, reserved (granted, but not durable yet) and held.
     pub fn claim_count(&self) -> u32 {
         self.claims.live_count()
     }

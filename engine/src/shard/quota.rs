@@ -128,7 +128,8 @@ impl Shard {
         Ok(self.lanes.lanes[lane].accounts.have_room(Resource::Waiters, 1)?)
     }
 
-    /// Adds a new claim to the quota accounts of its lane, if the lane has any.
+    /// Adds a new claim to the quota accounts of its lane, if the lane has any. The first claim of a request also gets
+    /// the bytes besides the keys that [`Shard::has_quota`] stored.
     #[cold]
     pub(super) fn count_new_claim(&mut self, claim: ClaimIx) {
         if !self.lanes.lanes[self.claims[claim].lane].is_counted {

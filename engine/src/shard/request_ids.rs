@@ -1,4 +1,4 @@
-//! Request ids: a repeated request finds the claim of the first one.
+//! Request ids: a repeated acquire finds the claim of the first one.
 
 use super::Shard;
 use crate::access::Rights;

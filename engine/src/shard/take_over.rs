@@ -65,8 +65,9 @@ impl Shard {
     }
 
     /// Moves a waiter to a newer acquire and refuses the older one. If the claim is in the log, the move is recorded.
-    /// The refusal and the grant then wait until the records of all its keys are durable. Before that, a crash could
-    /// still grant the claim to the older acquire.
+    /// `are_others_recorded` tells whether claims of the request's other keys are in the log. If any of its claims is,
+    /// the refusal and the grant wait until these records are durable. Before that, a crash could still grant the claim
+    /// to the older acquire.
     pub(super) fn supersede(
         &mut self,
         claim: ClaimIx,
@@ -175,8 +176,8 @@ impl Shard {
         if self.claims[claim].lane == lane && before == number {
             return false;
         }
-        // The event tells the former lane that it no longer has the hold. `tell_holder` sends it to the present lane of
-        // the claim, so it must precede the move.
+        // The event tells the former lane that its older acquire no longer has the hold. `tell_holder` sends it to the
+        // present lane of the claim, so it must precede the move.
         self.taken_up_event(claim, before, effects);
         self.move_to_lane(claim, lane, ClaimAct::TakeOver, effects);
         let detail = self.detail_mut(claim);

@@ -88,7 +88,8 @@ impl Shard {
         assert_eq!(timed, record.deadline != crate::time::Time::NEVER, "timer of waiter {claim}");
     }
 
-    /// Whether the work item with this number for a queue or a pool is pending. 0 stands for no item.
+    /// Whether a work item for this queue or pool is pending. `number` is the number of the item, or 0 for no item.
+    /// Panics unless the item is pending exactly once.
     pub(super) fn is_work_pending(&self, entry: KeyIx, number: u64) -> bool {
         let found = self.work.iter().filter(|work| **work == Work::Grant(entry, number)).count();
         assert_eq!(found, usize::from(number != 0), "work for entry {entry}");
@@ -161,7 +162,8 @@ impl Shard {
         }
     }
 
-    /// Checks that a quota account counts for a claim at most the bytes of the strings that the claim has.
+    /// Checks that a quota account counts for a claim, besides its key, at most the bytes of the strings that the claim
+    /// has.
     fn verify_counted_len(&self, index: ClaimIx, detail: &Detail) {
         let claim = &self.claims[index];
         if let Occupancy::Tree(_) = self.keys.entries[claim.entry].occupancy() {

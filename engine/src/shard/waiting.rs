@@ -36,13 +36,13 @@ impl Shard {
         self.arrivals - 1
     }
 
-    /// Makes a claim in a queue findable by its ticket, and limits its wait to `wait_ms`.
+    /// Makes a claim in a queue findable by its ticket, and limits its wait to `wait_ms`; `u32::MAX` sets no limit.
     pub(super) fn wait_until(&mut self, claim: ClaimIx, wait_ms: u32) {
         self.time_wait(claim, wait_ms);
         self.remember_waiting(claim);
     }
 
-    /// Limits the wait of a claim to `wait_ms` from now.
+    /// Limits the wait of a claim to `wait_ms` from now; `u32::MAX` sets no limit.
     pub(super) fn time_wait(&mut self, claim: ClaimIx, wait_ms: u32) {
         let deadline = self.wait_end(wait_ms);
         if deadline != Time::NEVER {

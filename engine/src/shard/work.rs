@@ -180,8 +180,8 @@ impl Shard {
         }
     }
 
-    /// Returns the number of the unfinished grants of a key, including grants that this turn is continuing; 0 if there
-    /// are none.
+    /// Returns the work item number of the unfinished grants of a key, including grants that this turn is continuing; 0
+    /// if there are none.
     pub(super) fn grants_left(&self, entry: KeyIx) -> WorkNumber {
         if let Some((resumed, number)) = self.work.resumed
             && resumed == entry

@@ -165,8 +165,8 @@ impl Tree {
         first_item
     }
 
-    /// Allows a claim to wait, if its set is still being added to the tree. Returns whether the set was not allowed to
-    /// wait before.
+    /// Allows a claim to wait, if its set is still being added to the tree. Returns true if this changed the set: it is
+    /// being added and was not allowed to wait before.
     pub(crate) fn let_wait(&mut self, first_item: ItemIx) -> bool {
         let arrival = self.items[first_item].arrival;
         let set = self.entering.sets.get_mut(&arrival).filter(|set| set.first_item == first_item);

@@ -74,7 +74,8 @@ impl Tree {
         std::iter::successors(Some(first_item), |item| self.items[*item].next.some())
     }
 
-    /// Returns the first path of a claim, cut to as many whole segments as fit into `len_max` bytes.
+    /// Returns the first path of a claim that no other path of the claim covers, cut to as many whole segments as fit
+    /// into `len_max` bytes.
     pub(crate) fn first_path(&self, first_item: ItemIx, len_max: usize) -> Vec<u8> {
         // An item of a set that is still being added to the tree may have no node. Its path is in `entering`.
         let entering = self.first_entering_path(first_item);

@@ -190,8 +190,8 @@ impl Tree {
         self.is_open(Place { node: item.node, exact: true }, item.write, item.arrival)
     }
 
-    /// Holds the items of a new request if all of them would be clear behind all waiting items. Returns the first item
-    /// of the claim. If an item is not clear, adds nothing and returns `None`.
+    /// Holds the items of a new request, except covered ones, if all of them would be clear behind all waiting items.
+    /// Returns the first item of the claim. If an item is not clear, adds nothing and returns `None`.
     #[inline]
     pub(crate) fn try_hold(&mut self, claim: ClaimIx, items: &[TreeItem]) -> Option<ItemIx> {
         if let [item] = items {

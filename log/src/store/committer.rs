@@ -107,7 +107,7 @@ impl CommitterConfig {
 ///
 /// Batches that have arrived are taken as a group, up to a length limit. The group is appended, synced and reported to
 /// the workers before the next group is formed. If the disk has no room for the frames of a group, they are appended
-/// later, and no other group is formed until then. If the disk fails, all batches that were not synced get the outcome
+/// later, and no other group is formed until then. If the log fails, all batches that were not synced get the outcome
 /// [`Outcome::Unknown`].
 #[derive(Debug)]
 pub struct Committer<W> {

@@ -25,7 +25,7 @@ pub enum Report {
     Space(Space),
     /// Result of the compaction with this plan; on success, its snapshot is durable.
     Compacted(CompactionPlan, Result<(), CompactError>),
-    /// The disk failed.
+    /// Creating the spare or the reserve segment, or removing files, failed with this error.
     Failed(io::Error),
 }
 

@@ -1,5 +1,5 @@
-//! Reading of a whole log. If a part of it is damaged and the operator accepts that, the log continues from the
-//! undamaged records.
+//! Reading of a whole log. If a part of it is damaged and the operator accepts that, the log continues from the records
+//! before the damage.
 
 use std::io;
 

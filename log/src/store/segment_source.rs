@@ -12,7 +12,7 @@ use super::storage::{SegmentFile, Storage, is_no_space};
 pub(super) enum BeginError {
     /// The disk has no room for the segment. No file of the log was changed.
     NoSpace,
-    /// The disk failed.
+    /// A file operation failed for another reason.
     Failed(io::Error),
 }
 

@@ -313,7 +313,7 @@ fn a_clean_stop_replaces_a_log_whose_last_frame_was_lost() {
 }
 
 /// The running server has its files open. If they are moved or replaced, it writes the end of the log to files that the
-/// next start will not find.
+/// next start will not find. The next start also refuses a directory or a pipe with the name of a log file.
 #[test]
 fn a_clean_stop_fails_if_the_next_start_would_not_find_its_log() {
     type Harm = fn(&Path);

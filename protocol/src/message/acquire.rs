@@ -12,8 +12,8 @@ use crate::message::opcode;
 pub mod granted_flag {
     /// The requested lease was above the server's maximum and was shortened.
     pub const CLAMPED: u16 = 1 << 0;
-    /// The claim had to wait for other claims, or for the server to add a very large set of paths to the tree of the
-    /// namespace.
+    /// The claim had to wait for other claims, for the end of a freeze, or for the server to add a very large set of
+    /// paths to the tree of the namespace.
     pub const WAITED: u16 = 1 << 1;
     /// The request id names a claim that was already held. The server returns this hold and does not renew its lease.
     pub const REPEATED: u16 = 1 << 2;
@@ -96,8 +96,8 @@ pub struct Granted {
     pub stamp_ms: u64,
     /// Whether the requested lease was above the server's maximum and was shortened.
     pub clamped: bool,
-    /// Whether the claim had to wait for other claims, or for the server to add a very large set of paths to the tree
-    /// of the namespace.
+    /// Whether the claim had to wait for other claims, for the end of a freeze, or for the server to add a very large
+    /// set of paths to the tree of the namespace.
     pub waited: bool,
     /// Whether the request id names a claim that was already held. The server then returns this hold and does not renew
     /// its lease.

@@ -66,7 +66,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Requests the registration of one key.
+/// Requests the data that an owner has registered for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct LookUp<'a> {
     /// Key, at most 1024 bytes long.

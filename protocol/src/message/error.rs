@@ -29,10 +29,11 @@ pub enum ErrorDetail<'a> {
     Text {
         /// Number whose meaning depends on the code; 0 if there is none.
         ///
-        /// - `throttled`: nanoseconds until a retry can succeed.
+        /// - `throttled`: nanoseconds until a retry can succeed; `u64::MAX` if no retry can.
         /// - `capacity_mismatch`: capacity of the pool.
         /// - `cancelled`, for an acquire or for a request with the flag `OWN` (act only on a claim of this lane): the
         ///   number of its [`CancelReason`].
+        /// - `cancelled` with the field `attempt`: number of the later attempt that has resumed the lane.
         /// - `recovering`: milliseconds until grants resume.
         /// - `overloaded` with the field `credentials`: milliseconds until the server checks credentials again.
         /// - `cancelled` with the field `attempt`, for a `HELLO`: the latest attempt that the server has accepted.
@@ -47,7 +48,8 @@ pub enum ErrorDetail<'a> {
     },
 }
 
-/// Reason for which the response to an acquire is `cancelled`.
+/// Reason for the code `cancelled` in the response to an acquire, or to a request with the flag `OWN` (act only on a
+/// claim of this lane).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelReason {
     /// A client cancelled or released the claim, or a front end no longer waited for it.

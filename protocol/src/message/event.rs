@@ -38,7 +38,8 @@ pub enum Event<'a> {
     /// The session ended, with all its waiters and all holds on its lease. Its other holds last until their leases
     /// expire, or for the `release_after_ms` of their acquires if that is shorter.
     SessionExpired,
-    /// Another connection that knew the id of a hold changed the end of its lease. The new end may be earlier.
+    /// Another connection that knew the id of a hold changed the end of its lease; the new end may be earlier. Also
+    /// sent if it changed the future lease of a claim that waits for permits.
     LeaseMoved {
         /// Id of the hold.
         id: LockId,

@@ -66,9 +66,9 @@ pub struct Inspected<'a> {
     pub fence: u64,
     /// Server's boot-time clock when this state was read, in milliseconds.
     pub stamp_ms: u64,
-    /// Number of holders.
+    /// Number of holders. If too many paths overlap the path to visit all, number of held paths that overlap it.
     pub holder_count: u32,
-    /// Number of waiters.
+    /// Number of waiters. If too many paths overlap the path to visit all, number of awaited paths that overlap it.
     pub waiter_count: u32,
     /// The first holders, at most `INSPECT_HOLDERS_MAX`.
     pub holders: Vec<Holder<'a>>,

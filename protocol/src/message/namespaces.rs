@@ -15,7 +15,7 @@ pub const NAMESPACES_LISTED: u8 = opcode::NAMESPACES | opcode::ANSWER;
 pub struct Namespaces {
     /// Position of the page: 0 for the first page, then `next` of the previous page.
     pub cursor: u64,
-    /// Maximum number of namespaces in the page; 0 is as many as fit.
+    /// Maximum number of namespaces in the page; 0 means as many as fit, at most `LIST_PAGE_MAX`.
     pub count_max: u16,
 }
 
@@ -48,11 +48,11 @@ pub struct ListedNamespace<'a> {
     pub name: &'a [u8],
     /// Kind of the namespace.
     pub kind: NamespaceKind,
-    /// Number of claims that are held.
+    /// Number of claims that are held. A multi-key claim counts once for each key.
     pub held: u64,
     /// Number of claims that are waiting, including grants that are not durable yet.
     pub waiting: u64,
-    /// Number of waits that reached the limit of their acquire before the grant.
+    /// Number of waits that ended because the maximum wait of their acquire had passed.
     pub timeouts: u64,
     /// Number of holds that ended because their lease expired.
     pub expired: u64,

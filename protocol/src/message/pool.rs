@@ -91,13 +91,13 @@ pub struct PoolDescribed<'a> {
     pub holder_count: u32,
     /// Number of waiters.
     pub waiter_count: u32,
-    /// The first holders, at most `DESCRIBE_LISTED_MAX`.
+    /// Up to `DESCRIBE_LISTED_MAX` of the holders, roughly in the order of their grants.
     pub holders: Vec<PermitHolder<'a>>,
     /// The first waiters in the order in which they are served, at most `DESCRIBE_LISTED_MAX`.
     pub waiters: Vec<PermitWaiter<'a>>,
 }
 
-/// One hold on permits of a pool. If the client has no right to see them, `id` is zero and `owner` is empty.
+/// One hold on permits of a pool. `id` is zero and `owner` is empty if the client has no right to see these two fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PermitHolder<'a> {
     /// Id of the hold.
@@ -108,14 +108,14 @@ pub struct PermitHolder<'a> {
     pub fence: u64,
     /// Time since the grant, in milliseconds.
     pub age_ms: u64,
-    /// Remaining lease, in milliseconds.
+    /// Remaining lease, in milliseconds; `u32::MAX` if the hold has no lease.
     pub remaining_ms: u32,
     /// Owner of the claim.
     pub owner: &'a [u8],
 }
 
-/// One claim that waits for permits of a pool. If the client has no right to see them, `id` is zero and `owner` is
-/// empty.
+/// One claim that waits for permits of a pool. `id` is zero and `owner` is empty if the client has no right to see
+/// these two fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PermitWaiter<'a> {
     /// Id of the claim.

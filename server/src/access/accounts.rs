@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use waymaker_access::Identity;
 use waymaker_engine::{Account, Accounts, Holder};
 
-/// All accounts of the server that are in use.
+/// All accounts of identities that are in use. The accounts of namespaces are elsewhere.
 ///
 /// An account exists as long as something owns it, such as an open connection, or a session, namespace or claim that it
 /// counts. An identity has at most one account for the whole server and one for each source network, even if its

@@ -64,7 +64,7 @@ pub(crate) fn audit_failed_login(audit: &Audit, caller: Caller, reason: String, 
 #[derive(Debug)]
 pub(super) struct Logins {
     include_loopback: bool,
-    /// Pauses of addresses; `None` without a limit.
+    /// Failed logins and pauses of addresses; `None` without a limit.
     back_off: Option<Mutex<BackOff>>,
     /// Latest end of any pause, in milliseconds; 0 before the first pause. At and after that time no address is paused,
     /// so the server then admits a login without locking the failed logins.

@@ -51,7 +51,7 @@ pub struct AccessControl {
 /// The reason why a client is not identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotIdentified {
-    /// The credentials are missing or not valid.
+    /// The credentials are missing or not valid, or the certificate belongs to no identity.
     #[error("{reason}")]
     Unauthenticated {
         reason: LoginRefusal,
@@ -72,7 +72,8 @@ pub(crate) enum NotIdentified {
 /// The reason why the client of a request that should be signed is not identified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotSigned {
-    /// The signature is missing or not valid.
+    /// The signature is missing, incomplete or wrong, or its key is unknown or has expired, or its time or scope is
+    /// wrong.
     Refused {
         refusal: SignatureRefusal,
         /// Pause of the client's address, if this wrong signature or unknown key starts one.
@@ -99,8 +100,8 @@ impl AccessControl {
     ///
     /// # Errors
     /// Returns an error if the client needs credentials and has none, if they are not valid, or if its address is
-    /// paused after failed logins. A client without credentials may be refused, but that is no failed login, and pauses
-    /// do not apply to it.
+    /// paused after failed logins. A client with neither credentials nor a certificate may be refused, but that is no
+    /// failed login, and pauses do not apply to it.
     pub(crate) fn identify(
         &self,
         evidence: &Evidence,
@@ -123,8 +124,9 @@ impl AccessControl {
     /// signature is ignored: [`AccessControl::identify`] identifies the client, without credentials.
     ///
     /// # Errors
-    /// Returns an error if the server has access keys and the signature is missing or not valid, or if the address is
-    /// paused and the signature is wrong. Without access keys, returns the errors of [`AccessControl::identify`].
+    /// Returns an error if the server has access keys and the signature is missing or not valid. If the signature is
+    /// wrong or its key unknown, and the address is paused, the error is [`NotIdentified::Paused`]. Without access
+    /// keys, returns the errors of [`AccessControl::identify`].
     pub(crate) fn identify_signed(
         &self,
         evidence: &Evidence,

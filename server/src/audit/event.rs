@@ -16,17 +16,17 @@ pub enum Act {
     RegisterOther,
     /// A client acquired with the request id of another identity's claim. That claim now belongs to the client.
     TakeOver,
-    /// An operator ended a claim.
+    /// Request of an operator to end a claim.
     ForceRelease,
-    /// An operator froze a prefix.
+    /// Request of an operator to freeze a prefix.
     Freeze,
-    /// An operator thawed a prefix.
+    /// Request of an operator to thaw a prefix.
     Thaw,
-    /// An operator removed a namespace.
+    /// Request of an operator to remove a namespace.
     RemoveNamespace,
-    /// A client of DynamoDB created a table.
+    /// Request of a DynamoDB client to create a table.
     CreateTable,
-    /// A client of DynamoDB deleted a table, with its locks.
+    /// Request of a DynamoDB client to delete a table, with its locks.
     DeleteTable,
     /// A client set the capacity of a pool, or removed the pool.
     SetCapacity,

@@ -29,7 +29,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 pub struct Audit(Option<Arc<Shared>>);
 
-/// The state shared by the workers, which record events, and the thread that writes the audit log.
+/// The state shared by the threads that record events, such as the workers, and the thread that writes the audit log.
 #[derive(Debug)]
 struct Shared {
     encoding: Encoding,

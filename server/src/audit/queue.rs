@@ -92,7 +92,7 @@ impl Queue {
         self.dropped_count
     }
 
-    /// Takes all work that is due.
+    /// Takes all queued lines and, if it is due, the report of dropped lines.
     pub(super) fn take(&mut self, now_ms: u64) -> QueuedWork {
         self.len = 0;
         let is_due = self.is_stopping || self.report_in_ms(now_ms) == Some(0);
@@ -108,8 +108,8 @@ impl Queue {
         }
     }
 
-    /// Returns the time until the next line that reports dropped lines is due, in milliseconds; `None` if all dropped
-    /// lines were reported.
+    /// Returns the time until the next line that reports dropped and unwritten lines is due, in milliseconds; `None` if
+    /// all of them were reported.
     pub(super) fn report_in_ms(&self, now_ms: u64) -> Option<u64> {
         let since_ms = now_ms.checked_sub(self.reported_at_ms).unwrap_or(AUDIT_REPORT_MS);
         (self.unreported_count > 0).then(|| AUDIT_REPORT_MS.saturating_sub(since_ms))

@@ -23,7 +23,7 @@ pub struct AuditThread {
     ended: Receiver<()>,
 }
 
-/// Reasons why the audit log cannot be written.
+/// Reasons why the audit log cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The file cannot be opened.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Permissions of a new file: only the server's user may read it.
+/// Permissions of a new file: only the server's user may read and write it.
 const FILE_MODE: u32 = 0o600;
 
 /// The file of the audit log.

@@ -87,7 +87,7 @@ fn is_served(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Returns a socket that is bound to a TCP address.
+/// Returns a TCP socket that is bound to the first IP address to which `address` resolves.
 fn bound(address: &str) -> io::Result<socket2::Socket> {
     let address: SocketAddr = address
         .to_socket_addrs()?
@@ -105,7 +105,7 @@ fn bound(address: &str) -> io::Result<socket2::Socket> {
 /// Accepted connection.
 struct AcceptedConnection {
     socket: StdSocket,
-    /// Name of the client for people: its address, or the user and process at a Unix socket.
+    /// Name of the client for people: its address, or at a Unix socket the user and process, as far as they are known.
     peer: String,
     evidence: Evidence,
 }
@@ -148,8 +148,8 @@ impl Listener {
         Ok(Self::Unix(listener, SocketFile::bound(path)?))
     }
 
-    /// Returns the name of the protocol and the actual address, as the server prints them in its line `ready`, such as
-    /// `binary=127.0.0.1:7420`.
+    /// Returns the name of the protocol (`unix` for a Unix socket) and the actual address, as the server prints them in
+    /// its line `ready`, such as `binary=127.0.0.1:7420`.
     ///
     /// # Errors
     /// Fails if the system does not report the address.
@@ -261,8 +261,8 @@ impl Acceptor {
         }
     }
 
-    /// Accepts connections until it is dropped. It never ends by itself. It pauses if the system has no resources for
-    /// another connection, or if it has refused many connections because the server is full.
+    /// Accepts connections until the future, which never ends by itself, is dropped. Pauses if the system has no
+    /// resources for another connection, or after `REFUSALS_PER_REST` refusals because the server was full.
     pub async fn run(mut self, node: &Node, workers: &Workers) {
         loop {
             let accepted = tokio::select! {

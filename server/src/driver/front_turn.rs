@@ -126,7 +126,7 @@ mod tests {
             self.wakes.count()
         }
 
-        /// Runs a turn of the connection. The turn takes no time, however slow the machine is.
+        /// Runs a turn of the connection. The clock of the turn is stopped, so a slow machine does not use up its time.
         fn turn(&mut self, act: impl FnOnce(&Local, &mut FrontTurn)) {
             let waker = Waker::from(Arc::clone(&self.wakes));
             let mut context = Context::from_waker(&waker);

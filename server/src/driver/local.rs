@@ -44,8 +44,8 @@ pub(crate) struct Local {
     front_count: Cell<usize>,
     /// Whether front ends must end their connections, because the server stops.
     finishing: watch::Sender<bool>,
-    /// Waker of the flusher, the task that writes the output of all connections. `flush_is_due` is set from a call of
-    /// this waker until the flusher runs.
+    /// Waker of the flusher, the task that writes the output of all connections. `flush_is_due` is set just before a
+    /// call of this waker, and cleared when the flusher runs.
     flusher: RefCell<Option<Waker>>,
     flush_is_due: Cell<bool>,
     /// Read buffer that all connections of the thread share. A connection copies out the bytes that it keeps after its
@@ -302,7 +302,8 @@ impl Local {
         self.connection_ended.notify_one();
     }
 
-    /// Sends the request that `encode` writes, and collects the worker's output. Returns `None` if the lane is closed.
+    /// Sends the request that `encode` writes, and hands the worker's output for the lane to the listeners of its
+    /// requests. `begin` chooses the number of the request. Returns `None` if the lane is closed.
     pub(super) fn ask(
         &self,
         key: ConnectionKey,

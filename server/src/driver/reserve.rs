@@ -33,7 +33,7 @@ impl Reserve {
 /// places, so a flood of connections on one takes no place from the other.
 #[derive(Debug, Default)]
 pub(super) struct Reserves {
-    /// Reserve of the HTTP port, which serves health checks and metrics. They matter most when the server is full.
+    /// Places of the HTTP port, which serves health checks and metrics. They matter most when the server is full.
     pub(super) http: Reserve,
     /// Places of the Unix socket. If the server is full, local operators can still connect through this socket and end
     /// the cause of the overload.

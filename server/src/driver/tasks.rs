@@ -83,8 +83,8 @@ async fn take_mail(local: &Local) {
     }
 }
 
-/// Expires leases and waits that are due, and continues work that the worker has put off. Reads all sockets if a due
-/// lease or wait requires it, or if another worker or the watchdog requests it. Never returns.
+/// Ends leases, waits and sessions that are due, and continues work that the worker has put off. Reads all sockets if a
+/// due lease, wait or session requires it, or if another worker or the watchdog requests it. Never returns.
 async fn sweep(local: Rc<Local>, handler: Arc<impl ConnectionHandler>) {
     loop {
         let until = local.worker.borrow().next_deadline();
@@ -228,7 +228,8 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Waker};
 
-    /// Returns how often the runtime polls the operating system until `read_all` reports that all sockets are read.
+    /// Returns how often `read_all` yields until it reports that all sockets are read. At each yield, the runtime would
+    /// poll the operating system.
     fn poll_count(local: &Rc<Local>) -> usize {
         let handler = Arc::new(NoFronts);
         let mut reading = pin!(read_all(local, &handler));

@@ -29,8 +29,8 @@ pub struct FrontTurn<W = MachineStopwatch> {
     lets_others_read: bool,
     /// Number of the turn. The first turn is 1, and each later turn adds 1.
     number: u64,
-    /// Wakers of requests that stopped in the middle, because they take long or because the turn was over. They
-    /// continue when the next turn begins.
+    /// Wakers of requests that wait for the next turn, because they take long, because the turn was over, or because it
+    /// began its maximum number of requests. The beginning of the next turn wakes them.
     parted: Vec<Waker>,
     /// Place in the read barrier, because of which a sweep of the worker waits for this connection. `Some` from the end
     /// of a turn that left something to read or to serve, until a turn leaves nothing.
@@ -113,7 +113,7 @@ impl<W: Stopwatch> FrontTurn<W> {
         has_read
     }
 
-    /// Whether requests wait for the next turn.
+    /// Whether [`Self::serve_later`] was called in this turn: requests wait for the next turn.
     pub fn serves_later(&self) -> bool {
         self.serves_later
     }
@@ -184,7 +184,7 @@ impl<W: Stopwatch> FrontTurn<W> {
         self.number
     }
 
-    /// Registers the waker of a request that stops before it is complete. [`Self::begin`] wakes it in the next turn.
+    /// Registers the waker of a request that waits for the next turn. [`Self::begin`] wakes it in the next turn.
     pub fn wake_in_next_turn(&mut self, waker: Waker) {
         self.parted.push(waker);
     }
@@ -218,8 +218,7 @@ impl FrontTurn {
         self.stopwatch = MachineStopwatch::started_earlier(by);
     }
 
-    /// Returns the number of requests that stopped before they were complete, because they take long or because the
-    /// turn was over. They continue in the next turn.
+    /// Returns the number of registered wakers: those of requests that wait for the next turn.
     pub(crate) fn parted_count(&self) -> usize {
         self.parted.len()
     }

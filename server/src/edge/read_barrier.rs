@@ -58,7 +58,7 @@ pub struct ReadBarrier {
 pub struct Place(u32);
 
 /// Debt of one connection with a place (an entry in the barrier): bytes that it must serve before a sweep ends. A sweep
-/// is the read of all sockets of a worker before leases expire. It is the present sweep of this worker, or a sweep of
+/// is the read of all sockets of a worker before leases expire: here the present sweep of this worker, or a sweep of
 /// the worker that the connection left. By default, the connection owes nothing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Debt {
@@ -124,15 +124,15 @@ pub struct TurnReport {
     pub served: Served,
     /// Length of the turn; 0 if it was not measured.
     pub spent: Duration,
-    /// Time that the turns of the connection may take in all while a sweep waits for its bytes. A sweep is the worker's
-    /// read of all sockets before leases expire. After this time, the sweep no longer waits for them.
+    /// Time that the turns of the connection may take in all while a sweep waits for its unread bytes. A sweep is the
+    /// worker's read of all sockets before leases expire. After this time, the sweep no longer waits for the bytes.
     pub spent_max: Duration,
 }
 
 /// Requests of a connection that are served at the end of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// All requests that were read.
+    /// All requests that this turn and earlier turns read.
     All,
     /// All requests that earlier turns read. Requests that this turn read are left.
     Earlier,

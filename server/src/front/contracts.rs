@@ -86,8 +86,9 @@ impl Callers {
     /// Returns the services for the caller with these headers.
     ///
     /// # Errors
-    /// Fails if the caller cannot be identified, if logins of its address are paused, or if the connection already has
-    /// the maximum number of identities. Also fails if a new identity's quota has no room for this connection.
+    /// Fails if the caller cannot be identified, or if logins of its address are paused. For an identity that is new on
+    /// this connection, also fails if the connection has the maximum number of identities, or if the quota of the
+    /// identity has no room for the connection.
     pub(super) fn contracts(&self, headers: &HeaderMap) -> Result<Arc<Contracts>, Status> {
         let credentials = bearer(headers);
         let version = Local::with(|local| local.node.access.version());

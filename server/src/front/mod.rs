@@ -90,8 +90,8 @@ pub struct FrontOptions {
     /// Listen address of the DynamoDB protocol, if there is one.
     pub dynamodb_listen: Option<String>,
     /// Maximum total length of all lists without pages that the server makes or sends, in bytes. Such a list is a whole
-    /// list in one response, as in `ListAcquiredLocks`. At the maximum, the server drops lists that clients have not
-    /// read in time, or else rejects calls.
+    /// list in one response, as in `ListAcquiredLocks`. At the maximum, the server drops the oldest lists that began
+    /// more than `LIST_KEPT_MS` ago, or else rejects calls.
     pub lists_len_max: usize,
 }
 

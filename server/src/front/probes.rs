@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode, Uri};
 
 const JSON: &str = "application/json";
 
-/// Reports that the process responds.
+/// Responds, which shows that the process runs.
 pub(super) async fn healthz(uri: Uri, headers: HeaderMap) -> Response {
     if wants_json(&uri, &headers) {
         return ([(CONTENT_TYPE, JSON)], r#"{"status":"ok"}"#).into_response();
@@ -40,7 +40,7 @@ fn response(readiness: &Readiness, is_json: bool) -> Response {
     response
 }
 
-/// Returns whether a request wants JSON, by `format=json` in its query or by its `Accept` header.
+/// Returns whether a request wants JSON: by `format` in its query or, without that, by its `Accept` header.
 fn wants_json(uri: &Uri, headers: &HeaderMap) -> bool {
     let query = uri.query().unwrap_or_default().as_bytes();
     let format = form_urlencoded::parse(query).find_map(|(name, value)| (name == "format").then_some(value));

@@ -10,7 +10,7 @@ use waymaker_protocol::NamespaceKind;
 pub struct Broadcast {
     /// Number of shards that have not answered the request yet.
     pub(crate) left: AtomicUsize,
-    /// Number of unanswered broadcasts of the lane that sent this one.
+    /// Number of broadcasts, of the lane that sent this one, that some shard has not answered yet.
     pub(crate) in_flight: Arc<AtomicU32>,
     pub(crate) ticket: Ticket,
     pub(crate) question: Question,

@@ -4,8 +4,8 @@ use super::ConnectionKey;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-/// A lane that the shards are closing. Once all of them have closed it, its connection gets `FAREWELL` or
-/// `SESSION_EXPIRED`.
+/// A lane that the shards are closing. Once all of them have closed it, its connection, if it has one, gets `FAREWELL`
+/// or `SESSION_EXPIRED`.
 #[derive(Debug)]
 pub struct LaneClosing {
     pub(crate) worker: u16,

@@ -149,14 +149,14 @@ pub enum Batch {
     /// Outcome of claims of the shard, whose grants were conditional: the log had to store their records, or the etcd
     /// cluster to count their fences. The claims are now held, have ended, or stay unknown because the log failed.
     Reserved(ReservedEnd, Vec<Reserved>),
-    /// Expire the leases that were due by this time. Renewals that workers had read by then were queued at the shard
-    /// before this batch.
+    /// End the leases and waits that were due by this time. Renewals that workers had read by then were queued at the
+    /// shard before this batch.
     Expire {
         /// Time up to which every worker had read its sockets.
         drained: Time,
     },
-    /// A waiting multi-key claim (one claim for several keys) ended, so the shard ends its part of the claim. The
-    /// second value is the time at which the input that ended the claim was read.
+    /// A waiting or reserved multi-key claim (one claim for several keys) ended, so the shard ends its part of the
+    /// claim. The second value is the time at which the input that ended the claim was read.
     Withdraw(Arc<MultiKeyClaim>, Reading),
     /// Send [`Mail::Knocked`] to this worker when the turn is free. The worker needs the turns of several shards at
     /// once.

@@ -109,8 +109,8 @@ impl MemoryUse {
         self.is_full.load(Ordering::Relaxed)
     }
 
-    /// Returns whether memory use is so far above the limit that connections are refused too. Below this bound, clients
-    /// that lost their connection can reconnect to renew and release.
+    /// Returns whether memory use is 5 % or more above the limit, so that connections are refused too. Below this
+    /// bound, clients that lost their connection can reconnect to renew and release.
     pub fn is_exceeded(&self) -> bool {
         self.is_full() && self.used() >= self.limit / 100 * EXCEEDED_PERCENT
     }

@@ -36,7 +36,7 @@ const UNKNOWN_REMOVED_AT_ONCE: usize = 64;
 /// - A namespace is not removed if the configuration declares it. A built-in namespace is not removed once a shard has
 ///   received its number from a request or from the log.
 /// - If the namespace is neither declared nor built in and a shard has received its number, a `Removal` asks every
-///   shard. Each shard checks that it has no claim in the namespace, and forgets the idle keys of the namespace. The
+///   shard. Each shard checks that it has no content of the namespace, and forgets the idle keys of the namespace. The
 ///   server then removes the namespace unless a connection opened it since it was found unused. Its number is not used
 ///   again before the next start, because late answers of the etcd cluster may still name it.
 #[derive(Debug, Default)]

@@ -41,7 +41,8 @@ pub struct NodeConfig {
     pub acceptor_count: usize,
     /// Limits of the whole node.
     pub limits: Limits,
-    /// Longest life of a session without connections, holds and waiters, in milliseconds.
+    /// Time for which a session has no connection until the server checks whether it has holds or waiters, in
+    /// milliseconds. A session without any ends. The check is repeated after this time.
     pub session_vacant_ms: u64,
     /// Current time.
     pub start: Time,

@@ -40,7 +40,7 @@ const OF_TESTS: [&str; 12] = [
 ];
 
 /// Returns a warning for each variable of this process that has the prefix of the options but is unknown. Variables of
-/// other programs and of Kubernetes cause no warning.
+/// other programs, of tests and of Kubernetes cause no warning.
 pub fn unknown_variables() -> Vec<String> {
     warnings(std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()))
 }

@@ -31,8 +31,8 @@ use waymaker_proto::etcd::etcdserverpb::{
 /// members refuse requests immediately.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
-    /// The request was certainly not applied and never will be. No member received it, or the member could not process
-    /// it.
+    /// The request was certainly not applied and never will be. No member received it, or the member refused it before
+    /// processing it.
     #[error("etcd did not receive the request: {reason}")]
     NotSent {
         /// Member and cause.
@@ -50,8 +50,8 @@ pub enum ClusterError {
         /// Member and its message.
         reason: String,
     },
-    /// The request was not sent: etcd rejects the user or the password. A retry fails until an operator changes one of
-    /// them.
+    /// The request was not sent: etcd refused the authentication, usually because the user or the password is wrong. A
+    /// retry fails until an operator corrects the cause.
     #[error("etcd rejected the user or the password: {reason}")]
     Unauthenticated {
         /// Member and its message.

@@ -54,9 +54,9 @@ pub struct Requester {
     acts: VecDeque<Act>,
     /// Number of transactions without a result.
     in_flight: usize,
-    /// Earliest time of the next transaction, after a failure.
+    /// Earliest time of the next transaction after one whose outcome is unknown or that could not be sent.
     retry_at: Option<Time>,
-    /// Time of the last response to a transaction, or of the start.
+    /// Time of the last response to a transaction, except rejections of the user; at first the time of the start.
     answered_at: Time,
     /// Maximum number of steps in one transaction. It shrinks when etcd refuses a transaction as too large.
     step_count_max: usize,

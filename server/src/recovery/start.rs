@@ -209,8 +209,8 @@ impl RestoredLog {
     }
 }
 
-/// Logs a failure of the disk, gives workers [`LOG_LAST_WORDS_MS`] to report it to clients, and ends the process. A
-/// failed sync is final: only a restart shows which records are durable.
+/// Logs that the disk failed or is full, gives workers [`LOG_LAST_WORDS_MS`] to report it to clients, and ends the
+/// process. A failed sync is final: only a restart shows which records are durable.
 fn end_process(error: &AppendError) {
     match error {
         AppendError::NoSpace => {

@@ -38,7 +38,7 @@ impl TraceThread {
     /// span.
     ///
     /// # Errors
-    /// Fails if the thread cannot be started.
+    /// Fails if the runtime or the thread cannot be created.
     pub fn start(collector: Endpoint, server_id: u64, clock: Arc<dyn Clock>) -> io::Result<(Traces, Self)> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (queue, spans) = channel(SPAN_QUEUE_COUNT_MAX);
@@ -134,8 +134,8 @@ impl Run {
         }
     }
 
-    /// Sends a batch. A batch that fails is dropped, because keeping it for a retry would need more memory for newer
-    /// spans.
+    /// Sends a batch. A batch that fails is dropped, because a kept batch would need memory in addition to the queue of
+    /// newer spans.
     async fn send(&mut self, batch: Vec<AcquireSpan>) {
         let count = batch.len();
         self.in_flight_count = count;

@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    /// Opens the span of an acquire, unless the acquire repeats an earlier one.
+    /// Opens a span if the request is an acquire or a REGISTER of a sampled trace, and repeats no earlier request.
     pub(super) fn begin_span_of_new(&mut self, node: &Node, slot: LaneSlot, frame: Frame<'_>) {
         let window = self.lanes[slot].window.as_deref();
         if window.is_none_or(|window| window.look(frame.number()) == RequestState::New) {
@@ -153,9 +153,9 @@ pub(super) fn begins_claim(opcode: u8) -> bool {
     )
 }
 
-/// Whether a request with this opcode ends or renews one claim. The limit on requests that wait for a shard does not
-/// apply to it. It takes little time even if its cost is high, and other clients may be waiting for the end of the
-/// claim.
+/// Whether a request with this opcode ends or renews one claim other than a registration. The limit on the cost of
+/// requests that wait for a shard does not apply to it. The request takes little time even if its cost is high, and
+/// other clients may be waiting for the end of the claim.
 fn ends_or_renews_claim(opcode: u8) -> bool {
     matches!(opcode, opcode::RELEASE | opcode::FORCE_RELEASE | opcode::EXTEND | opcode::CANCEL)
 }

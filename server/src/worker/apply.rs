@@ -322,7 +322,7 @@ pub(super) fn has_options(frame: Frame<'_>) -> bool {
 /// the function stores them in `options`, and the returned terms refer to them.
 ///
 /// # Errors
-/// Returns the refusal of terms that can never be granted.
+/// Returns the refusal of a session lease on a connection without a session, or of an unknown scope.
 #[inline]
 pub(super) fn terms_of<'a>(
     shard: &Shard,

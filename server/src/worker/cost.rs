@@ -23,7 +23,8 @@ const SPAN_COST: usize = 8;
 /// long as the unsent output at which the server stops reading a connection.
 const ANSWER_BYTES_PER_COST: usize = OUTPUT_LEN_PAUSE / BATCH_COST_MAX;
 
-/// Bits of the opcodes below 64 that cost 1, unless the request is long, is traced, or asks for its queue position.
+/// Bits of the opcodes that are checked first: they cost 1, unless the request is long, is traced, or asks for its
+/// queue position. All are below 64.
 const CHEAP: u64 = 1 << opcode::ACQUIRE
     | 1 << opcode::RELEASE
     | 1 << opcode::EXTEND

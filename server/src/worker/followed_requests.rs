@@ -1,5 +1,5 @@
 //! Requests that the worker follows from their arrival to their response, because they need an audit event (acts of
-//! operators) or a span (traced acquires).
+//! operators) or a span (traced acquires and registrations).
 //!
 //! The worker keeps an event or a span for a followed request until its response; a span also ends with the connection
 //! or session. Nearly all requests are not followed. While a worker follows none, its outbox, which writes the

@@ -161,7 +161,7 @@ pub(crate) struct Lane {
     pub(crate) written: usize,
     /// Numbers of the watches that lost events since the output last had room. Each of them got one `OVERRUN`.
     pub(crate) overrun: BTreeSet<u32>,
-    /// Event that the server waits for from this client.
+    /// Input that the server waits for from this client.
     pub(crate) expectation: Expectation,
     /// Whether the client answers `PING`.
     pub(crate) answers_ping: bool,

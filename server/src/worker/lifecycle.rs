@@ -1,4 +1,4 @@
-//! The end of connections and sessions.
+//! The end of connections and sessions, and the search for clients that do not send or read in time.
 
 use super::State;
 use super::expectation::{Expectation, Silence};
@@ -106,8 +106,9 @@ impl State {
         }
     }
 
-    /// Closes lanes of ended sessions in shards, at most `LANE_ENDS_PER_TICK` times, so that other work does not wait
-    /// long. The remaining lanes follow in [`State::tick`].
+    /// Closes lanes of ended sessions in shards, in at most `LANE_ENDS_PER_TICK` steps, so that other work does not
+    /// wait long. A step closes one lane in one shard, or notes that all shards of a lane were told. The remaining
+    /// lanes follow in [`State::tick`].
     pub(super) fn close_lanes(&mut self, node: &Node) {
         for _ in 0..LANE_ENDS_PER_TICK {
             let Some(lane) = self.lane_ends.front_mut() else { return };
@@ -179,8 +180,8 @@ impl State {
         mark_dirty(lane, &mut self.dirty);
     }
 
-    /// Ends the session of the client, or only this connection if it has no session. `FAREWELL` follows once all shards
-    /// have closed the lanes.
+    /// Ends the session of the client, or closes only the lane of this connection if it has no session. `FAREWELL`
+    /// follows once all shards have closed the lanes.
     pub(super) fn say_goodbye(&mut self, node: &Node, key: ConnectionKey, number: u32) {
         let lane = &mut self.lanes[key.slot];
         lane.stage = Stage::Leaving(number);
@@ -379,9 +380,9 @@ mod tests {
         }
     }
 
-    /// The second worker has posted an answer of its shard and has noted that this shard closed the lane. The turn of
-    /// this shard has not ended. The worker of the lane then notes that the last shard closed the lane, and must send
-    /// the answer before `FAREWELL`.
+    /// The second worker has an answer of its shard for the lane, and the turn of this shard has not ended. It notes
+    /// that this shard closed the lane, and posts the answer before. The worker of the lane then notes that all shards
+    /// were told, and must send the answer before `FAREWELL`.
     #[test]
     fn a_farewell_follows_all_responses_of_the_worker_that_closed_the_lane() {
         let now = Time::from_millis(1_000);

@@ -64,7 +64,7 @@ pub enum Next {
     Continue,
     /// Continue under this key: the connection took over a lane of its session.
     Rebound(ConnectionKey),
-    /// Hand the socket, and the bytes read from it so far, to this worker.
+    /// Hand the socket, and the bytes that were read from it and not served, to this worker.
     Move(u16),
 }
 
@@ -316,8 +316,8 @@ impl Worker {
         })
     }
 
-    /// Returns a connection that must move to another worker, with all bytes read from it, and removes it here. This
-    /// worker publishes its next reading of all sockets only after the other worker has called
+    /// Returns a connection that must move to another worker, with all bytes that were read and not served, and removes
+    /// it here. This worker publishes its next reading of all sockets only after the other worker has called
     /// [`Worker::handle_settled`] with the ticket.
     pub fn take_moving(&mut self, key: ConnectionKey) -> MovedConnection {
         let lane = self.state.lanes.of(key);

@@ -35,7 +35,8 @@ pub(crate) struct Outbox<'a> {
     pub(crate) lanes: &'a mut Lanes,
     /// Connections that have something to write or must be closed.
     pub(crate) dirty: &'a mut Vec<ConnectionKey>,
-    /// Letters (answers and events for lanes of other workers) that are not posted yet, indexed by worker.
+    /// Letters for lanes of other workers (answers, events, and notices that an acquire waits) that are not posted yet,
+    /// indexed by worker.
     pub(crate) letters: &'a mut [Vec<Letter>],
     /// Records for the log that are not posted yet.
     pub(crate) log: &'a mut LogBatch,

@@ -96,7 +96,8 @@ impl State {
         self.change_access(node, key.slot, access);
     }
 
-    /// Gives the client of a lane other rights, and reports them to the shards that know the lane.
+    /// Sets the rights of a lane's client. If they differ from the present rights, reports them to the shards that know
+    /// the lane.
     pub(super) fn change_access(&mut self, node: &Node, slot: LaneSlot, access: Option<Arc<Access>>) {
         let lane = &mut self.lanes[slot];
         let is_same = lane.access == access;

@@ -357,8 +357,8 @@ impl Sessions {
         self.looks.first().map_or(Time::NEVER, |(at, _)| *at)
     }
 
-    /// Ends the lease of a session that had no claim after it lost its last connection at `left_at`. Does nothing if
-    /// the session has had a connection since.
+    /// Ends the lease of a session that had no claim after it lost its last connection at `left_at`. Has no effect if
+    /// the session has had a connection after that.
     pub(crate) fn vacate(&mut self, id: SessionId, left_at: Time, now: Time) {
         let Some(slot) = self.find(id) else { return };
         let Some(Some(session)) = self.slots.get_mut(slot.index()) else { return };

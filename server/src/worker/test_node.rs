@@ -42,7 +42,7 @@ pub(crate) fn test_node_with_limits(worker_count: usize, start: Time, limits: Li
     node_of(worker_count, start, Arc::default(), limits, None)
 }
 
-/// Returns a node with a log, and the orders that the log gets.
+/// Returns a node with the port of a log, and the receiver of the orders to the log. No log thread runs.
 pub(crate) fn test_node_with_log(worker_count: usize, start: Time) -> (Arc<Node>, Receiver<LogOrder>) {
     let (port, orders) = LogPort::new(shard_count(worker_count));
     (node_of(worker_count, start, Arc::default(), Limits::default(), Some(port)), orders)

@@ -106,9 +106,9 @@ impl Timers {
     pub(super) fn arm(&mut self, shard: u16, at: Time, end: Time) {
         let shard = usize::from(shard);
         self.shards[shard] = at.min(self.shards[shard]);
-        // Keep an earlier end even if it is outdated, because another worker has ended that lease. `shards` may still
-        // contain the time that was set with it. `tick` takes the turn for that time only after all sockets were read,
-        // and only an entry in `ends` makes the worker request the reading.
+        // Keep an earlier end, even if another worker has already ended that lease. `shards` may still contain the time
+        // that was set with it. `tick` takes the turn for that time only after all sockets were read, and only an entry
+        // in `ends` makes the worker request the reading.
         self.ends[shard] = end.min(self.ends[shard]);
         self.next_wake = self.next_wake.min(at);
     }
@@ -149,9 +149,9 @@ impl Timers {
 }
 
 impl State {
-    /// Returns when the driver must call `tick` to begin or continue the end of sessions. Returns `NEVER` while leases
-    /// or sessions that are due wait until all workers have read their sockets. The worker itself calls `tick` when it
-    /// learns of the end of that reading.
+    /// Returns when the driver must call `tick` to begin or continue the end of sessions. Returns `NEVER` while leases,
+    /// waits or sessions that are due must wait until all workers have read their sockets. The worker itself calls
+    /// `tick` when it learns of the end of that reading.
     #[inline]
     pub(super) fn sessions_wake(&self) -> Time {
         if self.timers.due { Time::NEVER } else { self.sessions_due() }
@@ -200,8 +200,8 @@ impl State {
         }
     }
 
-    /// Continues to end the sessions that are due. First all new connections must be accepted and then all sockets
-    /// read, because a client may be resuming its session.
+    /// Begins or continues to end the sessions that are due. First all new connections must be accepted and then all
+    /// sockets read, because a client may be resuming its session.
     fn end_sessions(&mut self, node: &Node, drained: Time) {
         if self.timers.ending.is_none() && self.sessions.first_over(self.passed).is_some() {
             self.timers.ending = Some(Ending { due: self.passed, step: EndingStep::Accept });

@@ -37,8 +37,9 @@ impl State {
         }
     }
 
-    /// Asks shards whether sessions that have had no connection for a while still have a claim. Stops after questions
-    /// for `VACANT_LANES_PER_TICK` lookups of lanes; a later tick continues.
+    /// Asks shards whether sessions that have had no connection for a while still have a claim. A session whose lanes
+    /// no shard knows has none, and its lease ends at once. Stops after questions for `VACANT_LANES_PER_TICK` lookups
+    /// of lanes; a later tick continues.
     pub(super) fn look_at_vacant_sessions(&mut self, node: &Node) {
         let mut lane_count = 0;
         while lane_count < VACANT_LANES_PER_TICK {

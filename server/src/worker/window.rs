@@ -85,11 +85,11 @@ impl SessionAnswers {
 /// requests of a kind without an effect are not kept.
 ///
 /// After a lost connection, the client resumes the session and repeats every request without an answer under its old
-/// number. A number in this window has no second effect. Its answer goes out once on each connection that sent the
-/// request.
+/// number. A number in this window has no second effect. Its answer goes out at most once on each connection that sent
+/// the request.
 ///
-/// A client that uses a number confirms that it has every answer up to 1,024 numbers before. So the number that comes
-/// 1,024 later reuses the slot. Memory is allocated in chunks, as numbers are used.
+/// A client that uses a number confirms that it needs no answer to the number 1,024 before, or to any older one. So the
+/// number that comes 1,024 later reuses the slot. Memory is allocated in chunks, as numbers are used.
 ///
 /// Long answers of the lane have at most [`WINDOW_LEN_MAX`] bytes in total, and at most [`SESSION_ANSWERS_LEN_MAX`]
 /// together with other lanes of the session. The lane drops its oldest long answers to make room for its newest, and

@@ -116,7 +116,8 @@ impl<G> AcquireBuilder<G> {
 }
 
 impl Sent {
-    /// Makes guards of the granted holds.
+    /// Converts the response to the guard of the granted holds, or to the error, and records the fence or the error in
+    /// the span.
     fn finished<G: Guard>(self, result: Result<OneOrMore<Arc<Hold>>>) -> Result<G> {
         let Self { span: acquiring, handle, .. } = self;
         match result {

@@ -222,7 +222,8 @@ fn a_repeated_grant_with_an_old_stamp_moves_no_deadline() {
     assert!(!other.is_held());
 }
 
-/// Another client may have taken up the hold during the outage, and a confirmation would not show it.
+/// Another client may have taken up the hold during the outage, and a confirmation by a status request would not show
+/// it.
 #[test]
 fn an_acquire_is_sent_again_if_an_outage_interrupts_its_confirmation() {
     let (mut rig, _answer) = confirming();

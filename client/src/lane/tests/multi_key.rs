@@ -133,8 +133,8 @@ fn the_loss_callback_of_a_multi_key_claim_runs_once() {
     assert_eq!(*told.lock().unwrap(), [LossReason::Expired]);
 }
 
-/// The granted holds have other ids than the waiting claim had, and request numbers start again in a new session. So
-/// only the request id leads to the holds.
+/// The client does not know the ids of holds that were granted during the outage, and request numbers start again in a
+/// new session. So only the request id leads to the holds.
 #[test]
 fn a_multi_key_claim_keeps_its_request_id_in_a_new_session() {
     let mut rig = Rig::new();

@@ -1,4 +1,4 @@
-//! Holds that another client takes up by their request id.
+//! Holds that another acquire may take up by their request id.
 
 use waymaker_protocol::Event;
 
@@ -23,7 +23,8 @@ fn a_guard_is_superseded_by_a_takeover_and_releases_nothing() {
     rig.sends(&[]);
 }
 
-/// Returns the requests to a server with these capabilities when a guard extends, renews and releases.
+/// Returns the requests that the lane sends to a server with these capabilities when a guard is renewed, extended and
+/// dropped.
 fn sent_for_a_guard(offered: Option<Capabilities>, change: impl FnOnce(&mut AcquireJob)) -> Vec<String> {
     let mut rig = Rig::offering(offered);
     let mut answer = rig.acquire_with(OWN, Wait::Try, change);
@@ -48,16 +49,17 @@ fn requests_about_a_hold_with_a_request_id_carry_the_own_flag() {
     let plain = ["extend 9 by 3000", "extend 9 by 5000", "release 9"];
     let own = plain.map(|text| format!("{text}, if it is its own"));
     assert_eq!(sent_for_a_guard(Some(Capabilities::OWN_CLAIM), named), own);
-    // A hold without a request id survives the session, so its release may be sent in a later session. With the flag
-    // OWN, the server would refuse that release, because the hold belongs to a lane of the old session.
+    // No other acquire can take up a hold without a request id. This hold has a lease of its own and survives its
+    // session, so a later session may send its release. With the flag OWN, the server would refuse that release,
+    // because the hold belongs to a lane of the old session.
     assert_eq!(sent_for_a_guard(Some(Capabilities::OWN_CLAIM), |_| ()), plain);
-    // An older server rejects the flag.
+    // A server without the capability rejects the flag.
     assert_eq!(sent_for_a_guard(Some(Capabilities::NONE), named), plain);
     assert_eq!(sent_for_a_guard(None, named), plain);
 }
 
-/// The hold has no guard in this client, and another client may have taken it up. With the flag `OWN`, the server
-/// refuses the release in that case, so the other client keeps the hold.
+/// The lane releases the holds because a caller gave up, or because the client closes. Another client may have taken
+/// them up. With the flag `OWN`, the server refuses the release in that case, so the other client keeps the hold.
 #[test]
 fn a_release_of_a_hold_without_a_guard_carries_the_own_flag() {
     let mut rig = Rig::offering(Some(Capabilities::OWN_CLAIM));
@@ -264,7 +266,7 @@ fn an_abandoned_grant_from_before_an_outage_is_released_only_if_listed() {
     rig.sends(&[]);
 }
 
-/// The server may still keep the hold, and another client may have it by now.
+/// The server may still keep the hold, and another client may have taken it up by its request id.
 #[test]
 fn a_lock_lost_at_its_local_deadline_is_not_released_in_a_new_session() {
     let mut rig = Rig::new();

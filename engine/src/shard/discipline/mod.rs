@@ -57,7 +57,8 @@ trait Discipline {
     /// Returns the claim that blocks a waiter, or `NONE`.
     fn blocker_of(shard: &Shard, claim: ClaimIx) -> ClaimIx;
 
-    /// Moves the counts that lanes keep for this kind of claim, such as its paths, from one lane to another.
+    /// Moves the number of further paths of a set (all but its first) from the count of one lane to that of another.
+    /// Lanes keep no such count for other kinds of claims.
     fn change_lane(_shard: &mut Shard, _claim: ClaimIx, _from: LaneIx, _to: LaneIx) {}
 
     /// Returns the key of a claim for display.
@@ -159,7 +160,8 @@ impl Shard {
         self.contention_with(self.claims[claim].lane, entry, blocker)
     }
 
-    /// Moves the number of paths of a set from one lane to another. Lanes keep no such count for other kinds of claims.
+    /// Moves the number of further paths of a set (all but its first) from the count of one lane to that of another.
+    /// Lanes keep no such count for other kinds of claims.
     pub(super) fn move_amounts(&mut self, claim: ClaimIx, from: LaneIx, to: LaneIx) {
         with_discipline!(self, self.claims[claim].entry, D => D::change_lane(self, claim, from, to));
     }

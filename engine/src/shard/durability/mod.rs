@@ -34,7 +34,7 @@ impl Shard {
             || self.keys.entries[claim.entry].has(entry::flag::LOCAL | entry::flag::QUORUM)
     }
 
-    /// Whether a cluster counts this claim.
+    /// Whether the counter of this claim's fence is in a cluster.
     pub(super) fn is_counted(&self, claim: ClaimIx) -> bool {
         self.scope_of(claim) == Scope::Quorum
     }

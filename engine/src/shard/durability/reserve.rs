@@ -115,7 +115,7 @@ impl Shard {
     }
 
     /// Ends the reservation of one key. `multi_key` has the grants of all keys of a multi-key claim, for the answer
-    /// that its first key sends; `None` for any other key.
+    /// that its first key sends; `None` for its other keys and for a claim for one key.
     pub(in crate::shard) fn end_member(
         &mut self,
         end: ReservedEnd,
@@ -146,7 +146,7 @@ impl Shard {
     }
 
     /// Notes that a reserved claim could begin at `at`, but must wait until the record of a takeover is durable. Its
-    /// lease runs from `at` nevertheless.
+    /// lease runs from the earliest noted `at` nevertheless.
     pub(in crate::shard) fn put_off(&mut self, at: Time, reserved: &mut Reserved) {
         reserved.since = reserved.since.min(at);
         if self.is_reserved(reserved.slot, reserved.secret) {
@@ -173,8 +173,8 @@ impl Shard {
             record.fence = reserved.fence;
             let entry = &mut self.keys.entries[record.entry];
             entry.fence = entry.fence.max(reserved.fence);
-            // The key still has the flag `QUORUM`, which `stand_reserved` set for this claim or an earlier one. Only
-            // the end of the claim that set the flag clears it, and only if no later claim of the key got a fence.
+            // The key still has the flag `QUORUM`, which `stand_reserved` set for this claim or an earlier one. The
+            // flag is cleared only if the claim that set it is given up and no later claim of the key got a fence.
             debug_assert!(
                 entry.has(entry::flag::QUORUM),
                 "the key of a counted claim is not of scope Quorum"

@@ -166,7 +166,8 @@ impl Shard {
         }
     }
 
-    /// Sets the end of a restored hold. A lease without a recorded end begins now.
+    /// Sets the end of a restored hold. A timed lease without a recorded end begins now. A hold on a session's lease,
+    /// and an endless hold, get no end.
     fn time_restored(&mut self, claim: ClaimIx, hold: &Hold<'_>) {
         if let Item::Registration { lazy: true, .. } = hold.item {
             return self.time_lazy(claim);

@@ -79,7 +79,7 @@ struct Attempt<'a, 'p> {
     keys: Arc<KeySet>,
 }
 
-/// Key that was found in its shard.
+/// Place of one key of the request: its shard, and its record there (`NONE` if it has none).
 struct Located {
     /// Position among the participants.
     place: usize,
@@ -145,8 +145,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         Ok(self.hold(&multi_key, effects))
     }
 
-    /// Returns for each key the claim of an earlier acquire with the same request id, if there is one. The list is
-    /// empty if this acquire has no request id.
+    /// Returns for each key the claim of an earlier acquire with the same request id, owner and keys, if there is one
+    /// that the lane may take over. The list is empty if this acquire has no request id.
     fn find_request_id(&mut self) -> Vec<Option<ClaimIx>> {
         let options = self.request.terms.options();
         let Some(request_id) = options.request_id else { return Vec::new() };
@@ -458,8 +458,8 @@ impl<'a, 'p> Attempt<'a, 'p> {
         if self.request.terms.notify_queued {
             shard.queued_event(claim, shard.position_of(claim), effects);
         }
-        // While the connection of the older request was lost, the claim could not be granted. Its keys may have become
-        // free in that time. So the shard requests a recheck: the worker takes the turns of all its shards, and grants
+        // If the connection of the older request was lost, the claim could not be granted since then, but its keys may
+        // have become free. So the shard requests a recheck: the worker takes the turns of all its shards, and grants
         // the claim if nothing blocks it.
         shard.tell_clear(claim, effects);
     }

@@ -168,7 +168,7 @@ fn a_claim_has_at_least_one_key_and_at_most_the_maximum() {
         shards.acquire(1, &keys[..count]);
         let is_granted = matches!(shards.heard.answers[..], [Answer::GrantedMultiKey(_)]);
         assert_eq!(is_granted, is_accepted, "{count} keys");
-        // The same request must wait.
+        // A second request for the same keys must wait, if their number is accepted.
         shards.acquire(2, &keys[..count]);
         let waiting = shards.shards[0].0.waiting_multi_key_claims();
         let key_counts: Vec<usize> = waiting.iter().map(|multi_key| multi_key.key_count()).collect();

@@ -166,7 +166,8 @@ impl World {
     }
 
     /// Continues the work of the tree until it finds a claim that no other claim blocks, and returns that claim without
-    /// granting it. Removes claims that were refused: they would have to wait, but were requested without waiting.
+    /// granting it. Returns `None` when no step or work is left. Removes refused claims: they were requested without
+    /// waiting, but another claim blocks them or `may_hold` is false.
     fn next_clear(&mut self, may_hold: bool, steps: &mut Steps) -> Option<u32> {
         let enters = if may_hold { Enters::AndHolds } else { Enters::AndWaits };
         loop {

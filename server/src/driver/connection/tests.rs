@@ -104,7 +104,7 @@ fn a_sweep_does_not_wait_for_an_ended_connection() {
     });
 }
 
-/// Record length of a client that encrypts each request separately.
+/// Maximum length of the client's TLS records: short, as if the client encrypted each request separately.
 const SHORT_RECORD_LEN: usize = 256;
 
 /// Returns both ends of an encrypted connection. Their socket buffers are large enough for the bytes of several turns.

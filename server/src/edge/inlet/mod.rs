@@ -46,10 +46,11 @@ pub(crate) fn greet(
 
 /// The requests of an inlet, by their numbers.
 ///
-/// A number is reused once its request was answered and has no listener. An *answer* belongs to the request with its
-/// number, because each request is answered once. But an *event* may name the number of a past request: TAKEN_UP has
-/// the number of the acquire that was granted the hold, however long ago. So the inlet passes an event of a hold to a
-/// request only if this request was granted the hold. An earlier request with the same number does not count.
+/// A number is reused once its request was answered, has no listener, and waits for no answer to a CANCEL. The number
+/// of a watch is not reused. An *answer* belongs to the request with its number, because each request is answered once.
+/// But an *event* may name the number of a past request: TAKEN_UP has the number of the acquire that was granted the
+/// hold, however long ago. So the inlet passes an event of a hold to a request only if this request was granted the
+/// hold. An earlier request with the same number does not count.
 #[derive(Debug)]
 pub struct InletState {
     key: ConnectionKey,
@@ -94,8 +95,8 @@ enum Slot {
     Request {
         waker: Option<Waker>,
         answer: Option<Box<[u8]>>,
-        /// Whether a newer request took over the hold that the answer grants. The hold then stays if the listener
-        /// leaves without reading the answer.
+        /// Whether a newer request took over a hold that the answer grants. If so, all holds of the answer stay when
+        /// the listener leaves without reading it.
         is_taken_up: bool,
     },
     Abandoned(Abandoned),

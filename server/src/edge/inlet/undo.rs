@@ -48,7 +48,7 @@ impl InletState {
         self.take_output(worker);
     }
 
-    /// Sends a CANCEL for an abandoned acquire that still waits. The CANCEL names the cancel key that the front end
+    /// Sends a CANCEL for an abandoned acquire that is unanswered. The CANCEL names the cancel key that the front end
     /// passed to [`InletState::leave`]; without a key, sends nothing. If the worker has answered the acquire by now,
     /// sends nothing and frees the number of the acquire.
     pub(super) fn cancel(&mut self, worker: &mut Worker, acquire_number: u32, now: Moment) {

@@ -30,7 +30,7 @@ pub(super) enum Refusal {
     /// with a host in the request line, need no header.
     #[error("the request needs one valid Host header")]
     BadHost,
-    /// The request names a host that is not this server.
+    /// The request names this host, which is not a known name of this server.
     #[error(
         "the Host header names {0:?}, which is not a known name of this server; to allow it, add it to --http-hosts. IP \
          addresses and localhost need no entry, but the name of a Docker or Kubernetes service does"

@@ -17,7 +17,7 @@ use waymaker_protocol::{
     DescribePool, ForceRelease, Freeze, NamespaceKind, PoolOrder, Request, Response, SetCapacity,
 };
 
-/// Maximum length in characters of an error message about a request body. The message may quote the body.
+/// Maximum length in characters of the decoder's error message about a request body. The message may quote the body.
 const PROBLEM_CHARS_MAX: usize = 200;
 /// Header that each action must have. A browser sends it for a page of another origin only after an OPTIONS response
 /// that allows it, and no response of this server does. So other pages cannot cause actions.

@@ -31,8 +31,8 @@ const LOCK_PAGES_MAX: usize = 64;
 const LOCKS_LEN_MAX: usize = 64 * 1024;
 /// Maximum number of waiters in a list of the longest waiters.
 const WAITER_COUNT_MAX: usize = 100;
-/// Maximum number of LIST responses of the worker that are read to find the longest waiters. Each response covers at
-/// most 4,096 claims.
+/// Maximum number of LIST responses of the worker that are read to find the claims that have waited longest. Each
+/// response covers at most 4,096 claims.
 const WAITING_PAGES_MAX: usize = 1_024;
 /// Number of compared waiters after which the search ends.
 const COMPARED_WAITERS_MAX: usize = 100_000;
@@ -60,7 +60,7 @@ struct NamespaceRow {
     may: Permissions,
 }
 
-/// Lists the namespaces that the operator may list.
+/// Returns one page of the namespaces that the operator may list.
 pub(super) async fn namespaces(operator: Operator, parameters: Parameters) -> Result<Answer> {
     #[derive(Serialize)]
     struct Page {

@@ -73,7 +73,7 @@ pub(super) struct Placeholders<'a> {
     pub(super) values: &'a Map<String, Value>,
 }
 
-/// Parses a condition expression.
+/// Parses a condition expression, and checks that it uses all placeholders.
 ///
 /// # Errors
 /// Returns an error message for the client.
@@ -120,7 +120,7 @@ enum TokenKind {
 
 struct Parser<'a> {
     text: &'a str,
-    /// Offset of the remaining text.
+    /// Offset of the remaining text in bytes.
     at: usize,
     placeholders: Placeholders<'a>,
     used: BTreeSet<&'a str>,

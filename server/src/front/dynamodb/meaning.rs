@@ -13,7 +13,7 @@ pub(super) enum Meaning {
     /// The write succeeds if there is no row, or if the row belongs to the owner that the condition names. It also
     /// succeeds if the lease of another owner has expired and the grace period after that lease is over.
     Take,
-    /// The write succeeds if the row belongs to the owner that the condition names, even if its lease has expired.
+    /// The condition is true if the row belongs to the owner that the condition names, even if its lease has expired.
     Keep,
 }
 

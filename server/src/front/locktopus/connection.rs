@@ -42,7 +42,8 @@ const CLOSE_NOT_UTF8: u16 = 1007;
 const CLOSE_POLICY: u16 = 1008;
 /// Close code for a message that is too long.
 const CLOSE_TOO_LONG: u16 = 1009;
-/// Close code for a server shutdown.
+/// Close code for a server shutdown. Also used if the worker ended the lane for a reason other than a lost identity or
+/// right.
 const CLOSE_GOING_AWAY: u16 = 1001;
 
 /// Maximum length of the reason in a close frame, in bytes. The close code takes two more bytes.
@@ -108,7 +109,7 @@ enum End {
     /// The client violated the WebSocket protocol, or a limit for messages. The server closes with this code and
     /// without a reason, as RFC 6455 allows.
     Violated(u16),
-    /// The server closes it.
+    /// The server closes the connection for this reason.
     Closed(Closing),
 }
 

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Length of a frame header without its extended length and mask.
 const HEAD_LEN: usize = 2;
 const MASK_LEN: usize = 4;
-/// First opcode of control frames, which may occur between the frames of a message.
+/// Lowest opcode of control frames, which may occur between the frames of a message.
 const CONTROL: u8 = 0x8;
 
 /// Finds the WebSocket frame boundaries in the bytes of a client and counts its messages, without looking at their

@@ -13,7 +13,7 @@ pub fn decode_message(bytes: &[u8]) -> bool {
 }
 
 /// Passes these consecutive pieces of a client's stream to a `FrameTracker`, which finds the frames in them. Returns
-/// the number of the message that is incomplete after the last piece, if there is one.
+/// the number of the message, or control frame between messages, that is incomplete after the last piece, if any.
 pub fn note_frames<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<u64> {
     let mut framing = FrameTracker::default();
     pieces.into_iter().for_each(|piece| framing.note(piece));

@@ -86,7 +86,7 @@ fn each_grant_increments_the_counter_by_one() {
     ask(&mut other, &[("k", 1)]);
     serve(&mut other, &mut cluster);
     assert_eq!(fences(&mut other), [Some(vec![4])]);
-    // The first server's position is now outdated.
+    // The state of the counter that the first server remembers is now outdated.
     ask(&mut counters, &[("k", 4)]);
     serve(&mut counters, &mut cluster);
     assert_eq!(fences(&mut counters), [Some(vec![5])]);

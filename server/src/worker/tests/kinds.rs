@@ -55,7 +55,7 @@ struct Client {
     worker: usize,
     key: ConnectionKey,
     welcome: Welcome,
-    /// All frames that it has received.
+    /// All frames that it has received, without the welcomes and the answers to repeated requests.
     heard: Vec<u8>,
     /// Number of bytes of `heard` that the judge, the model of the grant rules, has checked.
     judged_len: usize,

@@ -132,8 +132,7 @@ fn a_worker_armed_twice_reads_its_sockets_for_the_earlier_deadline() {
     assert!(!rig.workers[0].wants_drain());
 }
 
-/// Leases begin at many points within a millisecond. The worker checks them ten times in a millisecond, like a
-/// driver.
+/// Leases begin at ten points within a millisecond. The worker gets the time every tenth of a millisecond.
 #[test]
 fn a_lease_lasts_in_full_and_expires_after_at_most_two_reads() {
     const MILLISECOND_NS: u64 = 1_000_000;

@@ -284,8 +284,8 @@ impl Waiting {
         Self { rig, leaver, waiter: keys[0], holder, release }
     }
 
-    /// Ends the session, and releases the hold before all connections of the session have left. Returns the frames
-    /// that the waiter gets before the end is complete, and those after it.
+    /// Ends the session, and releases the hold before all connections of the session have left. Returns the frames that
+    /// the waiter gets before the release, and those after it.
     fn end_session(&mut self, told: impl FnOnce(&mut Rig, ConnectionKey)) -> [Vec<(u32, Heard)>; 2] {
         let Self { rig, leaver, waiter, holder, release } = self;
         rig.say(*leaver, &frame(99, &Request::Goodbye(Goodbye)));
@@ -306,8 +306,8 @@ fn a_waiter_gets_no_grant_after_the_end_of_its_session() {
     assert_eq!(late.last(), Some(&SESSION_ENDED), "{late:?}");
 }
 
-/// After this response, the client may repeat its acquire on another connection. So the waiters of the ended session
-/// must leave their queues at once.
+/// After the response SESSION_GONE, the client may repeat its acquire on another connection. So the waiters of the
+/// ended session must leave their queues before it.
 #[test]
 fn a_client_gets_no_grant_after_a_session_gone_response() {
     let [early, late] = Waiting::new().end_session(|rig, waiter| {
@@ -366,7 +366,7 @@ fn unconnected_lanes_are_reused_while_their_session_ends() {
     assert!(next.iter().all(|key| rig.hear(*key).is_empty()));
 }
 
-/// Lanes without a connection have no waiters.
+/// Lanes without a connection have no waiters, so no grant can follow the report.
 #[test]
 fn a_session_end_is_reported_before_its_unconnected_lanes_are_closed() {
     let mut rig = Rig::new(2);

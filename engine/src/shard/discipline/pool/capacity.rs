@@ -8,8 +8,9 @@ use crate::shard::{Caller, Shard};
 use waymaker_log::Record;
 
 impl Shard {
-    /// Sets the capacity of a pool, and keeps the pool even without claims. Holders keep their permits; waiters that
-    /// ask for more than the capacity are refused. Capacity 0 removes a pool that has no claims.
+    /// Sets the capacity of a pool, which it creates if there is none, and keeps the pool even without claims. Holders
+    /// keep their permits; waiters that ask for more than the capacity are refused. Capacity 0 removes a pool that has
+    /// no claims and no work left for later turns.
     pub fn set_capacity(
         &mut self,
         caller: &Caller,

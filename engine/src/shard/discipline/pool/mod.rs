@@ -36,7 +36,7 @@ pub(in crate::shard) struct PoolSpace {
     /// Number of the work item that will continue in a later turn to grant permits, or to refuse waiters after the
     /// capacity was lowered; 0 if there is no such item.
     pub(in crate::shard) working: u64,
-    /// Time at which permits were last released, until the resulting grants are finished.
+    /// Time at which a hold of permits last ended, until the grants that this allows are finished; otherwise `NEVER`.
     pub(in crate::shard) freed_at: FreedAt,
 }
 
@@ -273,7 +273,8 @@ impl Shard {
         self.pools[self.keys.entries[entry].pool()].pool.waiters().map(|waiter| waiter.claim)
     }
 
-    /// Returns the data about the claim that blocks an acquire of permits, as far as the lane may know them.
+    /// Returns the data about the claim that an acquire of permits reports as its blocker, as far as the lane may know
+    /// them.
     fn pool_contention(&self, lane: LaneIx, entry: KeyIx) -> Contention {
         self.contention_with(lane, entry, self.in_front_of_pool(entry))
     }

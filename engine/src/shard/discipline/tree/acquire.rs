@@ -201,8 +201,9 @@ impl Shard {
         }
     }
 
-    /// Stores a hash of the paths of a set in the `Detail` (the rare data) of its claim, if the claim has a request id.
-    /// If an acquire with the same request id arrives, `decide_set` compares the hashes instead of all paths.
+    /// Stores a hash of the paths of a set and of their modes in the `Detail` (the rare data) of its claim, if the
+    /// claim has a request id. If an acquire with the same request id arrives, `decide_set` compares the hashes instead
+    /// of all paths.
     fn note_named_paths(&mut self, claim: ClaimIx, items: &[TreeItem<'_>]) {
         if self.detail_mut(claim).request_id.is_some() {
             self.detail_mut(claim).extra = Extra::Paths(fingerprint(&self.hasher, items));
