@@ -87,8 +87,9 @@ impl Shard {
         if self.may(caller.lane, claim, right) { Ok(()) } else { Err(Refusal::NotFound) }
     }
 
-    /// Checks that a lane may release the claim of another lane. Reports the release to the audit log if another
-    /// identity acquired the claim. Of a waiting or reserved multi-key claim, only the first key can be released.
+    /// Checks that a lane may release the claim of another lane. Reports the release to the audit log if the lane has
+    /// an identity that did not acquire the claim. Of a waiting or reserved multi-key claim, only the first key can be
+    /// released.
     #[cold]
     pub(super) fn check_release(
         &self,

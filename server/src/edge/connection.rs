@@ -157,7 +157,8 @@ impl Connection {
         self.place.is_some()
     }
 
-    /// Writes the output that waits, serves requests that were read, and reads more, for one turn.
+    /// Runs one turn: writes the output that waits, serves the requests that earlier turns read and left unserved, and
+    /// reads and serves more.
     pub fn run<W: Stopwatch>(
         &mut self,
         worker: &mut Worker,

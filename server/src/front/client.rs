@@ -212,8 +212,8 @@ impl FrontCaller {
 pub(super) fn bearer(headers: &HeaderMap) -> &[u8] {
     let value = headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes).unwrap_or_default();
     let (scheme, token) = value.split_at(value.len().min(b"bearer ".len()));
-    // The server knows no scheme but Bearer. For another scheme, return the whole value, which matches no token. A
-    // value without a scheme may be a token.
+    // The front ends that call this function know no scheme but Bearer. For another scheme, return the whole value,
+    // which matches no token. A value without a scheme may be a token.
     if scheme.eq_ignore_ascii_case(b"bearer ") { token.trim_ascii() } else { value }
 }
 

@@ -156,8 +156,8 @@ fn claim_of(kind: NamespaceKind, id: &str, answer: &wire::StatusAnswer<'_>) -> v
     }
 }
 
-/// Returns whether a fence is the newest of its key, whether the hold with the newest fence still exists, and the
-/// newest fence.
+/// Returns whether a fence is the newest of its key, whether it is the newest and its hold still exists, and the newest
+/// fence.
 pub(super) async fn verify(
     connection: &Connection,
     kind: NamespaceKind,
