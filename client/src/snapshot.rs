@@ -425,8 +425,8 @@ pub struct PermitStatus {
     pub permits: u64,
     /// Fence of the hold; 0 while the claim waits.
     pub fence: u64,
-    /// Ticket while the claim waits, which rises in the order in which claims began to wait; `None` once the claim
-    /// holds its permits.
+    /// Number of the claim in the order in which claims of the pool began to wait; a later claim has a higher number.
+    /// `None` once the claim holds its permits.
     pub ticket: Option<u64>,
     /// Time since the grant, or since the wait began.
     pub age: Duration,

@@ -292,8 +292,8 @@ impl Rig {
         })
     }
 
-    /// Acquires a lock with a lease of its own and returns its guard. The acquire must have the request number
-    /// `number`.
+    /// Acquires a lock with a lease of its own and returns its guard. The grant of the server, of the hold whose id has
+    /// this `place`, answers the request `number`. So the acquire must be that request.
     fn lock(&mut self, number: u32, place: u64, lease_ms: u32) -> Lock {
         self.lock_with(Lease::Own { ms: lease_ms }, number, place, lease_ms, |_| {})
     }

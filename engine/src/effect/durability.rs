@@ -51,8 +51,8 @@ impl QuorumQuestion {
 /// One grant that waits for a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuorumMember {
-    /// The grant, with the lowest fence that it can get. If the cluster's counter is already higher, the grant gets a
-    /// higher fence.
+    /// The grant, with the fence that its shard reserved for it, which is the lowest that it can get. If the cluster's
+    /// counter has reached this fence already, the grant gets a fence above the counter.
     pub reserved: Reserved,
     /// Id of the claim. The records of the claim in the log, if there are any, contain this id.
     pub id: ClaimId,

@@ -12,7 +12,8 @@ use crate::steps::Steps;
 use std::collections::BTreeSet;
 
 handle! {
-    /// Handle of a region: one pending check of the waiting items that overlap a node of the trie.
+    /// Handle of a region: one pending check of the waiting items that are marked as blocked and overlap a node of the
+    /// trie.
     pub(super) RegionIx
 }
 

@@ -118,7 +118,7 @@ pub struct Committer<W> {
     steps: VecDeque<Step<W>>,
     /// Batches that have arrived and belong to no group yet.
     inbox: VecDeque<LogBatch<W>>,
-    /// Batches of the group that is being written and is not durable yet.
+    /// Batches of the present group, which is not durable yet: it is being written, or waits for room on the disk.
     taken: Vec<LogBatch<W>>,
     /// Numbers of the durable records whose waiting effects the last step delivered to the workers. The next call of
     /// `next` tells the shards that these records are durable, with [`LogStatus::set_durable`].

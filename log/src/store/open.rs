@@ -115,8 +115,8 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError {
 
 impl Log {
     /// Opens the log in this directory, to append after its last frame. No other process may use the directory. If the
-    /// directory has no log, creates an empty one. Before any file is read, all bytes that an earlier process wrote are
-    /// made durable.
+    /// directory has no log, creates an empty one. Before any file is read, the superblock, the segments and the
+    /// snapshots are synced, because an earlier process may have left bytes of them unsynced.
     ///
     /// # Errors
     /// If the state of the files cannot result from a crash, unless the options accept that damage. The error usually

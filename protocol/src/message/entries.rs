@@ -126,7 +126,7 @@ impl<'a> LookedUp<'a> {
     }
 }
 
-/// Requests one page of the registrations of the namespace that the client may list.
+/// Requests one page of those registrations of the namespace that the client may list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ListEntries<'a> {
     /// Position of the page: 0 for the first page, then `next` of the previous page.

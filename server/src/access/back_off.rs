@@ -2,9 +2,9 @@
 //! address counts as its network.
 //!
 //! [`BackOff`] decides without I/O and without a clock. If too many logins of an address fail within a second, the
-//! address is paused: the server refuses its logins without a check of the credentials. Only signatures are still
-//! checked, and a valid one is accepted. Each pause is twice as long as the one before, up to [`LOGIN_PAUSE_MAX_MS`].
-//! After [`LOGIN_QUIET_MS`] without a failure the pauses start at [`LOGIN_PAUSE_MIN_MS`] again.
+//! address is paused: the server refuses its logins without a check of the credentials. Only the signature of a signed
+//! request is still checked, and a valid one is accepted. Each pause is twice as long as the one before, up to
+//! [`LOGIN_PAUSE_MAX_MS`]. After [`LOGIN_QUIET_MS`] without a failure the pauses start at [`LOGIN_PAUSE_MIN_MS`] again.
 //!
 //! A successful login resets nothing: a client that guesses credentials may own valid ones and use them between two
 //! guesses. A login that is refused during a pause is not a failure, so a client that retries too early does not extend

@@ -173,8 +173,8 @@ impl Connection {
         self.inner.run(worker, turn, &mut Io { local, socket, scratch, context })
     }
 
-    /// Ends a turn. If the turn ended before the connection had read and served everything, queues the connection for
-    /// its next turn.
+    /// Ends a turn. If the time or the reads of the turn were used up and the connection may have more requests, queues
+    /// it for its next turn. A connection that must first write its answers is not queued: the flusher wakes it.
     fn end_turn(
         &mut self,
         local: &Local,

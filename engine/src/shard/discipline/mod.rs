@@ -38,8 +38,9 @@ trait Discipline {
     /// Ends a wait. Grants the waiters that it blocked, in this turn or a later one.
     fn end_wait(shard: &mut Shard, entry: KeyIx, claim: ClaimIx, effects: &mut impl Effects);
 
-    /// Grants the waiters of a record that may be granted after a change of the frozen prefixes, in this turn or in a
-    /// later one. After each change, the shard calls this function once for each of its waiters, in any order.
+    /// Grants the waiters of the record `entry` that may be granted after a change of the frozen prefixes, in this turn
+    /// or in a later one. After a change, the shard visits all its waiting claims, in any order, and calls this
+    /// function with the key record of each. So a record with several waiters is passed several times.
     fn thaw(shard: &mut Shard, entry: KeyIx, effects: &mut impl Effects);
 
     /// Adds 1 to the count of reserved holders of the key if `is_reserved`, otherwise subtracts 1. Only pools, and keys

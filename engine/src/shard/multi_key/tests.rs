@@ -1,5 +1,5 @@
-//! Tests of multi-key claims: the strings and key sets that the claims of one request share, the number of keys, and
-//! when rechecks are requested.
+//! Tests of multi-key claims: the strings and key sets that the claims of one request share, the grant time of shards
+//! whose clocks differ, the number of keys, the key set in the log, and when rechecks are requested.
 
 use super::{AcquireMultiKey, MultiKeyClaim, Participant, RequestedKey, acquire, key_set_hash};
 use crate::effect::{Answer, Effects, Event, LogState};
