@@ -139,8 +139,8 @@ pub enum Unavailable {
         field: String,
         /// Message for people; may be empty.
         message: String,
-        /// Limit that is reached, if the code is `overloaded` and the server names the limit as a number. `None` for the
-        /// field `credentials`, whose number is a time (`retry_after`).
+        /// Limit that is reached, if the code is `overloaded` and the server names the limit as a number. `None` for
+        /// the field `credentials`, whose number is a time (`retry_after`).
         limit: Option<u64>,
         /// Time until another attempt can succeed, if the server reports it. A server reports it with the code
         /// `recovering`, and if it refuses `credentials` because too many logins from this address failed.

@@ -166,7 +166,8 @@ pub struct Registration {
     pub fence: Fence,
     /// Time since the key was registered or last renewed.
     pub age_ms: u64,
-    /// Remaining lease. Zero or negative if the lease has expired: in a lazy namespace, or just before the registration ends.
+    /// Remaining lease. Zero or negative if the lease has expired: in a lazy namespace, or just before the registration
+    /// ends.
     pub remaining_ms: i64,
     /// The key.
     pub key: Vec<u8>,

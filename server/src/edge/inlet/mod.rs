@@ -241,8 +241,8 @@ impl InletState {
     }
 
     /// Takes all output that the worker has for this lane. Passes each answer and event to the listener of its request,
-    /// if it has one, and processes the answers to abandoned requests and to requests of the inlet itself. Lets the worker serve the requests of the lane that it had set aside. Closes the inlet if the worker
-    /// has ended the lane.
+    /// if it has one, and processes the answers to abandoned requests and to requests of the inlet itself. Lets the
+    /// worker serve the requests of the lane that it had set aside. Closes the inlet if the worker has ended the lane.
     pub fn take_output(&mut self, worker: &mut Worker) {
         loop {
             let Some(output) = worker.output(self.key) else { return self.close() };
