@@ -15,6 +15,7 @@ pub mod delivery;
 pub mod driver;
 pub mod edge;
 pub mod expiries;
+mod file_identity;
 pub mod front;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

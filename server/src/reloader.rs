@@ -7,6 +7,7 @@
 //! and later checks retry.
 
 use crate::audit::{Audit, AuditEvent};
+use crate::file_identity::FileIdentity;
 use crate::limits::RELOAD_LOOK_MS;
 use crate::reload::Reload;
 use crate::supervisor::Supervisor;
@@ -113,8 +114,7 @@ enum State {
 /// State of a file from its metadata. Usually differs after the file was written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
-    device: u64,
-    inode: u64,
+    identity: FileIdentity,
     len: u64,
     modified: (i64, i64),
     /// Time of the last change of contents or attributes. A program can set the modification time of a file to that of
@@ -128,8 +128,7 @@ impl Stamp {
     fn of(path: &Path) -> Option<Self> {
         let metadata = std::fs::metadata(path).ok()?;
         Some(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
+            identity: FileIdentity::from(&metadata),
             len: metadata.len(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),

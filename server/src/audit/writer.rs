@@ -1,8 +1,9 @@
 //! Two outputs of the audit thread: a stream, and a file that another program may rotate.
 
+use crate::file_identity::FileIdentity;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Permissions of a new file: only the server's user may read and write it.
@@ -42,9 +43,8 @@ impl AuditFile {
 
     /// Returns whether the path names no file, or another file than the open one.
     fn was_moved(&self) -> io::Result<bool> {
-        let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
         match std::fs::metadata(&self.path) {
-            Ok(there) => Ok(identity(there) != identity(self.file.metadata()?)),
+            Ok(there) => Ok(FileIdentity::from(&there) != FileIdentity::from(&self.file.metadata()?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
             Err(error) => Err(error),
         }
@@ -77,6 +77,7 @@ pub(super) fn write_stream(mut stream: impl Write, lines: &str) -> io::Result<()
 mod tests {
     use super::*;
     use std::fs::{read_to_string, remove_file, rename};
+    use std::os::unix::fs::MetadataExt as _;
 
     #[test]
     fn a_file_that_was_moved_or_removed_is_created_again() {

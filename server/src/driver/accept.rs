@@ -8,6 +8,7 @@ use super::tls_stream::TlsState;
 use super::{Intake, Workers};
 use crate::access::Evidence;
 use crate::clock::{BootClock, Clock};
+use crate::file_identity::FileIdentity;
 use crate::limit_options::LimitOptions;
 use crate::limits::{REFUSALS_PER_REST, REFUSALS_REST_MS, SEND_BUFFER_LEN, SPARE_DESCRIPTORS};
 use crate::mail::Mail;
@@ -17,7 +18,7 @@ use crate::tls::TlsAcceptor;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::PoisonError;
@@ -40,7 +41,8 @@ const BACKLOG: i32 = 4096;
 pub enum Listener {
     /// Encrypted if it has a TLS acceptor.
     Tcp(TcpListener, Port, Option<TlsAcceptor>),
-    Unix(UnixListener, SocketFile),
+    // The file comes first, so that it is dropped while the listener still keeps its inode from being used again.
+    Unix(SocketFile, UnixListener),
 }
 
 /// File of a Unix socket. Removed when its listener is dropped, unless the path names another file by then.
@@ -50,11 +52,8 @@ pub struct SocketFile {
     identity: FileIdentity,
 }
 
-/// Device and inode of a file.
-type FileIdentity = (u64, u64);
-
 fn identity_of(path: &Path) -> io::Result<FileIdentity> {
-    std::fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+    std::fs::symlink_metadata(path).map(|metadata| FileIdentity::from(&metadata))
 }
 
 impl SocketFile {
@@ -145,7 +144,7 @@ impl Listener {
             std::fs::remove_file(path)?;
         }
         let listener = UnixListener::bind(path)?;
-        Ok(Self::Unix(listener, SocketFile::bound(path)?))
+        Ok(Self::Unix(SocketFile::bound(path)?, listener))
     }
 
     /// Returns the name of the protocol (`unix` for a Unix socket) and the actual address, as the server prints them in
@@ -156,7 +155,7 @@ impl Listener {
     pub fn address(&self) -> io::Result<String> {
         Ok(match self {
             Self::Tcp(listener, port, _) => format!("{}={}", port.name(), listener.local_addr()?),
-            Self::Unix(_, file) => format!("unix={}", file.path.display()),
+            Self::Unix(file, _) => format!("unix={}", file.path.display()),
         })
     }
 
@@ -189,7 +188,7 @@ impl Listener {
                 let evidence = Evidence { address: Some(peer.ip()), ..Evidence::default() };
                 Ok(AcceptedConnection { socket, peer: peer.to_string(), evidence })
             }
-            Self::Unix(listener, _) => {
+            Self::Unix(_, listener) => {
                 let (stream, _) = listener.accept().await?;
                 let credentials = stream.peer_cred().ok();
                 let peer = match &credentials {

@@ -143,11 +143,7 @@ impl Session {
         if !matches!(self.phase, Phase::Requested { .. } | Phase::Enqueued { .. }) {
             return Reaction::Wait;
         }
-        if code == ErrorCode::Shutdown {
-            self.phase = Phase::Over;
-            return Reaction::Close(Closing::Stopping);
-        }
-        self.break_off(format!("the lock was refused: {message}"))
+        self.end_refused(code, format!("the lock was refused: {message}"))
     }
 
     /// Handles the loss of a held lock. The protocol has no message for a loss, so the connection is closed.
@@ -161,11 +157,7 @@ impl Session {
     /// Handles the refusal of a release. The protocol has no message for it, so the connection is closed, and the lock
     /// ends with the abandon timeout.
     pub(super) fn handle_release_refused(&mut self, code: ErrorCode, message: &str) -> Reaction {
-        if code == ErrorCode::Shutdown {
-            self.phase = Phase::Over;
-            return Reaction::Close(Closing::Stopping);
-        }
-        self.break_off(format!("the release was refused: {message}"))
+        self.end_refused(code, format!("the release was refused: {message}"))
     }
 
     /// Handles the confirmation of a release.
@@ -173,6 +165,15 @@ impl Session {
         let Phase::Releasing { id } = self.phase else { return Reaction::Wait };
         self.phase = Phase::Ready;
         Reaction::Send(Answer { id, action: Action::Release, state: State::Ready })
+    }
+
+    /// Ends the connection after the worker refused a request. A server that stops closes it without `detail`.
+    fn end_refused(&mut self, code: ErrorCode, detail: String) -> Reaction {
+        if code == ErrorCode::Shutdown {
+            self.phase = Phase::Over;
+            return Reaction::Close(Closing::Stopping);
+        }
+        self.break_off(detail)
     }
 
     fn break_off(&mut self, detail: String) -> Reaction {
