@@ -18,20 +18,26 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// How long the server may take no bytes before a connection counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_millis(200);
 
-/// Writes `bytes` over and over until the server takes no more. Asserts that the server then closes the connection after
-/// [`LIMIT`], but before its clock has advanced by twice the limit.
-fn assert_closed_after_limit(what: &str, server: &Server, socket: &mut TcpStream, bytes: &[u8]) {
+/// Writes `first`, and then `bytes` over and over until the server takes no more. Asserts that the server then closes the
+/// connection after [`LIMIT`], but before its clock has advanced by twice the limit. `begun` is before the connection.
+fn assert_closed_after_limit(
+    what: &str,
+    begun: Instant,
+    server: &Server,
+    socket: &mut TcpStream,
+    first: &[u8],
+    bytes: &[u8],
+) {
     socket.set_write_timeout(Some(STUCK_AFTER)).expect("a socket");
-    let begun = Instant::now();
-    let mut rest = bytes;
+    let mut rest = first;
     while write_until_stuck(socket, bytes, &mut rest) {
-        let len_before = unread_len(socket);
+        let len_before = taken_len(socket);
         // If the socket takes or brings more after all, the limit begins again, and so does the witness.
         let mut witness = server.witness(2 * LIMIT);
         witness.assert_before_end(&format!("{what}: the end of a connection that takes nothing"), || {
             match socket.write(rest) {
                 Ok(len) => rest = if len < rest.len() { &rest[len..] } else { bytes },
-                Err(error) if is_nothing_yet(&error) => return unread_len(socket) != len_before,
+                Err(error) if is_nothing_yet(&error) => return taken_len(socket) != len_before,
                 // The connection was cut; the next write fails too.
                 Err(_) => {}
             }
@@ -42,9 +48,17 @@ fn assert_closed_after_limit(what: &str, server: &Server, socket: &mut TcpStream
     assert!(borne >= LIMIT, "{what}: {borne:?}");
 }
 
-/// Bytes that wait for the client. The kernel makes room for a few more now and then, although nobody reads.
-fn unread_len(socket: &TcpStream) -> u64 {
-    rustix::io::ioctl_fionread(socket).expect("a socket")
+/// Bytes that the kernel has taken from the server for this client, which reads nothing. It makes room for a few more now
+/// and then.
+fn taken_len(socket: &TcpStream) -> u64 {
+    let unread_len = rustix::io::ioctl_fionread(socket).expect("a socket");
+    let (client, server) = (socket.local_addr().expect("a socket"), socket.peer_addr());
+    let sockets = procfs::net::tcp().expect("the kernel lists the sockets");
+    // Without a peer, or without its end of the connection, the server has closed it.
+    let of_server = server.ok().and_then(|server| {
+        sockets.into_iter().find(|socket| (socket.local_address, socket.remote_address) == (server, client))
+    });
+    unread_len + of_server.map_or(0, |socket| u64::from(socket.tx_queue))
 }
 
 /// Writes until the connection is stuck. Returns false if the connection was cut before that.
@@ -64,27 +78,28 @@ fn a_client_that_never_reads_its_answers_is_closed_in_time() {
     let before = memory_len(&server);
     std::thread::scope(|scope| {
         let server = &server;
+        let begun = Instant::now();
         scope.spawn(move || {
             let mut client = Http2::connect_narrow(server);
-            lock_streams(&mut client, 1_000);
+            let locks = lock_streams(&mut client, 1_000);
             let pings = frame(PING, 0, 0, b"and over").repeat(1_000);
-            assert_closed_after_limit("streams", server, &mut client.socket, &pings);
+            assert_closed_after_limit("streams", begun, server, &mut client.socket, &locks, &pings);
         });
         scope.spawn(move || {
             let mut client = WebSocket::connect_narrow(server, "pairs");
             let pair = [web_socket::frame(TEXT, LOCK), web_socket::frame(TEXT, RELEASE)].concat();
-            assert_closed_after_limit("pairs", server, &mut client.socket, &pair.repeat(100));
+            assert_closed_after_limit("pairs", begun, server, &mut client.socket, &[], &pair.repeat(100));
         });
         scope.spawn(move || {
             let mut client = WebSocket::connect_narrow(server, "pings");
             let pings = web_socket::frame(web_socket::PING, &[b'x'; 125]).repeat(100);
-            assert_closed_after_limit("pings of a WebSocket", server, &mut client.socket, &pings);
+            assert_closed_after_limit("pings", begun, server, &mut client.socket, &[], &pings);
         });
         for port in ["http", "locktopus"] {
             scope.spawn(move || {
                 let mut socket = narrow_socket(server, port);
-                let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100);
-                assert_closed_after_limit(port, server, &mut socket, &request);
+                let requests = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100);
+                assert_closed_after_limit(port, begun, server, &mut socket, &[], &requests);
             });
         }
     });
@@ -93,9 +108,9 @@ fn a_client_that_never_reads_its_answers_is_closed_in_time() {
     server.assert_serves();
 }
 
-/// Streams on locks that are held, with short leases: each has something to say all the time.
-fn lock_streams(client: &mut Http2, count: usize) {
-    for number in 0..count {
+/// Returns the bytes of streams on locks that are held, with short leases: each has something to say all the time.
+fn lock_streams(client: &mut Http2, count: usize) -> Vec<u8> {
+    let calls = (0..count).map(|number| {
         let request = LockRequest {
             key: format!("held {}", number % 500),
             max_wait_period: 60_000,
@@ -103,8 +118,9 @@ fn lock_streams(client: &mut Http2, count: usize) {
             requester_info: "x".repeat(500),
             ..Default::default()
         };
-        client.send("/waymaker.WaymakerService/Lock", &request);
-    }
+        client.call_bytes("/waymaker.WaymakerService/Lock", &request).1
+    });
+    calls.collect::<Vec<_>>().concat()
 }
 
 #[test]
@@ -113,7 +129,8 @@ fn a_client_with_a_thousand_unread_streams_barely_delays_others() {
     let idle = ask_idle(&server);
     let before = memory_len(&server);
     let mut client = Http2::connect_narrow(&server);
-    lock_streams(&mut client, 1_000);
+    let locks = lock_streams(&mut client, 1_000);
+    client.write(&locks);
     // So much to write at once fills what the kernel takes.
     client.write(&frame(PING, 0, 0, b"and over").repeat(20_000));
     assert_delayed(&server, &idle, Delay::of_calls(40, 50));
@@ -127,7 +144,8 @@ fn streams_without_a_window_use_little_memory() {
     let idle = ask_idle(&server);
     let before = memory_len(&server);
     let mut client = Http2::connect_without_window(&server);
-    lock_streams(&mut client, 1_000);
+    let locks = lock_streams(&mut client, 1_000);
+    client.write(&locks);
     // The client reads, but sends no window updates. The leases of 500 ms end meanwhile, and each stream has events to write.
     let mut witness = server.witness(Duration::from_secs(3));
     client.socket.set_read_timeout(Some(LOOK)).expect("a socket");
