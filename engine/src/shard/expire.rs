@@ -4,7 +4,7 @@
 //! waiter of a key still gets the key if its wait ends in the millisecond in which the lease before it expires.
 
 use super::Shard;
-use crate::claim::{Claim, State, flag};
+use crate::claim::{Claim, Detail, State, flag};
 use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
 use crate::handle::{ClaimIx, KeyIx};
 use crate::measure::{LossReason, Measure};
@@ -57,7 +57,7 @@ impl Shard {
     }
 
     /// Handles the deadline of a claim. A hold ends, but a lazy registration first becomes overdue, and a hold that
-    /// lost its connection may get a later deadline. A waiting or reserved claim is added to `waits_over`. Its wait
+    /// lost its connection may get a later deadline. Such a hold counts as expired if its own lease ends first. A waiting or reserved claim is added to `waits_over`. Its wait
     /// ends after all other timers of this instant.
     fn end_of_state(&mut self, claim: ClaimIx, at: Time, effects: &mut impl Effects) {
         match self.claims[claim].state() {
@@ -72,8 +72,13 @@ impl Shard {
                 if !self.is_released_at(claim, at) {
                     return;
                 }
-                effects.measure(Measure::Lost(LossReason::ConnectionLost));
-                self.revoke_event(claim, RevokeReason::ConnectionLost, effects);
+                let Detail { lease_end, release_end, .. } = self.details[self.claims[claim].detail];
+                if lease_end <= release_end {
+                    self.tell_expired(claim, effects);
+                } else {
+                    effects.measure(Measure::Lost(LossReason::ConnectionLost));
+                    self.revoke_event(claim, RevokeReason::ConnectionLost, effects);
+                }
             }
             State::Overdue => {}
         }

@@ -339,7 +339,10 @@ impl Shard {
     ) {
         let lease_ms = u64::try_from(end_ms.saturating_sub(self.now_ms())).unwrap_or(0);
         self.move_to_lane(claim, caller.lane, ClaimAct::Register { lease_ms }, effects);
-        self.measure_renewal(self.claims[claim].deadline, effects);
+        // The deadline of a lazy registration is later than the end of its lease.
+        let registered = self.details[self.claims[claim].detail].registration();
+        let lease_end = registered.map_or(Time::NEVER, |registered| time_at(registered.end_ms));
+        self.measure_renewal(lease_end, effects);
         self.claims[claim].set_granted(self.nanos);
         let type_name = self.type_name_for(claim, register.type_name);
         let detail = self.detail_mut(claim);

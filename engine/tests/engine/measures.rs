@@ -88,7 +88,7 @@ impl Bench {
     }
 
     /// Registers a key, or renews its registration.
-    fn register(&mut self, lease_ms: i64) {
+    fn register(&mut self, lease_ms: i64, lazy: bool) {
         let caller = self.caller(3);
         let register = Register {
             key: b"key",
@@ -96,7 +96,7 @@ impl Bench {
             value: b"",
             type_name: b"type",
             lease: Lease::FromNow(lease_ms),
-            lazy: false,
+            lazy,
             ephemeral: true,
         };
         self.shard.register(&caller, &register, &mut self.heard);
@@ -297,11 +297,20 @@ fn a_renewal_is_measured_by_what_remained_of_the_lease() {
 }
 
 #[test]
+fn nothing_remains_of_the_lease_of_an_overdue_registration() {
+    let mut bench = Bench::new();
+    bench.register(10, true);
+    bench.turn(20 * MS);
+    bench.register(10, true);
+    assert_eq!(bench.measures(), [Measure::Renewed { slack_nanos: 0 }]);
+}
+
+#[test]
 fn a_registration_is_measured_when_it_is_renewed_but_is_no_hold() {
     let mut bench = Bench::new();
-    bench.register(10);
+    bench.register(10, false);
     bench.turn(MS);
-    bench.register(10);
+    bench.register(10, false);
     assert_eq!(bench.measures(), [Measure::Renewed { slack_nanos: 9 * MS }]);
     assert!(bench.heard.expired_types.is_empty());
     bench.turn(20 * MS);
@@ -359,7 +368,7 @@ fn a_release_in_the_turn_of_an_earlier_timer_counts_from_itself() {
 fn a_registration_that_is_released_by_its_id_is_no_hold() {
     for is_forced in [false, true] {
         let mut bench = Bench::new();
-        bench.register(60_000);
+        bench.register(60_000, false);
         bench.turn(MS);
         let (caller, id) = (bench.caller(3), bench.heard.granted.remove(0));
         if is_forced {
