@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// Bytes of a key, path key, name, prefix or reason, shared by their users.
+/// Immutable bytes, such as a key, a path key, a name or a reason, shared by their users.
 pub(crate) type Key = Arc<[u8]>;
 
 /// The state of a key, as a [`Watch`](crate::Watch) reports it.

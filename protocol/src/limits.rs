@@ -2,8 +2,8 @@
 
 /// Longest frame in either direction, in bytes, with the length field. No receive buffer needs to be larger.
 pub const FRAME_LEN_MAX: usize = 1 << 20;
-/// Longest frame in bytes before the server accepts `HELLO`, so that an unknown client cannot make the server buffer
-/// more.
+/// Longest frame in bytes before the server accepts `HELLO`, so that an unknown client cannot make the server buffer a
+/// long incomplete frame.
 pub const FRAME_LEN_BEFORE_HELLO_MAX: usize = 4 << 10;
 /// Longest key in bytes, and longest name of a pool or bucket. The shortest key has one byte, except in namespaces of
 /// kind registry: there the key may be empty.

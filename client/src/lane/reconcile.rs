@@ -1,8 +1,9 @@
 //! Comparison of the guards with the server's list of the lane's holds, after a new connection has resumed the lane.
 //!
-//! A hold that the server lists still exists. The lane checks by id each unlisted hold that is on the session's lease
-//! or that another acquire may take up by its request id. If an unlisted hold with a request id still exists, another
-//! lane has it, and its guard is superseded.
+//! A hold that the server lists still exists. The lane renews or checks holds with a lease of their own at once,
+//! without waiting for the list. After the list, it checks by id each unlisted hold that is on the session's lease, or
+//! whose caller set a request id, by which another acquire may take it up. If an unlisted hold of the second kind still
+//! exists, another lane has it, and its guard is superseded.
 //!
 //! A listed hold without a guard is called a stranger, unless its guard was forgotten, and the lane releases it (gives
 //! it back). Otherwise it would block other clients as long as the session lives, and also this client's own next

@@ -342,8 +342,9 @@ impl Window {
         }
     }
 
-    /// Notes that the end of this hold's lease has moved or is about to move. If a grant of the hold is being confirmed
-    /// with the server, the known end may be outdated, so the lane confirms the hold again.
+    /// Notes that the end of this hold's lease has moved or is about to move. If the lane is confirming or has confirmed
+    /// the hold with the server, as a part of its grant, the known end may be outdated. The lane then confirms again
+    /// from this hold on.
     pub(super) fn lease_moves(&mut self, id: LockId) {
         for confirm in self.confirms_mut() {
             let index = confirm.grant.holds.iter().position(|hold| hold.id == id);

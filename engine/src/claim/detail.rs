@@ -97,7 +97,8 @@ pub(crate) struct Detail {
     /// Identity that acquired a restored hold, if known. Other claims have the identity of their lane.
     pub(crate) identity: Option<Arc<str>>,
     /// Request id. Unless they were restored, the claims at the keys of a multi-key claim share the memory of their
-    /// request id, owner and metadata.
+    /// request id, owner and metadata. If the multi-key claim had to wait, its claim at the first key has a copy of the
+    /// request id for itself.
     pub(crate) request_id: Option<Arc<[u8]>>,
     /// Text for operators.
     pub(crate) metadata: Option<Arc<[u8]>>,

@@ -24,7 +24,8 @@ pub struct ContendedKey {
     pub key: Vec<u8>,
     /// Estimated number of claims that began to wait for the key within `window_ms`.
     pub waits: u64,
-    /// Number of claims that wait for the key now, including waiters of multi-key claims; `None` for a path.
+    /// Number of claims that wait for the key now, including waiters of multi-key claims. `None` for a path, but 0 if
+    /// the shard has no record of the path's tree.
     pub waiter_count: Option<u32>,
     /// Longest time for which one of the first waiters of the key has waited so far, in milliseconds; `None` for a
     /// path, or if nobody waits.

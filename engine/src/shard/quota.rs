@@ -2,10 +2,11 @@
 //!
 //! Each lane with quota accounts has counts of its claims, waiters and bytes. If the lane gets other accounts, these
 //! counts are subtracted from the old accounts and added to the new ones. If a lane without accounts, but with claims,
-//! gets its first accounts, these count the claims, but neither their waiters nor their bytes. To know these amounts,
-//! the shard would have to visit each claim. This concerns lanes of an earlier server process, and lanes that were open
-//! before their identity had a quota. If a claim moves from a lane without accounts to a lane with accounts, the bytes
-//! of its key count, but not its other strings.
+//! gets accounts, these count the claims, but neither their waiters nor their bytes. To know these amounts, the shard
+//! would have to visit each claim. This concerns lanes of an earlier server process, and lanes that were open before
+//! their identity had a quota. If a claim that was never counted moves from a lane without accounts to a lane with
+//! accounts, the bytes of its key count, but not its other strings. Those of a registration count too, because its
+//! renewal contains them anew.
 //!
 //! As long as no lane of a shard has had quota accounts, counting costs nothing. A new claim is then only compared with
 //! `room_at_once`, which is the maximum number of claims in the shard. From the first accounts on, `room_at_once` is

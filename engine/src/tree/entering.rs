@@ -27,10 +27,11 @@ pub(crate) enum Verdict {
 pub(crate) enum Enters {
     /// No path of an entering set is added; a later call continues.
     Later,
-    /// The paths of large sets are added to the tree. If no other claim blocks a set, its paths are marked as held when
-    /// they are added.
+    /// The paths of entering sets are added to the tree. If no other claim blocks a set, its paths are marked as held
+    /// when they are added. But a set whose paths began to be marked as waiting while the namespace was frozen keeps
+    /// these marks until all are added. Its claim is then reported as [`Verdict::Clear`].
     AndHolds,
-    /// The tree adds the paths of large sets, a few in each turn. The paths are marked as waiting even if no other
+    /// The tree adds the paths of entering sets, a few in each turn. The paths are marked as waiting even if no other
     /// claim blocks them. The reason is that an operator has frozen the namespace: nothing new is granted in it. A set
     /// that may not wait is refused.
     AndWaits,

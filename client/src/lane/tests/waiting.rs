@@ -110,7 +110,9 @@ fn the_answer_to_a_late_sent_acquire_may_arrive_after_its_wait() {
     uncertain(&mut answer);
 }
 
-/// An operator has frozen the key, or the request id found a claim that had already used up a part of its wait.
+/// The request id has found an older claim, whose wait ends before that of this caller. The timeout names no claim in
+/// front, as a timeout at a frozen key does. The server reports a freeze only to a try, so the lane sends the acquire
+/// again as a try.
 #[test]
 fn an_acquire_that_times_out_early_is_sent_again_as_a_try() {
     let mut rig = Rig::new();

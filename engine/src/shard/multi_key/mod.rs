@@ -351,7 +351,8 @@ impl Shard {
         multi_key.map_or_else(|| self.id(claim), |multi_key| multi_key.id())
     }
 
-    /// Requests a recheck of all keys of a multi-key claim, because nothing blocks its waiter at one key any more.
+    /// Requests a recheck of all keys of a multi-key claim, because a grant may have become possible: nothing blocks
+    /// its waiter at one key any more, or a later acquire has taken it over after the loss of its connection.
     pub(super) fn tell_clear(&self, stub: ClaimIx, effects: &mut impl Effects) {
         if let Some(multi_key) = self.details[self.claims[stub].detail].multi_key() {
             effects.recheck(multi_key);

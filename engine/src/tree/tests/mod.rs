@@ -1,4 +1,4 @@
-//! Tests of the lock rules of trees: examples, and comparisons with a naive model.
+//! Tests of trees: examples of the lock rules, comparisons with a naive model, and the work of one turn.
 
 mod against_model;
 mod examples;

@@ -37,8 +37,8 @@ impl Connection {
     }
 
     /// Waits until there is something to do, and runs a turn whose time has already run out. The read barrier, which
-    /// decides when leases may expire, is told that the turn took no time. Returns whether the turn ended before the
-    /// connection had read and served everything, and the number of bytes that it read.
+    /// decides when leases may expire, is told that the turn took no time. Returns whether the turn gave way, because
+    /// the connection may have more to read or serve, and the number of bytes that it read.
     async fn run_out_of_time(&mut self) -> (bool, u64) {
         let local = Rc::clone(&self.local);
         let had_input = self.has_input();
@@ -200,8 +200,9 @@ fn a_partial_tls_record_counts_as_unread() {
 }
 
 /// A read of an encrypted socket may leave room in the buffer although the socket has more data. So a partly filled
-/// buffer does not show that the socket is empty. After its HELLO the client sends only the beginning of one long
-/// frame, so no served request ends the turn either.
+/// buffer does not show that the socket is empty, and the connection must check its turn time after such a read too.
+/// After its HELLO the client sends only the beginning of one long frame. So no whole request is left unserved; such a
+/// request would also end the turn once its time is over.
 #[test]
 fn an_encrypted_connection_stops_reading_when_its_turn_time_is_over() {
     in_runtime(async {
