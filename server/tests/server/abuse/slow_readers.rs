@@ -6,6 +6,7 @@ use super::long_lists::hold;
 use super::server;
 use super::web_socket::{self, LOCK, RELEASE, TEXT, WebSocket};
 use crate::harness::{LOOK, Server, is_nothing_yet, memory_len, wait_until_rested};
+use procfs::net::TcpState;
 use std::io::{ErrorKind, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -31,13 +32,13 @@ fn assert_closed_after_limit(
     socket.set_write_timeout(Some(STUCK_AFTER)).expect("a socket");
     let mut rest = first;
     while write_until_stuck(socket, bytes, &mut rest) {
-        let len_before = taken_len(socket);
+        let Some(len_before) = taken_len(socket) else { break };
         // If the socket takes or brings more after all, the limit begins again, and so does the witness.
         let mut witness = server.witness(2 * LIMIT);
         witness.assert_before_end(&format!("{what}: the end of a connection that takes nothing"), || {
             match socket.write(rest) {
                 Ok(len) => rest = if len < rest.len() { &rest[len..] } else { bytes },
-                Err(error) if is_nothing_yet(&error) => return taken_len(socket) != len_before,
+                Err(error) if is_nothing_yet(&error) => return taken_len(socket) != Some(len_before),
                 // The connection was cut; the next write fails too.
                 Err(_) => {}
             }
@@ -48,17 +49,15 @@ fn assert_closed_after_limit(
     assert!(borne >= LIMIT, "{what}: {borne:?}");
 }
 
-/// Bytes that the kernel has taken from the server for this client, which reads nothing. It makes room for a few more now
-/// and then.
-fn taken_len(socket: &TcpStream) -> u64 {
+/// Bytes that the kernel has taken from the server for this client, which reads nothing; it makes room for a few more now
+/// and then. `None` once the server has closed the connection. The client may learn of that much later: the end comes after
+/// the bytes that it does not read, and its kernel tries less and less often to send more.
+fn taken_len(socket: &TcpStream) -> Option<u64> {
     let unread_len = rustix::io::ioctl_fionread(socket).expect("a socket");
-    let (client, server) = (socket.local_addr().expect("a socket"), socket.peer_addr());
-    let sockets = procfs::net::tcp().expect("the kernel lists the sockets");
-    // Without a peer, or without its end of the connection, the server has closed it.
-    let of_server = server.ok().and_then(|server| {
-        sockets.into_iter().find(|socket| (socket.local_address, socket.remote_address) == (server, client))
-    });
-    unread_len + of_server.map_or(0, |socket| u64::from(socket.tx_queue))
+    let ends = (socket.peer_addr().ok()?, socket.local_addr().expect("a socket"));
+    let mut sockets = procfs::net::tcp().expect("the kernel lists the sockets").into_iter();
+    let of_server = sockets.find(|socket| (socket.local_address, socket.remote_address) == ends)?;
+    (of_server.state == TcpState::Established).then(|| unread_len + u64::from(of_server.tx_queue))
 }
 
 /// Writes until the connection is stuck. Returns false if the connection was cut before that.
