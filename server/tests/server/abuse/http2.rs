@@ -203,17 +203,11 @@ impl Http2 {
 
     /// Sends a call whole.
     pub(super) fn send(&mut self, path: &str, message: &impl Message) -> u32 {
-        let (stream, bytes) = self.call_bytes(path, message);
-        self.write(&bytes);
-        stream
-    }
-
-    /// Returns a new stream, and the bytes of a call on it.
-    pub(super) fn call_bytes(&mut self, path: &str, message: &impl Message) -> (u32, Vec<u8>) {
         let stream = self.stream();
         let mut bytes = frame(HEADERS, END_HEADERS, stream, &call_headers(path));
         bytes.extend(frame(DATA, END_STREAM, stream, &prefixed(&message.encode_to_vec())));
-        (stream, bytes)
+        self.write(&bytes);
+        stream
     }
 
     /// Sends the body of a call and its end, as fast as the server lets it. The connection's other bodies are too short to count.

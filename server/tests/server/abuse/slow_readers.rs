@@ -19,18 +19,12 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// How long the server may take no bytes before a connection counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_millis(200);
 
-/// Writes `first`, and then `bytes` over and over until the server takes no more. Asserts that the server then closes the
-/// connection after [`LIMIT`], but before its clock has advanced by twice the limit. `begun` is before the connection.
-fn assert_closed_after_limit(
-    what: &str,
-    begun: Instant,
-    server: &Server,
-    socket: &mut TcpStream,
-    first: &[u8],
-    bytes: &[u8],
-) {
+/// Writes `bytes` over and over until the server takes no more. Asserts that the server then closes the connection after
+/// [`LIMIT`], but before its clock has advanced by twice the limit.
+fn assert_closed_after_limit(what: &str, server: &Server, socket: &mut TcpStream, bytes: &[u8]) {
     socket.set_write_timeout(Some(STUCK_AFTER)).expect("a socket");
-    let mut rest = first;
+    let begun = Instant::now();
+    let mut rest = bytes;
     while write_until_stuck(socket, bytes, &mut rest) {
         let Some(len_before) = taken_len(socket) else { break };
         // If the socket takes or brings more after all, the limit begins again, and so does the witness.
@@ -49,9 +43,9 @@ fn assert_closed_after_limit(
     assert!(borne >= LIMIT, "{what}: {borne:?}");
 }
 
-/// Bytes that the kernel has taken from the server for this client, which reads nothing; it makes room for a few more now
-/// and then. `None` once the server has closed the connection. The client may learn of that much later: the end comes after
-/// the bytes that it does not read, and its kernel tries less and less often to send more.
+/// Returns the number of bytes that the kernel has taken from the server for this client, although nobody reads them: it
+/// makes room for a few more now and then. `None` once the server has closed the connection. The client may learn of that
+/// much later, because the end comes after the unread bytes, and its kernel tries less and less often to send more.
 fn taken_len(socket: &TcpStream) -> Option<u64> {
     let unread_len = rustix::io::ioctl_fionread(socket).expect("a socket");
     let ends = (socket.peer_addr().ok()?, socket.local_addr().expect("a socket"));
@@ -77,28 +71,27 @@ fn a_client_that_never_reads_its_answers_is_closed_in_time() {
     let before = memory_len(&server);
     std::thread::scope(|scope| {
         let server = &server;
-        let begun = Instant::now();
         scope.spawn(move || {
             let mut client = Http2::connect_narrow(server);
-            let locks = lock_streams(&mut client, 1_000);
+            lock_streams(&mut client, 1_000);
             let pings = frame(PING, 0, 0, b"and over").repeat(1_000);
-            assert_closed_after_limit("streams", begun, server, &mut client.socket, &locks, &pings);
+            assert_closed_after_limit("streams", server, &mut client.socket, &pings);
         });
         scope.spawn(move || {
             let mut client = WebSocket::connect_narrow(server, "pairs");
             let pair = [web_socket::frame(TEXT, LOCK), web_socket::frame(TEXT, RELEASE)].concat();
-            assert_closed_after_limit("pairs", begun, server, &mut client.socket, &[], &pair.repeat(100));
+            assert_closed_after_limit("pairs", server, &mut client.socket, &pair.repeat(100));
         });
         scope.spawn(move || {
             let mut client = WebSocket::connect_narrow(server, "pings");
             let pings = web_socket::frame(web_socket::PING, &[b'x'; 125]).repeat(100);
-            assert_closed_after_limit("pings", begun, server, &mut client.socket, &[], &pings);
+            assert_closed_after_limit("pings of a WebSocket", server, &mut client.socket, &pings);
         });
         for port in ["http", "locktopus"] {
             scope.spawn(move || {
                 let mut socket = narrow_socket(server, port);
-                let requests = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100);
-                assert_closed_after_limit(port, begun, server, &mut socket, &[], &requests);
+                let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100);
+                assert_closed_after_limit(port, server, &mut socket, &request);
             });
         }
     });
@@ -107,9 +100,9 @@ fn a_client_that_never_reads_its_answers_is_closed_in_time() {
     server.assert_serves();
 }
 
-/// Returns the bytes of streams on locks that are held, with short leases: each has something to say all the time.
-fn lock_streams(client: &mut Http2, count: usize) -> Vec<u8> {
-    let calls = (0..count).map(|number| {
+/// Streams on locks that are held, with short leases: each has something to say all the time.
+fn lock_streams(client: &mut Http2, count: usize) {
+    for number in 0..count {
         let request = LockRequest {
             key: format!("held {}", number % 500),
             max_wait_period: 60_000,
@@ -117,9 +110,8 @@ fn lock_streams(client: &mut Http2, count: usize) -> Vec<u8> {
             requester_info: "x".repeat(500),
             ..Default::default()
         };
-        client.call_bytes("/waymaker.WaymakerService/Lock", &request).1
-    });
-    calls.collect::<Vec<_>>().concat()
+        client.send("/waymaker.WaymakerService/Lock", &request);
+    }
 }
 
 #[test]
@@ -128,8 +120,7 @@ fn a_client_with_a_thousand_unread_streams_barely_delays_others() {
     let idle = ask_idle(&server);
     let before = memory_len(&server);
     let mut client = Http2::connect_narrow(&server);
-    let locks = lock_streams(&mut client, 1_000);
-    client.write(&locks);
+    lock_streams(&mut client, 1_000);
     // So much to write at once fills what the kernel takes.
     client.write(&frame(PING, 0, 0, b"and over").repeat(20_000));
     assert_delayed(&server, &idle, Delay::of_calls(40, 50));
@@ -143,8 +134,7 @@ fn streams_without_a_window_use_little_memory() {
     let idle = ask_idle(&server);
     let before = memory_len(&server);
     let mut client = Http2::connect_without_window(&server);
-    let locks = lock_streams(&mut client, 1_000);
-    client.write(&locks);
+    lock_streams(&mut client, 1_000);
     // The client reads, but sends no window updates. The leases of 500 ms end meanwhile, and each stream has events to write.
     let mut witness = server.witness(Duration::from_secs(3));
     client.socket.set_read_timeout(Some(LOOK)).expect("a socket");
