@@ -18,7 +18,8 @@ use crate::space::Space;
 ///
 /// A registration depends on its lease, not on a connection. Its owner renews it by registering again or by a
 /// heartbeat. Any client may use any owner name, but with access rules, another identity needs a right to renew or
-/// remove the registration, unless it is lazy and has been expired for more than five seconds. Callers never wait for a key that has another owner.
+/// remove the registration, unless it is lazy and has been expired for more than five seconds. Callers never wait for a
+/// key that has another owner.
 ///
 /// In a registry, a registration ends when its lease expires. A lazy registration survives its lease: another owner may
 /// take the key five seconds after the lease expired, and the server removes the registration 48 hours after it.

@@ -74,9 +74,6 @@ pub enum Event {
 pub enum RevokeReason {
     /// Another lane that knew the id released the hold.
     ReleasedElsewhere,
-    /// The hold ended after its connection was lost: `release_after_ms` (of its acquire) after the loss, or at the end
-    /// of its lease if that was earlier.
-    ConnectionLost,
     /// An operator released the hold, for this reason.
     Forced(Arc<[u8]>),
 }

@@ -5,7 +5,7 @@
 
 use super::Shard;
 use crate::claim::{Claim, Detail, State, flag};
-use crate::effect::{Answer, Effects, Event, Refusal, RevokeReason};
+use crate::effect::{Answer, Effects, Event, Refusal};
 use crate::handle::{ClaimIx, KeyIx};
 use crate::measure::{LossReason, Measure};
 use crate::steps::WorkNumber;
@@ -57,8 +57,8 @@ impl Shard {
     }
 
     /// Handles the deadline of a claim. A hold ends, but a lazy registration first becomes overdue, and a hold that
-    /// lost its connection may get a later deadline. Such a hold counts as expired if its own lease ends first. A waiting or reserved claim is added to `waits_over`. Its wait
-    /// ends after all other timers of this instant.
+    /// lost its connection may get a later deadline. Such a hold counts as expired if its own lease ends first. A
+    /// waiting or reserved claim is added to `waits_over`. Its wait ends after all other timers of this instant.
     fn end_of_state(&mut self, claim: ClaimIx, at: Time, effects: &mut impl Effects) {
         match self.claims[claim].state() {
             State::Free => return debug_assert!(false, "a free record has a timer"),
@@ -76,8 +76,8 @@ impl Shard {
                 if lease_end <= release_end {
                     self.tell_expired(claim, effects);
                 } else {
+                    // The lane has no connection that could be told.
                     effects.measure(Measure::Lost(LossReason::ConnectionLost));
-                    self.revoke_event(claim, RevokeReason::ConnectionLost, effects);
                 }
             }
             State::Overdue => {}

@@ -339,10 +339,10 @@ impl Shard {
     ) {
         let lease_ms = u64::try_from(end_ms.saturating_sub(self.now_ms())).unwrap_or(0);
         self.move_to_lane(claim, caller.lane, ClaimAct::Register { lease_ms }, effects);
-        // The deadline of a lazy registration is later than the end of its lease.
-        let registered = self.details[self.claims[claim].detail].registration();
-        let lease_end = registered.map_or(Time::NEVER, |registered| time_at(registered.end_ms));
-        self.measure_renewal(lease_end, effects);
+        // A new registration has no lease yet. The deadline of a lazy one is later than the end of its lease.
+        if let Some(end_ms) = self.lease_end_ms(claim) {
+            self.measure_renewal(time_at(end_ms), effects);
+        }
         self.claims[claim].set_granted(self.nanos);
         let type_name = self.type_name_for(claim, register.type_name);
         let detail = self.detail_mut(claim);
@@ -401,8 +401,7 @@ impl Shard {
     /// Sets the timer of a registration in a lazy namespace for the end of the grace period after its lease. From that
     /// time on, other owners may take the key.
     pub(super) fn time_lazy(&mut self, claim: ClaimIx) {
-        let registered = self.details[self.claims[claim].detail].registration();
-        let end_ms = registered.map_or(0, |registered| registered.end_ms);
+        let end_ms = self.lease_end_ms(claim).unwrap_or(0);
         let overdue_ms = end_ms.saturating_add(LAZY_GRACE_MS).saturating_add(1);
         self.set_deadline(claim, time_at(overdue_ms));
         if overdue_ms <= self.now_ms() {
@@ -417,15 +416,19 @@ impl Shard {
     /// removed `LAZY_FORGET_MS` after the end of its lease.
     pub(super) fn become_overdue(&mut self, claim: ClaimIx) {
         self.claims[claim].set_state(State::Overdue);
-        let registered = self.details[self.claims[claim].detail].registration();
-        let end_ms = registered.map_or(0, |registered| registered.end_ms);
+        let end_ms = self.lease_end_ms(claim).unwrap_or(0);
         self.set_deadline(claim, time_at(end_ms.saturating_add(LAZY_FORGET_MS)));
+    }
+
+    /// Returns the end of the lease of a registration in milliseconds of the engine's clock; `None` if the claim is new
+    /// and has no registered data yet.
+    fn lease_end_ms(&self, claim: ClaimIx) -> Option<i64> {
+        self.details[self.claims[claim].detail].registration().map(|registered| registered.end_ms)
     }
 
     /// Returns the remaining lease of a registration in milliseconds; negative if it has expired.
     pub(super) fn lazy_remaining_ms(&self, claim: ClaimIx) -> i64 {
-        let registered = self.details[self.claims[claim].detail].registration();
-        registered.map_or(0, |registered| registered.end_ms.saturating_sub(self.now_ms()))
+        self.lease_end_ms(claim).map_or(0, |end_ms| end_ms.saturating_sub(self.now_ms()))
     }
 
     /// Reports to the metrics that the lease of a registration expired.

@@ -82,8 +82,7 @@ pub enum Event<'a> {
 pub enum RevokeReason {
     /// Another connection that knew the id released the hold.
     ReleasedElsewhere,
-    /// The hold ended after its connection was lost: `release_after_ms` (of its acquire) after the loss, or at the end
-    /// of its lease if that was earlier.
+    /// The hold ended after its connection was lost: `release_after_ms` (of its acquire) after the loss.
     ConnectionLost,
     /// An operator released the hold.
     Forced,

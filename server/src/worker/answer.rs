@@ -333,7 +333,6 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &Event, stamp: Time) {
         Event::Revoked { id, reason } => {
             let (reason, message): (_, &[u8]) = match reason {
                 RevokeReason::ReleasedElsewhere => (wire::RevokeReason::ReleasedElsewhere, b""),
-                RevokeReason::ConnectionLost => (wire::RevokeReason::ConnectionLost, b""),
                 RevokeReason::Forced(message) => (wire::RevokeReason::Forced, message),
             };
             wire::Event::Revoked { id: lock_id(*id), reason, message }.encode(0, out);

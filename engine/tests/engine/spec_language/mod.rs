@@ -483,7 +483,6 @@ impl Stage {
             Event::Revoked { id, reason } => {
                 let why = match reason {
                     RevokeReason::ReleasedElsewhere => "released elsewhere".to_owned(),
-                    RevokeReason::ConnectionLost => "connection lost".to_owned(),
                     RevokeReason::Forced(reason) => format!("forced, {}", shown(reason)),
                 };
                 format!("revoked {}: {why}", self.name_of(*id, lane.slot.0))
